@@ -1,0 +1,175 @@
+"""The errors a client can be told about, each with its gRPC status code.
+
+Place: raised by any room that refuses or fails a request; turned into a gRPC status (or an HTTP one) only at the edge,
+by `transport` and `wire`.
+Promise: `code` is what the client's retry table sees, `message` is the text it is shown, `details` are
+`google.protobuf.Any` messages already serialised, so that no room needs protobuf to raise an error.
+Leaves to `wire.status`: building those details.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """Status codes of gRPC, with their numbers on the wire (grpc/doc/statuscodes.md)."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class SyncpointError(Exception):
+    """A failure with a status code; the base of everything a client may be told.
+
+    `details`: serialised `google.protobuf.Any` messages, in the order in which clients should see them.
+    """
+
+    def __init__(self, code: Code, message: str, details: Iterable[bytes] = ()) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.details: tuple[bytes, ...] = tuple(details)
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.message}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Subclasses have constructors of their own; pickling goes by the plain values instead.
+        return _rebuild, (type(self), self.code, self.message, self.details, self.__dict__.copy())
+
+
+def _rebuild(
+    kind: type[SyncpointError], code: Code, message: str, details: tuple[bytes, ...], state: dict[str, object]
+) -> SyncpointError:
+    error = kind.__new__(kind)
+    SyncpointError.__init__(error, code, message, details)
+    error.__dict__.update(state)
+    return error
+
+
+class InvalidArgument(SyncpointError):
+    """The request itself is wrong and will stay wrong. `field` is the path of the field, "" when none is to blame."""
+
+    def __init__(self, field: str, problem: str, details: Iterable[bytes] = ()) -> None:
+        super().__init__(Code.INVALID_ARGUMENT, f"{field}: {problem}" if field else problem, details)
+        self.field = field
+        self.problem = problem
+
+
+class NotFound(SyncpointError):
+    """The named resource does not exist."""
+
+    def __init__(self, resource: str, message: str | None = None) -> None:
+        super().__init__(Code.NOT_FOUND, message or f"Resource not found (resource={resource}).")
+        self.resource = resource
+
+
+class AlreadyExists(SyncpointError):
+    """The name is taken."""
+
+    def __init__(self, resource: str) -> None:
+        super().__init__(
+            Code.ALREADY_EXISTS, f"Resource already exists in the project (resource={resource})."
+        )
+        self.resource = resource
+
+
+class _Coded(SyncpointError):
+    """An error that is nothing but its code and a text."""
+
+    _code = Code.UNKNOWN
+
+    def __init__(self, message: str, details: Iterable[bytes] = ()) -> None:
+        super().__init__(self._code, message, details)
+
+
+class FailedPrecondition(_Coded):
+    """The state of the resource does not allow the request; asking again without a change is useless."""
+
+    _code = Code.FAILED_PRECONDITION
+
+
+class ResourceExhausted(_Coded):
+    """A quota, a queue or a disk is full; the request was not carried out."""
+
+    _code = Code.RESOURCE_EXHAUSTED
+
+
+class Unavailable(_Coded):
+    """The outcome is unknown, or the service cannot answer now; trying again later is right."""
+
+    _code = Code.UNAVAILABLE
+
+
+class OutOfRange(_Coded):
+    """A number lies outside of the range the resource has."""
+
+    _code = Code.OUT_OF_RANGE
+
+
+class Aborted(_Coded):
+    """Lost against a concurrent change; the caller may read again and retry."""
+
+    _code = Code.ABORTED
+
+
+class Internal(_Coded):
+    """A broken promise of ours."""
+
+    _code = Code.INTERNAL
+
+
+class DeadlineExceeded(_Coded):
+    """The caller's deadline passed first; the outcome may be unknown."""
+
+    _code = Code.DEADLINE_EXCEEDED
+
+
+class Cancelled(_Coded):
+    """The caller gave up."""
+
+    _code = Code.CANCELLED
+
+
+class PermissionDenied(_Coded):
+    """The caller is known, and may not."""
+
+    _code = Code.PERMISSION_DENIED
+
+
+class Unauthenticated(_Coded):
+    """The caller is not known."""
+
+    _code = Code.UNAUTHENTICATED
+
+
+class DataLoss(_Coded):
+    """Stored data cannot be read back from any copy."""
+
+    _code = Code.DATA_LOSS
+
+
+class Unimplemented(SyncpointError):
+    """A method or a setting that is not served (yet). `what` is a method path or the name of a setting."""
+
+    def __init__(self, what: str) -> None:
+        text = f"Method {what} is not implemented." if what.startswith("/") else f"{what} is not implemented."
+        super().__init__(Code.UNIMPLEMENTED, text)
+        self.what = what

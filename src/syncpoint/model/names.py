@@ -1,0 +1,78 @@
+"""Full names of projects, topics, subscriptions and snapshots: one grammar, checked once at the edge.
+
+Place: first thing that happens to a request with a name in it.
+Promise: what a `parse_*` function returns is a plain `str` in the canonical form `projects/P/topics/T`, safe to be used
+as a key; everything else raises `InvalidArgument` with the text Pub/Sub uses.
+Source of the grammar: the resource name rules of the public Pub/Sub reference.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NewType
+
+from syncpoint.model.errors import InvalidArgument
+
+TopicName = NewType("TopicName", str)
+SubscriptionName = NewType("SubscriptionName", str)
+SnapshotName = NewType("SnapshotName", str)
+ProjectName = NewType("ProjectName", str)
+
+#: What a subscription reports as its topic once that topic is deleted. Not a legal topic name, so it can never clash.
+DELETED_TOPIC = TopicName("_deleted-topic_")
+
+# A project id is narrower on Google's side (6-30 lower case); tests and emulators use short and mixed ones, and old
+# domain-scoped projects carry a colon, so the rule here is only what keeps a name one unambiguous path segment.
+_PROJECT = r"[A-Za-z0-9][A-Za-z0-9_.:~+%-]{0,254}"
+_ID = r"(?!goog)[A-Za-z][A-Za-z0-9_.~+%-]{2,254}"
+
+
+def _pattern(collection: str) -> re.Pattern[str]:
+    return re.compile(rf"projects/{_PROJECT}/{collection}/{_ID}", re.ASCII)
+
+
+_RESOURCE = {collection: _pattern(collection) for collection in ("topics", "subscriptions", "snapshots", "schemas")}
+_PROJECT_NAME = re.compile(rf"projects/{_PROJECT}", re.ASCII)
+
+
+def _parse(collection: str, name: str) -> str:
+    if _RESOURCE[collection].fullmatch(name) is None:
+        raise InvalidArgument("", f"Invalid [{collection}] name: (name={name})")
+    return name
+
+
+def parse_topic(name: str) -> TopicName:
+    """Check a full topic name. Raises `InvalidArgument`."""
+    return TopicName(_parse("topics", name))
+
+
+def parse_subscription(name: str) -> SubscriptionName:
+    """Check a full subscription name. Raises `InvalidArgument`."""
+    return SubscriptionName(_parse("subscriptions", name))
+
+
+def parse_snapshot(name: str) -> SnapshotName:
+    """Check a full snapshot name. Raises `InvalidArgument`."""
+    return SnapshotName(_parse("snapshots", name))
+
+
+def parse_project(name: str) -> ProjectName:
+    """Check `projects/P`. Raises `InvalidArgument`."""
+    if _PROJECT_NAME.fullmatch(name) is None:
+        raise InvalidArgument("", f"Invalid [projects] name: (name={name})")
+    return ProjectName(name)
+
+
+def project_of(name: str) -> ProjectName:
+    """`projects/P` of a full resource name that was parsed before."""
+    return ProjectName(name[: name.index("/", len("projects/"))])
+
+
+def short_id(name: str) -> str:
+    """The last segment of a full resource name."""
+    return name[name.rindex("/") + 1 :]
+
+
+def resource_name(project: str, collection: str, identifier: str) -> str:
+    """Compose a full name from `projects/P`, a collection and an id. The result is not checked."""
+    return f"{project}/{collection}/{identifier}"
