@@ -1,0 +1,69 @@
+# The project's commands. `make help` lists them. Everything is installed into .venv; nothing else is touched.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MADE := $(VENV)/.made
+KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
+
+export PYTHON VENV
+
+.PHONY: help setup dev demo test check bench bench-peers protos locks clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(MADE)/kernel ## create .venv, install the server and compile its kernel
+	@echo "Ready: $(BIN)/syncpoint serve"
+
+dev: $(MADE)/kernel $(MADE)/dev
+
+demo: dev ## publish 336,776 real flight records, kill the server in the middle, lose none
+	@$(BIN)/python demo/flights.py $(DEMO)
+
+check: dev ## style, types, layers, and the quick unit tests
+	@$(BIN)/python tools/test_parts.py check
+
+test: dev ## everything: check, unit, property, uncompiled kernel, official clients
+	@$(BIN)/python tools/test_parts.py all
+
+bench: dev ## measure this machine: publish, deliver, restart, many topics
+	@$(BIN)/python -m bench $(BENCH)
+
+bench-peers: dev ## the same load against other brokers found on this machine
+	@$(BIN)/python -m bench.peers $(BENCH)
+
+protos: dev ## rebuild wire/descriptors.binpb from proto/
+	@$(BIN)/python tools/protos.py
+
+locks: dev ## resolve the requirements again (needs uv)
+	@tools/locks.sh
+
+clean: ## remove build products and caches, keep .venv
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/*.egg-info
+	@find src -name '*.so' -path '*/kernel/*' -delete
+	@find src/syncpoint/kernel -name '*.c' -delete 2>/dev/null || true
+	@find src tests tools demo bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@rm -f $(MADE)/kernel
+
+# What is done once. A stamp is older than what it was made from: then, and only then, its step runs again.
+
+$(MADE)/venv: tools/setup.sh
+	@tools/setup.sh venv
+
+$(MADE)/runtime: $(MADE)/venv requirements.lock
+	@tools/setup.sh runtime
+
+$(MADE)/project: $(MADE)/runtime pyproject.toml setup.py
+	@tools/setup.sh project
+
+$(MADE)/kernel: $(MADE)/project $(KERNEL)
+	@tools/setup.sh kernel
+
+$(MADE)/dev: $(MADE)/runtime requirements-dev.lock
+	@tools/setup.sh dev

@@ -1,0 +1,36 @@
+"""Build hook: compiles the kernel (the rooms' only compiled part) when a C compiler is there.
+
+Everything else about the package stands in pyproject.toml. What is compiled, and how, is known to
+`syncpoint.kernel.build` alone; this file only hands it over to setuptools. A kernel that cannot be compiled is no
+error: the same sources run uncompiled, slower. SYNCPOINT_KERNEL=skip leaves it out (`make setup` does, since it compiles
+in a step of its own).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from setuptools import setup
+
+BUILD = Path(__file__).parent / "src" / "syncpoint" / "kernel" / "build.py"
+
+
+def kernel_extensions() -> list[Any]:
+    """The kernel's extension modules, each optional; none when it is to be left out."""
+    if os.environ.get("SYNCPOINT_KERNEL") == "skip" or not BUILD.exists():
+        return []
+    spec = importlib.util.spec_from_file_location("syncpoint_kernel_build", BUILD)
+    if spec is None or spec.loader is None:
+        return []
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    extensions = list(build.extensions())
+    for extension in extensions:
+        extension.optional = True
+    return extensions
+
+
+setup(ext_modules=kernel_extensions())

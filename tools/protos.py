@@ -1,0 +1,202 @@
+"""Keeps the protobuf contracts: `compile` builds the descriptors that the package ships, `import` refreshes the interface.
+
+    python tools/protos.py compile    proto/**/*.proto -> src/syncpoint/wire/descriptors.binpb
+    python tools/protos.py import     installed google-cloud-pubsub -> proto/google/pubsub/v1/*.proto
+    python tools/protos.py check      fails when the committed descriptors are not those of the sources
+
+Both need the development environment; a running server reads nothing but the descriptors. `import` takes names, numbers
+and types from the descriptors inside the official Python package, which is published earlier than any other copy of the
+interface. Descriptors hold no service definitions there, so the methods stand in a table below.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PROTO = ROOT / "proto"
+OUTPUT = ROOT / "src" / "syncpoint" / "wire" / "descriptors.binpb"
+PACKAGE = "google.pubsub.v1"
+EMPTY = "google.protobuf.Empty"
+
+SERVICES: dict[str, dict[str, list[tuple[str, str, str]]]] = {
+    "pubsub": {
+        "Publisher": [
+            ("CreateTopic", "Topic", "Topic"),
+            ("UpdateTopic", "UpdateTopicRequest", "Topic"),
+            ("Publish", "PublishRequest", "PublishResponse"),
+            ("GetTopic", "GetTopicRequest", "Topic"),
+            ("ListTopics", "ListTopicsRequest", "ListTopicsResponse"),
+            ("ListTopicSubscriptions", "ListTopicSubscriptionsRequest", "ListTopicSubscriptionsResponse"),
+            ("ListTopicSnapshots", "ListTopicSnapshotsRequest", "ListTopicSnapshotsResponse"),
+            ("DeleteTopic", "DeleteTopicRequest", EMPTY),
+            ("DetachSubscription", "DetachSubscriptionRequest", "DetachSubscriptionResponse"),
+        ],
+        "Subscriber": [
+            ("CreateSubscription", "Subscription", "Subscription"),
+            ("GetSubscription", "GetSubscriptionRequest", "Subscription"),
+            ("UpdateSubscription", "UpdateSubscriptionRequest", "Subscription"),
+            ("ListSubscriptions", "ListSubscriptionsRequest", "ListSubscriptionsResponse"),
+            ("DeleteSubscription", "DeleteSubscriptionRequest", EMPTY),
+            ("ModifyAckDeadline", "ModifyAckDeadlineRequest", EMPTY),
+            ("Acknowledge", "AcknowledgeRequest", EMPTY),
+            ("Pull", "PullRequest", "PullResponse"),
+            ("StreamingPull", "stream StreamingPullRequest", "stream StreamingPullResponse"),
+            ("ModifyPushConfig", "ModifyPushConfigRequest", EMPTY),
+            ("GetSnapshot", "GetSnapshotRequest", "Snapshot"),
+            ("ListSnapshots", "ListSnapshotsRequest", "ListSnapshotsResponse"),
+            ("CreateSnapshot", "CreateSnapshotRequest", "Snapshot"),
+            ("UpdateSnapshot", "UpdateSnapshotRequest", "Snapshot"),
+            ("DeleteSnapshot", "DeleteSnapshotRequest", EMPTY),
+            ("Seek", "SeekRequest", "SeekResponse"),
+        ],
+    },
+    "schema": {
+        "SchemaService": [
+            ("CreateSchema", "CreateSchemaRequest", "Schema"),
+            ("GetSchema", "GetSchemaRequest", "Schema"),
+            ("ListSchemas", "ListSchemasRequest", "ListSchemasResponse"),
+            ("ListSchemaRevisions", "ListSchemaRevisionsRequest", "ListSchemaRevisionsResponse"),
+            ("CommitSchema", "CommitSchemaRequest", "Schema"),
+            ("RollbackSchema", "RollbackSchemaRequest", "Schema"),
+            ("DeleteSchemaRevision", "DeleteSchemaRevisionRequest", "Schema"),
+            ("DeleteSchema", "DeleteSchemaRequest", EMPTY),
+            ("ValidateSchema", "ValidateSchemaRequest", "ValidateSchemaResponse"),
+            ("ValidateMessage", "ValidateMessageRequest", "ValidateMessageResponse"),
+        ],
+    },
+}
+
+IMPORTS = {
+    "pubsub": ("duration", "empty", "field_mask", "struct", "timestamp"),
+    "schema": ("empty", "timestamp"),
+}
+
+
+def _type_name(field: Any) -> str:
+    """How a field's type is spelled inside the interface's own package."""
+    if field.message_type is not None:
+        name: str = field.message_type.full_name
+    elif field.enum_type is not None:
+        name = field.enum_type.full_name
+    else:
+        kind = {getattr(field, key): key[5:].lower() for key in dir(field) if key.startswith("TYPE_")}
+        return kind[field.type]
+    return name.removeprefix(PACKAGE + ".")
+
+
+def _field_line(field: Any) -> str:
+    # The Python package appends an underscore to names that are keywords of Python; on the wire and in JSON they have none.
+    name = field.name.rstrip("_")
+    entry = field.message_type
+    if entry is not None and entry.GetOptions().map_entry:
+        key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
+        return f"map<{_type_name(key)}, {_type_name(value)}> {name} = {field.number};"
+    label = "repeated " if field.is_repeated else ""
+    return f"{label}{_type_name(field)} {name} = {field.number};"
+
+
+def _enum_lines(enum: Any, indent: str) -> Iterator[str]:
+    yield f"{indent}enum {enum.name} {{"
+    for value in enum.values:
+        yield f"{indent}  {value.name} = {value.number};"
+    yield f"{indent}}}"
+
+
+def _message_lines(message: Any, indent: str = "") -> Iterator[str]:
+    yield f"{indent}message {message.name} {{"
+    inner = indent + "  "
+    for enum in message.enum_types:
+        yield from _enum_lines(enum, inner)
+    for nested in message.nested_types:
+        if not nested.GetOptions().map_entry:
+            yield from _message_lines(nested, inner)
+    seen = set()
+    for field in message.fields:
+        group = field.containing_oneof
+        if group is None:
+            yield inner + _field_line(field)
+        elif group.name not in seen:
+            seen.add(group.name)
+            yield f"{inner}oneof {group.name} {{"
+            yield from (f"{inner}  {_field_line(member)}" for member in group.fields)
+            yield f"{inner}}}"
+    yield f"{indent}}}"
+
+
+def interface_text(stem: str) -> str:
+    """The text of google/pubsub/v1/{stem}.proto as the installed official package defines it."""
+    from google.pubsub_v1 import types
+
+    file = {"pubsub": types.Topic, "schema": types.Schema}[stem].pb().DESCRIPTOR.file
+    lines = [
+        "// The public interface of Pub/Sub: names, numbers and types, nothing else.",
+        "// Written by tools/protos.py; do not edit.",
+        "",
+        'syntax = "proto3";',
+        "",
+        f"package {PACKAGE};",
+        "",
+        *(f'import "google/protobuf/{name}.proto";' for name in IMPORTS[stem]),
+        *(['import "google/pubsub/v1/schema.proto";'] if stem == "pubsub" else []),
+    ]
+    for service, methods in SERVICES[stem].items():
+        lines += ["", f"service {service} {{"]
+        lines += [f"  rpc {name}({request}) returns ({response});" for name, request, response in methods]
+        lines += ["}"]
+    for enum in file.enum_types_by_name.values():
+        lines += ["", *_enum_lines(enum, "")]
+    for message in file.message_types_by_name.values():
+        lines += ["", *_message_lines(message)]
+    return "\n".join(lines) + "\n"
+
+
+def import_interface() -> None:
+    """Write the interface files from the installed official package."""
+    folder = PROTO / "google" / "pubsub" / "v1"
+    folder.mkdir(parents=True, exist_ok=True)
+    for stem in SERVICES:
+        (folder / f"{stem}.proto").write_text(interface_text(stem))
+
+
+def compiled() -> bytes:
+    """The serialised FileDescriptorSet of all sources and what they import, in a stable order, without comments."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+    from grpc_tools import protoc
+
+    sources = sorted(str(path.relative_to(PROTO)) for path in PROTO.rglob("*.proto"))
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "set"
+        well_known = importlib.resources.files("grpc_tools") / "_proto"
+        code = protoc.main(
+            ["protoc", f"-I{PROTO}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={target}", *sources]
+        )
+        if code:
+            raise SystemExit(code)
+        # protoc lists imports before importers; serialising again makes the bytes independent of its version.
+        return FileDescriptorSet.FromString(target.read_bytes()).SerializeToString(deterministic=True)
+
+
+def main(command: str) -> int:
+    """Run one of the commands; returns the exit status."""
+    if command == "compile":
+        OUTPUT.write_bytes(compiled())
+    elif command == "import":
+        import_interface()
+    elif command == "check":
+        if OUTPUT.read_bytes() != compiled():
+            print(f"{OUTPUT.relative_to(ROOT)} is older than its sources: run `python tools/protos.py compile`")
+            return 1
+    else:
+        print(__doc__)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) == 2 else ""))

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# The steps of `make setup`, each safe to repeat: venv, runtime, project, kernel, dev.
+# A step that went well leaves a stamp in .venv/.made; make runs it again only when its sources are newer.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+VENV="${VENV:-.venv}"
+PYTHON="${PYTHON:-python3}"
+MADE="$VENV/.made"
+
+say() { printf '\033[2m%s\033[0m\n' "$*" >&2; }
+warn() { printf '\033[33mwarning:\033[0m %s\n' "$*" >&2; }
+fail() { printf '\033[31merror:\033[0m %s\n' "$*" >&2; exit 1; }
+
+step_venv() {
+    command -v "$PYTHON" >/dev/null || fail "$PYTHON not found. Install Python 3.11 or newer (Debian: apt-get install python3 python3-venv)."
+    local version
+    version="$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+        || fail "Python 3.11 or newer is needed, $PYTHON is $version. Name another one: make setup PYTHON=python3.12"
+    if [ -x "$VENV/bin/python" ] && "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
+        return
+    fi
+    say "creating $VENV with Python $version"
+    "$PYTHON" -m venv "$VENV" || {
+        rm -rf "$VENV"
+        fail "$PYTHON cannot create virtual environments (Debian: apt-get install python3-venv)."
+    }
+}
+
+pip_install() { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"; }
+
+locked() {
+    say "installing what $1 lists, checked by hash"
+    pip_install --require-hashes -r "$1" || fail "could not install $1; the message above names the package."
+}
+
+step_runtime() { locked requirements.lock; }
+
+step_dev() { locked requirements-dev.lock; }
+
+step_project() {
+    say "installing syncpoint itself, editable"
+    SYNCPOINT_KERNEL=skip pip_install --no-deps --no-build-isolation --editable . || fail "could not install the project."
+}
+
+step_kernel() {
+    [ -f src/syncpoint/kernel/build.py ] || return 0
+    local compiler="${CC:-gcc}"
+    if ! command -v "${compiler%% *}" >/dev/null; then
+        warn "$compiler not found: the kernel runs uncompiled, several times slower. Install a C compiler" \
+             "and Python's headers (Debian: apt-get install gcc python3-dev), then run make setup again."
+        rm -f src/syncpoint/kernel/*.so
+        exit 0 # no stamp, so that the next run tries again
+    fi
+    say "compiling the kernel"
+    local log="$MADE/kernel.log"
+    if ! "$VENV/bin/python" -m syncpoint.kernel.build >"$log" 2>&1; then
+        tail -n 15 "$log" >&2
+        warn "the kernel did not compile (the whole output: $log): it runs uncompiled, several times slower." \
+             "Often Python's headers are missing (Debian: apt-get install python3-dev)."
+        rm -f src/syncpoint/kernel/*.so
+        exit 0
+    fi
+}
+
+[ $# -eq 1 ] || fail "usage: tools/setup.sh venv|runtime|project|kernel|dev"
+"step_$1"
+mkdir -p "$MADE"
+touch "$MADE/$1"

@@ -1,0 +1,126 @@
+"""Runs the parts of `make check` and `make test`, one after the other, each with a budget in seconds.
+
+Usage: test_parts.py check | all | NAME [NAME...] | list. A part that fails fails the run, which still goes through the
+other parts, so that one look shows everything. A part that takes twice its budget is ended and has failed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+
+# Rooms whose unit tests take seconds and need neither a compiler nor a socket.
+QUICK_ROOMS = ("model", "runtime", "rules", "wire", "metadata", "cli", "client", "tools")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One command of the project's checks. `budget_s` is what it may take on two cores."""
+
+    name: str
+    what: str
+    budget_s: int
+    command: Sequence[str]
+    env: dict[str, str] = field(default_factory=dict)
+
+
+def quick_paths() -> list[str]:
+    """The quick rooms that have unit tests."""
+    return [str(path.relative_to(ROOT)) for room in QUICK_ROOMS if (path := ROOT / "tests" / "unit" / room).is_dir()]
+
+
+CHECK = (
+    Part("lint", "ruff: style and likely mistakes", 15, [str(BIN / "ruff"), "check", "."]),
+    Part("format", "ruff: layout of the sources", 15, [str(BIN / "ruff"), "format", "--check", "."]),
+    Part("types", "mypy --strict on src", 60, [str(BIN / "mypy")]),
+    Part("layers", "import-linter: a room imports only rooms below it", 15, [str(BIN / "lint-imports")]),
+    Part("quick", "unit tests of the quick rooms", 45, [*PYTEST, *quick_paths()]),
+)
+
+TEST = (
+    Part("unit", "unit and property tests, kernel compiled", 180, [*PYTEST, "tests/unit", "tests/property"]),
+    Part(
+        "kernel-uncompiled",
+        "kernel tests on the uncompiled sources",
+        90,
+        [*PYTEST, "tests/unit/kernel"],
+        {"SYNCPOINT_PURE_KERNEL": "1"},
+    ),
+    Part(
+        "integration",
+        "a real server against the official Python client and gRPC's own tools",
+        330,
+        [*PYTEST, "tests/integration"],
+    ),
+    Part("node", "a real server against the official Node client", 120, [*PYTEST, "tests/node"]),
+)
+
+ALL = (*CHECK, *TEST)
+
+
+def run(part: Part) -> bool:
+    """Run one part in a process group of its own; True when it went well."""
+    print(f"\n== {part.name}: {part.what} (budget {part.budget_s} s)", flush=True)
+    begun = time.monotonic()
+    process = subprocess.Popen(part.command, cwd=ROOT, env=os.environ | part.env, start_new_session=True)
+    try:
+        code = process.wait(part.budget_s * 2)
+    except subprocess.TimeoutExpired:
+        end_group(process)
+        print(f"-- {part.name}: ended after twice its budget", flush=True)
+        return False
+    except KeyboardInterrupt:
+        end_group(process)
+        raise
+    took = time.monotonic() - begun
+    verdict = "ok" if code == 0 else f"FAILED (exit code {code})"
+    over = "" if took <= part.budget_s else f", over its budget of {part.budget_s} s"
+    print(f"-- {part.name}: {verdict}, {took:.1f} s{over}", flush=True)
+    return code == 0
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a part with everything it started, politely first."""
+    for how, patience_s in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+        try:
+            os.killpg(process.pid, how)
+            process.wait(patience_s)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def main(arguments: list[str]) -> int:
+    """Run what is asked for and print a table of what it took."""
+    groups = {"check": CHECK, "all": ALL}
+    named = {part.name: part for part in ALL}
+    if arguments == ["list"]:
+        for part in ALL:
+            print(f"{part.name:<20}{part.budget_s:>5} s  {part.what}")
+        return 0
+    unknown = [name for name in arguments if name not in groups and name not in named]
+    if unknown or not arguments:
+        print(f"usage: test_parts.py {' | '.join([*groups, *named, 'list'])}", file=sys.stderr)
+        return 2
+    parts = [part for name in arguments for part in groups.get(name) or (named[name],)]
+    begun = time.monotonic()
+    results = [(part, run(part)) for part in parts]
+    failed = [part.name for part, ok in results if not ok]
+    print(f"\n{len(results) - len(failed)} of {len(results)} parts passed in {time.monotonic() - begun:.1f} s", end="")
+    print(f"; failed: {', '.join(failed)}" if failed else "")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
