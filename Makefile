@@ -39,7 +39,7 @@ bench-peers: dev ## the same load against other brokers found on this machine
 	@$(BIN)/python -m bench.peers $(BENCH)
 
 protos: dev ## rebuild wire/descriptors.binpb from proto/
-	@$(BIN)/python tools/protos.py
+	@$(BIN)/python tools/protos.py compile
 
 locks: dev ## resolve the requirements again (needs uv)
 	@tools/locks.sh

@@ -2,8 +2,8 @@
 
 Everything else about the package stands in pyproject.toml. What is compiled, and how, is known to
 `syncpoint.kernel.build` alone; this file only hands it over to setuptools. A kernel that cannot be compiled is no
-error: the same sources run uncompiled, slower. SYNCPOINT_KERNEL=skip leaves it out (`make setup` does, since it compiles
-in a step of its own).
+error: the same sources run uncompiled, slower. SYNCPOINT_KERNEL=skip leaves it out (`make setup` does, since it
+compiles in a step of its own).
 """
 
 from __future__ import annotations
