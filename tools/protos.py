@@ -1,4 +1,4 @@
-"""Keeps the protobuf contracts: `compile` builds the descriptors that the package ships, `import` refreshes the interface.
+"""Keeps the protobuf contracts: `compile` builds the descriptors that are shipped, `import` refreshes the interface.
 
     python tools/protos.py compile    proto/**/*.proto -> src/syncpoint/wire/descriptors.binpb
     python tools/protos.py import     installed google-cloud-pubsub -> proto/google/pubsub/v1/*.proto
@@ -91,7 +91,7 @@ def _type_name(field: Any) -> str:
 
 
 def _field_line(field: Any) -> str:
-    # The Python package appends an underscore to names that are keywords of Python; on the wire and in JSON they have none.
+    # The Python package appends an underscore to names that are keywords of Python; the interface has none.
     name = field.name.rstrip("_")
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:

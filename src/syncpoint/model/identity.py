@@ -2,7 +2,8 @@
 
 Place: minted when a forwarder appends a message; the same in every copy, cluster and region, for ever.
 Promise: no two messages of one universe share an id. A *source* is one topic's share of one log; its number is the
-log's counter and an index inside that log, so sources of different logs can never collide. Offsets are dense per source.
+log's counter and an index inside that log, so sources of different logs can never collide. Offsets are dense per
+source.
 Spelling: 13 digits of universe, the source in decimal, 12 digits of offset, nothing in between. The two ends have a
 fixed width, so the text can be taken apart again.
 """
