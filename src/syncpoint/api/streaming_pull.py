@@ -1,0 +1,210 @@
+"""Subscriber.StreamingPull: one long call per subscriber, messages down, acknowledgements and keep-alives up.
+
+Station 10 of a message's life. Each stream is a consumer of its subscription; the transport says when it can take more. Every response carries
+the subscription's properties, because clients copy them from each one. The server ends a stream only with an error the official clients
+retry (UNAVAILABLE) or one that is final (NOT_FOUND, FAILED_PRECONDITION, INVALID_ARGUMENT); it answers OK only to a half-close.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from syncpoint.api.subscriber import ACK_IDS_FIELD, MODIFY_DEADLINE_S_MAX, bad_ack_id, ended, parse, usable
+from syncpoint.kernel.errors import BadAckId
+from syncpoint.metadata.catalog import Subscription
+from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
+from syncpoint.publish.admission import FlowLimits
+from syncpoint.subscribe.flow import Consumer
+from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.transport.server import Methods, Stream, Streaming
+from syncpoint.wire.messages import pubsub
+
+MODIFY_IDS_FIELD = 4
+STREAM_DEADLINE_S = (10, 600)
+TRY_AGAIN = "The service was unable to fulfill your request. Please try again. [code=8a75]"
+
+
+class StreamingPullService:
+    """All open streaming pulls."""
+
+    def __init__(self, forwarder: SubscribeForwarder, limits: FlowLimits) -> None:
+        self.forwarder, self.limits = forwarder, limits
+        self.streams: set[PullStream] = set()
+
+    def methods(self) -> Methods:
+        return {b"/google.pubsub.v1.Subscriber/StreamingPull": Streaming(self.open)}
+
+    def open(self, stream: Stream) -> None:
+        self.streams.add(PullStream(stream, self))
+
+    def drain(self) -> None:
+        """End every stream in the way clients reopen elsewhere."""
+        for stream in list(self.streams):
+            stream.end(Unavailable(TRY_AGAIN))
+
+
+class PullStream:
+    """One subscriber's stream."""
+
+    def __init__(self, stream: Stream, service: StreamingPullService) -> None:
+        self.stream, self.service, self.forwarder = stream, service, service.forwarder
+        self.record: Subscription | None = None
+        self.consumer: Consumer | None = None
+        self.answers_pings = False
+        stream.on_message = self.message
+        stream.on_end = self.half_closed
+        stream.on_cancel = self.cancelled
+        stream.on_writable = self.writable
+
+    # -- from the subscriber -------------------------------------------------------------------------------------------------------
+
+    def message(self, request: bytes) -> None:
+        try:
+            asked = parse(pubsub.StreamingPullRequest, request)
+            if self.record is None:
+                self._begin(asked)
+            else:
+                self._check_later(asked)
+            self._take_acks(asked, request)
+        except SyncpointError as error:
+            self.end(error)
+            return
+        if self.answers_pings and not request:
+            self.stream.send(self._properties())
+
+    def _begin(self, asked: Any) -> None:
+        if not asked.subscription:
+            raise InvalidArgument("", "first message must set subscription")
+        if not asked.stream_ack_deadline_seconds:
+            raise InvalidArgument("", "first message must set stream_ack_deadline_seconds")
+        _check_deadline(asked.stream_ack_deadline_seconds)
+        record = usable(self.forwarder, asked.subscription)
+        self.record = record
+        self.answers_pings = asked.protocol_version >= 1
+        limits = self.service.limits
+        self.consumer = self.forwarder.join(
+            record,
+            self._send,
+            max_messages=_at_most(asked.max_outstanding_messages, limits.subscriber_messages_max),
+            max_bytes=_at_most(asked.max_outstanding_bytes, limits.subscriber_bytes_max),
+            deadline_s=asked.stream_ack_deadline_seconds,
+            gone=self._gone,
+        )
+
+    def _check_later(self, asked: Any) -> None:
+        assert self.consumer is not None
+        if asked.subscription:
+            raise InvalidArgument("", "subscription may only be set in first message")
+        for name in ("max_outstanding_messages", "max_outstanding_bytes", "protocol_version", "client_id"):
+            if getattr(asked, name):
+                raise InvalidArgument(name, "may only be set in first message")
+        if asked.stream_ack_deadline_seconds:
+            _check_deadline(asked.stream_ack_deadline_seconds)
+            self.consumer.deadline_s = asked.stream_ack_deadline_seconds
+
+    def _take_acks(self, asked: Any, request: bytes) -> None:
+        seconds = list(asked.modify_deadline_seconds)
+        if len(seconds) != len(asked.modify_deadline_ack_ids):
+            raise InvalidArgument("", "ack IDs and deadlines must have the same size")
+        if any(value < 0 for value in seconds):
+            raise InvalidArgument("modify_deadline_seconds", "Ack deadline cannot be negative")
+        if any(value > MODIFY_DEADLINE_S_MAX for value in seconds):
+            raise InvalidArgument("modify_deadline_seconds", f"more than {MODIFY_DEADLINE_S_MAX} seconds")
+        if not asked.ack_ids and not seconds:
+            return
+        assert self.record is not None
+        record = self.forwarder.catalog.subscription(self.record.incarnation)
+        if record is None or record.detached:
+            raise ended(record or self.record)
+        lending, now = self.forwarder.delivery(record).lending, self.forwarder.clock.monotonic()
+        try:
+            if asked.ack_ids:
+                confirm = self._confirm(list(asked.ack_ids)) if record.exactly_once else None
+                lending.acknowledge(request, ACK_IDS_FIELD, now, confirm)
+            if seconds:
+                failed = {f.decode() for f in lending.modify(request, MODIFY_IDS_FIELD, seconds, now)}
+                if record.exactly_once:
+                    kind = pubsub.StreamingPullResponse.ModifyAckDeadlineConfirmation
+                    good = [one for one in asked.modify_deadline_ack_ids if one not in failed]
+                    confirmation = kind(ack_ids=good, invalid_ack_ids=sorted(failed))
+                    self._respond(modify_ack_deadline_confirmation=confirmation)
+        except BadAckId as bad:
+            raise bad_ack_id(bad) from None
+
+    def _confirm(self, ack_ids: list[str]) -> Callable[[Exception | None, list[bytes]], None]:
+        def confirmed(error: Exception | None, failed: list[bytes]) -> None:
+            invalid = {one.decode() for one in failed}
+            good = [one for one in ack_ids if one not in invalid]
+            kind = pubsub.StreamingPullResponse.AcknowledgeConfirmation
+            confirmation = kind(ack_ids=good) if error is None else kind(temporary_failed_ack_ids=good)
+            confirmation.invalid_ack_ids.extend(sorted(invalid))
+            self._respond(acknowledge_confirmation=confirmation)
+
+        return confirmed
+
+    # -- to the subscriber ---------------------------------------------------------------------------------------------------------
+
+    def _send(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
+        assert self.consumer is not None
+        self.stream.send([*parts, self._properties()], token=serials)
+        self.consumer.writable = self.stream.writable
+
+    def _properties(self) -> bytes:
+        """The subscription's flags as they are now, serialised so that they can follow the messages of a response."""
+        assert self.record is not None
+        record = self.forwarder.catalog.subscription(self.record.incarnation) or self.record
+        return _PROPERTIES[record.exactly_once, record.ordered]
+
+    def _respond(self, **fields: Any) -> None:
+        if not self.stream.cancelled and self.consumer is not None and not self.consumer.closed:
+            self.stream.send(pubsub.StreamingPullResponse(**fields).SerializeToString() + self._properties())
+
+    # -- the end -------------------------------------------------------------------------------------------------------------------
+
+    def writable(self) -> None:
+        if self.consumer is not None and self.record is not None:
+            self.consumer.writable = True
+            self.forwarder.delivery(self.record).wake()
+
+    def half_closed(self) -> None:
+        self.end(None if self.record is not None else InvalidArgument("", "first message must set subscription"))
+
+    def cancelled(self) -> None:
+        self._leave([serial for serials in self.stream.unsent() for serial in (serials or ())])
+
+    def _gone(self) -> None:
+        assert self.record is not None
+        self.end(ended(self.forwarder.catalog.subscription(self.record.incarnation) or self.record))
+
+    def end(self, error: SyncpointError | None) -> None:
+        """Finish the call: OK only after a half-close."""
+        self._leave(())
+        if not self.stream.cancelled:
+            self.stream.finish(error)
+
+    def _leave(self, unsent: Sequence[int]) -> None:
+        self.service.streams.discard(self)
+        if self.consumer is not None and self.record is not None:
+            consumer, self.consumer = self.consumer, None
+            self.forwarder.leave(self.record, consumer, unsent)
+
+
+def _check_deadline(seconds: int) -> None:
+    low, high = STREAM_DEADLINE_S
+    if not low <= seconds <= high:
+        raise InvalidArgument("", f"stream_ack_deadline_seconds must be between {low} and {high} seconds")
+
+
+def _at_most(asked: int, limit: int) -> int:
+    return min(asked, limit) if asked > 0 else limit
+
+
+def _properties(exactly_once: bool, ordered: bool) -> bytes:
+    kind = pubsub.StreamingPullResponse
+    properties = kind.SubscriptionProperties(
+        exactly_once_delivery_enabled=exactly_once, message_ordering_enabled=ordered
+    )
+    encoded: bytes = kind(subscription_properties=properties).SerializeToString()
+    return encoded
+
+
+_PROPERTIES = {(once, ordered): _properties(once, ordered) for once in (False, True) for ordered in (False, True)}

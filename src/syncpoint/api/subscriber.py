@@ -1,0 +1,159 @@
+"""Subscriber: Pull, Acknowledge and ModifyAckDeadline on raw bytes.
+
+Station 10 of a message's life, and the way back. Requests are parsed for their small fields only; ack ids go to the kernel as they came. An
+acknowledgement is answered when it is persisted. Limits and texts are Pub/Sub's.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from syncpoint.kernel.errors import BadAckId
+from syncpoint.metadata.catalog import Subscription
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError
+from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
+from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.transport.server import Call, Methods, Unary
+from syncpoint.wire.messages import pubsub
+from syncpoint.wire.status import TRANSIENT_INVALID_ACK_ID, ack_failure
+
+ACK_IDS_FIELD = 2
+MODIFY_ACK_IDS_FIELD = 4
+MODIFY_DEADLINE_S_MAX = 600
+PULL_MESSAGES_MAX = 1000
+PULL_WAIT_S = 25.0  # without a deadline: REST callers give up after a minute
+PULL_AT_ONCE_S = 0.1  # return_immediately: time for one look, on disk if need be
+ACK_REQUEST_BYTES_MAX = 512 << 10
+
+
+def parse(kind: Any, request: bytes) -> Any:
+    """A request message. Raises `InvalidArgument` for bytes that are not one."""
+    try:
+        return kind.FromString(request)
+    except DecodeError:
+        raise InvalidArgument("", f"the request is not a {kind.DESCRIPTOR.name}") from None
+
+
+def usable(forwarder: SubscribeForwarder, name: str) -> Subscription:
+    """The subscription to pull from. Raises `NotFound`, or `FailedPrecondition` for a detached one."""
+    record = forwarder.named(name)
+    if record.detached:
+        raise FailedPrecondition(f"The subscription is detached from its topic: (resource={name}).")
+    return record
+
+
+def bad_ack_id(error: BadAckId) -> InvalidArgument:
+    return InvalidArgument("", f"Invalid ack id (ack_id={error.ack_id.decode(errors='replace')}).")
+
+
+def ended(record: Subscription) -> SyncpointError:
+    """Why a pull of this subscription can not go on: it was deleted, unless it was detached."""
+    if record.detached:
+        return FailedPrecondition(f"The subscription is detached from its topic: (resource={record.name}).")
+    return NotFound(record.name)
+
+
+class SubscriberService:
+    """The unary data-plane methods of google.pubsub.v1.Subscriber."""
+
+    def __init__(self, forwarder: SubscribeForwarder) -> None:
+        self.forwarder = forwarder
+
+    def methods(self) -> Methods:
+        prefix = b"/google.pubsub.v1.Subscriber/"
+        return {
+            prefix + b"Pull": Unary(self.pull),
+            prefix + b"Acknowledge": Unary(self.acknowledge),
+            prefix + b"ModifyAckDeadline": Unary(self.modify_ack_deadline),
+        }
+
+    def pull(self, call: Call, request: bytes) -> None:
+        asked = parse(pubsub.PullRequest, request)
+        record = usable(self.forwarder, asked.subscription)
+        if asked.max_messages <= 0:
+            raise InvalidArgument("", "No max_messages specified, or not positive.")
+        loop, now = asyncio.get_running_loop(), self.forwarder.clock.monotonic()
+        wait = PULL_WAIT_S
+        if asked.return_immediately:
+            wait = PULL_AT_ONCE_S
+        elif call.deadline is not None:
+            left = call.deadline - now
+            wait = min(wait, max(left - 1.0, left / 2))  # the empty answer must come before the caller's deadline
+
+        def send(parts: Sequence[bytes], serials: Sequence[int]) -> None:
+            timer.cancel()
+            call.reply(parts)
+
+        def stop() -> None:
+            timer.cancel()
+            self.forwarder.leave(record, consumer)
+
+        def empty() -> None:
+            stop()
+            call.reply(b"")
+
+        def gone() -> None:
+            timer.cancel()
+            call.fail(ended(self.forwarder.catalog.subscription(record.incarnation) or record))
+
+        timer = loop.call_later(wait, empty)
+        call.on_cancel = stop
+        consumer = self.forwarder.join(
+            record,
+            send,
+            max_messages=min(asked.max_messages, PULL_MESSAGES_MAX),
+            max_bytes=RESPONSE_BYTES_MAX,
+            deadline_s=record.ack_deadline_s,
+            gone=gone,
+            single=True,
+        )
+
+    def acknowledge(self, call: Call, request: bytes) -> None:
+        asked = parse(pubsub.AcknowledgeRequest, request)
+        record = self._with_ids(asked, request)
+
+        def confirmed(error: Exception | None, failed: list[bytes]) -> None:
+            if error is None:
+                _answer(call, failed)
+            elif record.exactly_once:
+                call.fail(ack_failure(set(asked.ack_ids) - {f.decode() for f in failed}, TRANSIENT_INVALID_ACK_ID))
+            else:
+                call.fail(error if isinstance(error, SyncpointError) else FailedPrecondition(str(error)))
+
+        delivery = self.forwarder.delivery(record)
+        try:
+            delivery.lending.acknowledge(request, ACK_IDS_FIELD, self.forwarder.clock.monotonic(), confirmed)
+        except BadAckId as bad:
+            raise bad_ack_id(bad) from None
+
+    def modify_ack_deadline(self, call: Call, request: bytes) -> None:
+        asked = parse(pubsub.ModifyAckDeadlineRequest, request)
+        record = self._with_ids(asked, request)
+        seconds = asked.ack_deadline_seconds
+        if seconds < 0:
+            raise InvalidArgument("", "Ack deadline cannot be negative")
+        if seconds > MODIFY_DEADLINE_S_MAX:
+            raise InvalidArgument("ack_deadline_seconds", f"{seconds} is more than {MODIFY_DEADLINE_S_MAX} seconds")
+        lending = self.forwarder.delivery(record).lending
+        try:
+            failed = lending.modify(request, MODIFY_ACK_IDS_FIELD, seconds, self.forwarder.clock.monotonic())
+        except BadAckId as bad:
+            raise bad_ack_id(bad) from None
+        _answer(call, failed)
+
+    def _with_ids(self, asked: Any, request: bytes) -> Subscription:
+        record = usable(self.forwarder, asked.subscription)
+        if not asked.ack_ids:
+            raise InvalidArgument("", "No ack ids specified.")
+        if len(request) > ACK_REQUEST_BYTES_MAX:
+            raise InvalidArgument("ack_ids", f"the request is larger than {ACK_REQUEST_BYTES_MAX} bytes")
+        return record
+
+
+def _answer(call: Call, failed: list[bytes]) -> None:
+    if failed:
+        call.fail(ack_failure(failed))
+    else:
+        call.reply(b"")

@@ -1,0 +1,44 @@
+"""One server per data folder: an advisory lock on the folder and on each of its disks, held as long as the process lives."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from syncpoint.model.errors import FailedPrecondition
+
+
+class FolderLocks:
+    """Locks on folders. The files stay; the kernel drops the locks when the process ends, however it ends."""
+
+    def __init__(self) -> None:
+        self._open: list[int] = []
+
+    def take(self, folder: Path) -> None:
+        """Lock `folder`, creating it. Raises `FailedPrecondition` naming the holder if another server has it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "lock"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+            os.close(fd)
+            raise FailedPrecondition(
+                f"another server (process {holder}) uses {folder}: stop it first, or choose another folder"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._open.append(fd)
+
+    def take_disks(self, folders: Iterable[Path]) -> None:
+        """Lock disk folders. One that can not even be opened is left to storage, which knows how many may be missing."""
+        for folder in folders:
+            with contextlib.suppress(OSError):
+                self.take(folder)
+
+    def release(self) -> None:
+        for fd in self._open:
+            os.close(fd)
+        self._open.clear()

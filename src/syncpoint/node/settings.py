@@ -1,0 +1,27 @@
+"""Settings of a server process: values a user chooses. The parts they are turned into are made in `node/process.py`."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from syncpoint.publish.admission import FlowLimits
+from syncpoint.storage.settings import StorageSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """What `syncpoint serve` was told."""
+
+    host: str = "127.0.0.1"
+    port: int = 8085  # 0: any free one
+    data: Path = Path("syncpoint-data")  # identities and the catalog's copy
+    disks: tuple[Path, ...] = ()  # 1, 3 or 5 folders; none: one inside `data`
+    durability: str = "sync"
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    drain_s: float = 5.0  # how long open calls may take to finish after SIGTERM
+    storage: StorageSettings = field(default_factory=StorageSettings)
+    limits: FlowLimits = field(default_factory=FlowLimits)
+
+    @property
+    def disk_folders(self) -> tuple[Path, ...]:
+        return self.disks or (self.data / "disk-1",)

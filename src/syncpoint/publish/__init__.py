@@ -1,0 +1,1 @@
+"""Publish forwarder: takes messages in, makes them durable, remembers who acknowledged what (see DESIGN.md)."""

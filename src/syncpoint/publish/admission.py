@@ -1,0 +1,79 @@
+"""Admission: how much may be on its way to the disks at once.
+
+Station 3 of a message's life (after `api/publisher`): a publish is let in, or told at once to come back later. Limits count messages and bytes
+accepted and not yet persisted, for the whole system and per topic, so a flood or a slow disk bounds memory instead of growing it. Refusal
+happens before anything is queued: RESOURCE_EXHAUSTED always means "not stored", which official clients retry with backoff.
+"""
+
+from dataclasses import dataclass
+
+from syncpoint.model.errors import ResourceExhausted
+
+
+@dataclass(slots=True)
+class FlowLimits:
+    """Upper bounds of what is accepted and not yet persisted, and of what is delivered and not yet acknowledged."""
+
+    publish_messages_max: int = 1_000_000
+    publish_bytes_max: int = 256 << 20
+    topic_messages_max: int = 500_000
+    topic_bytes_max: int = 128 << 20
+    outstanding_messages_max: int = 4_000_000
+    outstanding_bytes_max: int = 8 << 30
+    subscriber_messages_max: int = 1_000_000
+    subscriber_bytes_max: int = 1 << 30
+
+
+@dataclass(slots=True)
+class InFlight:
+    """What one topic, or the whole system, has on its way."""
+
+    messages: int = 0
+    bytes: int = 0
+
+
+class Admission:
+    """Counts what is in flight and refuses what would exceed the limits."""
+
+    def __init__(self, limits: FlowLimits) -> None:
+        self.limits = limits
+        self.system = InFlight()
+        self._topics: dict[int, InFlight] = {}
+        self.refused = 0
+
+    def check(self, topic: int, nbytes: int) -> None:
+        """Raise `ResourceExhausted` if a publish of `nbytes` may not come in now."""
+        limits, system = self.limits, self.system
+        if system.bytes + nbytes > limits.publish_bytes_max or system.messages >= limits.publish_messages_max:
+            self._refuse("system", system)
+        mine = self._topics.get(topic)
+        if mine is not None and (
+            mine.bytes + nbytes > limits.topic_bytes_max or mine.messages >= limits.topic_messages_max
+        ):
+            self._refuse("topic", mine)
+
+    def _refuse(self, scope: str, load: InFlight) -> None:
+        self.refused += 1
+        raise ResourceExhausted(
+            f"flow control ({scope}): {load.messages} messages, {load.bytes} bytes are being written; retry later"
+        )
+
+    def enter(self, topic: int, messages: int, nbytes: int) -> None:
+        """A batch was accepted."""
+        mine = self._topics.get(topic)
+        if mine is None:
+            mine = self._topics[topic] = InFlight()
+        mine.messages += messages
+        mine.bytes += nbytes
+        self.system.messages += messages
+        self.system.bytes += nbytes
+
+    def leave(self, topic: int, messages: int, nbytes: int) -> None:
+        """A batch was persisted, or given up."""
+        mine = self._topics[topic]
+        mine.messages -= messages
+        mine.bytes -= nbytes
+        if not mine.messages:
+            del self._topics[topic]
+        self.system.messages -= messages
+        self.system.bytes -= nbytes

@@ -1,0 +1,377 @@
+"""The publish forwarder: the driver of this room.
+
+Path: `api/publisher` calls `publish`; storage calls `_persisted`; subscribe forwarders call the methods of `PublishSide`. Everything runs on the
+event loop's thread; nothing here waits. Promises: a publisher hears its ids only after its messages are persisted; a listener hears of
+messages only then, too (unless its subscription asked for early delivery); acknowledgements are confirmed only when persisted.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from syncpoint.kernel import publish as kernel
+from syncpoint.kernel.acks import AckSet
+from syncpoint.kernel.errors import Invalid, Malformed
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.model.delivery import Batch, Done, Listener, Reply, SourceView
+from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.model.names import parse_topic
+from syncpoint.publish import records
+from syncpoint.publish.admission import Admission, FlowLimits
+from syncpoint.publish.append import Caller, PendingEntry, Settled, WaitingRoom, outcome_unknown
+from syncpoint.publish.ledger import Ledger, SnapshotState
+from syncpoint.publish.source import Source, SourceTable
+from syncpoint.runtime.clock import Clock
+from syncpoint.storage.record import Kind
+from syncpoint.storage.store import Batch as Stored
+from syncpoint.storage.store import Store
+
+Soon = Callable[[Callable[[], None]], object]
+ACK_LINGER_S = 0.01  # acknowledgements nobody waits for ride with the next commit, or go alone after this long
+
+
+class PublishForwarder:
+    """Sources, ledgers and the log behind them. `soon(fn)` runs fn at the end of the loop's turn, `later(seconds, fn)` after a while."""
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        clock: Clock,
+        limits: FlowLimits,
+        soon: Soon,
+        later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self.store, self.catalog, self.clock = store, catalog, clock
+        self.admission = Admission(limits)
+        self.sources = SourceTable(store.universe, store.log_counter)
+        self.ledgers: dict[int, Ledger] = {}
+        self.snapshots: dict[int, SnapshotState] = {}
+        self.failed: Exception | None = None
+        self.published = 0
+        self.early: set[int] = set()  # attached subscriptions that take messages before they are persisted
+        self._soon, self._later = soon, later
+        self._waiting = WaitingRoom()
+        self._pending: dict[int, PendingEntry] = {}  # by source
+        self._acks: list[records.Acks] = []
+        self._ack_done: list[Done] = []
+        self._flushing = self._lingering = False
+        self._time_ns = 0
+        self._turn_time: tuple[int, int] | None = None
+        self._listeners: dict[int, Listener] = {}  # by subscription
+        self._audience: dict[int, list[int]] = {}  # topic -> subscriptions with a listener
+        store.on_persisted = self._persisted
+        store.on_failed = self._failed
+
+    # -- publishing ------------------------------------------------------------------------------------------------------------
+
+    def publish_request(self, caller: Caller, request: bytes) -> None:
+        """Take a serialised PublishRequest; `caller` is answered once it is persisted. Raises `SyncpointError` if it is refused."""
+        if self.failed is not None:
+            raise Unavailable(f"the log can not be written: {self.failed}")
+        try:
+            name = kernel.topic_of(request).decode()
+            topic = self.catalog.topic_by_name(name)
+            if topic is None:
+                raise NotFound(parse_topic(name))
+            self.admission.check(topic.incarnation, len(request))
+            self.store.admit(len(request))
+            source = self._open_source(topic.incarnation)
+            seconds, nanos = self._turn_time or self._begin_turn()
+            count, payload, response, _, _ = kernel.scan(request, source.prefix, source.end, seconds, nanos)
+        except Invalid as bad:
+            raise InvalidArgument(bad.field, bad.problem) from None
+        except (Malformed, UnicodeDecodeError) as bad:
+            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        entry = self._pending.get(source.number)
+        if entry is None or entry.full:
+            if entry is not None:
+                self._append_entry(entry)
+            entry = self._pending[source.number] = PendingEntry(source, source.end, self._time_ns)
+        entry.add(count, payload, caller, response)
+        source.end += count
+        self.admission.enter(source.topic, count, len(payload))
+        self.flush_soon()
+
+    def publish(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        """`PublishSide.publish`: a message the service itself sends, a dead letter for instance."""
+        try:
+            self.publish_request(_Internal(done), request)
+        except SyncpointError as refused:
+            done(refused)
+
+    def _begin_turn(self) -> tuple[int, int]:
+        """One publish time for everything of this turn; never earlier than the last one, whatever the wall clock does."""
+        self._time_ns = max(self._time_ns, self.clock.time_ns())
+        self._turn_time = divmod(self._time_ns, 1_000_000_000)
+        return self._turn_time
+
+    def _open_source(self, topic: int) -> Source:
+        source, opened = self.sources.open_for(topic)
+        if opened:
+            self.store.append(Kind.LEDGER, records.encode_source(source))
+            self.flush_soon()
+        return source
+
+    # -- the log ---------------------------------------------------------------------------------------------------------------
+
+    def flush_soon(self) -> None:
+        """Everything appended in this turn goes to the disks at its end, as one group commit."""
+        if not self._flushing:
+            self._flushing = True
+            self._soon(self.flush)
+
+    def flush(self) -> None:
+        self._flushing = False
+        self._turn_time = None
+        if self.failed is not None:
+            return
+        self.append_pending()
+        if self._acks:
+            acks, self._acks, waiting, self._ack_done = self._acks, [], self._ack_done, []
+            position = self.store.append(Kind.ACKS, records.encode_acks(acks))
+            if waiting:
+                self._waiting.put(position, _all_of(waiting))
+        self.store.flush()
+
+    def append_pending(self) -> None:
+        """Give what arrived in this turn its place in the log now, so that a fact appended next comes after it."""
+        if self._pending:
+            pending, self._pending = self._pending, {}
+            for entry in pending.values():
+                self._append_entry(entry)
+
+    def _append_entry(self, entry: PendingEntry) -> None:
+        source = entry.source
+        position = self.store.append(
+            Kind.MESSAGES,
+            entry.payloads,
+            source=source.number,
+            first_offset=entry.first_offset,
+            count=entry.count,
+            time_ns=entry.time_ns,
+        )
+        self._waiting.put(position, entry)
+        if self.early:
+            self._tell(source, early=True)
+
+    def append_fact(self, kind: Kind, payload: bytes, done: Settled | None = None) -> None:
+        """Write a fact of the catalog or the ledger; messages of this turn that came before it stay before it."""
+        if self.failed is not None:
+            raise Unavailable(f"the log can not be written: {self.failed}")
+        self.append_pending()
+        position = self.store.append(kind, payload)
+        if done is not None:
+            self._waiting.put(position, done)
+        self.flush_soon()
+
+    def _persisted(self, position: int) -> None:
+        touched: dict[int, Source] = {}
+        for waiter in self._waiting.persisted(position):
+            if isinstance(waiter, PendingEntry):
+                source = waiter.source
+                source.visible = waiter.first_offset + waiter.count
+                touched[source.number] = source
+                self.published += waiter.count
+                self.admission.leave(source.topic, waiter.count, waiter.bytes)
+                for caller, response in waiter.callers:
+                    caller.reply(response)
+            else:
+                waiter(None)
+        for source in touched.values():
+            self._tell(source)
+
+    def _failed(self, cause: Exception) -> None:
+        """The quorum is gone. What waits has an unknown outcome; nothing new is taken."""
+        self.failed = cause
+        for entry in self._pending.values():
+            self._waiting.put(1 << 62, entry)
+        self._pending.clear()
+        error = outcome_unknown(cause)
+        for waiter in self._waiting.give_up():
+            if isinstance(waiter, PendingEntry):
+                self.admission.leave(waiter.source.topic, waiter.count, waiter.bytes)
+                for caller, _ in waiter.callers:
+                    caller.fail(error)
+            else:
+                waiter(error)
+        for done in self._ack_done:
+            done(error)
+        self._ack_done.clear()
+
+    # -- serving subscribe forwarders (PublishSide) ------------------------------------------------------------------------------
+
+    def attach(self, subscription: int, listener: Listener) -> list[SourceView]:
+        record = self.catalog.subscription(subscription)
+        ledger = self.ledgers.get(subscription)
+        if record is None or ledger is None:
+            raise NotFound(str(subscription))
+        self._listeners[subscription] = listener
+        audience = self._audience.setdefault(record.topic_incarnation, [])
+        if subscription not in audience:
+            audience.append(subscription)
+        if record.early_delivery:
+            self.early.add(subscription)
+        return [
+            SourceView(source.number, ledger.first_gap(source.number, 0), source.sealed)
+            for source in self.sources.of_topic(record.topic_incarnation)
+        ]
+
+    def detach(self, subscription: int) -> None:
+        if self._listeners.pop(subscription, None) is None:
+            return
+        self.early.discard(subscription)
+        for topic, audience in list(self._audience.items()):
+            if subscription in audience:
+                audience.remove(subscription)
+                if not audience:
+                    del self._audience[topic]
+
+    def _tell(self, source: Source, *, early: bool = False) -> None:
+        for subscription in self._audience.get(source.topic, ()):
+            if not early or subscription in self.early:
+                self._listeners[subscription].on_data(source.number)
+
+    def fetch(self, subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
+        ledger, found = self.ledgers.get(subscription), self.sources.by_number.get(source)
+        if ledger is None or found is None:
+            reply([])
+            return
+        end = found.end if subscription in self.early else found.visible
+        begin = ledger.first_gap(source, begin)
+        if begin >= end:
+            reply([])
+            return
+        generation = ledger.generation
+
+        def answer(stored: Sequence[Stored] | Exception) -> None:
+            if isinstance(stored, Exception):
+                reply(stored)
+            elif ledger.generation != generation:
+                reply([])  # a seek came between: the listener was told and asks again
+            else:
+                reply(self._granted(ledger, begin, end, stored))
+
+        self.store.read(source, begin, max_bytes, answer)
+
+    def _granted(self, ledger: Ledger, begin: int, end: int, stored: Sequence[Stored]) -> list[Batch]:
+        record = self.catalog.subscription(ledger.subscription)
+        oldest = self.clock.time_ns() - (record.retention_s if record else 0) * 1_000_000_000
+        out = []
+        for batch in stored:
+            last = min(end, batch.first_offset + batch.count)
+            if batch.first_offset > begin:
+                ledger.of(batch.source).add(begin, min(batch.first_offset, end))  # deleted: nobody can have it any more
+            if batch.first_offset >= end:
+                break
+            if batch.time_ns < oldest:
+                ledger.of(batch.source).add(batch.first_offset, last)
+            acks = ledger.acks.get(batch.source)
+            skip = acks.mask(batch.first_offset, batch.first_offset + batch.count) if acks is not None else None
+            out.append(
+                Batch(
+                    batch.source,
+                    batch.first_offset,
+                    max(begin, batch.first_offset),
+                    last,
+                    skip,
+                    batch.time_ns,
+                    batch.payload,
+                )
+            )
+            begin = last
+        return out
+
+    def acknowledge(self, subscription: int, generation: int, source: int, runs: bytes, done: Done | None) -> None:
+        ledger = self.ledgers.get(subscription)
+        if ledger is None or ledger.generation != generation:
+            if done is not None:
+                done(None)  # nothing to remember: the subscription is gone, or was sought meanwhile
+            return
+        if self.failed is not None:
+            if done is not None:
+                done(outcome_unknown(self.failed))
+            return
+        ledger.of(source).add_runs(runs)
+        self._acks.append(records.Acks(subscription, generation, source, runs))
+        if done is not None:
+            self._ack_done.append(done)
+            self.flush_soon()
+        elif not self._lingering:
+            self._lingering = True
+            self._later(ACK_LINGER_S, self._linger_over)
+
+    def _linger_over(self) -> None:
+        self._lingering = False
+        if self._acks:
+            self.flush_soon()
+
+    def generation(self, subscription: int) -> int:
+        """The seek generation ack ids of the subscription must carry."""
+        ledger = self.ledgers.get(subscription)
+        return ledger.generation if ledger else 0
+
+    # -- ledgers -----------------------------------------------------------------------------------------------------------------
+
+    def sync_point(self, topic: int) -> tuple[tuple[int, int], ...]:
+        """Where a subscription created now begins: the end of each source, counting what is on its way already."""
+        return tuple((source.number, source.end) for source in self.sources.of_topic(topic))
+
+    def subscription_created(self, subscription: int, start: Iterable[tuple[int, int]]) -> None:
+        """Begin a ledger at the sync point. Idempotent."""
+        if subscription not in self.ledgers:
+            ledger = self.ledgers[subscription] = Ledger(subscription)
+            ledger.begin_at(start)
+
+    def subscription_removed(self, subscription: int) -> None:
+        """The subscription was deleted or detached: nobody needs its backlog."""
+        self.ledgers.pop(subscription, None)
+        listener = self._listeners.get(subscription)
+        self.detach(subscription)
+        if listener is not None:
+            listener.on_removed()
+
+    def replace_acks(self, subscription: int, acks: dict[int, AckSet], done: Settled) -> None:
+        """A seek: a new generation with these sets, persisted before `done`. Cursors and leases of the old one are void at once."""
+        ledger = self.ledgers[subscription]
+        ledger.replace(ledger.generation + 1, acks)
+        self.append_fact(Kind.LEDGER, records.encode_ledger(ledger), done)
+        listener = self._listeners.get(subscription)
+        if listener is not None:
+            listener.on_reset()
+
+    def keep_snapshot(self, state: SnapshotState, done: Settled | None = None) -> None:
+        """Remember a snapshot, persisted before `done`."""
+        self.snapshots[state.snapshot] = state
+        self.append_fact(Kind.LEDGER, records.encode_snapshot(state), done)
+
+    def checkpoint_parts(self) -> Iterator[bytes]:
+        """Everything recovery needs beside the messages. Fuzzy: facts appended meanwhile are replayed over it."""
+        for part in self.catalog.checkpoint_parts():
+            yield bytes((records.Fact.CATALOG,)) + part
+        for number in list(self.sources.by_number):
+            source = self.sources.by_number.get(number)
+            if source is not None:
+                yield records.encode_source(source)
+        for subscription in list(self.ledgers):
+            ledger = self.ledgers.get(subscription)
+            if ledger is not None:
+                yield records.encode_ledger(ledger)
+        for snapshot in list(self.snapshots):
+            state = self.snapshots.get(snapshot)
+            if state is not None:
+                yield records.encode_snapshot(state)
+
+
+class _Internal:
+    """The service itself as the caller of a publish."""
+
+    def __init__(self, done: Callable[[bytes | Exception], None]) -> None:
+        self.reply = done
+        self.fail = done
+
+
+def _all_of(waiting: list[Done]) -> Settled:
+    def settled(error: Exception | None) -> None:
+        for done in waiting:
+            done(error)
+
+    return settled

@@ -1,0 +1,54 @@
+"""Retention: what must still be kept, asked entry by entry by `storage/recovery/trim`.
+
+Last station of a message's life. A message is needed while a subscription has neither acknowledged it nor outlived its retention of it, while
+a subscription or the topic keeps acknowledged messages for a seek, or while a snapshot holds it unacknowledged. Nothing else keeps a
+message: a topic without subscriptions keeps none unless it has a retention of its own.
+"""
+
+from syncpoint.publish.forwarder import PublishForwarder
+
+_NS = 1_000_000_000
+
+
+def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count: int, time_ns: int) -> bool:
+    """Whether any message of the entry `[first_offset, first_offset + count)`, published at `time_ns`, must be kept."""
+    found = forwarder.sources.by_number.get(source)
+    if found is None:
+        return True  # a source we know nothing of: unknown is never absent
+    catalog, age_ns = forwarder.catalog, forwarder.clock.time_ns() - time_ns
+    topic = catalog.topic(found.topic)
+    if topic is not None and age_ns < topic.retention_s * _NS:
+        return True
+    end = first_offset + count
+    for record in catalog.subscriptions_of(found.topic):
+        if record.detached or age_ns >= record.retention_s * _NS:
+            continue
+        ledger = forwarder.ledgers.get(record.incarnation)
+        if ledger is None or record.retain_acked or not ledger.covers(source, first_offset, end):
+            return True
+    for snapshot in catalog.snapshots_of(found.topic):
+        state = forwarder.snapshots.get(snapshot.incarnation)
+        if state is None:
+            return True
+        held = state.acks.get(source)
+        if held is None or not held.covers(first_offset, end):
+            return True
+    return False
+
+
+def forget_empty_sources(forwarder: PublishForwarder) -> int:
+    """Forget sealed sources of which storage holds nothing any more; returns how many."""
+    empty = [
+        source
+        for source in forwarder.sources.by_number.values()
+        if source.sealed and forwarder.store.bounds(source.number) is None
+    ]
+    for source in empty:
+        forwarder.sources.forget(source)
+        for record in forwarder.catalog.subscriptions_of(source.topic):
+            ledger = forwarder.ledgers.get(record.incarnation)
+            if ledger is not None:
+                ledger.forget(source.number)
+        for state in forwarder.snapshots.values():
+            state.acks.pop(source.number, None)
+    return len(empty)

@@ -1,0 +1,1 @@
+"""Subscribe forwarder: lends messages to subscribers until they acknowledge (see DESIGN.md)."""

@@ -1,0 +1,62 @@
+"""Dead letters: a message that was delivered too often goes to another topic.
+
+It is published there with a new id, its data, ordering key and attributes, and four attributes that say where it came from; only when that is
+persisted the original is acknowledged. If the topic is missing or the publish fails, the original is offered again instead: nothing is lost.
+"""
+
+from datetime import UTC, datetime
+
+from syncpoint.kernel import frames
+from syncpoint.kernel.acks import encode_runs
+from syncpoint.model.delivery import Batch, PublishSide
+from syncpoint.model.names import project_of, short_id
+from syncpoint.subscribe.delivery import Delivery
+from syncpoint.wire.messages import pubsub
+
+PREFIX = "CloudPubSubDeadLetterSource"
+
+
+def dead_letter(publish: PublishSide, delivery: Delivery, source: int, offset: int, attempts: int) -> None:
+    """Move one message of the subscription to its dead-letter topic. The answer comes later; nothing is raised."""
+    record, lending = delivery.record, delivery.lending
+    policy = record.dead_letter
+
+    def keep() -> None:
+        if lending.order is not None and lending.order.knows((source, offset)):
+            lending.order.unblock((source, offset))
+        else:
+            lending.redelivery.add(source, offset, at=delivery.now() + 1.0)
+        delivery.wake()
+
+    def fetched(batches: list[Batch] | Exception) -> None:
+        batch = None if isinstance(batches, Exception) else next((b for b in batches if b.begin == offset), None)
+        if policy is None or isinstance(batches, Exception):
+            keep()
+        elif batch is None:
+            done(b"")  # acknowledged meanwhile
+        else:
+            message = frames.message_at(batch.payload, offset - batch.first_offset)
+            publish.publish(policy[0], letter(message, record.name, policy[0], attempts), done)
+
+    def done(answer: bytes | Exception) -> None:
+        if isinstance(answer, Exception):
+            keep()
+        else:
+            lending.drop(source, encode_runs([(offset, 1)]))
+            delivery.wake()
+
+    publish.fetch(record.incarnation, source, offset, 1, fetched)
+
+
+def letter(message: bytes, subscription: str, topic: str, attempts: int) -> bytes:
+    """The PublishRequest that carries a dead message (a serialised PubsubMessage)."""
+    dead = pubsub.PubsubMessage.FromString(message)
+    published = dead.publish_time.ToNanoseconds()
+    when = datetime.fromtimestamp(published // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    dead.ClearField("message_id")
+    dead.ClearField("publish_time")
+    dead.attributes[f"{PREFIX}DeliveryCount"] = str(attempts)
+    dead.attributes[f"{PREFIX}Subscription"] = short_id(subscription)
+    dead.attributes[f"{PREFIX}SubscriptionProject"] = project_of(subscription).removeprefix("projects/")
+    dead.attributes[f"{PREFIX}TopicPublishTime"] = f"{when}.{published // 1_000_000 % 1000:03d}Z"
+    return bytes(pubsub.PublishRequest(topic=topic, messages=[dead]).SerializeToString())

@@ -1,0 +1,366 @@
+"""Delivery: one subscription on its way to its subscribers.
+
+Stations 8 to 10: cursors fetch from the sources, the pump shares what came among the consumers that have room, the lease table lends it.
+The pump runs once per event-loop turn, so everything that became available in a turn travels in one response per consumer. Sharing is
+fair: with several consumers a visit takes at most an even share of what lies ready, and the turn goes round.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from syncpoint.kernel import frames
+from syncpoint.kernel.filters import matches
+from syncpoint.kernel.leases import LeaseTable
+from syncpoint.metadata.catalog import Subscription
+from syncpoint.model.delivery import Batch, PublishSide
+from syncpoint.subscribe.fetch import CREDIT_BYTES, Cursor
+from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX, Consumer
+from syncpoint.subscribe.lease import TICKS_PER_S, Lending
+from syncpoint.subscribe.ordering import Identity
+from syncpoint.subscribe.retry import Run
+
+REDELIVER_AT_ONCE = 1024
+KEY_RUN_MAX = 100  # messages of one key in one response, when they were held back
+SOURCES_AHEAD = 4  # sources read ahead at once: bounds memory after many restarts
+
+
+class Delivery:
+    """The subscribe forwarder's state for one subscription with subscribers (or with leases left from them)."""
+
+    def __init__(
+        self,
+        record: Subscription,
+        publish: PublishSide,
+        *,
+        table: LeaseTable,
+        generation: int,
+        program: bytes,
+        now: Callable[[], float],
+        soon: Callable[[Callable[[], None]], object],
+        dead_letter: Callable[["Delivery", int, int, int], None],
+    ) -> None:
+        self.record = record
+        self.publish = publish
+        self.table = table
+        self.program = program
+        self.now = now
+        self.lending = Lending(self, table, publish)
+        self.lending.generation = generation
+        self.consumers: deque[Consumer] = deque()
+        self.delivered = 0
+        self.stalled = False  # a fetch failed: look again at the next tick
+        self._soon = soon
+        self._dead_letter = dead_letter
+        self._cursors: dict[int, Cursor] = {}
+        self._redelivered: deque[tuple[Batch, int]] = deque()
+        self._refetching = 0
+        self._scheduled = False
+        self._voided = 0  # counts resets: answers that were asked for before one are void
+
+    def __repr__(self) -> str:
+        messages, nbytes = self.table.total()
+        return (
+            f"<Delivery {self.record.name} consumers={len(self.consumers)} outstanding={messages} ({nbytes} B) "
+            f"redeliver={len(self.lending.redelivery)}>"
+        )
+
+    # -- what happens around it --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Attach to the sources of the topic."""
+        for view in self.publish.attach(self.record.incarnation, self):
+            self._cursors[view.source] = Cursor(view.source, view.begin, sealed=view.sealed)
+
+    def on_data(self, source: int) -> None:
+        cursor = self._cursors.get(source)
+        if cursor is None:
+            for known in self._cursors.values():
+                known.sealed = known.sealed or known.source < source
+            cursor = self._cursors[source] = Cursor(source, 0, sealed=False)
+        cursor.idle = False
+        self.wake()
+
+    def on_reset(self) -> None:
+        """A seek: every lease and cursor is void, everything unacknowledged is read anew."""
+        self._voided += 1
+        self._cursors.clear()
+        self._redelivered.clear()
+        self._refetching = 0
+        self.lending = Lending(self, self.table, self.publish)
+        self.lending.generation = self.publish.generation(self.record.incarnation)
+        self.table.reset(self.lending.generation)
+        self.start()
+        self.wake()
+
+    def on_removed(self) -> None:
+        """The subscription was deleted or detached: whoever waits is told."""
+        consumers, self.consumers = self.consumers, deque()
+        for consumer in consumers:
+            consumer.closed = True
+            consumer.gone()
+
+    def add(self, consumer: Consumer) -> None:
+        self.consumers.append(consumer)
+        self.wake()
+
+    def remove(self, consumer: Consumer) -> None:
+        consumer.closed = True
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+
+    def wake(self) -> None:
+        """Something changed: look at everything once, at the end of this turn."""
+        if not self._scheduled and self.consumers:
+            self._scheduled = True
+            self._soon(self._pump)
+
+    def dead_letter(self, source: int, offset: int, attempts: int) -> None:
+        self._dead_letter(self, source, offset, attempts)
+
+    @property
+    def at_rest(self) -> bool:
+        """Nobody listens and nothing is lent: it may be forgotten, the ledger knows all that matters."""
+        return not self.consumers and not self.table.total()[0] and not len(self.lending.redelivery)
+
+    # -- the pump ----------------------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        self._redeliver()
+        waiting = len(self.consumers)
+        while waiting:
+            consumer = self.consumers[0]
+            self.consumers.rotate(-1)
+            waiting -= 1
+            if self._serve(consumer):
+                if len(self.consumers) > 1:
+                    waiting = len(self.consumers)  # something was given: another round may find more
+                else:
+                    self.wake()  # one consumer: the next response belongs to the next turn
+        self._ask()
+
+    def _serve(self, consumer: Consumer) -> bool:
+        """Give one consumer its share. False if it has no room, or nothing is ready."""
+        room, room_bytes = consumer.room(self.table)
+        if not room:
+            return False
+        if self.lending.order is not None and self.lending.order.has_ready:
+            self._go_on_with_key(consumer, room)
+            room, room_bytes = consumer.room(self.table)
+        share = self._share(room)
+        parts: list[bytes] = []
+        serials: list[int] = []
+        size, left = 0, share
+        while left > 0 and room_bytes > 0 and size < RESPONSE_BYTES_MAX:
+            ready = self._next_ready()
+            if ready is None:
+                break
+            batch, attempt, cursor = ready
+            if cursor is not None and self.lending.order is not None:
+                response, at, count, nbytes = self._lend_in_order(batch, consumer, left, room_bytes)
+            else:
+                most = min(room_bytes, RESPONSE_BYTES_MAX - size)
+                response, at, count, nbytes = self._lend(batch, consumer, left, most, attempt)
+            if cursor is not None:
+                cursor.advance(at)
+            elif at >= batch.end:
+                self._redelivered.popleft()
+            else:
+                self._redelivered[0] = (batch._replace(begin=at), attempt)
+            if count:
+                parts.append(response)
+                serials.append(self.table.last_serial)
+                left, room_bytes, size = left - count, room_bytes - nbytes, size + nbytes
+            if at < batch.end:
+                break  # no room for the next message
+            if cursor is not None:
+                self._read_on(cursor)
+        if not parts:
+            return False
+        self.delivered += share - left
+        if consumer.single:
+            self.remove(consumer)
+        consumer.send(parts, serials)
+        return True
+
+    def _share(self, room: int) -> int:
+        if len(self.consumers) < 2:
+            return room
+        ready = sum(batch.end - batch.begin for batch, _ in self._redelivered)
+        ready += sum(b.end - b.begin for cursor in self._cursors.values() for b in cursor.batches)
+        return min(room, max(1, -(-ready // len(self.consumers))))
+
+    def _next_ready(self) -> tuple[Batch, int, Cursor | None] | None:
+        if self._redelivered:
+            batch, attempt = self._redelivered[0]
+            return batch, attempt, None
+        order = self.lending.order
+        if order is not None and order.full:
+            return None
+        first = 1 if self.record.dead_letter else 0
+        for source in sorted(self._cursors) if order is not None else list(self._cursors):
+            cursor = self._cursors[source]
+            self._read_on(cursor)
+            head = cursor.head()
+            if cursor.drained:
+                del self._cursors[source]
+                continue
+            if head is not None:
+                if order is None and len(self._cursors) > 1:
+                    self._cursors[source] = self._cursors.pop(source)  # round robin over sources
+                return head, first, cursor
+            if order is not None and cursor.sealed:
+                return None  # a key's earlier messages may still come from here
+        return None
+
+    def _lend(
+        self, batch: Batch, consumer: Consumer, room: int, room_bytes: int, attempt: int
+    ) -> tuple[bytes, int, int, int]:
+        response, at, count, nbytes, dropped = self.table.lease(
+            batch.source,
+            batch.payload,
+            batch.first_offset,
+            batch.begin,
+            batch.end,
+            batch.skip,
+            self.program,
+            consumer.number,
+            int((self.now() + consumer.deadline_s) * TICKS_PER_S),
+            room,
+            room_bytes,
+            attempt if self.record.dead_letter else 0,
+        )
+        if dropped:
+            self.lending.drop(batch.source, dropped)
+        return response, at, count, nbytes
+
+    def _lend_in_order(
+        self, batch: Batch, consumer: Consumer, room: int, room_bytes: int
+    ) -> tuple[bytes, int, int, int]:
+        """Like `_lend`, leaving out what its ordering key holds back."""
+        order = self.lending.order
+        assert order is not None
+        sizes, keys = frames.describe(batch.payload)
+        skip = bytearray(batch.skip or bytes((len(sizes) + 7) // 8))
+        taken = taken_bytes = 0
+        at = batch.begin
+        while at < batch.end and taken < room:
+            index = at - batch.first_offset
+            if not skip[index >> 3] >> (index & 7) & 1:
+                if taken and taken_bytes + sizes[index] > room_bytes:
+                    break
+                wanted = not self.program or matches(self.program, frames.message_at(batch.payload, index))
+                if wanted and keys[index] and not order.admit(keys[index], (batch.source, at), consumer.holder):
+                    skip[index >> 3] |= 1 << (index & 7)
+                elif wanted:
+                    taken += 1
+                    taken_bytes += sizes[index]
+            at += 1
+        part = batch._replace(end=at, skip=bytes(skip))
+        response, _, count, nbytes = self._lend(part, consumer, room, 1 << 62, 1)
+        return response, at, count, nbytes
+
+    # -- redelivery --------------------------------------------------------------------------------------------------------------
+
+    def _redeliver(self) -> None:
+        """Read again what is due, about as much as is sensible at once."""
+        limit = REDELIVER_AT_ONCE - self._refetching - len(self._redelivered)
+        if not self.consumers or limit <= 0:
+            return
+        order = self.lending.order
+        for run in self.lending.redelivery.take_due(limit):
+            if order is not None and order.knows((run.source, run.begin)):
+                for offset in range(run.begin, run.end):
+                    order.unblock((run.source, offset))
+                continue
+            self._refetching += run.end - run.begin
+            self._fetch(run.source, run.begin, run.end, partial(self._refetched, run))
+
+    def _refetched(self, run: Run, batches: Sequence[Batch] | Exception) -> None:
+        self._refetching -= run.end - run.begin
+        if isinstance(batches, Exception):
+            for offset in range(run.begin, run.end):
+                self.lending.redelivery.add(run.source, offset, at=self.now() + 0.1)
+            return
+        for batch in batches:
+            if batch.begin < run.end:
+                self._redelivered.append((batch._replace(end=min(batch.end, run.end)), run.attempt))
+        self.wake()
+
+    def _go_on_with_key(self, consumer: Consumer, room: int) -> None:
+        """Messages of one key that were held back, or came back, go to this consumer now, in one response."""
+        order = self.lending.order
+        assert order is not None
+        identities = order.start_ready(consumer.holder, min(room, KEY_RUN_MAX))
+        found: dict[Identity, Sequence[Batch] | Exception] = {}
+
+        def read(identity: Identity, batches: Sequence[Batch] | Exception) -> None:
+            found[identity] = batches
+            if len(found) == len(identities):
+                self._lend_key(consumer, [(one, found[one]) for one in identities])
+
+        for source, offset in identities:
+            self._fetch(source, offset, offset + 1, partial(read, (source, offset)))
+
+    def _lend_key(self, consumer: Consumer, messages: list[tuple[Identity, Sequence[Batch] | Exception]]) -> None:
+        order = self.lending.order
+        assert order is not None
+        parts: list[bytes] = []
+        serials: list[int] = []
+        for identity, batches in messages:
+            if isinstance(batches, Exception) or consumer.closed:
+                order.take_back(identity, block=False)  # and everything of the key after it
+                break
+            batch = next((b for b in batches if b.begin == identity[1]), None)
+            count = 0
+            if batch is not None:
+                attempt = self.lending.redelivery.attempts.get(identity, 0) + 1
+                one = batch._replace(end=identity[1] + 1)
+                response, _, count, _ = self._lend(one, consumer, 1, 1 << 62, attempt)
+            if count:
+                parts.append(response)
+                serials.append(self.table.last_serial)
+            else:
+                order.settle(identity)  # acknowledged meanwhile, or deleted
+        if parts:
+            self.delivered += len(parts)
+            if consumer.single:
+                self.remove(consumer)
+            consumer.send(parts, serials)
+        self.wake()
+
+    # -- fetching ----------------------------------------------------------------------------------------------------------------
+
+    def _fetch(self, source: int, begin: int, end: int, reply: Callable[[Sequence[Batch] | Exception], None]) -> None:
+        voided = self._voided
+
+        def answer(batches: Sequence[Batch] | Exception) -> None:
+            if voided == self._voided:
+                reply(batches)
+
+        self.publish.fetch(self.record.incarnation, source, begin, min(CREDIT_BYTES, (end - begin) << 10), answer)
+
+    def _read_on(self, cursor: Cursor) -> None:
+        if cursor.wants_more:
+            cursor.asking = True
+            self._fetch(cursor.source, cursor.begin, cursor.begin + CREDIT_BYTES, partial(self._read, cursor))
+
+    def _read(self, cursor: Cursor, batches: Sequence[Batch] | Exception) -> None:
+        if isinstance(batches, Exception):
+            cursor.asking = False
+            self.stalled = True  # unknown: the next tick asks again
+            return
+        cursor.received(batches)
+        if batches:
+            self.wake()
+
+    def _ask(self) -> None:
+        """Read ahead while somebody has room, so that the next look finds something."""
+        if any(consumer.room(self.table)[0] for consumer in self.consumers):
+            ahead = 0
+            for cursor in list(self._cursors.values()):
+                self._read_on(cursor)
+                ahead += bool(cursor.batches or cursor.asking)
+                if ahead >= SOURCES_AHEAD:
+                    break

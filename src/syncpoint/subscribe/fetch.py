@@ -1,0 +1,56 @@
+"""Fetch: asking the sources of a topic for unacknowledged messages, by credit.
+
+Station 8 of a message's life. A cursor walks one source from its first unacknowledged offset; it asks for about a credit's worth at a
+time, only while somebody can take messages, and keeps what it got until it is leased. An answer may come at once, later, or as
+"unknown": then it asks again.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from syncpoint.model.delivery import Batch
+
+CREDIT_BYTES = 2 << 20
+
+
+class Cursor:
+    """How far one source was read for one subscription."""
+
+    __slots__ = ("asking", "batches", "begin", "idle", "sealed", "source")
+
+    def __init__(self, source: int, begin: int, *, sealed: bool) -> None:
+        self.source = source
+        self.begin = begin  # next offset to ask for
+        self.sealed = sealed
+        self.asking = False
+        self.idle = False  # the last answer was empty: wait for on_data
+        self.batches: deque[Batch] = deque()
+
+    @property
+    def wants_more(self) -> bool:
+        return not self.asking and not self.idle and not self.batches
+
+    @property
+    def drained(self) -> bool:
+        """Nothing of a sealed source is left to read."""
+        return self.sealed and self.idle and not self.batches and not self.asking
+
+    def received(self, batches: Sequence[Batch]) -> None:
+        """An answer: what comes next in this source, or nothing for now."""
+        self.asking = False
+        if not batches:
+            self.idle = True
+            return
+        self.batches.extend(batches)
+        self.begin = batches[-1].end
+
+    def head(self) -> Batch | None:
+        return self.batches[0] if self.batches else None
+
+    def advance(self, offset: int) -> None:
+        """Everything before `offset` of the head batch was dealt with."""
+        head = self.batches[0]
+        if offset >= head.end:
+            self.batches.popleft()
+        else:
+            self.batches[0] = head._replace(begin=offset)

@@ -1,0 +1,65 @@
+"""Flow control towards one subscriber.
+
+A consumer is one streaming pull, or one unary pull waiting for messages. It has room while fewer messages and fewer bytes are outstanding
+(delivered, not yet acknowledged, not expired) than it asked for; who counts is the kernel's lease table, so there is one truth. A first
+message larger than the byte limit is still delivered when nothing else is outstanding: it would be stuck for ever otherwise.
+"""
+
+from collections.abc import Callable, Sequence
+
+from syncpoint.kernel.leases import LeaseTable
+
+RESPONSE_BYTES_MAX = 1 << 20
+PULLS = 0  # all unary pulls share one number in the lease table
+
+
+class Consumer:
+    """Somebody who takes messages. `send(parts, serials)` hands over the pieces of one response."""
+
+    __slots__ = (
+        "closed",
+        "deadline_s",
+        "gone",
+        "holder",
+        "max_bytes",
+        "max_messages",
+        "number",
+        "send",
+        "single",
+        "writable",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        holder: int,
+        send: Callable[[Sequence[bytes], Sequence[int]], None],
+        *,
+        max_messages: int,
+        max_bytes: int,
+        deadline_s: int,
+        gone: Callable[[], None],
+        single: bool = False,
+    ) -> None:
+        self.number = number  # in the lease table
+        self.holder = holder  # unique, for ordering keys
+        self.send = send
+        self.gone = gone  # called when the subscription is deleted or detached under it
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        self.deadline_s = deadline_s
+        self.single = single  # a unary pull: one response, then it leaves
+        self.writable = True
+        self.closed = False
+
+    def room(self, table: LeaseTable) -> tuple[int, int]:
+        """Messages and bytes it may take now; (0, 0) when it must wait."""
+        if self.closed or not self.writable:
+            return 0, 0
+        if self.single:
+            return self.max_messages, self.max_bytes
+        messages, nbytes = table.outstanding(self.number)
+        room, room_bytes = self.max_messages - messages, self.max_bytes - nbytes
+        if room <= 0 or room_bytes <= 0:
+            return 0, 0
+        return room, room_bytes

@@ -1,0 +1,136 @@
+"""The subscribe forwarder: the driver of this room.
+
+It keeps a `Delivery` for each subscription that has subscribers or leases, gives it the clock's ticks, and translates what servicers ask.
+Everything runs on the event loop's thread. A subscription nobody listens to costs nothing here: the ledger on the publish side knows all
+that must survive.
+"""
+
+import hmac
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from syncpoint.kernel.leases import LeaseTable
+from syncpoint.metadata.catalog import Catalog, Subscription
+from syncpoint.model.delivery import PublishSide
+from syncpoint.model.errors import NotFound
+from syncpoint.rules.pubsub_filter import compile_filter
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.random import Random
+from syncpoint.subscribe.dead_letter import dead_letter
+from syncpoint.subscribe.delivery import Delivery
+from syncpoint.subscribe.flow import PULLS, Consumer
+
+TICK_S = 0.1
+_NOTHING = b""
+
+
+class SubscribeForwarder:
+    """Deliveries of all subscriptions served here. `key` makes ack ids unforgeable."""
+
+    def __init__(
+        self,
+        publish: PublishSide,
+        catalog: Catalog,
+        clock: Clock,
+        *,
+        key: bytes,
+        random: Random,
+        soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self.publish, self.catalog, self.clock = publish, catalog, clock
+        self.deliveries: dict[int, Delivery] = {}
+        self._key, self._random, self._soon = key, random, soon
+        self._numbers = PULLS
+
+    def delivery(self, record: Subscription) -> Delivery:
+        """The delivery of a subscription, begun when first needed."""
+        found = self.deliveries.get(record.incarnation)
+        if found is not None:
+            found.record = record
+            return found
+        generation = self.publish.generation(record.incarnation)
+        key = hmac.digest(self._key, record.incarnation.to_bytes(8, "little"), "sha256")[:16]
+        found = self.deliveries[record.incarnation] = Delivery(
+            record,
+            self.publish,
+            table=LeaseTable(key, self._random.randrange(0, 1 << 32), generation),
+            generation=generation,
+            program=compile_filter(record.filter_text) if record.filter_text else _NOTHING,
+            now=self.clock.monotonic,
+            soon=self._soon,
+            dead_letter=partial(dead_letter, self.publish),
+        )
+        found.start()
+        return found
+
+    def named(self, name: str) -> Subscription:
+        """The subscription of that name. Raises `NotFound`."""
+        record = self.catalog.subscription_by_name(name)
+        if record is None:
+            raise NotFound(name)
+        return record
+
+    def join(
+        self,
+        record: Subscription,
+        send: Callable[[Sequence[bytes], Sequence[int]], None],
+        *,
+        max_messages: int,
+        max_bytes: int,
+        deadline_s: int,
+        gone: Callable[[], None],
+        single: bool = False,
+    ) -> Consumer:
+        """A subscriber arrives: a stream, or one unary pull (`single`)."""
+        self._numbers += 1
+        delivery = self.delivery(record)
+        number = PULLS if single else self._numbers
+        consumer = Consumer(
+            number,
+            self._numbers,
+            send,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            deadline_s=deadline_s,
+            gone=gone,
+            single=single,
+        )
+        delivery.add(consumer)
+        return consumer
+
+    def leave(self, record: Subscription, consumer: Consumer, unsent: Sequence[int] = ()) -> None:
+        """A subscriber goes. What was never sent to it (by serials) is free again at once; the rest stays lent until its deadline."""
+        delivery = self.deliveries.get(record.incarnation)
+        if delivery is None:
+            return
+        delivery.remove(consumer)
+        if unsent:
+            delivery.lending.release(list(unsent), self.clock.monotonic())
+
+    def tick(self) -> None:
+        """Ten times a second: expire leases, look again where a fetch failed, forget what is at rest."""
+        now = self.clock.monotonic()
+        for incarnation, delivery in list(self.deliveries.items()):
+            record = self.catalog.subscription(incarnation)
+            if record is None:
+                self.removed(incarnation)
+                continue
+            delivery.record = record
+            delivery.lending.expire(now)
+            if delivery.stalled:
+                delivery.stalled = False
+                delivery.wake()
+            if delivery.at_rest:
+                self.removed(incarnation)
+
+    def removed(self, incarnation: int) -> None:
+        """The subscription is gone, or at rest."""
+        delivery = self.deliveries.pop(incarnation, None)
+        if delivery is not None:
+            delivery.on_removed()
+            self.publish.detach(incarnation)
+
+    def outstanding(self) -> tuple[int, int]:
+        """Messages and bytes lent by the whole forwarder."""
+        totals = [delivery.table.total() for delivery in self.deliveries.values()]
+        return sum(messages for messages, _ in totals), sum(nbytes for _, nbytes in totals)

@@ -1,0 +1,130 @@
+"""Lease: what is lent to subscribers, and how it comes back.
+
+Station 9 and the second bend of a message's life. The kernel's table knows every outstanding message; this machine turns acknowledgements,
+nacks, extensions and expiries into records for the publish side, into redeliveries, and into dead letters. An exactly-once subscription
+accepts only the newest, unexpired ack id of a message and confirms only what is persisted; any other accepts late acknowledgements, too.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from syncpoint.kernel.leases import LeaseTable
+from syncpoint.metadata.catalog import Subscription
+from syncpoint.model.delivery import PublishSide
+from syncpoint.subscribe.ordering import KeyOrder
+from syncpoint.subscribe.retry import Redelivery
+
+TICKS_PER_S = 100
+Confirmed = Callable[[Exception | None, list[bytes]], None]
+
+
+class Owner(Protocol):
+    """The delivery this machine belongs to."""
+
+    record: Subscription
+
+    def wake(self) -> None: ...
+
+    def dead_letter(self, source: int, offset: int, attempts: int) -> None: ...
+
+
+class Lending:
+    """Leases, redeliveries and ordering of one subscription."""
+
+    def __init__(self, owner: Owner, table: LeaseTable, publish: PublishSide) -> None:
+        self.owner, self.table, self.publish = owner, table, publish
+        self.redelivery = Redelivery()
+        self.order = KeyOrder() if owner.record.ordered else None
+        self.generation = 0
+
+    # -- acknowledgements --------------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, request: bytes, field: int, now: float, confirmed: Confirmed | None) -> None:
+        """Ack ids in `field` of a raw request. `confirmed(error, failed ids)` hears once all others are persisted.
+
+        Raises `BadAckId` before anything is changed when an id is not one of this subscription's.
+        """
+        record = self.owner.record
+        count, acked, failed = self.table.acknowledge(request, field, int(now * TICKS_PER_S), record.exactly_once)
+        if count:
+            self.owner.wake()
+        left = len(acked)
+        if not left:
+            if confirmed is not None:
+                confirmed(None, failed)
+            return
+        problem: Exception | None = None
+
+        def persisted(error: Exception | None) -> None:
+            nonlocal left, problem
+            left -= 1
+            problem = problem or error
+            if not left and confirmed is not None:
+                confirmed(problem, failed)
+
+        for source, runs in acked:
+            self.settle(source, runs)
+            self.publish.acknowledge(
+                record.incarnation, self.generation, source, runs, persisted if confirmed is not None else None
+            )
+
+    def settle(self, source: int, runs: bytes) -> None:
+        """These offsets need no delivery any more: forget their counts, let their keys go on."""
+        self.redelivery.forget_acked(source, runs)
+        if self.order is not None:
+            self.order.settled(source, runs)
+
+    def drop(self, source: int, runs: bytes) -> None:
+        """Acknowledge on the subscriber's behalf: filtered out, or dead-lettered."""
+        self.settle(source, runs)
+        self.publish.acknowledge(self.owner.record.incarnation, self.generation, source, runs, None)
+
+    # -- what comes back undone --------------------------------------------------------------------------------------------------
+
+    def modify(self, request: bytes, field: int, seconds: int | list[int], now: float) -> list[bytes]:
+        """Extend leases, or end them (0 seconds = nack). Returns the ids that failed (exactly-once only). Raises `BadAckId`."""
+        nacked, failed = self.table.modify(
+            request, field, seconds, int(now * TICKS_PER_S), self.owner.record.exactly_once
+        )
+        if nacked:
+            self.came_back(nacked, now, delivered=True)
+        return failed
+
+    def expire(self, now: float) -> None:
+        """Take back what is past its deadline, and wake what waited for its retry time."""
+        expired = self.table.expire(int(now * TICKS_PER_S))
+        if expired:
+            self.came_back(expired, now, delivered=True)
+        if self.redelivery.next_time() is not None:
+            self.redelivery.wake(now)
+            self.owner.wake()
+
+    def release(self, serials: list[int], now: float) -> None:
+        """Responses that never left: their messages were not delivered at all."""
+        for serial in serials:
+            self.came_back(self.table.release_serial(serial), now, delivered=False)
+
+    def came_back(self, identities: list[tuple[int, int]], now: float, *, delivered: bool) -> None:
+        """Messages whose lease ended undone are offered again: now, after a backoff, or as dead letters."""
+        record, order = self.owner.record, self.order
+        retry, dead = record.retry, record.dead_letter
+        for source, offset in sorted(identities):
+            attempts = self.redelivery.count(source, offset) if delivered and (retry or dead) else 0
+            is_dead = dead is not None and attempts >= dead[1]
+            delay = min(retry[1], retry[0] * 2.0 ** min(attempts - 1, 60)) if retry and attempts else 0.0
+            if order is not None and order.knows((source, offset)):
+                for later in order.take_back((source, offset), block=is_dead or delay > 0):
+                    self.table.revoke(*later)
+                if is_dead:
+                    self.owner.dead_letter(source, offset, attempts)
+                elif delay:
+                    self.redelivery.add(source, offset, at=now + delay)
+            elif is_dead:
+                self.owner.dead_letter(source, offset, attempts)
+            else:
+                self.redelivery.add(source, offset, at=now + delay if delay else None)
+        self.owner.wake()
+
+    def next_event(self) -> bool:
+        """Whether time alone can change anything here."""
+        return bool(self.table.total()[0] or len(self.redelivery))

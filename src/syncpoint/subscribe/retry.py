@@ -1,0 +1,102 @@
+"""Retry: when a message that was nacked, or whose lease ran out, is offered again.
+
+Without a retry policy at once; with one after min(maximum, minimum * 2**(attempt-1)) seconds, per message. Deliveries are counted
+only for subscriptions with a retry or a dead-letter policy, and only for messages that came back: everything else is in its first delivery.
+"""
+
+import heapq
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from syncpoint.kernel.acks import decode_runs
+
+RUN_MAX = 256
+
+
+class Run(NamedTuple):
+    """Consecutive offsets of one source to be delivered again, all in the same attempt."""
+
+    source: int
+    begin: int
+    end: int
+    attempt: int
+
+
+class Redelivery:
+    """Messages waiting for their next delivery, due ones in publish order."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[int, int]] = []  # heap of (source, offset)
+        self._later: list[tuple[float, int, int]] = []  # heap of (time, source, offset)
+        self._waiting: set[tuple[int, int]] = set()
+        self.attempts: dict[tuple[int, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, source: int, offset: int, *, at: float | None = None) -> None:
+        """Offer it again now, or at a time (seconds of the monotonic clock)."""
+        if (source, offset) in self._waiting:
+            return
+        self._waiting.add((source, offset))
+        if at is None:
+            heapq.heappush(self._due, (source, offset))
+        else:
+            heapq.heappush(self._later, (at, source, offset))
+
+    def discard(self, source: int, offset: int) -> None:
+        """It was acknowledged, or belongs to an ordering queue now."""
+        self._waiting.discard((source, offset))
+        self.attempts.pop((source, offset), None)
+
+    def forget_acked(self, source: int, runs: bytes) -> None:
+        """Acknowledged offsets need no count and no redelivery."""
+        if not self.attempts and not self._waiting:
+            return
+        for begin, length in decode_runs(runs):
+            if length > len(self.attempts) + len(self._waiting):
+                for key in [
+                    k for k in (*self.attempts, *self._waiting) if k[0] == source and begin <= k[1] < begin + length
+                ]:
+                    self.discard(*key)
+            else:
+                for offset in range(begin, begin + length):
+                    self.discard(source, offset)
+
+    def wake(self, now: float) -> None:
+        """What waited for a time up to `now` is due."""
+        while self._later and self._later[0][0] <= now:
+            _, source, offset = heapq.heappop(self._later)
+            if (source, offset) in self._waiting:
+                heapq.heappush(self._due, (source, offset))
+
+    def next_time(self) -> float | None:
+        return self._later[0][0] if self._later else None
+
+    def count(self, source: int, offset: int) -> int:
+        """How many deliveries it has had, when it comes back from one."""
+        n = self.attempts.get((source, offset), 0) + 1
+        self.attempts[source, offset] = n
+        return n
+
+    def take_due(self, limit: int) -> Iterator[Run]:
+        """Runs of due messages, at most `limit` messages in all. They leave the queue."""
+        while self._due and limit > 0:
+            source, begin = heapq.heappop(self._due)
+            if (source, begin) not in self._waiting:
+                continue
+            self._waiting.discard((source, begin))
+            attempt, end = self.attempts.get((source, begin), 0), begin + 1
+            while (
+                self._due
+                and self._due[0] == (source, end)
+                and end - begin < min(limit, RUN_MAX)
+                and self.attempts.get((source, end), 0) == attempt
+            ):
+                heapq.heappop(self._due)
+                if (source, end) not in self._waiting:
+                    break
+                self._waiting.discard((source, end))
+                end += 1
+            limit -= end - begin
+            yield Run(source, begin, end, attempt + 1)
