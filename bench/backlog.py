@@ -1,0 +1,99 @@
+"""What does a backlog cost: memory, publish latency, and how fast does it drain?
+
+10 million messages of 100 bytes nobody consumed (100 million with --huge). Then the harder shape: every second message
+acknowledged, so that no prefix can be forgotten; and a restart on top of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.harness import Bench, Run, Target
+from bench.process import Server
+
+_SIZE = 100
+_RSS_MAX = 600.0
+_LATENCY_RATIO_MAX = 1.3
+_PER_REQUEST = 1000
+_TIMEOUT = 900.0
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    with Bench.open("backlog", "a backlog of 100-byte messages that nobody consumed", argv) as b:
+        measure(b, b.options.messages or 10_000_000)
+        if b.options.huge:
+            measure(b, 100_000_000)
+
+
+def measure(b: Bench, messages: int) -> None:
+    """All figures for one size of backlog, on a fresh server."""
+    case = f"{messages:,} msgs"
+    data = b.data()
+    with b.server(data=data) as server:
+        b.create(server)
+        live = b.load(server, "e2e", size=_SIZE, seconds=b.options.seconds)
+        empty = latency(b, server, "e2e")
+        start = rss(server)
+        fill = b.load(server, "publish", size=_SIZE, batch=_PER_REQUEST, in_flight=8, total=messages, run=1,
+                      timeout=_TIMEOUT)  # fmt: skip
+        held = int(fill["published"])
+        b.row(case, "filled at", "msg/s", fill["publish_msgs_per_s"])
+        b.row(case, "server RSS before", "MB", start)
+        b.row(case, "server RSS with the backlog", "MB", rss(server), Target(_RSS_MAX))
+        full = latency(b, server, "publish")
+        b.row(case, "publish ack p50 with none", "ms", [run["publish_p50_ms"] for run in empty])
+        b.row(case, "publish ack p50 with the backlog", "ms", [run["publish_p50_ms"] for run in full])
+        ratios = [a["publish_p50_ms"] / max(1e-9, e["publish_p50_ms"]) for a, e in zip(full, empty, strict=True)]
+        b.row(case, "with the backlog / with none", "x", ratios, Target(_LATENCY_RATIO_MAX))
+        drained = drain(b, server, held, ack_every=2)
+        rate, live_rate = drained["delivery_msgs_per_s"], live["delivery_msgs_per_s"]
+        b.row(case, "drained at, acking every second", "msg/s", rate)
+        b.row(case, "drained / delivered live", "x", rate / live_rate, Target(1.0, at_least=True),
+              f"live {live_rate:,.0f} msg/s")  # fmt: skip
+        b.row(case, "server CPU per drained message", "µs", drained["server_cpu_us_per_msg"])
+        b.row(case, "messages of the backlog not delivered", "msgs", held - new(drained), Target(0))
+        b.row(case, "server RSS, every second acked", "MB", rss(server), Target(_RSS_MAX))
+        b.row(case, "server RSS at its peak", "MB", server.memory_bytes()["peak"] / 1e6)
+    after_restart(b, case, data, held)
+
+
+def after_restart(b: Bench, case: str, data: Path, held: int) -> None:
+    """The same backlog with holes, in a new process."""
+    with b.server(data=data) as server:
+        b.row(case, "restarted in", "s", server.start_seconds)
+        b.row(case, "server RSS after the restart", "MB", rss(server), Target(_RSS_MAX))
+        rest = drain(b, server, held // 2, ack_every=1)
+        b.row(case, "drained the other half at", "msg/s", rest["delivery_msgs_per_s"])
+        b.row(case, "of the other half not delivered", "msgs", held // 2 - new(rest), Target(0))
+        b.row(case, "server RSS at its peak since the restart", "MB", server.memory_bytes()["peak"] / 1e6,
+              Target(_RSS_MAX))  # fmt: skip
+
+
+def latency(b: Bench, server: Server, mode: str) -> list[Run]:
+    """Single publishes at 1,000 a second."""
+    runs = []
+    for _ in range(b.options.runs):
+        b.disk.run(0.2)
+        runs.append(b.load(server, mode, size=_SIZE, batch=1, rate=1000, seconds=2))
+    return runs
+
+
+def drain(b: Bench, server: Server, expected: int, *, ack_every: int) -> Run:
+    """Consumes until `expected` messages of the backlog were seen; what is not acknowledged stays leased till the end."""
+    return b.load(server, "drain", total=expected, ack_every=ack_every, ack_deadline=600, run=1, seconds=_TIMEOUT / 2,
+                  grace=15, timeout=_TIMEOUT)  # fmt: skip
+
+
+def new(run: Run) -> int:
+    """Different messages of the backlog that a drain saw."""
+    return int(run["distinct"])
+
+
+def rss(server: Server) -> float:
+    """Resident memory in MB."""
+    return server.memory_bytes()["rss"] / 1e6
+
+
+if __name__ == "__main__":
+    main()
