@@ -1,0 +1,145 @@
+"""`syncpoint subscriptions pull|ack|modify-ack-deadline|seek`: what is done with a subscription's messages.
+
+Place: the end of a message's way to a person; each command is a call of google.pubsub.v1.Subscriber.
+Promise: `pull --auto-ack` acknowledges only after the messages were printed, so an interrupted one loses nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import Any
+
+import click
+
+from syncpoint.cli.output import as_dict, dig, print_json, print_table, said, show
+from syncpoint.cli.settings import Settings, with_settings
+from syncpoint.cli.values import TimeType, parse_list, put_time
+
+COLUMNS = [
+    ("MESSAGE_ID", "message.messageId"),
+    ("ORDERING_KEY", "message.orderingKey"),
+    ("ATTRIBUTES", "message.attributes"),
+    ("PUBLISH_TIME", "message.publishTime"),
+    ("DELIVERY_ATTEMPT", "deliveryAttempt"),
+]
+
+ack_ids_option = click.option(
+    "--ack-ids", multiple=True, required=True, metavar="ID,...", help="What `pull` showed as ACK_ID."
+)
+
+
+@click.command()
+@click.argument("subscription")
+@click.option("--limit", default=1, show_default=True, type=click.IntRange(1, 1000), help="At most this many messages.")
+@click.option("--auto-ack", is_flag=True, help="Acknowledge the messages once they are printed.")
+@click.option("--wait", is_flag=True, help="Wait for a message instead of returning at once when there is none.")
+@with_settings
+def pull(settings: Settings, subscription: str, limit: int, auto_ack: bool, wait: bool) -> None:
+    """Receive messages of a subscription. Those not acknowledged come again after their deadline.
+
+    \b
+    Examples:
+      syncpoint subscriptions pull billing --auto-ack --limit 10
+      syncpoint subscriptions pull billing --format json
+    """
+    from syncpoint.wire.messages import pubsub
+
+    name = settings.name("subscriptions", subscription)
+    request = pubsub.PullRequest(subscription=name, max_messages=limit, return_immediately=not wait)
+    with settings.client() as client:
+        answer = client.call("Subscriber.Pull", request)
+        while wait and not answer.received_messages:
+            answer = client.call("Subscriber.Pull", request)
+        _print(answer.received_messages, settings.format, with_ack_ids=not auto_ack)
+        sys.stdout.flush()
+        if auto_ack and answer.received_messages:
+            ack_ids = [one.ack_id for one in answer.received_messages]
+            client.call("Subscriber.Acknowledge", pubsub.AcknowledgeRequest(subscription=name, ack_ids=ack_ids))
+
+
+@click.command()
+@click.argument("subscription")
+@ack_ids_option
+@with_settings
+def ack(settings: Settings, subscription: str, ack_ids: tuple[str, ...]) -> None:
+    """Acknowledge messages: they do not come again."""
+    from syncpoint.wire.messages import pubsub
+
+    name, ids = settings.name("subscriptions", subscription), parse_list(ack_ids)
+    with settings.client() as client:
+        client.call("Subscriber.Acknowledge", pubsub.AcknowledgeRequest(subscription=name, ack_ids=ids))
+    said(f"Acknowledged {len(ids)} message(s) of subscription [{name}].")
+
+
+@click.command("modify-ack-deadline")
+@click.argument("subscription")
+@ack_ids_option
+@click.option(
+    "--ack-deadline", required=True, type=int, metavar="SECONDS", help="From now on; 0 gives the message back at once."
+)
+@with_settings
+def modify_ack_deadline(settings: Settings, subscription: str, ack_ids: tuple[str, ...], ack_deadline: int) -> None:
+    """Take more time for messages, or give them back (0 seconds)."""
+    from syncpoint.wire.messages import pubsub
+
+    name, ids = settings.name("subscriptions", subscription), parse_list(ack_ids)
+    request = pubsub.ModifyAckDeadlineRequest(subscription=name, ack_ids=ids, ack_deadline_seconds=ack_deadline)
+    with settings.client() as client:
+        client.call("Subscriber.ModifyAckDeadline", request)
+    said(f"Set the deadline of {len(ids)} message(s) of subscription [{name}] to {ack_deadline} s.")
+
+
+@click.command()
+@click.argument("subscription")
+@click.option("--time", "moment", type=TimeType(), help="2026-11-21T03:00:00Z, -10m (ten minutes ago), or now.")
+@click.option("--snapshot", metavar="SNAPSHOT", help="To what was unacknowledged when the snapshot was made.")
+@with_settings
+def seek(settings: Settings, subscription: str, moment: datetime | None, snapshot: str | None) -> None:
+    """Take a subscription back (or ahead) to a time or a snapshot.
+
+    Messages published before the time count as acknowledged, those after it as not; acknowledged messages come again
+    only where they are still kept (--retain-acked-messages, or the topic's retention).
+
+    \b
+    Examples:
+      syncpoint subscriptions seek billing --time -1h
+      syncpoint subscriptions seek billing --snapshot before-deploy
+    """
+    from syncpoint.wire.messages import pubsub
+
+    if (moment is None) == (snapshot is None):
+        raise click.UsageError("Give either --time or --snapshot.")
+    name = settings.name("subscriptions", subscription)
+    request = pubsub.SeekRequest(subscription=name)
+    if moment is not None:
+        put_time(request.time, moment)
+        target = f"time {moment.isoformat()}"
+    else:
+        request.snapshot = settings.name("snapshots", snapshot or "")
+        target = f"snapshot [{request.snapshot}]"
+    with settings.client() as client:
+        client.call("Subscriber.Seek", request)
+    said(f"Sought subscription [{name}] to {target}.")
+
+
+def _print(received: Any, form: str, with_ack_ids: bool) -> None:
+    if form == "json":
+        print_json([as_dict(one) for one in received])
+        return
+    rows = []
+    for one in received:
+        value = as_dict(one)
+        row = [_text(one.message.data), *[show(dig(value, path)) for _, path in COLUMNS]]
+        rows.append([*row, one.ack_id] if with_ack_ids else row)
+    headings = ["DATA", *[heading for heading, _ in COLUMNS]]
+    print_table([*headings, "ACK_ID"] if with_ack_ids else headings, rows)
+
+
+def _text(data: bytes) -> str:
+    """Data as text where it is text, else as Python would write the bytes."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return repr(data)
+    return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)

@@ -1,0 +1,29 @@
+"""`syncpoint env-init`: what points client libraries to the server, to be evaluated by a shell."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+from syncpoint.cli.output import print_json
+from syncpoint.cli.settings import Settings, with_settings
+
+
+@click.command("env-init")
+@with_settings
+def env_init(settings: Settings) -> None:
+    """Print what points client libraries to the server.
+
+    \b
+    Example:
+      eval "$(syncpoint env-init)"
+    """
+    found = {"PUBSUB_EMULATOR_HOST": settings.endpoint}
+    if settings.project_or_none:
+        found["PUBSUB_PROJECT_ID"] = settings.project
+    if settings.format == "json":
+        print_json(found)
+        return
+    for name, value in found.items():
+        click.echo(f"export {name}={shlex.quote(value)}")

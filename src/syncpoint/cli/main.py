@@ -1,0 +1,94 @@
+"""The root of the command line: which commands there are, what is common to all, and how failures end.
+
+Place: the outermost room. Commands are imported only when they are called, so `syncpoint --help` and `syncpoint serve`
+start without paying for the others.
+Promises: every failure names its code and what to do about it, on standard error; the exit code is 0 when all went
+well, 2 for a wrong command line, 3 when a resource does not exist, 4 when it exists already, 5 when no server
+answers, else 1.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+import syncpoint
+from syncpoint.cli.errors import CommandFailed
+from syncpoint.cli.settings import common_options
+from syncpoint.model.errors import SyncpointError
+
+# name -> (module, attribute, one line of help); the module is imported when the command is called.
+COMMANDS = {
+    "serve": ("serve", "serve", "Run a server."),
+    "topics": ("topics", "topics", "Create, change and list topics; publish to them."),
+    "subscriptions": ("subscriptions", "subscriptions", "Create, change and list subscriptions; pull, ack and seek."),
+    "snapshots": ("snapshots", "snapshots", "Keep what a subscription has not acknowledged, to seek back to it."),
+    "server": ("server", "server", "What the running server is and how it is."),
+    "disks": ("disks", "disks", "How the server's disks are."),
+    "limits": ("limits", "limits", "Read and change the server's flow control limits."),
+    "log": ("log", "log", "Look into a stopped server's disks: verify them, dump them."),
+    "doctor": ("doctor", "doctor", "Examine this machine: can a server run well here?"),
+    "env-init": ("env_init", "env_init", "Print what points client libraries to the server."),
+    "config": ("config", "config", "Keep a default project and endpoint."),
+    "completion": ("completion", "completion", "Print the completion script of a shell."),
+}
+
+EPILOG = """\b
+The first minutes:
+  syncpoint serve                                        (in another terminal)
+  eval "$(syncpoint env-init)"
+  syncpoint topics create orders
+  syncpoint subscriptions create billing --topic orders
+  syncpoint topics publish orders --message hello
+  syncpoint subscriptions pull billing --auto-ack
+
+\b
+Exit codes: 0 done, 1 failed, 2 wrong command line, 3 does not exist,
+4 exists already, 5 no server answers.
+"""
+
+
+class Root(click.Group):
+    """The group that imports a command when it is asked for, and turns a server's refusal into a readable failure."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(f"syncpoint.cli.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SyncpointError as error:
+            raise CommandFailed(error, ctx) from error
+
+
+@click.command(
+    cls=Root, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(syncpoint.__version__, prog_name="syncpoint")
+@common_options
+def cli() -> None:
+    """Syncpoint: a self-hosted messaging service that Google Cloud Pub/Sub clients use unchanged."""
+
+
+def main() -> None:
+    """The entry point of the command `syncpoint`."""
+    try:
+        cli(prog_name="syncpoint")
+    except BrokenPipeError:  # the reader of our output (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,119 @@
+"""Printing answers: a table for people, JSON as Google's REST interface writes it for programs.
+
+Place: the last station of every command that asks a server.
+Promise: a table that goes into a pipe or a file is neither coloured nor cut; JSON is one value per command.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+from google.protobuf import json_format
+
+PIPE_WIDTH = 4_000
+"""Columns a table may use where no terminal bounds it."""
+
+
+def as_dict(message: Any) -> dict[str, Any]:
+    """A message as the REST interface writes it."""
+    from syncpoint.wire.messages import POOL
+
+    result: dict[str, Any] = json_format.MessageToDict(message, descriptor_pool=POOL)
+    return result
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on standard output."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_messages(messages: Sequence[Any], form: str, columns: Sequence[tuple[str, str]]) -> None:
+    """A list of messages: JSON, or a table of `columns` (heading, path in the JSON form)."""
+    values = [as_dict(message) for message in messages]
+    if form == "json":
+        print_json(values)
+    else:
+        print_table([heading for heading, _ in columns], [[show(dig(v, path)) for _, path in columns] for v in values])
+
+
+def print_message(message: Any, form: str) -> None:
+    """One message: JSON, or a table of its fields, nested ones under their paths."""
+    value = as_dict(message)
+    if form == "json":
+        print_json(value)
+    else:
+        print_fields(value)
+
+
+def print_fields(value: dict[str, Any]) -> None:
+    """A table of two columns: a field's path, and what it holds."""
+    print_table(["FIELD", "VALUE"], [[path, show(content)] for path, content in _flatten(value)])
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table; cells may be text or anything rich can draw. Nothing but a remark on stderr when there are no rows."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = list(rows)
+    if not rows:
+        click.echo("(none)", err=True)
+        return
+    terminal = sys.stdout.isatty()
+    console = Console(file=sys.stdout, width=None if terminal else PIPE_WIDTH, highlight=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*[_cell(cell) for cell in row])
+    console.print(table)
+
+
+def said(text: str) -> None:
+    """What a command did, on standard error, where it does not mix with an answer."""
+    click.echo(text, err=True)
+
+
+def show(content: Any) -> str:
+    """A JSON value in one line of text."""
+    if content is None:
+        return ""
+    if isinstance(content, bool):
+        return "yes" if content else "no"
+    if isinstance(content, dict):
+        return ", ".join(f"{key}={show(value)}" for key, value in content.items())
+    if isinstance(content, list):
+        return ", ".join(show(value) for value in content)
+    return str(content)
+
+
+def dig(value: Any, path: str) -> Any:
+    """The value at a path of keys parted by dots; None when there is none."""
+    for key in path.split("."):
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return value
+
+
+def _flatten(value: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, content in value.items():
+        path = f"{prefix}{key}"
+        if isinstance(content, dict) and content and key not in ("labels", "attributes", "tags"):
+            yield from _flatten(content, f"{path}.")
+        elif isinstance(content, list) and content and isinstance(content[0], dict):
+            for index, item in enumerate(content):
+                yield from _flatten(item, f"{path}[{index}].")
+        else:
+            yield path, content
+
+
+def _cell(cell: Any) -> Any:
+    from rich.text import Text
+
+    return Text(cell) if isinstance(cell, str) else cell

@@ -1,0 +1,159 @@
+"""The options every command has, where their defaults come from, and the connection they lead to.
+
+Place: between the words on the command line and a command's code.
+Promise: an option beats the environment, the environment beats the configuration file, and that beats the built-in
+value. A name may be given short (`orders`) or in full (`projects/p/topics/orders`).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
+
+from syncpoint.cli.errors import Problem
+
+if TYPE_CHECKING:
+    from syncpoint.client.client import Client
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ENDPOINT_DEFAULT = "127.0.0.1:8085"
+
+
+def config_path() -> Path:
+    """Where the configuration file is: $SYNCPOINT_CONFIG, else the user's configuration folder."""
+    chosen = os.environ.get("SYNCPOINT_CONFIG")
+    if chosen:
+        return Path(chosen)
+    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(home) / "syncpoint" / "config.toml"
+
+
+def read_config() -> dict[str, str]:
+    """What the configuration file says; empty when there is none."""
+    path = config_path()
+    try:
+        with path.open("rb") as file:
+            return {key: str(value) for key, value in tomllib.load(file).items()}
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, OSError) as error:
+        raise Problem(f"cannot read {path}: {error}", "Correct the file, or remove it.") from error
+
+
+@dataclass
+class Settings:
+    """What is common to one run of the command line. None: not given as an option."""
+
+    project_option: str | None = None
+    endpoint_option: str | None = None
+    format_option: str | None = None
+    tls_ca: str | None = None
+    timeout_option: float | None = None
+    command: tuple[str, ...] = ()
+    connect: Callable[[Settings], Client] | None = field(default=None, repr=False)
+
+    @functools.cached_property
+    def config(self) -> dict[str, str]:
+        return read_config()
+
+    @property
+    def format(self) -> str:
+        return self.format_option or "table"
+
+    @property
+    def endpoint(self) -> str:
+        return (
+            self.endpoint_option
+            or os.environ.get("PUBSUB_EMULATOR_HOST")
+            or self.config.get("endpoint")
+            or ENDPOINT_DEFAULT
+        )
+
+    @property
+    def project_or_none(self) -> str | None:
+        return (
+            self.project_option
+            or os.environ.get("PUBSUB_PROJECT_ID")
+            or os.environ.get("GOOGLE_CLOUD_PROJECT")
+            or self.config.get("project")
+        )
+
+    @property
+    def project(self) -> str:
+        """The project's short id. Raises Problem when none is known."""
+        project = self.project_or_none
+        if not project:
+            raise Problem(
+                "no project is set",
+                "Give --project NAME, set PUBSUB_PROJECT_ID, or keep one: syncpoint config set project NAME. "
+                "Any name will do; projects need not be created.",
+                exit_code=2,
+            )
+        return project.removeprefix("projects/")
+
+    def name(self, collection: str, given: str) -> str:
+        """The full name of a topic, subscription or snapshot given short or in full."""
+        return given if given.startswith("projects/") else f"projects/{self.project}/{collection}/{given}"
+
+    def client(self, *, patience_s: float = 2.0) -> Client:
+        """A connection to the server; it is opened by the first call."""
+        if self.connect is not None:
+            return self.connect(self)
+        from syncpoint.client.client import Client, client_tls
+
+        tls = client_tls(self.tls_ca) if self.tls_ca else None
+        return Client(self.endpoint, tls=tls, timeout_s=self.timeout_option or 60.0, patience_s=patience_s)
+
+
+def _kept(name: str, *declaration: str, **attributes: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """An option that is stored in the run's settings; what stands nearer to the command wins."""
+
+    def store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+        settings = ctx.find_root().ensure_object(Settings)
+        if value is not None:
+            setattr(settings, name, value)
+
+    return click.option(*declaration, callback=store, expose_value=False, **attributes)
+
+
+COMMON = (
+    _kept("project_option", "--project", metavar="NAME", help="Project [PUBSUB_PROJECT_ID, or the configuration]."),
+    _kept(
+        "endpoint_option",
+        "--endpoint",
+        metavar="HOST:PORT",
+        help=f"Server [PUBSUB_EMULATOR_HOST, or the configuration, or {ENDPOINT_DEFAULT}].",
+    ),
+    _kept("format_option", "--format", type=click.Choice(["table", "json"]), help="How to print the answer [table]."),
+    _kept("timeout_option", "--timeout", type=float, metavar="SECONDS", help="How long to wait for an answer [60]."),
+    _kept("tls_ca", "--tls-ca", metavar="FILE", help="Connect with TLS, trusting the certificates in FILE."),
+)
+
+
+def common_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Adds --project, --endpoint, --format, --timeout and --tls-ca; they may stand before or after a command's name."""
+    for option in reversed(COMMON):
+        command = option(command)
+    return command
+
+
+def with_settings(command: Callable[..., R]) -> Callable[..., R]:
+    """Calls a command with the run's settings as its first argument, and adds the common options."""
+
+    @functools.wraps(command)
+    def call(*args: Any, **kwargs: Any) -> R:
+        ctx = click.get_current_context()
+        settings = ctx.find_root().ensure_object(Settings)
+        settings.command = tuple(ctx.command_path.split()[1:])
+        return command(settings, *args, **kwargs)
+
+    return common_options(call)

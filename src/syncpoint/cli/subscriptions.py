@@ -1,0 +1,264 @@
+"""`syncpoint subscriptions create|list|describe|update|delete|...`: what a subscription is.
+
+Place: the subscriber's side of the command line; each command is one call of google.pubsub.v1.Subscriber. What is
+done with the messages of a subscription (pull, ack, seek) stands in `syncpoint.cli.deliveries`.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import click
+
+from syncpoint.cli import deliveries
+from syncpoint.cli.output import as_dict, print_json, print_message, print_messages, said
+from syncpoint.cli.settings import Settings, with_settings
+from syncpoint.cli.topics import clear_labels, labels_option, remove_labels, require_change, update_labels
+from syncpoint.cli.values import DurationType, change_labels, parse_pairs, put_duration
+
+COLUMNS = [
+    ("NAME", "name"),
+    ("TOPIC", "topic"),
+    ("ACK_DEADLINE_S", "ackDeadlineSeconds"),
+    ("FILTER", "filter"),
+    ("ORDERING", "enableMessageOrdering"),
+    ("EXACTLY_ONCE", "enableExactlyOnceDelivery"),
+]
+
+OPTIONS = (
+    click.option(
+        "--ack-deadline", type=int, metavar="SECONDS", help="Time to acknowledge a message (10 to 600; default 10)."
+    ),
+    click.option(
+        "--enable-exactly-once-delivery/--no-enable-exactly-once-delivery",
+        "exactly_once",
+        default=None,
+        help="An acknowledgement that succeeded is final: the message never comes again.",
+    ),
+    click.option(
+        "--message-retention-duration",
+        "retention",
+        type=DurationType(),
+        help="Keep unacknowledged messages this long (10m to 31d; default 7d).",
+    ),
+    click.option(
+        "--retain-acked-messages/--no-retain-acked-messages",
+        "retain_acked",
+        default=None,
+        help="Keep acknowledged messages too, so that a seek can bring them back.",
+    ),
+    click.option("--dead-letter-topic", metavar="TOPIC", help="Where messages go that nobody acknowledges."),
+    click.option("--max-delivery-attempts", type=int, metavar="N", help="Attempts before that (5 to 100; default 5)."),
+    click.option("--min-retry-delay", type=DurationType(), help="First pause before a redelivery (0 to 600s)."),
+    click.option("--max-retry-delay", type=DurationType(), help="Longest pause before a redelivery (0 to 600s)."),
+    click.option(
+        "--expiration-period", type=DurationType(never=True), help="Delete it when unused so long (from 1d), or never."
+    ),
+    click.option("--push-endpoint", metavar="URL", help="Push messages to this address."),
+)
+FIELDS = {
+    "ack_deadline": "ack_deadline_seconds",
+    "exactly_once": "enable_exactly_once_delivery",
+    "retain_acked": "retain_acked_messages",
+}
+
+
+def configuration_options(command: Any) -> Any:
+    """The options that both `create` and `update` have."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.group()
+def subscriptions() -> None:
+    """Create, change and list subscriptions; pull, acknowledge and seek."""
+
+
+for verb in (deliveries.pull, deliveries.ack, deliveries.modify_ack_deadline, deliveries.seek):
+    subscriptions.add_command(verb)
+
+
+@subscriptions.command()
+@click.argument("subscription", nargs=-1, required=True)
+@click.option("--topic", required=True, help="The topic; also projects/P/topics/T of another project.")
+@click.option("--message-filter", default="", metavar="FILTER", help="Only messages whose attributes match.")
+@click.option("--enable-message-ordering", "ordering", is_flag=True, help="Deliver each ordering key in order.")
+@configuration_options
+@labels_option
+@with_settings
+def create(
+    settings: Settings,
+    subscription: tuple[str, ...],
+    topic: str,
+    message_filter: str,
+    ordering: bool,
+    labels: tuple[str, ...],
+    **chosen: Any,
+) -> None:
+    """Create one or more subscriptions of a topic. They get every message published from now on.
+
+    \b
+    Examples:
+      syncpoint subscriptions create billing --topic orders --ack-deadline 60
+      syncpoint subscriptions create eu --topic orders --message-filter 'attributes.region = "eu"'
+      syncpoint subscriptions create careful --topic orders --dead-letter-topic failed --max-delivery-attempts 10
+    """
+    from syncpoint.wire.messages import pubsub
+
+    made = []
+    with settings.client() as client:
+        for given in subscription:
+            request = pubsub.Subscription(
+                name=settings.name("subscriptions", given),
+                topic=settings.name("topics", topic),
+                filter=message_filter,
+                enable_message_ordering=ordering,
+                labels=parse_pairs(labels, "--labels"),
+            )
+            configure(request, settings, chosen)
+            made.append(client.call("Subscriber.CreateSubscription", request))
+            said(f"Created subscription [{made[-1].name}].")
+    if settings.format == "json":
+        print_json([as_dict(one) for one in made])
+
+
+@subscriptions.command("list")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
+@with_settings
+def list_all(settings: Settings, limit: int | None) -> None:
+    """List the subscriptions of a project."""
+    from syncpoint.wire.messages import pubsub
+
+    request = pubsub.ListSubscriptionsRequest(project=f"projects/{settings.project}")
+    with settings.client() as client:
+        found = list(islice(client.pages("Subscriber.ListSubscriptions", request, "subscriptions"), limit))
+    print_messages(found, settings.format, COLUMNS)
+
+
+@subscriptions.command()
+@click.argument("subscription")
+@with_settings
+def describe(settings: Settings, subscription: str) -> None:
+    """Show a subscription's configuration."""
+    from syncpoint.wire.messages import pubsub
+
+    request = pubsub.GetSubscriptionRequest(subscription=settings.name("subscriptions", subscription))
+    with settings.client() as client:
+        found = client.call("Subscriber.GetSubscription", request)
+    print_message(found, settings.format)
+
+
+@subscriptions.command()
+@click.argument("subscription")
+@with_settings
+def state(settings: Settings, subscription: str) -> None:
+    """Show where a subscription stands: its backlog, what is outstanding, what is acknowledged."""
+    from syncpoint.wire.messages import admin
+
+    request = admin.GetSubscriptionStateRequest(subscription=settings.name("subscriptions", subscription))
+    with settings.client() as client:
+        found = client.call("Admin.GetSubscriptionState", request)
+    print_message(found, settings.format)
+
+
+@subscriptions.command()
+@click.argument("subscription", nargs=-1, required=True)
+@with_settings
+def delete(settings: Settings, subscription: tuple[str, ...]) -> None:
+    """Delete one or more subscriptions, with the messages they have not acknowledged."""
+    from syncpoint.wire.messages import pubsub
+
+    with settings.client() as client:
+        for given in subscription:
+            name = settings.name("subscriptions", given)
+            client.call("Subscriber.DeleteSubscription", pubsub.DeleteSubscriptionRequest(subscription=name))
+            said(f"Deleted subscription [{name}].")
+
+
+@subscriptions.command()
+@click.argument("subscription")
+@configuration_options
+@click.option("--clear-dead-letter-policy", is_flag=True, help="Deliver for ever instead.")
+@click.option("--clear-retry-policy", is_flag=True, help="Redeliver at once.")
+@update_labels
+@remove_labels
+@clear_labels
+@with_settings
+def update(
+    settings: Settings,
+    subscription: str,
+    clear_dead_letter_policy: bool,
+    clear_retry_policy: bool,
+    update_labels: tuple[str, ...],
+    remove_labels: tuple[str, ...],
+    clear_labels: bool,
+    **chosen: Any,
+) -> None:
+    """Change a subscription. Topic, filter and ordering are fixed when it is created.
+
+    \b
+    Example:
+      syncpoint subscriptions update billing --ack-deadline 120 --min-retry-delay 5s
+    """
+    from syncpoint.wire.messages import pubsub
+
+    name = settings.name("subscriptions", subscription)
+    request = pubsub.UpdateSubscriptionRequest()
+    with settings.client() as client:
+        # Policies are replaced as a whole, so what is not given is taken from what is there.
+        current = client.call("Subscriber.GetSubscription", pubsub.GetSubscriptionRequest(subscription=name))
+        request.subscription.CopyFrom(current)
+        changed = configure(request.subscription, settings, chosen)
+        for clear, policy in ((clear_dead_letter_policy, "dead_letter_policy"), (clear_retry_policy, "retry_policy")):
+            if clear:
+                request.subscription.ClearField(policy)
+                changed.append(policy)
+        if change_labels(request.subscription.labels, update_labels, remove_labels, clear_labels):
+            changed.append("labels")
+        require_change(changed)
+        request.update_mask.paths.extend(dict.fromkeys(changed))
+        answer = client.call("Subscriber.UpdateSubscription", request)
+    said(f"Updated subscription [{name}].")
+    if settings.format == "json":
+        print_message(answer, "json")
+
+
+def configure(target: Any, settings: Settings, chosen: dict[str, Any]) -> list[str]:
+    """Write the options that were given into a Subscription; returns the names of the fields they belong to."""
+    given = {key: value for key, value in chosen.items() if value is not None}
+    changed = []
+    for option, field in FIELDS.items():
+        if option in given:
+            setattr(target, field, given[option])
+            changed.append(field)
+    if "retention" in given:
+        put_duration(target.message_retention_duration, given["retention"])
+        changed.append("message_retention_duration")
+    if "expiration_period" in given:
+        # A policy without a period means: never.
+        target.expiration_policy.Clear()
+        target.expiration_policy.SetInParent()
+        if given["expiration_period"][0] is not None:
+            put_duration(target.expiration_policy.ttl, given["expiration_period"])
+        changed.append("expiration_policy")
+    changed += _dead_letter(target, settings, given)
+    for option, field in (("min_retry_delay", "minimum_backoff"), ("max_retry_delay", "maximum_backoff")):
+        if option in given:
+            put_duration(getattr(target.retry_policy, field), given[option])
+            changed.append("retry_policy")
+    if "push_endpoint" in given:
+        target.push_config.push_endpoint = given["push_endpoint"]
+        changed.append("push_config")
+    return changed
+
+
+def _dead_letter(target: Any, settings: Settings, given: dict[str, Any]) -> list[str]:
+    if "dead_letter_topic" in given:
+        target.dead_letter_policy.dead_letter_topic = settings.name("topics", given["dead_letter_topic"])
+    if "max_delivery_attempts" in given:
+        if not target.dead_letter_policy.dead_letter_topic:
+            raise click.UsageError("--max-delivery-attempts needs --dead-letter-topic.")
+        target.dead_letter_policy.max_delivery_attempts = given["max_delivery_attempts"]
+    return ["dead_letter_policy"] if {"dead_letter_topic", "max_delivery_attempts"} & set(given) else []

@@ -1,0 +1,215 @@
+"""`syncpoint topics ...`: create, list, describe, delete and change topics, publish to them.
+
+Place: the publisher's side of the command line; each command is one call of google.pubsub.v1.Publisher.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import Any
+
+import click
+
+from syncpoint.cli.output import as_dict, print_json, print_message, print_messages, print_table, said
+from syncpoint.cli.settings import Settings, with_settings
+from syncpoint.cli.values import DurationType, change_labels, parse_list, parse_pairs, put_duration
+
+COLUMNS = [("NAME", "name"), ("LABELS", "labels"), ("RETENTION", "messageRetentionDuration"), ("STATE", "state")]
+
+labels_option = click.option("--labels", multiple=True, metavar="KEY=VALUE,...", help="Labels to give it.")
+update_labels = click.option("--update-labels", multiple=True, metavar="KEY=VALUE,...", help="Labels to set.")
+remove_labels = click.option("--remove-labels", multiple=True, metavar="KEY,...", help="Labels to take away.")
+clear_labels = click.option("--clear-labels", is_flag=True, help="Take all labels away first.")
+
+
+@click.group()
+def topics() -> None:
+    """Create, change and list topics; publish to them."""
+
+
+@topics.command()
+@click.argument("topic", nargs=-1, required=True)
+@click.option(
+    "--message-retention-duration",
+    "retention",
+    type=DurationType(),
+    help="Keep messages this long, so that a subscription can seek back to them (10m to 31d).",
+)
+@click.option("--allowed-region", "regions", multiple=True, metavar="REGION", help="Store messages only there.")
+@labels_option
+@with_settings
+def create(
+    settings: Settings,
+    topic: tuple[str, ...],
+    retention: tuple[int, int] | None,
+    regions: tuple[str, ...],
+    labels: tuple[str, ...],
+) -> None:
+    """Create one or more topics.
+
+    \b
+    Example:
+      syncpoint topics create orders --message-retention-duration 7d --labels team=shop
+    """
+    from syncpoint.wire.messages import pubsub
+
+    made = []
+    with settings.client() as client:
+        for given in topic:
+            request = pubsub.Topic(name=settings.name("topics", given), labels=parse_pairs(labels, "--labels"))
+            if retention is not None:
+                put_duration(request.message_retention_duration, retention)
+            request.message_storage_policy.allowed_persistence_regions.extend(parse_list(regions))
+            if not regions:
+                request.ClearField("message_storage_policy")
+            made.append(client.call("Publisher.CreateTopic", request))
+            said(f"Created topic [{made[-1].name}].")
+    if settings.format == "json":
+        print_json([as_dict(one) for one in made])
+
+
+@topics.command("list")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
+@with_settings
+def list_topics(settings: Settings, limit: int | None) -> None:
+    """List the topics of a project."""
+    from syncpoint.wire.messages import pubsub
+
+    request = pubsub.ListTopicsRequest(project=f"projects/{settings.project}")
+    with settings.client() as client:
+        found = list(islice(client.pages("Publisher.ListTopics", request, "topics"), limit))
+    print_messages(found, settings.format, COLUMNS)
+
+
+@topics.command()
+@click.argument("topic")
+@with_settings
+def describe(settings: Settings, topic: str) -> None:
+    """Show a topic's configuration."""
+    from syncpoint.wire.messages import pubsub
+
+    with settings.client() as client:
+        found = client.call("Publisher.GetTopic", pubsub.GetTopicRequest(topic=settings.name("topics", topic)))
+    print_message(found, settings.format)
+
+
+@topics.command()
+@click.argument("topic")
+@with_settings
+def state(settings: Settings, topic: str) -> None:
+    """Show where a topic's messages are: the runs of offsets that are stored."""
+    from syncpoint.wire.messages import admin
+
+    with settings.client() as client:
+        found = client.call("Admin.GetTopicState", admin.GetTopicStateRequest(topic=settings.name("topics", topic)))
+    print_message(found, settings.format)
+
+
+@topics.command()
+@click.argument("topic", nargs=-1, required=True)
+@with_settings
+def delete(settings: Settings, topic: tuple[str, ...]) -> None:
+    """Delete one or more topics. Their subscriptions stay, with the messages they have."""
+    from syncpoint.wire.messages import pubsub
+
+    with settings.client() as client:
+        for given in topic:
+            name = settings.name("topics", given)
+            client.call("Publisher.DeleteTopic", pubsub.DeleteTopicRequest(topic=name))
+            said(f"Deleted topic [{name}].")
+
+
+@topics.command()
+@click.argument("topic")
+@click.option("--message-retention-duration", "retention", type=DurationType(), help="Keep messages this long.")
+@click.option("--clear-message-retention-duration", "clear_retention", is_flag=True, help="Keep none for seeking.")
+@update_labels
+@remove_labels
+@clear_labels
+@with_settings
+def update(
+    settings: Settings,
+    topic: str,
+    retention: tuple[int, int] | None,
+    clear_retention: bool,
+    update_labels: tuple[str, ...],
+    remove_labels: tuple[str, ...],
+    clear_labels: bool,
+) -> None:
+    """Change a topic."""
+    from syncpoint.wire.messages import pubsub
+
+    name = settings.name("topics", topic)
+    request = pubsub.UpdateTopicRequest(topic=pubsub.Topic(name=name))
+    if retention is not None:
+        put_duration(request.topic.message_retention_duration, retention)
+    if retention is not None or clear_retention:
+        request.update_mask.paths.append("message_retention_duration")
+    with settings.client() as client:
+        if update_labels or remove_labels or clear_labels:
+            current = client.call("Publisher.GetTopic", pubsub.GetTopicRequest(topic=name))
+            for key, value in current.labels.items():
+                request.topic.labels[key] = value
+            change_labels(request.topic.labels, update_labels, remove_labels, clear_labels)
+            request.update_mask.paths.append("labels")
+        require_change(request.update_mask.paths)
+        changed = client.call("Publisher.UpdateTopic", request)
+    said(f"Updated topic [{name}].")
+    if settings.format == "json":
+        print_message(changed, "json")
+
+
+@topics.command()
+@click.argument("topic")
+@click.option("--message", metavar="TEXT", help="The data; `-` reads it from standard input.")
+@click.option("--attribute", "attributes", multiple=True, metavar="KEY=VALUE,...", help="Attributes of the message.")
+@click.option("--ordering-key", default="", metavar="KEY", help="Messages of one key are delivered in order.")
+@with_settings
+def publish(
+    settings: Settings, topic: str, message: str | None, attributes: tuple[str, ...], ordering_key: str
+) -> None:
+    """Publish one message and print its id once it is stored.
+
+    \b
+    Examples:
+      syncpoint topics publish orders --message '{"id": 1}' --attribute region=eu,kind=new
+      syncpoint topics publish orders --message - <order.json
+    """
+    from syncpoint.wire.messages import pubsub
+
+    if message is None and not attributes:
+        raise click.UsageError("Give --message, --attribute, or both.")
+    data = sys.stdin.buffer.read() if message == "-" else (message or "").encode()
+    pairs = parse_pairs(attributes, "--attribute")
+    one = pubsub.PubsubMessage(data=data, attributes=pairs, ordering_key=ordering_key)
+    with settings.client() as client:
+        request = pubsub.PublishRequest(topic=settings.name("topics", topic), messages=[one])
+        answer = client.call("Publisher.Publish", request)
+    if settings.format == "json":
+        print_message(answer, "json")
+    else:
+        print_table(["MESSAGE_ID"], [[text] for text in answer.message_ids])
+
+
+@topics.command("list-subscriptions")
+@click.argument("topic")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
+@with_settings
+def list_subscriptions(settings: Settings, topic: str, limit: int | None) -> None:
+    """List the subscriptions of a topic."""
+    from syncpoint.wire.messages import pubsub
+
+    request = pubsub.ListTopicSubscriptionsRequest(topic=settings.name("topics", topic))
+    with settings.client() as client:
+        found = list(islice(client.pages("Publisher.ListTopicSubscriptions", request, "subscriptions"), limit))
+    if settings.format == "json":
+        print_json(found)
+    else:
+        print_table(["NAME"], [[one] for one in found])
+
+
+def require_change(paths: Any) -> None:
+    """Refuse an update that changes nothing."""
+    if not paths:
+        raise click.UsageError("Nothing to change; `--help` lists what can be changed.")

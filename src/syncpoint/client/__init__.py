@@ -1,0 +1,1 @@
+"""The service as seen from a program: blocking calls with bounded retries, for the command line and for scripts."""
