@@ -6,6 +6,7 @@ Promise: a table that goes into a pipe or a file is neither coloured nor cut; JS
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -64,14 +65,18 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     if not rows:
         click.echo("(none)", err=True)
         return
-    terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=None if terminal else PIPE_WIDTH, highlight=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*[_cell(cell) for cell in row])
-    console.print(table)
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table)
+        return
+    text = io.StringIO()
+    Console(file=text, width=PIPE_WIDTH, highlight=False).print(table)
+    for line in text.getvalue().splitlines():
+        click.echo(line.rstrip())
 
 
 def said(text: str) -> None:

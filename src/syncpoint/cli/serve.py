@@ -33,7 +33,7 @@ key_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--data", type=folder, help="Folder for everything the server keeps [SYNCPOINT_DATA, or your data folder]."
 )
-@click.option("--disk", "disks", multiple=True, type=folder, help="Folder on a disk; give 1, 3, 5... [DATA/disk].")
+@click.option("--disk", "disks", multiple=True, type=folder, help="Folder on a disk; give 1, 3, 5... [DATA/disk-1].")
 @click.option(
     "--durability",
     type=click.Choice(["sync", "async", "memory"]),

@@ -98,7 +98,7 @@ def describe(settings: Settings, topic: str) -> None:
 @click.argument("topic")
 @with_settings
 def state(settings: Settings, topic: str) -> None:
-    """Show where a topic's messages are: the runs of offsets that are stored."""
+    """Show where messages are stored."""
     from syncpoint.wire.messages import admin
 
     with settings.client() as client:
@@ -169,7 +169,9 @@ def update(
 def publish(
     settings: Settings, topic: str, message: str | None, attributes: tuple[str, ...], ordering_key: str
 ) -> None:
-    """Publish one message and print its id once it is stored.
+    """Publish one message and print its id.
+
+    The id is printed once the message is stored.
 
     \b
     Examples:
