@@ -1,0 +1,90 @@
+"""What a method sees of its caller.
+
+Place: the face of the transport to `api`; implemented by `server_lanes` over sockets and by `memory` without.
+Promise: a handler is called once per call; after the answer, or after `on_cancel`, nothing more is called and what is
+sent goes nowhere.
+Leaves to the handler: to answer every call, and to stop its work in `on_cancel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from syncpoint.model.errors import SyncpointError
+from syncpoint.transport.lane import Message
+
+
+class Caller(Protocol):
+    """What both kinds of call know. `deadline`: monotonic seconds, in the time of the event loop; `metadata` must not
+    be changed."""
+
+    @property
+    def path(self) -> bytes: ...
+    @property
+    def metadata(self) -> dict[bytes, bytes]: ...
+    @property
+    def deadline(self) -> float | None: ...
+    @property
+    def peer(self) -> str: ...
+    @property
+    def cancelled(self) -> bool: ...
+
+    on_cancel: Callable[[], None] | None
+    """Called once when the caller is gone: reset, connection lost, deadline passed."""
+
+
+class Call(Caller, Protocol):
+    """A unary call; answered once by `reply` or `fail`, now or later. Later answers are ignored."""
+
+    def reply(self, message: Message) -> None: ...
+    def fail(self, error: SyncpointError) -> None: ...
+
+
+class Stream(Caller, Protocol):
+    """A streaming call. The handler sets the callbacks before it returns."""
+
+    on_message: Callable[[bytes], None] | None
+    on_end: Callable[[], None] | None
+    """The caller closed its side."""
+    on_writable: Callable[[], None] | None
+    """Called once after `writable` was read as False and became True."""
+    on_drain: Callable[[], None] | None
+    """The server is about to stop; the application should `finish` the stream soon."""
+
+    @property
+    def writable(self) -> bool:
+        """False while bytes are held back by windows or the socket; do not send then."""
+        ...
+
+    def send(self, message: Message, token: object = None) -> None:
+        """Send one message. `token` comes back from `unsent` if nothing of it leaves."""
+        ...
+
+    def finish(self, error: SyncpointError | None = None) -> None:
+        """End the stream behind what was sent: OK, or `error`."""
+        ...
+
+    def unsent(self) -> list[object]:
+        """Tokens of messages none of whose bytes left; also after `on_cancel`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """A method with one request and one response. The handler runs synchronously with the request's bytes."""
+
+    handler: Callable[[Call, bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """A method with streams. The handler runs when the head arrived."""
+
+    handler: Callable[[Stream], None]
+
+
+Methods = Mapping[bytes, Unary | Streaming]
+"""Methods by path (b"/package.Service/Method"). Looked up once per header block of a connection: fill it before
+serving."""

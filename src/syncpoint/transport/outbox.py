@@ -1,0 +1,133 @@
+"""The sending half of a connection: one write per turn, and the connection's send window.
+
+Place: under `connection`; lanes append bytes to `out` and queue what windows hold back.
+Promise: bytes leave in the order in which they were appended; everything appended within one turn of the event loop
+leaves in one write (in steps of `BURST` bytes when it is a lot); lanes that wait share a window in turns; waiting
+bytes are bounded.
+Leaves to `lane`: cutting messages into frames. To the socket: what was handed to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from syncpoint.transport.frames import FRAME_BYTES_MIN, WINDOW_DEFAULT
+from syncpoint.transport.limits import Limits
+
+if TYPE_CHECKING:
+    from syncpoint.transport.lane import Lane
+
+BURST = 256 * 1024
+"""Bytes gathered before they are handed to the socket, which then may say that it is full."""
+_JOIN = 64 * 1024
+"""Below this many bytes one joined buffer is cheaper than a vector of them."""
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Outbox(asyncio.Protocol):
+    """Everything a connection has to say. `loop` gives time and turns; `transport` takes bytes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+        self.loop = loop
+        self.limits = limits
+        self.transport: asyncio.Transport | None = None
+        self.out: list[Buffer] = []
+        self.out_bytes = 0
+        """Bytes of large messages in `out`; small ones are not counted."""
+        self.corked = False
+        """True while received frames are worked off; the flush comes at their end."""
+        self.paused = False
+        self.paused_since = 0.0
+        self.closed = False
+        self.send_window = WINDOW_DEFAULT
+        self.peer_window = WINDOW_DEFAULT
+        self.peer_frame_bytes = FRAME_BYTES_MIN
+        self.unsent_bytes = 0
+        self.ready: dict[Lane, None] = {}
+        """Lanes with bytes queued that their own window would let go."""
+        self.awaiting: dict[Lane, None] = {}
+        """Lanes that were told they are not writable."""
+        self._booked = False
+        self._joins = False
+
+    def book(self) -> None:
+        """Flush at the end of this turn. Called after an append outside of `data_received`."""
+        if not self._booked:
+            self._booked = True
+            self.loop.call_soon(self.flush)
+
+    def say(self, piece: bytes) -> None:
+        """Append a small frame."""
+        self.out.append(piece)
+        if not self.corked:
+            self.book()
+
+    def flush(self) -> None:
+        """Write what is gathered, then what waiting lanes may add, until nothing is left or the socket is full."""
+        self._booked = False
+        while True:
+            out = self.out
+            if out:
+                self.out = []
+                total = self.out_bytes
+                self.out_bytes = 0
+                self._write(out, total)
+            if not self.ready or self.paused or self.send_window <= 0 or self.closed:
+                return
+            self._fill()
+            if not self.out:
+                return
+
+    def _write(self, out: list[Buffer], total: int) -> None:
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if len(out) == 1:
+            transport.write(out[0])
+        elif total < _JOIN or self._joins:
+            transport.write(b"".join(out))
+        else:
+            transport.writelines(out)
+        if self.paused and transport.get_write_buffer_size() > self.limits.unsent_bytes:
+            self.overflow()
+
+    def _fill(self) -> None:
+        ready = self.ready
+        while ready and self.send_window > 0 and not self.paused and self.out_bytes < BURST:
+            lane = next(iter(ready))
+            del ready[lane]
+            lane.push()
+            if lane.queue and lane.send_window > 0:
+                ready[lane] = None
+
+    def held_back(self) -> None:
+        """More bytes wait in a lane; they are counted in `unsent_bytes`."""
+        if self.unsent_bytes > self.limits.unsent_bytes:
+            self.overflow()
+        elif not self.corked:
+            self.book()
+
+    def window_opened(self) -> None:
+        """The connection's send window or the socket can take bytes again after it could not."""
+        if self.ready and not self.corked:
+            self.book()
+        if self.awaiting:
+            for lane in list(self.awaiting):
+                lane.notice_writable()
+
+    def pause_writing(self) -> None:
+        """The socket is full (asyncio)."""
+        self.paused = True
+        self.paused_since = self.loop.time()
+
+    def resume_writing(self) -> None:
+        """The socket has room again (asyncio)."""
+        self.paused = False
+        if not self.closed:
+            self.window_opened()
+
+    def overflow(self) -> None:
+        """More waits than `limits.unsent_bytes`. The connection ends."""
+        raise NotImplementedError

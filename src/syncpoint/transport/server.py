@@ -1,0 +1,154 @@
+"""Serving gRPC on a port.
+
+Place: the outermost door; `node`, `proxy` and the tests open it.
+Promise: `serve` returns when the port accepts; `drain` loses no call that was accepted, as far as the grace allows;
+`close` leaves nothing.
+Leaves to `server_connection`: everything a single connection does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.transport.calls import Methods
+from syncpoint.transport.connection import Totals
+from syncpoint.transport.limits import Limits
+from syncpoint.transport.server_connection import ServerConnection
+
+_STOPPED = SyncpointError(Code.UNAVAILABLE, "The server is stopping.")
+
+Fallback = Callable[[], asyncio.Protocol]
+"""Makes a protocol for a connection that does not speak HTTP/2. It gets `connection_made` with the transport, then the
+first bytes by `data_received`, and everything asyncio calls from then on. It must not be a BufferedProtocol and must not
+put another protocol in its place on the transport."""
+
+
+class Server:
+    """A port that answers methods. Made by `serve`.
+
+    `stats`: open `connections`, `calls` begun, streams `refused`, protocol `faults` of peers, bytes `held` of
+    unfinished messages.
+    """
+
+    def __init__(
+        self, methods: Methods, limits: Limits, on_fallback: Fallback | None, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.methods = methods
+        self.limits = limits
+        self.on_fallback = on_fallback
+        self.totals = Totals()
+        self.port = 0
+        self.host = ""
+        self._loop = loop
+        self._connections: set[ServerConnection] = set()
+        self._listener: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._empty: asyncio.Event | None = None
+        self._stopping = False
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Counters; see the class."""
+        totals = self.totals
+        return {
+            "connections": len(self._connections),
+            "calls": totals.calls,
+            "refused": totals.refused,
+            "faults": totals.faults,
+            "held": totals.held,
+        }
+
+    def make_connection(self) -> ServerConnection:
+        """A protocol for one socket (asyncio's protocol factory)."""
+        return ServerConnection(self._loop, self)
+
+    def admit(self, connection: ServerConnection) -> bool:
+        """Whether there is room for one more connection. Counted until `gone`."""
+        if self._stopping or len(self._connections) >= self.limits.connections:
+            self.totals.refused += 1
+            return False
+        self._connections.add(connection)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self.limits.sweep_s, self._sweep)
+        return True
+
+    def gone(self, connection: ServerConnection) -> None:
+        """A connection ended."""
+        self._connections.discard(connection)
+        if not self._connections and self._empty is not None:
+            self._empty.set()
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for connection in list(self._connections):
+            connection.sweep(now)
+        if self._connections:
+            self._timer = self._loop.call_later(self.limits.sweep_s, self._sweep)
+
+    async def drain(self, grace_s: float) -> None:
+        """Accept nothing new, let open calls finish for at most `grace_s` seconds, then fail the rest and close.
+
+        Unary calls are left alone; streams get `on_drain`, so that the application can end them.
+        """
+        self._stop_listening()
+        self._empty = asyncio.Event()
+        for connection in list(self._connections):
+            connection.drain()
+        if self._connections:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), grace_s)
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop at once: open calls fail with UNAVAILABLE, sockets are closed."""
+        self._stop_listening()
+        self._empty = asyncio.Event()
+        for connection in list(self._connections):
+            connection.finish_all(_STOPPED)
+        if self._connections:
+            try:
+                await asyncio.wait_for(self._empty.wait(), self.limits.close_s + 0.5)
+            except TimeoutError:
+                for connection in list(self._connections):
+                    if connection.transport is not None:
+                        connection.transport.abort()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _stop_listening(self) -> None:
+        self._stopping = True
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+
+async def serve(
+    methods: Methods,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    tls: ssl.SSLContext | None = None,
+    limits: Limits | None = None,
+    on_fallback: Fallback | None = None,
+) -> Server:
+    """Serve `methods` on host:port (0 takes a free one; see `Server.port`), in the running event loop.
+
+    `tls`: server context; its ALPN list is set here. `on_fallback`: takes connections that do not begin with the
+    HTTP/2 preface, for HTTP/1.1. Raises OSError when the port cannot be had.
+    """
+    loop = asyncio.get_running_loop()
+    server = Server(methods, limits or Limits(), on_fallback, loop)
+    options: dict[str, Any] = {}
+    if tls is not None:
+        tls.set_alpn_protocols(["h2", "http/1.1"] if on_fallback is not None else ["h2"])
+        options = {"ssl": tls, "ssl_handshake_timeout": server.limits.handshake_s}
+    server._listener = await loop.create_server(server.make_connection, host, port, backlog=1024, **options)
+    server.host, server.port = server._listener.sockets[0].getsockname()[:2]
+    return server

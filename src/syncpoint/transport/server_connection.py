@@ -1,0 +1,325 @@
+"""The server's end of a connection: opens lanes for requests, keeps their deadlines, drains.
+
+Place: between `connection` and `server_lanes`; made by `server` for every accepted socket.
+Promise: a stream above the limits is refused in a way the client may retry; a drained connection loses no call it
+accepted.
+Leaves to `server`: which methods exist, and when to sweep and drain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from syncpoint.model.errors import Code, SyncpointError, Unimplemented
+from syncpoint.transport import frames, guard
+from syncpoint.transport.calls import Streaming, Unary
+from syncpoint.transport.connection import Connection, log
+from syncpoint.transport.frames import PREFACE, ConnectionFault, ErrorCode, StreamFault
+from syncpoint.transport.heads import Malformed, RequestHead, check_trailers, read_request
+from syncpoint.transport.lane import Lane
+from syncpoint.transport.server_lanes import PlainLane, ServerLane, StreamLane, UnaryLane
+
+if TYPE_CHECKING:
+    from syncpoint.transport.server import Server
+
+_NEVER = float("inf")
+_GAPS_MAX = 64
+_CACHED_BLOCK_BYTES = 4096
+_DRAIN_PING = b"draining"
+
+
+class ServerConnection(Connection):
+    """One accepted connection."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, server: Server) -> None:
+        super().__init__(loop, server.limits, server.totals)
+        self.server = server
+        self.peer = ""
+        self.draining = False
+        self._final = False
+        self._heads: dict[bytes, tuple[RequestHead, Unary | Streaming | None]] = {}
+        self._gaps: list[tuple[int, int]] = []
+        """Ranges of stream numbers the peer passed over; only needed to name the right error."""
+        self._preface: bytes | None = b""
+        self._next_deadline = _NEVER
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self.fallback: asyncio.Protocol | None = None
+
+    # -- beginning and end -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the socket, or close it when the server is full."""
+        transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's.
+        self.transport = transport
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name or "")
+        if not self.server.admit(self):
+            self.closed = True
+            transport.abort()
+            return
+        self._joins = transport.get_extra_info("sslcontext") is not None
+        transport.set_write_buffer_limits(high=self.limits.socket_buffer_bytes)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """See Connection."""
+        self.server.gone(self)
+        if self.fallback is not None:
+            self.fallback.connection_lost(error)
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+            self._deadline_timer = None
+        super().connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        """See Connection; the first bytes decide which protocol is spoken."""
+        if self._preface is None:
+            super().data_received(data)
+        elif self.fallback is not None:
+            self.fallback.data_received(data)
+        elif not self.closed:
+            self._begin(self._preface + data)
+
+    def _begin(self, start: bytes) -> None:
+        if start[: len(PREFACE)] == PREFACE:
+            self._preface = None
+            self.greet()
+            if self.draining:
+                self._announce()
+            super().data_received(start[len(PREFACE) :])
+        elif PREFACE.startswith(start):
+            self._preface = start
+        elif self.server.on_fallback is not None and self.transport is not None:
+            self.greeted = True
+            self.fallback = self.server.on_fallback()
+            self.fallback.connection_made(self.transport)
+            self.fallback.data_received(start)
+        else:
+            self.greet()
+            self.fail(ErrorCode.PROTOCOL_ERROR, "no HTTP/2 preface")
+
+    def eof_received(self) -> bool | None:
+        """The peer closed its side: nothing can be answered (asyncio closes the transport)."""
+        return self.fallback.eof_received() if self.fallback is not None else None
+
+    def pause_writing(self) -> None:
+        """See Outbox."""
+        if self.fallback is not None:
+            self.fallback.pause_writing()
+        else:
+            super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """See Outbox."""
+        if self.fallback is not None:
+            self.fallback.resume_writing()
+        else:
+            super().resume_writing()
+
+    def sweep(self, now: float) -> None:
+        """See Connection. Another protocol keeps its own times."""
+        if self.fallback is None:
+            super().sweep(now)
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def on_head(self, sid: int, end: bool, block: bytes) -> None:
+        """A request begins, or one ends with trailers."""
+        if self.closed:
+            return
+        known = self._heads.get(block)
+        if sid <= self.last_sid:
+            self._late_head(sid, end, block)
+            return
+        if not sid & 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "even stream opened by a client")
+        if sid != self.last_sid + 2 and sid != 1:
+            self._gaps = [*self._gaps[-_GAPS_MAX:], (self.last_sid + 1, sid - 1)]
+        if known is None:
+            if not self._final:
+                self.last_sid = sid
+            known = self._learn(sid, block)
+        head, method = known
+        if self._final:
+            return  # Above the number our GOAWAY named: the client knows that it was not served.
+        self.last_sid = sid
+        lanes = self.lanes
+        if len(lanes) >= self.limits.concurrent_streams:
+            self.totals.refused += 1
+            self.guard.count(guard.RESETS)
+            self.ignore(sid)
+            self.out.append(frames.rst_stream(sid, ErrorCode.REFUSED_STREAM))
+            return
+        self.totals.calls += 1
+        lane: ServerLane
+        if type(method) is Unary:
+            lane = lanes[sid] = UnaryLane(self, sid, head, method)
+        elif type(method) is Streaming:
+            lane = lanes[sid] = StreamLane(self, sid, head, method)
+        else:
+            self._refuse(sid, end, head)
+            return
+        if head.timeout_s is not None:
+            self._set_deadline(lane, head.timeout_s)
+        if end and head.length:
+            raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "content-length without content")
+        lane.start()
+        if end and not lane.done:
+            lane.remote_done = True
+            lane.end()
+
+    def _learn(self, sid: int, block: bytes) -> tuple[RequestHead, Unary | Streaming | None]:
+        fields, size = self.fields.read(block)
+        if not self.fields.steady:
+            self._heads.clear()
+        try:
+            head = read_request(fields, size, self.limits.header_list_bytes)
+        except Malformed as error:
+            raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, str(error)) from None
+        method = self.server.methods.get(head.path) if head.grpc and head.problem is None else None
+        if self.fields.steady and len(block) <= _CACHED_BLOCK_BYTES:
+            if len(self._heads) >= self.limits.header_cache_blocks:
+                del self._heads[next(iter(self._heads))]
+            self._heads[block] = (head, method)
+        return head, method
+
+    def _refuse(self, sid: int, end: bool, head: RequestHead) -> None:
+        lane: ServerLane
+        if head.grpc:
+            lane = self.lanes[sid] = ServerLane(self, sid, head)
+            lane.remote_done = end
+            lane.close_answer(head.problem or Unimplemented(head.path.decode("ascii", "replace")))
+            return
+        lane = self.lanes[sid] = PlainLane(self, sid, head)
+        if end:
+            if head.length:
+                raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "content-length without content")
+            lane.remote_done = True
+            lane.end()
+
+    def _late_head(self, sid: int, end: bool, block: bytes) -> None:
+        lane = self.lanes.get(sid)
+        fields, _ = self.fields.read(block)
+        if not self.fields.steady:
+            self._heads.clear()
+        if lane is None:
+            if sid in self.ignored:
+                return
+            code = ErrorCode.STREAM_CLOSED
+            if not sid & 1 or any(low <= sid <= high for low, high in self._gaps):
+                code = ErrorCode.PROTOCOL_ERROR
+            raise ConnectionFault(code, "HEADERS on a closed stream")
+        if lane.remote_done:
+            raise StreamFault(sid, ErrorCode.STREAM_CLOSED, "HEADERS after the end of its stream")
+        if not end:
+            raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "second HEADERS does not end the stream")
+        try:
+            check_trailers(fields)
+        except Malformed as error:
+            raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, str(error)) from None
+        if lane.length_left:
+            raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "content-length does not match")
+        lane.remote_done = True
+        lane.end()
+
+    def idle(self, sid: int) -> bool:
+        """See Connection."""
+        return sid > self.last_sid or not sid & 1
+
+    def reset_error(self, code: int) -> SyncpointError:
+        """See Connection."""
+        return SyncpointError(Code.CANCELLED, "The caller cancelled.")
+
+    def forget(self, lane: Lane) -> None:
+        """See Connection."""
+        del self.lanes[lane.sid]
+        if self._final and not self.lanes:
+            self._leave()
+
+    # -- deadlines -------------------------------------------------------------------------------------------------
+
+    def _set_deadline(self, lane: ServerLane, timeout_s: float) -> None:
+        deadline = lane.deadline = self.loop.time() + timeout_s
+        # One timer per connection, for the earliest deadline seen. It is not moved when calls end, which they mostly
+        # do in time.
+        if deadline < self._next_deadline:
+            self._book_deadline(deadline)
+
+    def _book_deadline(self, deadline: float) -> None:
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        self._next_deadline = deadline
+        self._deadline_timer = self.loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._deadline_timer = None
+        self._next_deadline = earliest = _NEVER
+        now = self.loop.time() + 0.001  # The loop's clock may have a resolution of a millisecond.
+        for lane in list(self.lanes.values()):
+            assert isinstance(lane, ServerLane)
+            if lane.deadline is None:
+                continue
+            if lane.deadline <= now:
+                lane.expire()
+                if not lane.done:
+                    lane.deadline = None
+            elif lane.deadline < earliest:
+                earliest = lane.deadline
+        if earliest < self._next_deadline and not self.closed:
+            self._book_deadline(earliest)
+
+    # -- draining --------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Open no more streams, finish those that are open, then close."""
+        if self.draining or self.closed:
+            return
+        self.draining = True
+        if self._preface is None:
+            self._announce()
+        elif self.transport is not None:
+            # Nothing was said yet, or another protocol is spoken, which has no way to be told.
+            self.transport.close()
+
+    def _announce(self) -> None:
+        self.say(frames.goaway(frames.WINDOW_MAX, ErrorCode.NO_ERROR, "server is stopping"))
+        self.say(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
+        self.loop.call_later(self.limits.drain_ping_s, self._name_last)
+        for lane in list(self.lanes.values()):
+            if isinstance(lane, StreamLane) and lane.on_drain is not None and not lane.answered:
+                lane.guarded(lane.on_drain)
+
+    def on_pong(self, payload: bytes) -> None:
+        """See Connection. Streams the client opened before it read our first GOAWAY came before this."""
+        if payload == _DRAIN_PING and self.draining:
+            self._name_last()
+
+    def _name_last(self) -> None:
+        if self._final or self.closed:
+            return
+        self._final = True
+        self.say(frames.goaway(self.last_sid, ErrorCode.NO_ERROR, "server is stopping"))
+        if not self.lanes:
+            self._leave()
+
+    def _leave(self) -> None:
+        """All is answered: close once this turn's bytes are written."""
+        if not self.closed:
+            self.loop.call_soon(self._close_drained)
+
+    def _close_drained(self) -> None:
+        if not self.closed and not self.lanes:
+            log.debug("transport: drained connection of %s", self.peer)
+            self.shut()
+
+    def finish_all(self, error: SyncpointError) -> None:
+        """Fail every open call with `error`, and close."""
+        if self.closed:
+            return
+        if self.fallback is not None:
+            if self.transport is not None:
+                self.transport.close()
+            return
+        for lane in list(self.lanes.values()):
+            lane.fault(error)
+        self.shut(ErrorCode.NO_ERROR, "server stopped")

@@ -1,0 +1,307 @@
+"""The server's streams: a unary call, a streaming call, and the polite answer to what is not gRPC.
+
+Place: between the lanes of HTTP/2 and the handlers of methods; they are the `Call` and `Stream` of `calls`.
+Promise: every call ends with one status; a handler's failure becomes a status and never reaches the connection.
+Leaves to `server_connection`: opening lanes, deadlines, draining.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.transport import frames
+from syncpoint.transport.calls import Streaming, Unary
+from syncpoint.transport.connection import log
+from syncpoint.transport.frames import ErrorCode
+from syncpoint.transport.heads import HEAD_BLOCK, OK_BLOCK, RequestHead, plain_block, status_block
+from syncpoint.transport.lane import _COPY, Lane, Message
+from syncpoint.transport.outbox import BURST
+
+if TYPE_CHECKING:
+    from syncpoint.transport.server_connection import ServerConnection
+
+_HEAD_HEAD = frames.frame(frames.HEADERS, frames.END_HEADERS, 0, HEAD_BLOCK)[:5]
+_TAIL_HEAD = frames.frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, 0, OK_BLOCK)[:5]
+# A whole unary answer up to its message, and what follows the message.
+_pack_answer = struct.Struct(f">5sI{len(HEAD_BLOCK)}sBHBBIBI").pack
+_pack_head = struct.Struct(f">5sI{len(HEAD_BLOCK)}s").pack
+_pack_tail = struct.Struct(f">5sI{len(OK_BLOCK)}s").pack
+
+_PLAIN_TEXT = b"This port speaks gRPC.\n"
+
+
+class ServerLane(Lane):
+    """What the server's lanes share. See `calls.Caller`."""
+
+    __slots__ = ("answered", "cancelled", "deadline", "head", "head_sent", "on_cancel")
+    conn: ServerConnection
+
+    def __init__(self, conn: ServerConnection, sid: int, head: RequestHead) -> None:
+        super().__init__(conn, sid)
+        self.head = head
+        self.compression = head.encoding
+        self.length_left = head.length
+        self.deadline: float | None = None
+        self.cancelled = False
+        self.answered = False
+        """The application gave its last answer."""
+        self.head_sent = False
+        self.on_cancel: Callable[[], None] | None = None
+
+    @property
+    def path(self) -> bytes:
+        """Path of the method."""
+        return self.head.path
+
+    @property
+    def metadata(self) -> dict[bytes, bytes]:
+        """The caller's metadata; shared, not to be changed."""
+        return self.head.metadata
+
+    @property
+    def peer(self) -> str:
+        """Address of the caller, "host:port"."""
+        return self.conn.peer
+
+    def start(self) -> None:
+        """The head arrived."""
+
+    def open_answer(self) -> None:
+        """Send our head, once."""
+        if not self.head_sent:
+            self.head_sent = True
+            self.conn.out.append(_pack_head(_HEAD_HEAD, self.sid, HEAD_BLOCK))
+
+    def close_answer(self, error: SyncpointError | None) -> None:
+        """Send the status, behind what is queued."""
+        conn = self.conn
+        self.answered = True
+        if error is None:
+            self.open_answer()
+            self.send_trailers(_pack_tail(_TAIL_HEAD, self.sid, OK_BLOCK))
+            return
+        block = status_block(error, conn.peer_list_bytes)
+        if not self.head_sent:
+            self.head_sent = True
+            block = HEAD_BLOCK + block
+        self.send_trailers(frames.headers(self.sid, block, end=True, frame_bytes=conn.peer_frame_bytes))
+
+    def ended(self) -> None:
+        """Our status left. A caller that still sends is told to stop, and ignored."""
+        conn = self.conn
+        if not self.remote_done:
+            conn.out.append(frames.rst_stream(self.sid, ErrorCode.NO_ERROR))
+            conn.ignore(self.sid)
+        self.close()
+
+    def guarded(self, function: Callable[..., None], *arguments: object) -> None:
+        """Call the application; what it raises fails the call."""
+        try:
+            function(*arguments)
+        except SyncpointError as error:
+            self.fault(error)
+        except Exception:
+            log.exception("handler of %s failed", self.head.path.decode("ascii", "replace"))
+            self.fault(SyncpointError(Code.INTERNAL, "Internal error."))
+
+    def fault(self, error: SyncpointError) -> None:
+        """The call fails: what is queued and untouched is dropped, the status follows."""
+        if self.done:
+            return
+        self._drop_queue()
+        if self.queue:
+            # A message is cut in half; nothing but a reset can follow it.
+            self.conn.reset(self, ErrorCode.INTERNAL_ERROR)
+        elif not self.answered or self.trailers is not None:
+            self.trailers = None
+            self.conn.finishing.pop(self, None)
+            self.close_answer(error)
+        self.cancel()
+
+    def _drop_queue(self) -> None:
+        queue = self.queue
+        if queue:
+            kept = [queue[0]] if queue[0].left < queue[0].size else []
+            dropped = list(queue)[len(kept) :]
+            self.conn.unsent_bytes -= sum(item.left for item in dropped)
+            queue.clear()
+            queue.extend(kept)
+            self.dropped(dropped_tokens=[item.token for item in dropped])
+
+    def dropped(self, dropped_tokens: list[object]) -> None:
+        """Queued messages were thrown away."""
+
+    def expire(self) -> None:
+        """The caller's deadline passed."""
+        self.fault(SyncpointError(Code.DEADLINE_EXCEEDED, "Deadline exceeded."))
+
+    def became_writable(self) -> None:
+        """See Lane. Only streaming calls ask."""
+
+    def lost(self, error: SyncpointError) -> None:
+        """See Lane."""
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Tell the application, once, that its caller is gone."""
+        if self.cancelled:
+            return
+        self.cancelled = True
+        callback = self.on_cancel
+        if callback is not None:
+            self.on_cancel = None
+            try:
+                callback()
+            except Exception:
+                log.exception("on_cancel of %s failed", self.head.path.decode("ascii", "replace"))
+
+
+class UnaryLane(ServerLane):
+    """A unary call."""
+
+    __slots__ = ("handler", "request")
+
+    def __init__(self, conn: ServerConnection, sid: int, head: RequestHead, method: Unary) -> None:
+        super().__init__(conn, sid, head)
+        self.handler = method.handler
+        self.request: bytes | None = None
+
+    def message(self, payload: bytes) -> None:
+        """See Lane."""
+        if self.request is not None:
+            raise SyncpointError(Code.INTERNAL, "More than one message in a unary call.")
+        self.request = payload
+
+    def end(self) -> None:
+        """See Lane: the request is complete, so the method is called."""
+        request = self.request
+        if request is None or self.buffer is not None:
+            self.fault(SyncpointError(Code.INTERNAL, "The request ended without a whole message."))
+            return
+        self.request = None
+        self.guarded(self.handler, self, request)
+
+    def reply(self, message: Message) -> None:
+        """Answer with one message and OK."""
+        if self.answered or self.done:
+            return
+        conn = self.conn
+        if type(message) is bytes:
+            n = len(message)
+            size = n + 5
+            if (
+                n <= _COPY
+                and size <= self.send_window
+                and size <= conn.send_window
+                and not conn.paused
+                and conn.out_bytes < BURST
+            ):
+                self.answered = self.head_sent = True
+                conn.send_window -= size
+                sid = self.sid
+                conn.out.append(
+                    _pack_answer(_HEAD_HEAD, sid, HEAD_BLOCK, 0, size, 0, 0, sid, 0, n)
+                    + message
+                    + _pack_tail(_TAIL_HEAD, sid, OK_BLOCK)
+                )
+                if not conn.corked:
+                    conn.book()
+                # The request was whole, so nothing of this lane is left anywhere but in the connection's table.
+                self.done = True
+                conn.forget(self)
+                return
+        self.on_cancel = None
+        self.open_answer()
+        self.send_message(message)
+        self.close_answer(None)
+
+    def fail(self, error: SyncpointError) -> None:
+        """Answer with a failure."""
+        if not (self.answered or self.done):
+            self.on_cancel = None
+            self.close_answer(error)
+
+
+class StreamLane(ServerLane):
+    """A streaming call."""
+
+    __slots__ = ("_dropped", "method", "on_drain", "on_end", "on_message", "on_writable")
+
+    def __init__(self, conn: ServerConnection, sid: int, head: RequestHead, method: Streaming) -> None:
+        super().__init__(conn, sid, head)
+        self.method = method
+        self.on_message: Callable[[bytes], None] | None = None
+        self.on_end: Callable[[], None] | None = None
+        self.on_writable: Callable[[], None] | None = None
+        self.on_drain: Callable[[], None] | None = None
+        self._dropped: list[object] = []
+
+    def start(self) -> None:
+        """See ServerLane. Our head goes out at once: some clients wait for it before they send."""
+        self.guarded(self.method.handler, self)
+        if not self.done and not self.head_sent:
+            self.open_answer()
+
+    def message(self, payload: bytes) -> None:
+        """See Lane."""
+        if self.on_message is not None and not self.answered:
+            self.guarded(self.on_message, payload)
+
+    def end(self) -> None:
+        """See Lane."""
+        if self.buffer is not None:
+            self.fault(SyncpointError(Code.INTERNAL, "The stream ended within a message."))
+        elif self.on_end is not None and not self.answered:
+            self.guarded(self.on_end)
+
+    def send(self, message: Message, token: object = None) -> None:
+        """Send one message; see `calls.Stream`."""
+        if self.answered or self.done:
+            return
+        if not self.head_sent:
+            self.open_answer()
+        self.send_message(message, token)
+
+    def finish(self, error: SyncpointError | None = None) -> None:
+        """End the stream; see `calls.Stream`."""
+        if not (self.answered or self.done):
+            self.close_answer(error)
+
+    def unsent(self) -> list[object]:
+        """Tokens of messages none of whose bytes left."""
+        return self.unsent_tokens() + self._dropped
+
+    def dropped(self, dropped_tokens: list[object]) -> None:
+        """See ServerLane."""
+        self._dropped += dropped_tokens
+
+    def became_writable(self) -> None:
+        """See Lane."""
+        if self.on_writable is not None and not self.answered:
+            self.guarded(self.on_writable)
+
+
+class PlainLane(ServerLane):
+    """A request that is not gRPC: read to its end, then answered with HTTP status 415."""
+
+    __slots__ = ()
+
+    def feed(self, data: bytes, a: int, b: int) -> None:
+        """See Lane: the body means nothing."""
+
+    def end(self) -> None:
+        """See Lane."""
+        conn = self.conn
+        self.answered = self.head_sent = True
+        block = plain_block(415, len(_PLAIN_TEXT))
+        conn.out.append(frames.headers(self.sid, block, end=False, frame_bytes=conn.peer_frame_bytes))
+        self.enqueue([_PLAIN_TEXT], len(_PLAIN_TEXT), None)
+        self.send_trailers(frames.data_head(0, self.sid, frames.END_STREAM))
+
+    def fault(self, error: SyncpointError) -> None:
+        """See Lane."""
+        self.conn.reset(self, ErrorCode.CANCEL)
+        self.cancel()

@@ -1,0 +1,48 @@
+"""Methods written as coroutines.
+
+Place: for methods off the hot path (administration, health); a task per call costs more than the call itself.
+Promise: the task ends when the caller is gone; what it raises becomes the call's status.
+Leaves to the coroutine: its work and its clean-up on asyncio.CancelledError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.transport.calls import Call, Unary
+from syncpoint.transport.lane import Message
+
+log = logging.getLogger("syncpoint.transport")
+
+
+def unary_async(function: Callable[[Call, bytes], Awaitable[Message]]) -> Unary:
+    """A unary method that runs `function` as a task."""
+    # The loop holds tasks weakly; this set keeps them until they are done.
+    running: set[asyncio.Task[None]] = set()
+
+    async def run(call: Call, request: bytes) -> None:
+        try:
+            call.reply(await function(call, request))
+        except SyncpointError as error:
+            call.fail(error)
+        except asyncio.CancelledError:
+            call.fail(SyncpointError(Code.CANCELLED, "The call was cancelled."))
+            raise
+        except Exception:
+            log.exception("method %s failed", call.path.decode("ascii", "replace"))
+            call.fail(SyncpointError(Code.INTERNAL, "Internal error."))
+
+    def handler(call: Call, request: bytes) -> None:
+        task = asyncio.get_running_loop().create_task(run(call, request))
+        running.add(task)
+        task.add_done_callback(running.discard)
+        call.on_cancel = lambda: None if task.done() else _cancel(task)
+
+    return Unary(handler)
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
