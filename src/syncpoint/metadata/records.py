@@ -1,0 +1,241 @@
+"""The records of the catalog, and changes to them, as immutable values with one stored form.
+
+Place: made by the api from requests, persisted by the log, read by publish and subscribe forwarders.
+Promise: what the data plane needs is an attribute, so that no protobuf is parsed on its path; everything else a user
+gave stays in `config`, unknown fields included. A record is some hundreds of bytes, because there may be a hundred
+thousand.
+Source of the stored form: proto/syncpoint/catalog/v1/catalog.proto.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from syncpoint.wire.messages import Package
+
+_stored = Package("syncpoint.catalog.v1")
+
+
+class DeadLetter(NamedTuple):
+    """Where messages go that were delivered `max_attempts` times in vain. `topic` is a full name."""
+
+    topic: str
+    max_attempts: int
+
+
+class Retry(NamedTuple):
+    """Bounds of the delay before a message is delivered again, in seconds."""
+
+    min_s: float
+    max_s: float
+
+
+class Start(NamedTuple):
+    """The sync point on one source: the first offset that the subscription must get."""
+
+    source: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic. `incarnation` tells it from earlier ones of the same name; `retention_s` 0 means none of its own."""
+
+    incarnation: int
+    name: str
+    config: bytes = b""
+    retention_s: int = 0
+    created_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A subscription, bound to one incarnation of a topic for ever.
+
+    `topic_name` is the name that topic had; whether the topic still exists is for `Catalog.topic_of` to say.
+    `generation` counts seeks. `expiration_s` None means never.
+    """
+
+    incarnation: int
+    name: str
+    topic_incarnation: int
+    topic_name: str
+    config: bytes = b""
+    created_ns: int = 0
+    ack_deadline_s: int = 10
+    retention_s: int = 7 * 24 * 3_600
+    retain_acked: bool = False
+    ordered: bool = False
+    exactly_once: bool = False
+    filter_text: str = ""
+    dead_letter: DeadLetter | None = None
+    retry: Retry | None = None
+    detached: bool = False
+    generation: int = 0
+    early_delivery: bool = False
+    expiration_s: int | None = None
+    start: tuple[Start, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a subscription had acknowledged at one moment. `state` is opaque here; the publish forwarder wrote it."""
+
+    incarnation: int
+    name: str
+    topic_incarnation: int
+    topic_name: str
+    config: bytes = b""
+    created_ns: int = 0
+    expire_ns: int = 0
+    state: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A named value of the whole server, such as its flow control limits."""
+
+    name: str
+    value: bytes = b""
+
+
+Record = Topic | Subscription | Snapshot | Setting
+
+
+class Op(enum.Enum):
+    """What a change does with its record."""
+
+    PUT = "put"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step of the catalog. Revisions are dense: 1, 2, 3, ...; 0 means that none is assigned yet."""
+
+    revision: int
+    op: Op
+    record: Record
+
+    @staticmethod
+    def put(record: Record) -> Change:
+        """Create the record, or replace the one of the same identity."""
+        return Change(0, Op.PUT, record)
+
+    @staticmethod
+    def delete(record: Record) -> Change:
+        """Remove the record."""
+        return Change(0, Op.DELETE, record)
+
+    def at(self, revision: int) -> Change:
+        """The same change with its revision assigned."""
+        return replace(self, revision=revision)
+
+
+def encode_changes(changes: Iterable[Change]) -> bytes:
+    """Changes as the payload of one log entry."""
+    stored = _stored.Changes()
+    for change in changes:
+        added = stored.changes.add(revision=change.revision, deleted=change.op is Op.DELETE)
+        _fill(added.record, change.record)
+    encoded: bytes = stored.SerializeToString()
+    return encoded
+
+
+def decode_changes(payload: bytes) -> list[Change]:
+    """The changes of a log entry. Raises protobuf's `DecodeError` or `ValueError` when it holds something else."""
+    return [
+        Change(change.revision, Op.DELETE if change.deleted else Op.PUT, _read(change.record))
+        for change in _stored.Changes.FromString(payload).changes
+    ]
+
+
+def encode_record(record: Record) -> bytes:
+    """One record in its stored form."""
+    stored = _stored.Record()
+    _fill(stored, record)
+    encoded: bytes = stored.SerializeToString()
+    return encoded
+
+
+def decode_record(data: bytes) -> Record:
+    """A record from its stored form. Raises protobuf's `DecodeError` or `ValueError` when it is none."""
+    return _read(_stored.Record.FromString(data))
+
+
+def encode_header(revision: int, incarnation: int, records: int) -> bytes:
+    """What stands before the records of a checkpoint."""
+    encoded: bytes = _stored.Header(revision=revision, incarnation=incarnation, records=records).SerializeToString()
+    return encoded
+
+
+def decode_header(data: bytes) -> tuple[int, int, int]:
+    """(revision, highest incarnation, number of records)."""
+    header = _stored.Header.FromString(data)
+    return header.revision, header.incarnation, header.records
+
+
+def _fill(stored: Any, record: Record) -> None:
+    match record:
+        case Topic():
+            stored.topic.SetInParent()
+            _copy(stored.topic, record, _TOPIC_FIELDS)
+        case Subscription():
+            _copy(stored.subscription, record, _SUBSCRIPTION_FIELDS)
+            if record.dead_letter is not None:
+                stored.subscription.dead_letter_topic, stored.subscription.dead_letter_attempts = record.dead_letter
+            if record.retry is not None:
+                stored.subscription.retry = True
+                stored.subscription.retry_min_s, stored.subscription.retry_max_s = record.retry
+            stored.subscription.expiration_s = record.expiration_s or 0
+            for source, offset in record.start:
+                stored.subscription.start.add(source=source, offset=offset)
+        case Snapshot():
+            _copy(stored.snapshot, record, _SNAPSHOT_FIELDS)
+        case Setting():
+            stored.setting.SetInParent()
+            _copy(stored.setting, record, ("name", "value"))
+
+
+def _read(stored: Any) -> Record:
+    kind = stored.WhichOneof("kind")
+    if kind == "topic":
+        return Topic(**_values(stored.topic, _TOPIC_FIELDS))
+    if kind == "subscription":
+        found = stored.subscription
+        return Subscription(
+            **_values(found, _SUBSCRIPTION_FIELDS),
+            dead_letter=DeadLetter(found.dead_letter_topic, found.dead_letter_attempts)
+            if found.dead_letter_topic
+            else None,
+            retry=Retry(found.retry_min_s, found.retry_max_s) if found.retry else None,
+            expiration_s=found.expiration_s or None,
+            start=tuple(Start(start.source, start.offset) for start in found.start),
+        )
+    if kind == "snapshot":
+        return Snapshot(**_values(stored.snapshot, _SNAPSHOT_FIELDS))
+    if kind == "setting":
+        return Setting(stored.setting.name, stored.setting.value)
+    raise ValueError("a catalog record of an unknown kind: written by a newer version?")
+
+
+_TOPIC_FIELDS = ("incarnation", "name", "config", "retention_s", "created_ns")
+_SUBSCRIPTION_FIELDS = (
+    "incarnation", "name", "topic_incarnation", "topic_name", "config", "created_ns", "ack_deadline_s", "retention_s",
+    "retain_acked", "ordered", "exactly_once", "filter_text", "detached", "generation", "early_delivery",
+)  # fmt: skip
+_SNAPSHOT_FIELDS = (
+    "incarnation", "name", "topic_incarnation", "topic_name", "config", "created_ns", "expire_ns", "state",
+)  # fmt: skip
+
+
+def _copy(stored: Any, record: Record, fields: Sequence[str]) -> None:
+    for field in fields:
+        setattr(stored, field, getattr(record, field))
+
+
+def _values(stored: Any, fields: Sequence[str]) -> dict[str, Any]:
+    return {field: getattr(stored, field) for field in fields}
