@@ -1,0 +1,153 @@
+"""The replica of the catalog, and the identities of an installation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.contract import Store, Unavailable
+from syncpoint.metadata.memory import MemoryStore
+from syncpoint.metadata.mirror import CatalogMirror, Identities
+from syncpoint.metadata.records import Change, Record, Setting, Snapshot, Subscription, Topic
+from syncpoint.metadata.sqlite import SqliteStore
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    made: Store
+    if request.param == "memory":
+        made = MemoryStore(clock=ManualClock(), random=SeededRandom(1))
+    else:
+        made = SqliteStore(tmp_path / "m.db", clock=ManualClock(), random=SeededRandom(1), durable=False)
+    yield made
+    made.close()
+
+
+def commit(catalog: Catalog, mirror: CatalogMirror, *changes: Change) -> None:
+    assigned = catalog.assign(changes)
+    for change in assigned:
+        catalog.apply(change)
+    mirror.note(assigned)
+
+
+def stateless(catalog: Catalog) -> list[Record]:
+    return [dataclasses.replace(r, state=b"") if isinstance(r, Snapshot) else r for r in catalog.records()]
+
+
+def keyed(records: list[Record]) -> dict[str, Record]:
+    return {record.name: record for record in records}
+
+
+def filled(count: int, mirror: CatalogMirror) -> Catalog:
+    catalog = Catalog()
+    for number in range(count):
+        topic = Topic(catalog.next_incarnation(), f"projects/p/topics/t{number}", b"c" * 5_000)
+        commit(catalog, mirror, Change.put(topic))
+        name = f"projects/p/subscriptions/s{number}"
+        subscription = Subscription(catalog.next_incarnation(), name, topic.incarnation, topic.name)
+        commit(catalog, mirror, Change.put(subscription))
+        commit(catalog, mirror, Change.put(dataclasses.replace(subscription, generation=1)))
+    commit(catalog, mirror, Change.put(Snapshot(catalog.next_incarnation(), "n", 1, "t", state=bytes(3_000_000))))
+    commit(catalog, mirror, Change.put(Setting("limits", b"v")), Change.delete(next(catalog.topics())))
+    return catalog
+
+
+def test_the_replica_follows_in_transactions_that_fit(store: Store) -> None:
+    mirror = CatalogMirror(store)
+    catalog = filled(300, mirror)
+    assert mirror.agrees(catalog)
+    mirror.flush()
+    assert mirror.agrees(catalog)
+    assert keyed(list(mirror.records())) == keyed(stateless(catalog))
+    again = CatalogMirror(store)
+    assert again.agrees(catalog)
+    again.note([change.at(1) for change in [Change.delete(Topic(1, "x"))]])  # replayed, known already
+    again.flush()
+    assert keyed(list(again.records())) == keyed(stateless(catalog))
+
+
+def test_rebuilding(store: Store) -> None:
+    mirror = CatalogMirror(store)
+    filled(20, mirror)
+    mirror.flush()
+    other = filled(250, CatalogMirror(MemoryStore(clock=ManualClock(), random=SeededRandom(2))))
+    assert not mirror.agrees(other)
+    mirror.rebuild(other)
+    assert mirror.agrees(other)
+    assert keyed(list(mirror.records())) == keyed(stateless(other))
+    mirror.rebuild(Catalog())
+    assert mirror.agrees(Catalog())
+    assert list(mirror.records()) == []
+
+
+def test_a_half_built_replica_names_no_revision(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror = CatalogMirror(store)
+    catalog = filled(250, mirror)
+    mirror.flush()
+    calls = 0
+    txn = store.txn
+
+    def failing(*arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls > 9:
+            raise Unavailable("gone")
+        return txn(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "txn", failing)
+    with pytest.raises(Unavailable):
+        mirror.rebuild(catalog)
+    monkeypatch.undo()
+    assert not CatalogMirror(store).agrees(catalog)
+
+
+def test_a_failed_flush_is_made_up_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror = CatalogMirror(store)
+    catalog = filled(3, mirror)
+
+    def failing(*_: object) -> None:
+        raise Unavailable("full")
+
+    monkeypatch.setattr(store, "txn", failing)
+    with pytest.raises(Unavailable):
+        mirror.flush()
+    monkeypatch.undo()
+    mirror.flush()
+    assert CatalogMirror(store).agrees(catalog)
+    assert keyed(list(mirror.records())) == keyed(stateless(catalog))
+
+
+def test_identities(store: Store) -> None:
+    identities = Identities(store, SeededRandom(5))
+    assert identities.universe is None
+    universe = identities.mint_universe()
+    assert len(str(universe)) == 13
+    other = Identities(store, SeededRandom(6))
+    assert other.mint_universe() == universe
+    other.adopt_universe(universe)
+    with pytest.raises(ValueError, match="universe"):
+        other.adopt_universe(universe + 1)
+    key = identities.ack_key()
+    assert len(key) == 16
+    assert other.ack_key() == key
+    identities.raise_log_counter_floor(7)
+    identities.raise_log_counter_floor(3)
+    assert other.log_counter_floor == 7
+    identities.know_disk("/data/é one", "ab")
+    identities.know_disk("/data/two", "cd")
+    identities.know_disk("/data/two", "ef")
+    assert other.disks == {"/data/é one": "ab", "/data/two": "ef"}
+    other.forget_disk("/data/two")
+    assert identities.disks == {"/data/é one": "ab"}
+
+
+def test_a_found_universe_is_taken_over(store: Store) -> None:
+    identities = Identities(store, SeededRandom(5))
+    identities.adopt_universe(1_234_567_890_123)
+    assert identities.mint_universe() == 1_234_567_890_123
