@@ -80,7 +80,7 @@ def latency(b: Bench, server: Server, mode: str) -> list[Run]:
 
 
 def drain(b: Bench, server: Server, expected: int, *, ack_every: int) -> Run:
-    """Consumes until `expected` messages of the backlog were seen; what is not acknowledged stays leased till the end."""
+    """Consumes until `expected` messages of the backlog were seen; the unacknowledged stay leased till then."""
     return b.load(server, "drain", total=expected, ack_every=ack_every, ack_deadline=600, run=1, seconds=_TIMEOUT / 2,
                   grace=15, timeout=_TIMEOUT)  # fmt: skip
 

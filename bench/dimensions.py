@@ -47,8 +47,7 @@ def state(b: Bench, case: str, run: Run) -> None:
 
 def end_to_end(b: Bench, server: Server, seconds: float, **options: Any) -> Run:
     """Creates what the load needs and runs it."""
-    names = {key: options[key] for key in ("topics", "subscriptions") if key in options}
-    b.create(server, **names)
+    b.create(server, topics=options.get("topics", 1), subscriptions=options.get("subscriptions", 1))
     return b.load(server, "e2e", seconds=seconds, **options)
 
 
@@ -83,8 +82,7 @@ def rate(b: Bench, server: Server, value: int, seconds: float) -> Run:
 def backlog(b: Bench, server: Server, value: int, seconds: float) -> Run:
     """A second subscription holds the backlog; the load passes by it on the first."""
     b.create(server)
-    waiting = {"subscription": "projects/bench/subscriptions/waiting"}
-    b.create(server, **waiting)
+    b.create(server, subscription="projects/bench/subscriptions/waiting")
     if value:
         b.load(server, "e2e", total=value, size=100, batch=1000, timeout=120)
     return b.load(server, "e2e", seconds=seconds)

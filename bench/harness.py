@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import machine
-from bench.process import Failed, Server
+from bench.process import Child, Failed, Server
 
 RESULTS = machine.ROOT / "bench" / "results"
 CACHE = machine.ROOT / ".cache" / "bench"
@@ -84,7 +84,7 @@ def build_loadgen() -> Path:
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     if done.returncode:
-        raise Failed(f"the load generator does not build (bench/setup.sh installs what it needs):\n{done.stderr[-3000:]}")
+        raise Failed(f"the load generator does not build (bench/setup.sh brings what it needs):\n{done.stderr[-3000:]}")
     return CACHE / "loadgen"
 
 
@@ -119,7 +119,11 @@ class Bench:
             yield bench
             bench.finish()
         finally:
-            shutil.rmtree(bench.scratch, ignore_errors=True)
+            bench.remove()
+
+    def remove(self) -> None:
+        """Removes the data of all servers."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     # -------------------------------------------------------------------------------------------- servers and loads
 
@@ -143,16 +147,19 @@ class Bench:
         return self.load(server, "create", topics=topics, subscriptions=subscriptions, **{"in_flight": 32, **more})
 
     def load(self, server: Server, mode: str, *, timeout: float = 0.0, **options: Any) -> Run:
-        """One run of the load generator: `options` are its options with _ for -. Raises Failed when it does.
-
-        Adds what the server did meanwhile: server_cpu_seconds, server_cpu_us_per_msg, server_busy (share of its core),
-        and other_cpu_share (CPU spent by everybody else on this machine, in cores: how quiet it was).
-        """
+        """One run of the load generator: `options` are its options with _ for -. Raises Failed when it does."""
         self._tag += 1
         merged = {"topic": TOPIC, "subscription": SUBSCRIPTION, "run": self._tag, **options}
         line = [str(self.loadgen), mode, server.address]
         line += [text for key, value in merged.items() for text in ("--" + key.replace("_", "-"), str(value))]
-        limit = timeout or float(options.get("seconds", 5)) + 60.0
+        return self.measured(line, server, timeout or float(options.get("seconds", 5)) + 60.0)
+
+    def measured(self, line: Sequence[str], server: Child, limit: float) -> Run:
+        """Runs a generator's command line for at most `limit` seconds and reads its JSON. Raises Failed.
+
+        Adds what the server did meanwhile: server_cpu_seconds, server_cpu_us_per_msg, server_busy (share of its core),
+        and other_cpu_share (CPU spent by everybody else on this machine, in cores: how quiet it was).
+        """
         busy, cpu, begin = machine.busy_seconds(), server.cpu_seconds(), time.monotonic()
         try:
             done = subprocess.run(
@@ -176,7 +183,7 @@ class Bench:
         )
         self.runs.append(run)
         if run["errors"]:
-            self.console.print(f"[red]{run['errors']} errors[/red], mostly {run['error']}")
+            self.console.print(f"[red]{run['errors']} errors[/red], mostly {run.get('error', '?')}")
         if run.get("missing"):
             self.console.print(f"[red]{run['missing']} messages missing[/red]")
         return run
@@ -265,6 +272,6 @@ def arguments(title: str) -> argparse.ArgumentParser:
     parser.add_argument("--server", default=os.environ.get("SYNCPOINT_BENCH_SERVER", ""), help="server command line")
     parser.add_argument("--no-create", action="store_true", help="the server has its topic already")
     parser.add_argument("--no-record", action="store_true", help="do not append to bench/results")
-    parser.add_argument("--messages", type=int, default=0, help="backlog, restart: so many messages instead of the usual")
+    parser.add_argument("--messages", type=int, default=0, help="backlog, restart: how many (default: the usual)")
     parser.add_argument("--huge", action="store_true", help="the largest sizes too (100 million messages)")
     return parser

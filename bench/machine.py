@@ -1,7 +1,7 @@
 """What the figures depend on besides the server: the machine, its disk right now, and who else is using it.
 
 Beside every figure, never on a message's path. Promises: nothing here changes the machine; the disk probe writes only
-below the folder it is given and removes what it wrote. Leaves the judging to the reader: it reports, it rejects nothing.
+below the folder it is given and removes what it wrote. Leaves the judging to the reader: it rejects nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _PROBE_FILE_BYTES = 8 << 20
 
 
 def describe(folder: Path) -> dict[str, str]:
-    """Names the machine: processor, cores, memory, kernel, Python, the file system of `folder`, and the code's commit."""
-    cpu = next((line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "?")
-    memory_kib = int(next((line.split()[1] for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), "0"))
+    """Names the machine: processor, cores, memory, kernel, Python, file system of `folder`, and the code's commit."""
+    models = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    memory_kib = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
     return {
-        "cpu": cpu,
+        "cpu": models[0] if models else "?",
         "cores": str(os.cpu_count()),
         "memory": f"{memory_kib / 2**20:.0f} GiB",
         "kernel": platform.release(),

@@ -52,7 +52,7 @@ class Child:
                 env={**os.environ, **(env or {})},
                 cwd=cwd,
                 user=user,
-                preexec_fn=lambda: os.sched_setaffinity(0, {core}),  # noqa: PLW1509 - no threads in this process
+                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
             )
 
     @property

@@ -16,7 +16,7 @@ _SECONDS_OF_10_KB = 2.0
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    with Bench.open("throughput", "100 messages per Publish, 16 requests in flight, acknowledged on the stream", argv) as b:
+    with Bench.open("throughput", "100 messages per Publish, 16 in flight, acknowledged on the stream", argv) as b:
         for case, size, limit in (("1 KB", 1024, 5.0), ("100 B", 100, 2.0)):
             with b.server() as server:
                 b.create(server)
@@ -53,7 +53,7 @@ def against_async(b: Bench) -> None:
         servers = {name: stack.enter_context(b.server(*args)) for name, args in
                    (("sync", ()), ("async", ("--durability", "async")))}  # fmt: skip
         runs: dict[str, list[Run]] = {name: [] for name in servers}
-        for name, server in servers.items():
+        for server in servers.values():
             b.create(server)
             b.load(server, "e2e", size=size, batch=50, seconds=1)
         for _ in range(b.options.runs):
