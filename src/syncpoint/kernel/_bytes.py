@@ -1,0 +1,224 @@
+"""The kernel's primitives, uncompiled: buffers, little-endian words, varints, protobuf fields, UTF-8, bits.
+
+Place: under every other module of the kernel. Compiled modules do not use this file: they take the same names, inlined,
+from `_bytes.pxd`. Whoever changes one changes the other; the tests compare them.
+Promises: readers never look at or behind `end`; writers trust their caller about the size of the output.
+In C a `ReadPtr` and a `WritePtr` are pointers; here they are the buffers themselves (bytes and bytearray).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+ReadPtr = bytes | bytearray
+WritePtr = bytearray
+u64 = u32 = i64 = int
+
+_M64 = (1 << 64) - 1
+
+
+class Field(NamedTuple):
+    """One protobuf field: its value lies at [start, stop) (of a string, behind its length). Number 0: malformed."""
+
+    number: int
+    wire: int
+    start: int
+    stop: int
+
+
+class Varint(NamedTuple):
+    """A number below 2**64 and where the next byte stands; `next` is -1 if there was no varint."""
+
+    value: int
+    next: int
+
+
+# -- buffers ----------------------------------------------------------------------------------------------------------
+
+
+def as_bytes(data: Any) -> bytes:
+    """Anything bytes-like as bytes; only bytes themselves are not copied. Raises TypeError for anything else."""
+    return data if type(data) is bytes else memoryview(data).tobytes()
+
+
+def read_ptr(data: bytes) -> ReadPtr:
+    """Where `data` lies."""
+    return data
+
+
+def new_buffer(size: int) -> WritePtr:
+    """Room for exactly `size` bytes, contents undefined; to be written through write_ptr, then given to finished."""
+    return bytearray(size)
+
+
+def write_ptr(buffer: WritePtr) -> WritePtr:
+    """Where a new buffer lies."""
+    return buffer
+
+
+def array_ptr(array: bytearray) -> WritePtr:
+    """Where a bytearray lies; no longer true once its length changes."""
+    return array
+
+
+def finished(buffer: WritePtr) -> bytes:
+    """The buffer as bytes, from now on unchangeable."""
+    return bytes(buffer)
+
+
+def copy(out: WritePtr, at: int, source: ReadPtr, start: int, size: int) -> None:
+    """out[at:at+size] = source[start:start+size]; the two do not overlap."""
+    out[at : at + size] = source[start : start + size]
+
+
+def same(a: ReadPtr, start_a: int, b: ReadPtr, start_b: int, size: int) -> bool:
+    """Whether `size` bytes are equal."""
+    return a[start_a : start_a + size] == b[start_b : start_b + size]
+
+
+def cut(p: ReadPtr, start: int, stop: int) -> bytes:
+    """A copy of p[start:stop]."""
+    return bytes(p[start:stop])
+
+
+# -- integers ---------------------------------------------------------------------------------------------------------
+
+
+def low64(value: int) -> int:
+    """The low 64 bits: what is left of a sum or a shift in C by itself."""
+    return value & _M64
+
+
+def get32(p: ReadPtr, at: int) -> int:
+    """The u32 at `at`."""
+    return int.from_bytes(p[at : at + 4], "little")
+
+
+def get64(p: ReadPtr, at: int) -> int:
+    """The u64 at `at`."""
+    return int.from_bytes(p[at : at + 8], "little")
+
+
+def put32(out: WritePtr, at: int, value: int) -> None:
+    """Write a u32."""
+    out[at : at + 4] = value.to_bytes(4, "little")
+
+
+def put64(out: WritePtr, at: int, value: int) -> None:
+    """Write a u64."""
+    out[at : at + 8] = value.to_bytes(8, "little")
+
+
+def put_varint(out: WritePtr, at: int, value: int) -> int:
+    """Write a varint; returns the place behind it."""
+    while value > 127:
+        out[at] = value & 127 | 128
+        value >>= 7
+        at += 1
+    out[at] = value
+    return at + 1
+
+
+def varint_size(value: int) -> int:
+    """Bytes a varint takes: 1 to 10."""
+    return max(1, (value.bit_length() + 6) // 7)
+
+
+def read_varint(p: ReadPtr, at: int, end: int) -> Varint:
+    """The varint at `at`. Refused: no end before `end`, more than ten bytes, 2**64 and more."""
+    value = shift = 0
+    while at < end:
+        byte = p[at]
+        at += 1
+        if shift == 63 and byte > 1:
+            break
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return Varint(value, at)
+        shift += 7
+    return Varint(0, -1)
+
+
+# -- protobuf ---------------------------------------------------------------------------------------------------------
+
+
+def read_field(p: ReadPtr, at: int, end: int) -> Field:
+    """The field at `at`. Refused (number 0): torn fields, number 0, tags of more than 32 bits or 5 bytes, groups."""
+    malformed = Field(0, 0, end, end)
+    tag = read_varint(p, at, end)
+    if tag.next < 0 or tag.next - at > 5 or tag.value > 0xFFFFFFFF or tag.value < 8:
+        return malformed
+    at = tag.next
+    number, wire = tag.value >> 3, tag.value & 7
+    if wire == 2:
+        size = read_varint(p, at, end)
+        if size.next < 0 or size.value > end - size.next:
+            return malformed
+        return Field(number, wire, size.next, size.next + size.value)
+    if wire == 0:
+        stop = read_varint(p, at, end).next
+    elif wire in (1, 5):
+        stop = at + (8 if wire == 1 else 4)
+    else:
+        return malformed
+    return Field(number, wire, at, stop) if 0 <= stop <= end else malformed
+
+
+def utf8_ok(p: ReadPtr, at: int, end: int) -> bool:
+    """Whether p[at:end] is UTF-8 (RFC 3629: no surrogates, no overlong forms, nothing above U+10FFFF)."""
+    try:
+        p[at:end].decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# -- bits, least significant first ------------------------------------------------------------------------------------
+
+
+def bit_at(p: ReadPtr, bit: int) -> int:
+    """One bit."""
+    return p[bit >> 3] >> (bit & 7) & 1
+
+
+def _word(p: ReadPtr, begin: int, end: int) -> int:
+    """Bits [begin, end) as one number."""
+    return int.from_bytes(p[begin >> 3 : (end + 7) >> 3], "little") >> (begin & 7) & ((1 << (end - begin)) - 1)
+
+
+def count_bits(p: ReadPtr, begin: int, end: int) -> int:
+    """How many of the bits [begin, end) are set."""
+    return _word(p, begin, end).bit_count() if begin < end else 0
+
+
+def fill_bits(out: WritePtr, begin: int, end: int, value: bool) -> None:
+    """Set or clear the bits [begin, end)."""
+    if begin >= end:
+        return
+    first, last = begin >> 3, (end + 7) >> 3
+    mask = ((1 << (end - begin)) - 1) << (begin & 7)
+    held = int.from_bytes(out[first:last], "little")
+    held = held | mask if value else held & ~mask
+    out[first:last] = held.to_bytes(last - first, "little")
+
+
+def find_bit(p: ReadPtr, begin: int, end: int, value: bool) -> int:
+    """The first bit in [begin, end) that is `value`, or `end`."""
+    while begin < end:
+        until = min(end, begin + 1024)
+        word = _word(p, begin, until)
+        if not value:
+            word ^= (1 << (until - begin)) - 1
+        if word:
+            return begin + (word & -word).bit_length() - 1
+        begin = until
+    return end
+
+
+def or_bits(out: WritePtr, at: int, p: ReadPtr, begin: int, end: int) -> None:
+    """Set those bits of `out` from `at` on that are set in [begin, end) of `p`."""
+    if begin >= end:
+        return
+    first, last = at >> 3, (at + end - begin + 7) >> 3
+    held = int.from_bytes(out[first:last], "little") | _word(p, begin, end) << (at & 7)
+    out[first:last] = held.to_bytes(last - first, "little")

@@ -1,0 +1,8 @@
+"""Types of publish.py; see there."""
+
+from typing_extensions import Buffer
+
+def topic_of(request: Buffer) -> bytes: ...
+def scan(
+    request: Buffer, prefix: bytes, first_offset: int, seconds: int, nanos: int
+) -> tuple[int, bytes, bytes, int, bytes]: ...
