@@ -32,7 +32,7 @@ Message = Buffer | Sequence[Buffer]
 
 _PREFIX = struct.Struct(">BI").unpack_from
 _pack_prefix = struct.Struct(">BI").pack
-_COPY = 4096
+COPY_BYTES = 4096
 """Messages up to this size are copied behind their frame head; larger ones are passed on as they are."""
 PREFIX_BYTES = 5
 
@@ -98,7 +98,7 @@ class Lane:
                 self.send_window -= size
                 conn.send_window -= size
                 head = pack_data(size >> 16, size & 0xFFFF, 0, 0, self.sid, 0, n)
-                if n <= _COPY:
+                if n <= COPY_BYTES:
                     conn.out.append(head + message)
                 else:
                     conn.out.append(head)

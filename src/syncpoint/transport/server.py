@@ -24,8 +24,8 @@ _STOPPED = SyncpointError(Code.UNAVAILABLE, "The server is stopping.")
 
 Fallback = Callable[[], asyncio.Protocol]
 """Makes a protocol for a connection that does not speak HTTP/2. It gets `connection_made` with the transport, then the
-first bytes by `data_received`, and everything asyncio calls from then on. It must not be a BufferedProtocol and must not
-put another protocol in its place on the transport."""
+first bytes by `data_received`, and everything asyncio calls from then on. It must not be a BufferedProtocol and must
+not put another protocol in its place on the transport."""
 
 
 class Server:

@@ -17,7 +17,7 @@ from syncpoint.transport.calls import Streaming, Unary
 from syncpoint.transport.connection import log
 from syncpoint.transport.frames import ErrorCode
 from syncpoint.transport.heads import HEAD_BLOCK, OK_BLOCK, RequestHead, plain_block, status_block
-from syncpoint.transport.lane import _COPY, Lane, Message
+from syncpoint.transport.lane import COPY_BYTES, Lane, Message
 from syncpoint.transport.outbox import BURST
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class UnaryLane(ServerLane):
             n = len(message)
             size = n + 5
             if (
-                n <= _COPY
+                n <= COPY_BYTES
                 and size <= self.send_window
                 and size <= conn.send_window
                 and not conn.paused

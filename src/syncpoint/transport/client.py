@@ -1,0 +1,315 @@
+"""Calling gRPC methods of another process.
+
+Place: what `proxy`, `client` and the forwarders use to reach each other; twin without sockets: `memory`.
+Promise: a call ends with its answer or a SyncpointError; unary calls that the server certainly did not see are made
+again on a new connection; other failures of a connection are UNAVAILABLE, which means that the outcome is unknown.
+Leaves to the caller: every other retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.transport.client_connection import ClientConnection, ClientLane, Unprocessed
+from syncpoint.transport.connection import Totals
+from syncpoint.transport.encoding import write_timeout
+from syncpoint.transport.fields import Field
+from syncpoint.transport.heads import request_block
+from syncpoint.transport.lane import PREFIX_BYTES, Message
+from syncpoint.transport.limits import Limits
+
+_ATTEMPTS = 3
+_BLOCKS_MAX = 256
+
+MetadataItems = Iterable[tuple[bytes, bytes]]
+"""Names in lower case; values of `-bin` names are raw bytes."""
+
+
+class Channel:
+    """Calls to one server over one connection at a time, opened when it is first needed and again when it was lost.
+
+    `tls`: client context; ALPN is set here. `authority`: what the server is told it is called, "host:port" by default.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        *,
+        limits: Limits | None = None,
+        authority: str | None = None,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.limits = limits or Limits()
+        self.totals = Totals()
+        self._tls = tls
+        if tls is not None:
+            tls.set_alpn_protocols(["h2"])
+        self._scheme = b"http" if tls is None else b"https"
+        self._authority = (authority or f"{host}:{port}").encode()
+        self._current: ClientConnection | None = None
+        self._connections: set[ClientConnection] = set()
+        self._connecting: asyncio.Task[ClientConnection] | None = None
+        self._blocks: dict[tuple[str, bytes, tuple[Field, ...]], bytes] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def unary(
+        self, path: str, message: Message, *, metadata: MetadataItems = (), timeout: float | None = None
+    ) -> bytes:
+        """Call a unary method. `timeout` in seconds, over all attempts. Raises SyncpointError."""
+        loop = asyncio.get_running_loop()
+        block = self.block(path, tuple(metadata), timeout)
+        deadline = None if timeout is None else loop.time() + timeout
+        for attempt in range(_ATTEMPTS):
+            connection = self._current or await self._connected(deadline)
+            done: asyncio.Future[bytes] = loop.create_future()
+            call = _UnaryCall(done)
+            lane = ClientLane(connection, block, message, call.message, call.finished)
+            timer = None if deadline is None else loop.call_at(deadline, call.expire, lane)
+            connection.start(lane)
+            try:
+                return await done
+            except Unprocessed:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            except asyncio.CancelledError:
+                connection.abandon(lane)
+                raise
+            finally:
+                if timer is not None:
+                    timer.cancel()
+        raise AssertionError("not reached")
+
+    def stream(self, path: str, metadata: MetadataItems = (), timeout: float | None = None) -> ClientStream:
+        """Begin a streaming call; see `ClientStream`."""
+        return ClientStream(self, self.block(path, tuple(metadata), timeout), timeout)
+
+    async def close(self) -> None:
+        """Close all connections; open calls fail with UNAVAILABLE."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        open_now = list(self._connections)
+        for connection in open_now:
+            connection.shut()
+        for connection in open_now:
+            await asyncio.wait((connection.gone,), timeout=self.limits.close_s + 0.5)
+
+    def block(self, path: str, metadata: tuple[Field, ...], timeout: float | None) -> bytes:
+        """The header block of a call. The same call has the same block, so that the server knows it already."""
+        key = (path, b"" if timeout is None else write_timeout(timeout), metadata)
+        block = self._blocks.get(key)
+        if block is None:
+            extra = list(metadata)
+            if timeout is not None:
+                extra.insert(0, (b"grpc-timeout", key[1]))
+            block = request_block(path.encode(), self._scheme, self._authority, extra)
+            if len(self._blocks) >= _BLOCKS_MAX:
+                del self._blocks[next(iter(self._blocks))]
+            self._blocks[key] = block
+        return block
+
+    async def _connected(self, deadline: float | None) -> ClientConnection:
+        if self._current is not None:
+            return self._current
+        if self._closed:
+            raise SyncpointError(Code.UNAVAILABLE, "The channel is closed.")
+        loop = asyncio.get_running_loop()
+        if self._connecting is None:
+            self._connecting = loop.create_task(self._connect())
+        task = self._connecting
+        # Callers share the attempt; one that gives up must not end it for the others.
+        wait_s = None if deadline is None else max(0.0, deadline - loop.time())
+        done, _ = await asyncio.wait((task,), timeout=wait_s)
+        if not done:
+            raise SyncpointError(Code.DEADLINE_EXCEEDED, f"No connection to {self.host}:{self.port} in time.")
+        if task.cancelled():
+            raise SyncpointError(Code.UNAVAILABLE, "The channel is closed.")
+        error = task.exception()
+        if error is not None:
+            raise SyncpointError(Code.UNAVAILABLE, f"No connection to {self.host}:{self.port}: {error}.")
+        return task.result()
+
+    async def _connect(self) -> ClientConnection:
+        loop = asyncio.get_running_loop()
+        options: dict[str, Any] = {}
+        if self._tls is not None:
+            options = {"ssl": self._tls, "server_hostname": self._authority.decode().rpartition(":")[0] or self.host}
+        try:
+            async with asyncio.timeout(self.limits.handshake_s):
+                _, connection = await loop.create_connection(
+                    lambda: ClientConnection(loop, self.limits, self.totals, self._retired),
+                    self.host,
+                    self.port,
+                    **options,
+                )
+            self._connections.add(connection)
+            connection.gone.add_done_callback(lambda _: self._connections.discard(connection))
+            self._current = connection if connection.usable else None
+            if self._timer is None:
+                self._timer = loop.call_later(self.limits.sweep_s, self._sweep)
+            return connection
+        finally:
+            self._connecting = None
+
+    def _retired(self, connection: ClientConnection) -> None:
+        if self._current is connection:
+            self._current = None
+
+    def _sweep(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        for connection in list(self._connections):
+            connection.sweep(loop.time())
+        if self._connections:
+            self._timer = loop.call_later(self.limits.sweep_s, self._sweep)
+
+
+def _expired() -> SyncpointError:
+    return SyncpointError(Code.DEADLINE_EXCEEDED, "Deadline exceeded.")
+
+
+class _UnaryCall:
+    """Turns a lane's events into one result."""
+
+    __slots__ = ("_answer", "_done")
+
+    def __init__(self, done: asyncio.Future[bytes]) -> None:
+        self._done = done
+        self._answer: bytes | None = None
+
+    def message(self, payload: bytes) -> None:
+        if self._answer is not None:
+            raise SyncpointError(Code.INTERNAL, "More than one message in a unary answer.")
+        self._answer = payload
+
+    def finished(self, error: SyncpointError | None) -> None:
+        if self._done.done():
+            return
+        if error is not None:
+            self._done.set_exception(error)
+        elif self._answer is None:
+            self._done.set_exception(SyncpointError(Code.INTERNAL, "The answer has no message."))
+        else:
+            self._done.set_result(self._answer)
+
+    def expire(self, lane: ClientLane) -> None:
+        lane.conn.abandon(lane)
+        self.finished(_expired())
+
+
+class ClientStream:
+    """A streaming call. Made by `Channel.stream`; opens by itself. One task may send while another receives."""
+
+    def __init__(self, channel: Channel, block: bytes, timeout: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        self._channel = channel
+        self._block = block
+        self._lane: ClientLane | None = None
+        self._inbox: deque[bytes] = deque()
+        self._over = False
+        self._error: SyncpointError | None = None
+        self._changed = loop.create_future()
+        self._timer = None if timeout is None else loop.call_later(timeout, self._expire)
+        self._deadline = None if timeout is None else loop.time() + timeout
+        self._opening = loop.create_task(self._open())
+
+    async def send(self, message: Message) -> None:
+        """Send one message; waits while the transport holds bytes back. Raises the stream's error when it is over."""
+        lane = await self._ready()
+        while lane is not None and not self._over and not lane.writable:
+            await self._change()
+        if self._over or lane is None:
+            raise self._error or SyncpointError(Code.UNAVAILABLE, "The stream is over.")
+        lane.send_message(message)
+
+    async def receive(self) -> bytes | None:
+        """The next message; None after the last one of a stream that ended with OK. Raises SyncpointError otherwise."""
+        while not self._inbox:
+            if self._over:
+                if self._error is not None:
+                    raise self._error
+                return None
+            await self._change()
+        payload = self._inbox.popleft()
+        lane = self._lane
+        if lane is not None and not lane.done:
+            lane.unread -= len(payload) + PREFIX_BYTES
+            lane.refill()
+        return payload
+
+    async def end(self) -> None:
+        """Close our side; the server may still send."""
+        lane = await self._ready()
+        if lane is not None and not self._over:
+            lane.finish()
+
+    def cancel(self) -> None:
+        """Give the call up."""
+        self._stop(SyncpointError(Code.CANCELLED, "The call was cancelled."))
+
+    async def _open(self) -> None:
+        try:
+            connection = await self._channel._connected(self._deadline)
+        except SyncpointError as error:
+            self._finished(error)
+            return
+        if self._over:
+            return
+        lane = ClientLane(connection, self._block, None, self._message, self._finished)
+        lane.on_writable = lane.on_opened = self._wake
+        self._lane = lane
+        connection.start(lane)
+        self._wake()
+
+    async def _ready(self) -> ClientLane | None:
+        """The lane, once it is open; None when the stream is over."""
+        while not self._over and (self._lane is None or self._lane.sid == 0):
+            await self._change()
+        return self._lane
+
+    async def _change(self) -> None:
+        await asyncio.wait((self._changed,))
+
+    def _wake(self) -> None:
+        if not self._changed.done():
+            self._changed.set_result(None)
+        self._changed = self._changed.get_loop().create_future()
+
+    def _message(self, payload: bytes) -> None:
+        lane = self._lane
+        if lane is not None:
+            lane.unread += len(payload) + PREFIX_BYTES
+        self._inbox.append(payload)
+        self._wake()
+
+    def _finished(self, error: SyncpointError | None) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._error = error
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake()
+
+    def _expire(self) -> None:
+        self._stop(_expired())
+
+    def _stop(self, error: SyncpointError) -> None:
+        if self._over:
+            return
+        self._finished(error)
+        lane = self._lane
+        if lane is not None and not lane.done:
+            lane.conn.abandon(lane)
