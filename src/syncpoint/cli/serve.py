@@ -71,19 +71,14 @@ def serve(
     from syncpoint.node.settings import ServeSettings
 
     data = data or default_data()
-    try:
-        run(
-            ServeSettings(
-                host=host,
-                port=port,
-                data=data,
-                disks=disks,
-                durability=durability,
-                tls_cert=tls_cert,
-                tls_key=tls_key,
-            )
-        )
-    except OSError as error:
-        raise Problem(
-            str(error), f"`syncpoint doctor --data {data} --port {port}` finds what is in the way."
-        ) from error
+    settings = ServeSettings(
+        host=host, port=port, data=data, disks=disks, durability=durability, tls_cert=tls_cert, tls_key=tls_key
+    )
+    if run(settings):  # it has said why
+        words = [
+            "syncpoint doctor",
+            f"--port {port}" if port else "",
+            f"--data {data}",
+            *(f"--disk {d}" for d in disks),
+        ]
+        raise Problem("the server did not start", f"`{' '.join(filter(None, words))}` finds what is in the way.")

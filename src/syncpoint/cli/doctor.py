@@ -1,0 +1,71 @@
+"""`syncpoint doctor`: examines the machine, the disks and the server, and says for each problem what to do.
+
+Place: beside a server, before it is started or while it runs; it measures disks with files of its own, which it
+removes. Promise: exit code 1 when something would keep a server from running or its promises from holding, 0 with
+warnings. What is examined stands in `syncpoint.cli.examinations`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from syncpoint.cli import examinations
+from syncpoint.cli.examinations import Finding
+from syncpoint.cli.output import print_json, print_table
+from syncpoint.cli.serve import default_data
+from syncpoint.cli.settings import Settings, with_settings
+
+anywhere = click.Path(path_type=Path)
+COLOURS = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address the server listens on.")
+@click.option("--port", default=8085, show_default=True, type=click.IntRange(1, 65_535), help="Its port.")
+@click.option("--data", type=anywhere, help="Its data folder [SYNCPOINT_DATA, or your data folder].")
+@click.option("--disk", "disks", multiple=True, type=anywhere, help="Its disks, as given to serve.")
+@with_settings
+def doctor(settings: Settings, host: str, port: int, data: Path | None, disks: tuple[Path, ...]) -> None:
+    """Examine this machine: can a server run well here, and how fast are its disks?
+
+    Give the options that `syncpoint serve` gets.
+
+    \b
+    Example:
+      syncpoint doctor --disk /mnt/a/sp --disk /mnt/b/sp --disk /mnt/c/sp
+    """
+    data = data or default_data()
+    found: list[Finding] = [
+        examinations.python_version(),
+        examinations.kernel(),
+        examinations.event_loop(),
+        examinations.open_files(),
+        examinations.writable("data folder", data),
+    ]
+    for disk in disks or (data / "disk-1",):
+        found += examinations.disk(disk)
+    found += examinations.disk_set(disks)
+    found += examinations.port(settings, host, port)
+
+    if settings.format == "json":
+        print_json([{"what": f.what, "state": f.state, "found": f.found, "advice": f.advice} for f in found])
+    else:
+        _print(found)
+    if any(finding.state == "problem" for finding in found):
+        sys.exit(1)
+
+
+def _print(found: list[Finding]) -> None:
+    from rich.text import Text
+
+    rows = []
+    for finding in found:
+        told = finding.found + (f"\n→ {finding.advice}" if finding.advice else "")
+        rows.append((finding.what, Text(finding.state, style=COLOURS[finding.state]), told))
+    print_table(["EXAMINED", "STATE", "FOUND"], rows)
+    problems = sum(finding.state == "problem" for finding in found)
+    warnings = sum(finding.state == "warning" for finding in found)
+    click.echo(f"\n{problems} problem(s), {warnings} warning(s)." if problems or warnings else "\nAll is well.")

@@ -1,0 +1,116 @@
+"""The operator's commands: server, disks, limits, and the options of serve."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from syncpoint.wire.messages import admin
+
+
+def test_disks_list_fails_when_one_has_failed(server, run):
+    good = admin.Disk(path="/a", state="OK", position=12_345, free_bytes=2**30)
+    bad = admin.Disk(path="/b", state="FAILED", reason="input/output error")
+    server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=[good])
+    result = run("disks", "list")
+    assert result.exit_code == 0
+    assert "12,345" in result.stdout
+    server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=[good, bad])
+    result = run("disks", "list")
+    assert result.exit_code == 1
+    assert "input/output error" in result.stdout
+    assert "/b" in result.stderr
+
+
+def test_limits_set_changes_what_is_named(server, run):
+    current = admin.Limits(system=admin.FlowLimit(messages=10, bytes=20))
+    server.answers["Admin.GetLimits"] = lambda request: current
+    server.answers["Admin.UpdateLimits"] = lambda request: request.limits
+    result = run("limits", "set", "system", "--bytes", "99")
+    assert result.exit_code == 0, result.output
+    request = server.request("Admin.UpdateLimits")
+    assert (request.limits.system.messages, request.limits.system.bytes) == (10, 99)
+    assert list(request.update_mask.paths) == ["system"]
+
+
+def test_limits_of_one_topic(server, run):
+    name = "projects/p/topics/orders"
+    current = admin.Limits()
+    current.topics["projects/p/topics/other"].messages = 1
+    server.answers["Admin.GetLimits"] = lambda request: current
+    server.answers["Admin.UpdateLimits"] = lambda request: request.limits
+    run("limits", "set", "topic", "--topic", "orders", "--messages", "5")
+    request = server.request("Admin.UpdateLimits")
+    assert list(request.update_mask.paths) == ["topics"]
+    assert request.limits.topics[name].messages == 5
+    assert request.limits.topics["projects/p/topics/other"].messages == 1
+
+    current.topics[name].messages = 5
+    server.calls.clear()
+    run("limits", "set", "topic", "--topic", "orders", "--clear")
+    assert name not in server.request("Admin.UpdateLimits").limits.topics
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["system"],
+        ["system", "--clear"],
+        ["system", "--topic", "x", "--messages", "1"],
+        ["topic", "--subscription", "x", "--messages", "1"],
+        ["topic", "--topic", "x", "--messages", "1", "--clear"],
+    ],
+)
+def test_limits_that_make_no_sense(server, run, words):
+    assert run("limits", "set", *words).exit_code == 2
+    assert server.calls == []
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """What `serve` would have run: a node that only notes its settings."""
+    told = []
+    node = ModuleType("syncpoint.node.serve")
+    node.run = told.append
+    monkeypatch.setitem(sys.modules, "syncpoint.node.serve", node)
+    return told
+
+
+def test_serve_hands_over_its_options(run, served, tmp_path):
+    disks = [str(tmp_path / name) for name in "abc"]
+    words = [word for disk in disks for word in ("--disk", disk)]
+    result = run("serve", "--port", "0", "--data", str(tmp_path), "--durability", "async", *words)
+    assert result.exit_code == 0, result.output
+    (settings,) = served
+    assert (settings.host, settings.port, settings.durability) == ("127.0.0.1", 0, "async")
+    assert settings.data == tmp_path
+    assert settings.disks == tuple(Path(disk) for disk in disks)
+
+
+def test_serve_takes_its_data_folder_from_the_environment(run, served, tmp_path, monkeypatch):
+    monkeypatch.setenv("SYNCPOINT_DATA", str(tmp_path / "here"))
+    run("serve")
+    assert served[0].data == tmp_path / "here"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--disk", "a", "--disk", "b"], "odd number"),
+        (["--disk", "a", "--disk", "b", "--disk", "./a"], "folder of its own"),
+        (["--tls-cert", __file__], "belong together"),
+    ],
+)
+def test_serve_refuses(run, served, words, problem):
+    result = run("serve", *words)
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert served == []
+
+
+def test_serve_says_how_to_find_what_keeps_it_from_starting(run, served, monkeypatch):
+    monkeypatch.setattr(sys.modules["syncpoint.node.serve"], "run", lambda settings: 1)
+    result = run("serve", "--port", "9000")
+    assert result.exit_code == 1
+    assert "syncpoint doctor --port 9000" in result.stderr

@@ -1,0 +1,90 @@
+"""Where a setting comes from, and the small commands that show or keep one."""
+
+import pytest
+
+from syncpoint.wire.messages import pubsub
+
+
+@pytest.fixture(autouse=True)
+def _lists(server):
+    server.answers["Publisher.ListTopics"] = pubsub.ListTopicsResponse()
+
+
+def asked(server):
+    return server.request("Publisher.ListTopics").project, server.settings.endpoint
+
+
+def test_option_beats_environment_beats_configuration(server, run, monkeypatch):
+    run("config", "set", "project", "kept")
+    run("config", "set", "endpoint", "kept:1")
+    monkeypatch.delenv("PUBSUB_PROJECT_ID")
+    run("topics", "list")
+    assert asked(server) == ("projects/kept", "kept:1")
+
+    server.calls.clear()
+    monkeypatch.setenv("PUBSUB_PROJECT_ID", "environment")
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "environment:2")
+    run("topics", "list")
+    assert asked(server) == ("projects/environment", "environment:2")
+
+    server.calls.clear()
+    run("topics", "list", "--project", "option", "--endpoint", "option:3")
+    assert asked(server) == ("projects/option", "option:3")
+
+
+def test_common_options_may_stand_first_and_the_nearer_one_wins(server, run):
+    run("--project", "far", "--endpoint", "far:1", "topics", "list", "--project", "near")
+    assert asked(server) == ("projects/near", "far:1")
+
+
+def test_without_a_project_it_says_how_to_set_one(run, monkeypatch):
+    monkeypatch.delenv("PUBSUB_PROJECT_ID")
+    result = run("topics", "list")
+    assert result.exit_code == 2
+    assert "PUBSUB_PROJECT_ID" in result.stderr
+    assert "config set project" in result.stderr
+
+
+def test_env_init_is_for_the_shell(run):
+    result = run("env-init", "--endpoint", "host:9")
+    assert result.stdout == "export PUBSUB_EMULATOR_HOST=host:9\nexport PUBSUB_PROJECT_ID=p\n"
+
+
+def test_config_round_trip(run, run_json, tmp_path):
+    assert run("config", "get", "project").exit_code == 3
+    assert run("config", "set", "project", 'quo"te').exit_code == 0
+    assert run("config", "get", "project").stdout == 'quo"te\n'
+    assert run_json("config", "list") == {"project": 'quo"te'}
+    assert run("config", "unset", "project").exit_code == 0
+    assert run_json("config", "list") == {}
+    assert [path.name for path in tmp_path.iterdir()] == ["config.toml"]
+
+
+def test_a_broken_configuration_is_named(run, tmp_path, monkeypatch):
+    monkeypatch.delenv("PUBSUB_PROJECT_ID")
+    (tmp_path / "config.toml").write_text("project = ")
+    result = run("topics", "list")
+    assert result.exit_code == 1
+    assert str(tmp_path / "config.toml") in result.stderr
+
+
+def test_every_command_has_help(run):
+    seen = 0
+    pending = [[]]
+    while pending:
+        words = pending.pop()
+        result = run(*words, "--help")
+        assert result.exit_code == 0, result.output
+        assert result.stdout.startswith("Usage: syncpoint")
+        seen += 1
+        _, _, commands = result.stdout.partition("\nCommands:\n")
+        if commands and len(words) < 2:
+            for line in commands.split("\n\n")[0].splitlines():
+                if line.startswith("  ") and line[2] != " ":
+                    pending.append([*words, line.split()[0]])
+    assert seen > 35
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(run, shell):
+    assert "_SYNCPOINT_COMPLETE" in run("completion", shell).stdout

@@ -1,0 +1,172 @@
+"""Subscriptions, their messages, and snapshots: what each command asks of the server."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from syncpoint.wire.messages import pubsub
+
+NAME = "projects/p/subscriptions/billing"
+
+
+@pytest.fixture
+def existing(server):
+    """A subscription the server knows, with both policies set."""
+    found = pubsub.Subscription(name=NAME, topic="projects/p/topics/orders", ack_deadline_seconds=10)
+    found.dead_letter_policy.dead_letter_topic = "projects/p/topics/failed"
+    found.dead_letter_policy.max_delivery_attempts = 7
+    found.retry_policy.minimum_backoff.seconds = 1
+    server.answers["Subscriber.GetSubscription"] = found
+    server.answers["Subscriber.UpdateSubscription"] = lambda request: request.subscription
+    return found
+
+
+def test_create_with_everything(server, run):
+    server.answers["Subscriber.CreateSubscription"] = lambda request: request
+    words = """--topic orders --ack-deadline 60 --enable-message-ordering --enable-exactly-once-delivery
+        --message-retention-duration 1d12h --retain-acked-messages --dead-letter-topic failed --max-delivery-attempts 9
+        --min-retry-delay 1500ms --max-retry-delay 60 --expiration-period 2d --labels team=shop"""
+    result = run("subscriptions", "create", "billing", "--message-filter", 'attributes.a = "b"', *words.split())
+    assert result.exit_code == 0, result.output
+    made = server.request("Subscriber.CreateSubscription")
+    assert (made.name, made.topic) == (NAME, "projects/p/topics/orders")
+    assert (made.ack_deadline_seconds, made.filter) == (60, 'attributes.a = "b"')
+    assert made.enable_message_ordering
+    assert made.enable_exactly_once_delivery
+    assert made.retain_acked_messages
+    assert made.message_retention_duration.seconds == 129_600
+    assert made.dead_letter_policy.dead_letter_topic == "projects/p/topics/failed"
+    assert made.dead_letter_policy.max_delivery_attempts == 9
+    assert (made.retry_policy.minimum_backoff.seconds, made.retry_policy.minimum_backoff.nanos) == (1, 500_000_000)
+    assert made.retry_policy.maximum_backoff.seconds == 60
+    assert made.expiration_policy.ttl.seconds == 172_800
+    assert dict(made.labels) == {"team": "shop"}
+
+
+def test_create_leaves_the_rest_to_the_server(server, run):
+    server.answers["Subscriber.CreateSubscription"] = lambda request: request
+    run("subscriptions", "create", "billing", "--topic", "orders")
+    made = server.request("Subscriber.CreateSubscription")
+    assert made == pubsub.Subscription(name=NAME, topic="projects/p/topics/orders")
+
+
+def test_expiration_never_is_a_policy_without_a_period(server, run):
+    server.answers["Subscriber.CreateSubscription"] = lambda request: request
+    run("subscriptions", "create", "billing", "--topic", "orders", "--expiration-period", "never")
+    made = server.request("Subscriber.CreateSubscription")
+    assert made.HasField("expiration_policy")
+    assert not made.expiration_policy.HasField("ttl")
+
+
+def test_update_keeps_the_other_half_of_a_policy(server, run, existing):
+    result = run("subscriptions", "update", "billing", "--max-delivery-attempts", "20", "--max-retry-delay", "1m")
+    assert result.exit_code == 0, result.output
+    request = server.request("Subscriber.UpdateSubscription")
+    assert list(request.update_mask.paths) == ["dead_letter_policy", "retry_policy"]
+    assert request.subscription.dead_letter_policy.dead_letter_topic == "projects/p/topics/failed"
+    assert request.subscription.dead_letter_policy.max_delivery_attempts == 20
+    assert request.subscription.retry_policy.minimum_backoff.seconds == 1
+    assert request.subscription.retry_policy.maximum_backoff.seconds == 60
+
+
+def test_update_clears_policies_and_switches_off(server, run, existing):
+    run("subscriptions", "update", "billing", "--clear-dead-letter-policy", "--no-retain-acked-messages")
+    request = server.request("Subscriber.UpdateSubscription")
+    assert set(request.update_mask.paths) == {"dead_letter_policy", "retain_acked_messages"}
+    assert not request.subscription.HasField("dead_letter_policy")
+
+
+def test_attempts_without_a_dead_letter_topic(server, run):
+    result = run("subscriptions", "create", "billing", "--topic", "orders", "--max-delivery-attempts", "9")
+    assert result.exit_code == 2
+    assert "--dead-letter-topic" in result.stderr
+
+
+def pulled(*data):
+    received = []
+    for index, body in enumerate(data):
+        one = pubsub.ReceivedMessage(ack_id=f"ack-{index}")
+        one.message.data, one.message.message_id = body, str(index)
+        received.append(one)
+    return pubsub.PullResponse(received_messages=received)
+
+
+def test_pull_shows_ack_ids(server, run):
+    server.answers["Subscriber.Pull"] = pulled(b"hello", b"\xff\x00")
+    result = run("subscriptions", "pull", "billing", "--limit", "5")
+    request = server.request("Subscriber.Pull")
+    assert (request.max_messages, request.return_immediately) == (5, True)
+    assert "hello" in result.stdout
+    assert "ack-0" in result.stdout
+    assert r"b'\xff\x00'" in result.stdout
+
+
+def test_pull_auto_ack(server, run):
+    server.answers["Subscriber.Pull"] = pulled(b"one", b"two")
+    server.answers["Subscriber.Acknowledge"] = None
+    result = run("subscriptions", "pull", "billing", "--auto-ack", "--limit", "2")
+    assert result.exit_code == 0, result.output
+    assert list(server.request("Subscriber.Acknowledge").ack_ids) == ["ack-0", "ack-1"]
+    assert "ack-0" not in result.stdout
+
+
+def test_pull_of_nothing_acknowledges_nothing(server, run):
+    server.answers["Subscriber.Pull"] = pulled()
+    assert run("subscriptions", "pull", "billing", "--auto-ack").exit_code == 0
+    assert [method for method, _ in server.calls] == ["Subscriber.Pull"]
+
+
+def test_pull_waits_until_something_comes(server, run):
+    answers = iter([pulled(), pulled(), pulled(b"late")])
+    server.answers["Subscriber.Pull"] = lambda request: next(answers)
+    result = run("subscriptions", "pull", "billing", "--wait")
+    assert "late" in result.stdout
+    assert not server.calls[0][1].return_immediately
+
+
+def test_pull_json_has_the_form_of_the_interface(server, run_json):
+    server.answers["Subscriber.Pull"] = pulled(b"hello")
+    assert run_json("subscriptions", "pull", "billing") == [
+        {"ackId": "ack-0", "message": {"data": "aGVsbG8=", "messageId": "0"}}
+    ]
+
+
+def test_ack_and_modify(server, run):
+    server.answers["Subscriber.Acknowledge"] = server.answers["Subscriber.ModifyAckDeadline"] = None
+    run("subscriptions", "ack", "billing", "--ack-ids", "a,b", "--ack-ids", "c")
+    assert list(server.request("Subscriber.Acknowledge").ack_ids) == ["a", "b", "c"]
+    run("subscriptions", "modify-ack-deadline", "billing", "--ack-ids", "a", "--ack-deadline", "0")
+    request = server.request("Subscriber.ModifyAckDeadline")
+    assert (list(request.ack_ids), request.ack_deadline_seconds) == (["a"], 0)
+
+
+def test_seek(server, run):
+    server.answers["Subscriber.Seek"] = pubsub.SeekResponse()
+    assert run("subscriptions", "seek", "billing", "--time", "2026-01-02T03:04:05.678Z").exit_code == 0
+    request = server.calls[-1][1]
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+    assert (request.time.seconds, request.time.nanos) == (int(moment.timestamp()), 678_000_000)
+    assert run("subscriptions", "seek", "billing", "--snapshot", "before").exit_code == 0
+    assert server.calls[-1][1].snapshot == "projects/p/snapshots/before"
+
+
+@pytest.mark.parametrize("words", [[], ["--time", "now", "--snapshot", "x"], ["--time", "yesterday-ish"]])
+def test_seek_needs_one_target(server, run, words):
+    assert run("subscriptions", "seek", "billing", *words).exit_code == 2
+    assert server.calls == []
+
+
+def test_snapshots(server, run, run_json):
+    server.answers["Subscriber.CreateSnapshot"] = lambda request: pubsub.Snapshot(name=request.name)
+    run("snapshots", "create", "before", "--subscription", "billing", "--labels", "a=1")
+    request = server.request("Subscriber.CreateSnapshot")
+    assert (request.name, request.subscription) == ("projects/p/snapshots/before", NAME)
+    assert dict(request.labels) == {"a": "1"}
+
+    current = pubsub.Snapshot(name="projects/p/snapshots/before", labels={"a": "1"})
+    server.answers["Subscriber.GetSnapshot"] = current
+    server.answers["Subscriber.UpdateSnapshot"] = lambda request: request.snapshot
+    run("snapshots", "update", "before", "--clear-labels", "--update-labels", "b=2")
+    changed = server.request("Subscriber.UpdateSnapshot")
+    assert dict(changed.snapshot.labels) == {"b": "2"}
+    assert list(changed.update_mask.paths) == ["labels"]

@@ -1,0 +1,131 @@
+"""Topics: what each command asks of the server, and what it prints."""
+
+import pytest
+
+from syncpoint.model.errors import AlreadyExists, NotFound, Unavailable
+from syncpoint.wire.messages import pubsub
+
+
+def test_create_sends_the_options(server, run_json):
+    server.answers["Publisher.CreateTopic"] = lambda request: request
+    made = run_json(
+        "topics", "create", "orders", "--message-retention-duration", "7d", "--labels", "a=1,b=2", "--labels", "c=3"
+    )
+    request = server.request("Publisher.CreateTopic")
+    assert request.name == "projects/p/topics/orders"
+    assert request.message_retention_duration.seconds == 7 * 86_400
+    assert dict(request.labels) == {"a": "1", "b": "2", "c": "3"}
+    assert not request.HasField("message_storage_policy")
+    assert made == [
+        {
+            "name": "projects/p/topics/orders",
+            "labels": {"a": "1", "b": "2", "c": "3"},
+            "messageRetentionDuration": "604800s",
+        }
+    ]
+
+
+def test_create_takes_several_and_full_names(server, run):
+    server.answers["Publisher.CreateTopic"] = lambda request: request
+    result = run("topics", "create", "one", "projects/other/topics/two")
+    assert [request.name for _, request in server.calls] == ["projects/p/topics/one", "projects/other/topics/two"]
+    assert result.stderr == "Created topic [projects/p/topics/one].\nCreated topic [projects/other/topics/two].\n"
+    assert result.stdout == ""
+
+
+def test_list_as_table_is_not_cut(server, run):
+    name = "projects/p/topics/" + "x" * 200
+    server.answers["Publisher.ListTopics"] = pubsub.ListTopicsResponse(topics=[pubsub.Topic(name=name)])
+    result = run("topics", "list")
+    assert name in result.stdout.split()
+
+
+def test_list_of_nothing(server, run, run_json):
+    server.answers["Publisher.ListTopics"] = pubsub.ListTopicsResponse()
+    assert run("topics", "list").stdout == ""
+    assert run_json("topics", "list") == []
+
+
+def test_limit(server, run_json):
+    topics = [pubsub.Topic(name=f"projects/p/topics/t{n}") for n in range(5)]
+    server.answers["Publisher.ListTopics"] = pubsub.ListTopicsResponse(topics=topics)
+    assert [one["name"][-2:] for one in run_json("topics", "list", "--limit", "2")] == ["t0", "t1"]
+
+
+def test_publish(server, run_json):
+    server.answers["Publisher.Publish"] = pubsub.PublishResponse(message_ids=["17"])
+    words = ["--message", "hällo", "--attribute", "a=1,b=x=y", "--ordering-key", "k"]
+    assert run_json("topics", "publish", "orders", *words) == {"messageIds": ["17"]}
+    (message,) = server.request("Publisher.Publish").messages
+    assert message.data == "hällo".encode()
+    assert dict(message.attributes) == {"a": "1", "b": "x=y"}
+    assert message.ordering_key == "k"
+
+
+def test_publish_reads_standard_input(server, run):
+    server.answers["Publisher.Publish"] = pubsub.PublishResponse(message_ids=["17"])
+    run("topics", "publish", "orders", "--message", "-", input=b"\x00\xff")
+    assert server.request("Publisher.Publish").messages[0].data == b"\x00\xff"
+
+
+def test_publish_nothing_is_a_usage_error(run):
+    result = run("topics", "publish", "orders")
+    assert result.exit_code == 2
+    assert "--message" in result.stderr
+
+
+def test_update_merges_labels_and_names_its_fields(server, run):
+    current = pubsub.Topic(name="projects/p/topics/orders", labels={"old": "1", "gone": "2"})
+    server.answers["Publisher.GetTopic"] = current
+    server.answers["Publisher.UpdateTopic"] = lambda request: request.topic
+    result = run("topics", "update", "orders", "--update-labels", "new=3", "--remove-labels", "gone")
+    assert result.exit_code == 0, result.output
+    request = server.request("Publisher.UpdateTopic")
+    assert dict(request.topic.labels) == {"old": "1", "new": "3"}
+    assert list(request.update_mask.paths) == ["labels"]
+
+
+def test_update_can_take_the_retention_away(server, run):
+    server.answers["Publisher.UpdateTopic"] = lambda request: request.topic
+    run("topics", "update", "orders", "--clear-message-retention-duration")
+    request = server.request("Publisher.UpdateTopic")
+    assert list(request.update_mask.paths) == ["message_retention_duration"]
+    assert not request.topic.HasField("message_retention_duration")
+
+
+def test_update_of_nothing_is_a_usage_error(server, run):
+    result = run("topics", "update", "orders")
+    assert result.exit_code == 2
+    assert server.calls == []
+
+
+def test_list_subscriptions(server, run_json):
+    server.answers["Publisher.ListTopicSubscriptions"] = pubsub.ListTopicSubscriptionsResponse(subscriptions=["a", "b"])
+    assert run_json("topics", "list-subscriptions", "orders") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "words"),
+    [
+        (NotFound("projects/p/topics/orders"), 3, ["NOT_FOUND", "projects/p/topics/orders", "topics list"]),
+        (AlreadyExists("projects/p/topics/orders"), 4, ["ALREADY_EXISTS", "topics describe"]),
+        (Unavailable("connection refused"), 5, ["UNAVAILABLE", "127.0.0.1:8085", "syncpoint serve"]),
+    ],
+)
+def test_failures_name_the_code_and_what_to_do(server, run, error, exit_code, words):
+    server.answers["Publisher.DeleteTopic"] = error
+    result = run("topics", "delete", "orders")
+    assert result.exit_code == exit_code
+    assert result.stdout == ""
+    for word in words:
+        assert word in result.stderr
+
+
+def test_failures_in_json(server, run):
+    import json
+
+    server.answers["Publisher.GetTopic"] = NotFound("projects/p/topics/orders")
+    result = run("topics", "describe", "orders", "--format", "json")
+    told = json.loads(result.stderr)["error"]
+    assert told["code"] == "NOT_FOUND"
+    assert "orders" in told["message"]
