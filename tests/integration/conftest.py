@@ -1,8 +1,8 @@
 """Servers and clients for the integration tests.
 
-One server serves the whole session; every test has a project of its own on it, so tests neither see nor wait for one another.
-Tests that kill servers or spoil disks make their own with `boot`. SYNCPOINT_TEST_ENDPOINT=host:port runs the tests that need
-only a shared server against one that is already running.
+One server serves the whole session; every test has a project of its own on it, so tests neither see nor wait for one
+another. Tests that kill servers or spoil disks make their own with `boot`. SYNCPOINT_TEST_ENDPOINT=host:port runs the
+tests that need only a shared server against one that is already running.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Space:
         messages = [{"data": body, "ordering_key": key, "attributes": attributes or {}} for body in data]
         return list(self.api.publish({"topic": topic, "messages": messages}).message_ids)
 
-    def pull(self, subscription: str, count: int = 1, within: float = 20.0, ack: bool = False, most: int = 1000) -> list:
+    def pull(
+        self, subscription: str, count: int = 1, within: float = 20.0, ack: bool = False, most: int = 1000
+    ) -> list[Any]:
         """Pull until `count` messages have come; fails after `within` seconds. Returns everything received."""
         got: list[Any] = []
         end = time.monotonic() + within
@@ -66,7 +68,7 @@ class Space:
             got += fresh
         return got
 
-    def pull_once(self, subscription: str, most: int = 1000, wait: float = 8.0) -> list:
+    def pull_once(self, subscription: str, most: int = 1000, wait: float = 8.0) -> list[Any]:
         """One pull that waits for messages at most about `wait` seconds; empty when none came."""
         try:
             answer = self.api.pull({"subscription": subscription, "max_messages": most}, timeout=wait)
@@ -76,7 +78,7 @@ class Space:
             raise
         return list(answer.received_messages)
 
-    def peek(self, subscription: str, most: int = 1000) -> list:
+    def peek(self, subscription: str, most: int = 1000) -> list[Any]:
         """What a pull gets that does not wait."""
         request = {"subscription": subscription, "max_messages": most, "return_immediately": True}
         return list(self.api.pull(request).received_messages)

@@ -1,4 +1,4 @@
-"""StreamingPull, held request by request: opening, keep-alive, flow control, acks on the stream, and every way it ends."""
+"""StreamingPull, held request by request: opening, keep-alive, flow control, acks on it, and every way it ends."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from google.pubsub_v1.types import StreamingPullRequest
 from syncpoint.testing.official import bodies, eventually, refused
 
 DEADLINE = {"stream_ack_deadline_seconds": 60}
+SAME_SIZE = "ack IDs and deadlines must have the same size"
 
 
 def answered_ping(stream):
@@ -46,8 +47,8 @@ def test_a_bad_first_request_ends_the_stream(space, first, text):
     ("later", "text"),
     [
         ({"subscription": "SUB"}, "subscription may only be set in first message"),
-        ({"modify_deadline_ack_ids": ["a"], "modify_deadline_seconds": []}, "ack IDs and deadlines must have the same size"),
-        ({"modify_deadline_ack_ids": [], "modify_deadline_seconds": [1]}, "ack IDs and deadlines must have the same size"),
+        ({"modify_deadline_ack_ids": ["a"], "modify_deadline_seconds": []}, SAME_SIZE),
+        ({"modify_deadline_ack_ids": [], "modify_deadline_seconds": [1]}, SAME_SIZE),
         ({"modify_deadline_ack_ids": ["a"], "modify_deadline_seconds": [-1]}, ""),
         ({"modify_deadline_ack_ids": ["bogus"], "modify_deadline_seconds": [10]}, "Invalid ack id (ack_id=bogus)"),
         ({"ack_ids": ["bogus"]}, "Invalid ack id (ack_id=bogus)"),
@@ -123,9 +124,7 @@ def test_a_change_of_the_properties_reaches_an_open_stream(space):
     answered_ping(stream)
     assert not stream.responses[-1].subscription_properties.exactly_once_delivery_enabled
     change = {"name": subscription, "enable_exactly_once_delivery": True}
-    space.api.update_subscription(
-        {"subscription": change, "update_mask": {"paths": ["enable_exactly_once_delivery"]}}
-    )
+    space.api.update_subscription({"subscription": change, "update_mask": {"paths": ["enable_exactly_once_delivery"]}})
     answered_ping(stream)
     eventually(lambda: stream.responses[-1].subscription_properties.exactly_once_delivery_enabled)
 

@@ -114,9 +114,7 @@ def test_ordered_publishing_and_receiving(space):
     topic, subscription = space.pair(enable_message_ordering=True)
     client = space.publisher(ordering=True, batch_messages=20)
     keys = [f"key-{number}" for number in range(5)]
-    futures = [
-        client.publish(topic, b"%d" % number, ordering_key=key) for number in range(100) for key in keys
-    ]
+    futures = [client.publish(topic, b"%d" % number, ordering_key=key) for number in range(100) for key in keys]
     for future in futures:
         future.result(timeout=30)
     by_key = defaultdict(list)
@@ -149,23 +147,25 @@ def test_exactly_once_acks_are_confirmed(space):
 def test_a_receiver_that_stops_leaves_the_rest_to_the_next(space):
     """As in the client's own system tests: what the first receiver held or had not begun comes to a second one soon."""
     topic, subscription = space.pair(ack_deadline_seconds=600)
-    first_done = []
-    begun = threading.Event()
+    first_done, holding = [], []
+    stopping, lock = threading.Event(), threading.Lock()
 
     def slow(message):
-        if len(first_done) < 3:
-            first_done.append(message.data)
+        with lock:
+            mine = first_done if len(first_done) < 3 else holding
+            mine.append(message.data)
+        if mine is first_done:
             message.ack()
-            if len(first_done) == 3:
-                begun.set()
         else:
+            stopping.wait(20)
             message.nack()
 
     client = space.subscriber()
-    future = client.subscribe(subscription, callback=slow)
+    future = client.subscribe(subscription, callback=slow, await_callbacks_on_shutdown=True)
     space.publish(topic, *[b"%d" % number for number in range(10)])
-    assert begun.wait(20)
+    eventually(lambda: len(first_done) + len(holding) == 10)
     future.cancel()
+    stopping.set()
     future.result(timeout=30)
     inbox = Inbox()
     space.listen(subscription, inbox)

@@ -44,7 +44,7 @@ def test_a_missing_topic_is_not_found_for_every_method(space):
 
 @pytest.mark.parametrize(
     "short",
-    ["ab", "1abc", "-abc", "google-topic", "goog", "has space", "sla/sh", "x" * 256, "", "naïve", "a*b", "_deleted-topic_"],
+    ["ab", "1abc", "-abc", "google-topic", "goog", "has space", "sla/sh", "x" * 256, "", "naïve", "a*b", "_deleted_"],
 )
 def test_a_bad_topic_name_is_refused_and_named(space, short):
     name = space.path("topics", short)
@@ -52,7 +52,9 @@ def test_a_bad_topic_name_is_refused_and_named(space, short):
         space.api.create_topic({"name": name})
 
 
-@pytest.mark.parametrize("name", ["", "topic", "projects/p", "projects//topics/abc", "topics/abc", "projects/p/subscriptions/abc"])
+@pytest.mark.parametrize(
+    "name", ["", "topic", "projects/p", "projects//topics/abc", "topics/abc", "projects/p/subscriptions/abc"]
+)
 def test_a_name_that_is_not_a_topic_name_is_refused(space, name):
     with refused("INVALID_ARGUMENT"):
         space.api.create_topic({"name": name})

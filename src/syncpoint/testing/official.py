@@ -1,8 +1,8 @@
 """Google's own Python client, held by a test: exact calls, held streams, and the two high-level clients.
 
-Place on the message's path: both outer ends of it. `Api` makes single calls through the client's generated layer without its
-retries, so that a test sees the very status the server gave; `Stream` is one StreamingPull in the test's hands; `publisher`
-and `subscriber` are the clients a program would use.
+Place on the message's path: both outer ends of it. `Api` makes single calls through the client's generated layer
+without its retries, so that a test sees the very status the server gave; `Stream` is one StreamingPull in the test's
+hands; `publisher` and `subscriber` are the clients a program would use.
 Promises: nothing here invents, hides or repeats an answer; every wait has an end and says what it was waiting for.
 Leaves to its user: what is sent and what is right. Needs the packages google-cloud-pubsub and grpcio, which are not
 dependencies of the product.
@@ -119,14 +119,9 @@ class Api:
 class _Call:
     """One method: turns a dict into its request message; `raw` is the gRPC call itself."""
 
-    _NAMES = {
-        "create_topic": "Topic",
-        "create_subscription": "Subscription",
-        "create_snapshot": "CreateSnapshotRequest",
-    }
-
     def __init__(self, call: Any, method: str) -> None:
-        name = self._NAMES.get(method) or "".join(part.capitalize() for part in method.split("_")) + "Request"
+        name = "".join(part.capitalize() for part in method.split("_")) + "Request"
+        name = {"CreateTopicRequest": "Topic", "CreateSubscriptionRequest": "Subscription"}.get(name, name)
         self._request = getattr(types, name)
         self._call = call
         self.raw = call
@@ -199,9 +194,8 @@ class Stream:
         """Wait until `holds()`, looking again whenever something arrives."""
         with self._changed:
             if not self._changed.wait_for(holds, within):
-                raise AssertionError(
-                    f"not within {within:g} s: {what}; {len(self.messages)} messages, status {self.status} {self.text!r}"
-                )
+                state = f"{len(self.messages)} messages, status {self.status} {self.text!r}"
+                raise AssertionError(f"not within {within:g} s: {what}; {state}")
             return holds()
 
     @property

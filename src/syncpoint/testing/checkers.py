@@ -1,0 +1,236 @@
+"""Named judges of a history: each states one promise of the service and lists every place where it was broken.
+
+Place on the message's path: outside of it, after the fact. A checker takes a `History` and returns a `Verdict`; it
+never stops at the first violation, and it says how many things it looked at, so that a run in which nothing happened
+cannot pass for a good one.
+Promises: *failed* operations count as not happened, *unknown* ones as perhaps happened: neither is ever blamed on the
+service, and nothing that was confirmed is ever excused.
+Leaves to its user: to drain all subscriptions before judging, and to enter everything that was done.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from syncpoint.testing.history import Creation, Delivery, History, Identity, Outcome, Publish
+
+VIOLATIONS_SHOWN = 20
+"""Violations a verdict's text lists; the rest are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one checker found: how many things it judged, and every violation as a sentence."""
+
+    name: str
+    checked: int
+    violations: tuple[str, ...]
+
+    @property
+    def good(self) -> bool:
+        return not self.violations
+
+    def __str__(self) -> str:
+        if self.good:
+            return f"{self.name}: {self.checked} checked, all good"
+        shown = "\n  ".join(self.violations[:VIOLATIONS_SHOWN])
+        more = len(self.violations) - VIOLATIONS_SHOWN
+        tail = f"\n  ... and {more} more" if more > 0 else ""
+        return f"{self.name}: {len(self.violations)} violations in {self.checked} checked\n  {shown}{tail}"
+
+
+class HistoryViolated(AssertionError):
+    """Raised by `check` with the text of every bad verdict."""
+
+
+def _seen(history: History) -> dict[str, set[Identity | None]]:
+    seen: dict[str, set[Identity | None]] = defaultdict(set)
+    for delivery in history.deliveries:
+        seen[delivery.subscription].add(delivery.identity)
+    return seen
+
+
+def _owed(history: History, creations: Iterable[Creation], name: str) -> Verdict:
+    """Every confirmed publish that began after a creation returned must have been seen on that subscription."""
+    seen = _seen(history)
+    by_topic: dict[str, list[Publish]] = defaultdict(list)
+    for publish in history.publishes:
+        if publish.outcome is Outcome.OK:
+            by_topic[publish.topic].append(publish)
+    checked, violations = 0, []
+    for creation in creations:
+        if creation.outcome is not Outcome.OK:
+            continue
+        for publish in by_topic[creation.topic]:
+            if publish.begun < creation.ended:
+                continue
+            checked += 1
+            if publish.identity not in seen[creation.subscription]:
+                violations.append(f"{creation.subscription} never got {publish.identity} (id {publish.message_id})")
+    return Verdict(name, checked, tuple(violations))
+
+
+def _first_publish(history: History, topic: str) -> int:
+    return min((one.begun for one in history.publishes if one.topic == topic), default=0)
+
+
+def acknowledged_is_never_lost(history: History) -> Verdict:
+    """A publish that was confirmed reaches every subscription that was there before publishing began."""
+    early = [one for one in history.creations if one.ended < _first_publish(history, one.topic)]
+    return _owed(history, early, "acknowledged is never lost")
+
+
+def sync_point(history: History) -> Verdict:
+    """A subscription created while publishing goes on gets every publish that began after its creation returned."""
+    late = [one for one in history.creations if one.ended > _first_publish(history, one.topic)]
+    return _owed(history, late, "sync point")
+
+
+def nothing_invented_or_changed(history: History) -> Verdict:
+    """Every delivered body is one that was sent, whole, with its ordering key, under the id its publisher was told.
+
+    A confirmed publish may still be seen under further ids: a client repeats a publish whose answer was lost. A publish
+    that certainly failed must never be seen.
+    """
+    published = {one.identity: one for one in history.publishes}
+    by_id = {one.message_id: one.identity for one in history.publishes if one.outcome is Outcome.OK}
+    violations = []
+    for one in history.deliveries:
+        where = f"{one.subscription} got {one.message_id}"
+        publish = published.get(one.identity) if one.identity else None
+        if one.identity is None:
+            violations.append(f"{where}, whose bytes were changed or never sent")
+        elif publish is None:
+            violations.append(f"{where} as {one.identity}, which nobody published")
+        elif publish.outcome is Outcome.FAILED:
+            violations.append(f"{where} as {one.identity}, whose publish was refused")
+        elif publish.key != one.key:
+            violations.append(f"{where} with key {one.key!r} instead of {publish.key!r}")
+        elif by_id.get(one.message_id, one.identity) != one.identity:
+            violations.append(f"{where} as {one.identity}, but that id was given to {by_id[one.message_id]}")
+    return Verdict("nothing invented or changed", len(history.deliveries), tuple(violations))
+
+
+def unique_ids(history: History) -> Verdict:
+    """No message id is given twice, neither to two publishers nor to two different bodies."""
+    violations, checked = [], 0
+    owners: dict[str, Identity] = {}
+    for publish in history.publishes:
+        if publish.outcome is not Outcome.OK:
+            continue
+        checked += 1
+        before = owners.setdefault(publish.message_id, publish.identity)
+        if before != publish.identity:
+            violations.append(f"id {publish.message_id} was given to {before} and to {publish.identity}")
+    carried: dict[str, Identity | None] = {}
+    for delivery in history.deliveries:
+        checked += 1
+        before_seen = carried.setdefault(delivery.message_id, delivery.identity)
+        if before_seen != delivery.identity:
+            violations.append(f"id {delivery.message_id} carried {before_seen} and {delivery.identity}")
+    return Verdict("unique ids", checked, tuple(violations))
+
+
+def order_per_key(history: History) -> Verdict:
+    """On ordered subscriptions a key's messages come in the order they were published, without a gap.
+
+    After a message the next one of its key is its successor, or an earlier one, from which everything comes again in
+    order. What was acknowledged in between, and what perhaps was never published, may be left out.
+    """
+    ordered = {one.subscription: one.topic for one in history.creations if one.ordered}
+    sequences: dict[tuple[str, str], list[Publish]] = defaultdict(list)
+    for publish in history.publishes:
+        if publish.key and publish.outcome is not Outcome.FAILED:
+            sequences[publish.topic, publish.key].append(publish)
+    for sequence in sequences.values():
+        sequence.sort(key=lambda publish: publish.begun)
+    place = {publish.identity: index for sequence in sequences.values() for index, publish in enumerate(sequence)}
+    acked_at: dict[tuple[str, str], int] = {}
+    for ack in history.acks:
+        known = acked_at.get((ack.subscription, ack.message_id), ack.begun)
+        acked_at[ack.subscription, ack.message_id] = min(known, ack.begun)
+    streams: dict[tuple[str, str], list[Delivery]] = defaultdict(list)
+    for delivery in history.deliveries:
+        if delivery.key and delivery.subscription in ordered and delivery.identity in place:
+            streams[delivery.subscription, delivery.key].append(delivery)
+
+    created = {one.subscription: one.ended for one in history.creations if one.outcome is Outcome.OK}
+    checked, violations = 0, []
+    for (subscription, key), deliveries in streams.items():
+        sequence = sequences[ordered[subscription], key]
+        owed_from = created.get(subscription, 0)
+        ids: dict[Identity | None, list[str]] = defaultdict(list)
+        for delivery in deliveries:
+            ids[delivery.identity].append(delivery.message_id)
+
+        def may_be_left_out(
+            publish: Publish,
+            at: int,
+            subscription: str = subscription,
+            owed_from: int = owed_from,
+            ids: dict[Identity | None, list[str]] = ids,
+        ) -> bool:
+            if publish.outcome is not Outcome.OK or publish.begun < owed_from:
+                return True
+            known = {publish.message_id, *ids[publish.identity]}
+            return any(acked_at.get((subscription, one), at) < at for one in known)
+
+        last = -1
+        for delivery in deliveries:
+            assert delivery.identity is not None
+            now = place[delivery.identity]
+            checked += 1
+            skipped = [one for one in sequence[last + 1 : now] if not may_be_left_out(one, delivery.at)]
+            if skipped:
+                due = skipped[0].identity
+                violations.append(f"{subscription} key {key!r}: {delivery.identity} came while {due} was to come first")
+            last = now
+    return Verdict("order per key", checked, tuple(violations))
+
+
+def exactly_once(history: History) -> Verdict:
+    """On exactly-once subscriptions no message comes again after its acknowledgement was confirmed."""
+    subscriptions = {one.subscription for one in history.creations if one.exactly_once}
+    confirmed: dict[tuple[str, str], int] = {}
+    for ack in history.acks:
+        if ack.subscription in subscriptions and ack.outcome is Outcome.OK:
+            known = confirmed.get((ack.subscription, ack.message_id), ack.ended)
+            confirmed[ack.subscription, ack.message_id] = min(known, ack.ended)
+    violations = [
+        f"{one.subscription} got {one.message_id} ({one.identity}) again after its ack was confirmed"
+        for one in history.deliveries
+        if confirmed.get((one.subscription, one.message_id), one.at) < one.at
+    ]
+    return Verdict("exactly once", len(confirmed), tuple(violations))
+
+
+Checker = Callable[[History], Verdict]
+
+CHECKERS: tuple[Checker, ...] = (
+    acknowledged_is_never_lost,
+    nothing_invented_or_changed,
+    unique_ids,
+    order_per_key,
+    exactly_once,
+    sync_point,
+)
+
+
+def check(history: History, *must_have_work: Checker, checkers: Iterable[Checker] = CHECKERS) -> list[Verdict]:
+    """Run the checkers and return their verdicts.
+
+    Raises HistoryViolated if one is bad, or if one of `must_have_work` had nothing to judge.
+    """
+    verdicts, complaints = [], []
+    for checker in checkers:
+        verdict = checker(history)
+        verdicts.append(verdict)
+        if not verdict.good:
+            complaints.append(str(verdict))
+        elif checker in must_have_work and not verdict.checked:
+            complaints.append(f"{verdict.name}: nothing was checked ({history.counts()})")
+    if complaints:
+        raise HistoryViolated("\n".join(complaints))
+    return verdicts
