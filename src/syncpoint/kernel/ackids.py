@@ -1,8 +1,8 @@
 """Ack ids: which delivery of which message, sealed so that nobody else can write one.
 
 Place: written into every ReceivedMessage by `leases`, read from every Acknowledge and ModifyAckDeadline.
-Format: 36 bytes `source u64 | offset u64 | serial u32 | epoch u32 | generation u32 | tag u64`, little-endian, spelled in
-the 48 characters of base64url without padding. tag = SipHash-2-4 (Aumasson and Bernstein, 2012) of the first 28
+Format: 36 bytes `source u64 | offset u64 | serial u32 | epoch u32 | generation u32 | tag u64`, little-endian, spelled
+in the 48 characters of base64url without padding. tag = SipHash-2-4 (Aumasson and Bernstein, 2012) of the first 28
 bytes under the subscription's key; 16 key bytes are two little-endian words.
 Promise: every ack id has exactly one spelling. What serial, epoch and generation mean is left to `leases`.
 """
@@ -151,7 +151,7 @@ def spell(raw: ReadPtr, start: cython.Py_ssize_t, out: WritePtr, at: cython.Py_s
 
 
 def read_ack_id(p: ReadPtr, start: cython.Py_ssize_t, raw: WritePtr, at: cython.Py_ssize_t, k0: u64, k1: u64):
-    """The 48 letters at `start` as 36 bytes at raw[at:]; False if a letter is not of the alphabet or the tag is wrong."""
+    """The 48 letters at `start` as 36 bytes at raw[at:]; False if one is not of the alphabet, or the tag is wrong."""
     values: ReadPtr = _values
     i: cython.Py_ssize_t
     to: cython.Py_ssize_t = at

@@ -3,8 +3,8 @@
 Place: the ledger keeps one AckSet per subscription and source, the log carries runs, `leases` writes runs.
 An offset is in [0, 2**62). Chunks of 65,536 offsets are bitmaps that grow with their highest offset to 8 KiB; a full
 chunk has no bitmap, and full chunks side by side are one range, so what is acknowledged in order costs nothing.
-Runs format: per run varint(zigzag(begin - previous end)), varint(length > 0); the previous end starts at 0, runs may come
-in any order and overlap.
+Runs format: per run varint(zigzag(begin - previous end)), varint(length > 0); the previous end starts at 0, runs may
+come in any order and overlap.
 Promises: equal sets have equal encodings; broken runs and encodings raise Malformed before anything has changed.
 Union is all that merging takes; what a seek generation is, is left to the ledger.
 """

@@ -1,7 +1,7 @@
 """Blocks of leases: what is outstanding among 1,024 offsets of one source, in plain arrays; and who holds how much.
 
-Place: the memory of `leases`, which alone reads and writes it. A block takes 20 KiB and is dropped once nothing in it is
-outstanding. A slot is outstanding while its serial is not 0; its other values mean nothing otherwise.
+Place: the memory of `leases`, which alone reads and writes it. A block takes 20 KiB and is dropped once nothing in it
+is outstanding. A slot is outstanding while its serial is not 0; its other values mean nothing otherwise.
 Promises: `earliest` is never later than a deadline in the block, and equal to the earliest one while `exact`;
 every serial in the block lies in [serial_low, serial_high].
 """

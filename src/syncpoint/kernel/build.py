@@ -1,7 +1,7 @@
 """Compiles the kernel: `python -m syncpoint.kernel.build` puts the modules beside their sources.
 
-Place: used by people, by setup.py (`extensions`), and by nothing at run time. Needs Cython, setuptools, a C compiler and
-Python's headers. Stands alone: setup.py loads this file before the package is installed.
+Place: used by people, by setup.py (`extensions`), and by nothing at run time. Needs Cython, setuptools, a C compiler
+and Python's headers. Stands alone: setup.py loads this file before the package is installed.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ DIRECTIVES = {
 def extensions() -> list[Any]:
     """The kernel's extension modules for setuptools, translated to C. The current folder must be the project's root."""
     from Cython.Build import cythonize
-    from setuptools import Extension
+    from setuptools import Extension  # type: ignore[import-untyped]
 
     if sys.byteorder != "little":
         return []  # the compiled primitives copy words as they lie in memory; the sources run everywhere
     folder = os.path.relpath(HERE)
     wanted = [
-        Extension(f"{PACKAGE}.{name}", [f"{folder}/{name}.py"], extra_compile_args=["-O3", "-g0"])
-        for name in MODULES
+        Extension(f"{PACKAGE}.{name}", [f"{folder}/{name}.py"], extra_compile_args=["-O3", "-g0"]) for name in MODULES
     ]
     return list(
-        cythonize(
+        cythonize(  # type: ignore[no-untyped-call]
             wanted,
             build_dir="build/kernel",
             include_path=[os.path.relpath(HERE.parents[1])],

@@ -1,11 +1,11 @@
 """Filter programs: does a message match, by its attributes.
 
-Place: `rules` compiles the text of a subscription's filter to a program; `leases` runs it on every message it walks over.
+Place: `rules` compiles the text of a subscription's filter to a program; `leases` runs it on every message it passes.
 Format: postfix. `1 HAS`, `2 EQ`, `3 NE`, `4 PREFIX`, `5 NOT`, `6 AND`, `7 OR`, one byte each; HAS is followed by
 `u16 length, key`, EQ, NE and PREFIX by `u16 length, key, u16 length, value`, little-endian. b"" matches everything.
 NE is also true of a message without the attribute. Of attributes with equal keys the last one counts, as in protobuf.
-Promise: a program that runs out of bytes, of operands or of stack (64), or leaves more than one result, and a message that
-is no protobuf, raise Malformed.
+Promise: a program that runs out of bytes, of operands or of stack (64), or leaves more than one result, and a message
+that is no protobuf, raise Malformed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ def matches(program: object, message: object) -> bool:
 
 
 def match_at(
-    program: ReadPtr, program_end: cython.Py_ssize_t, message: ReadPtr, start: cython.Py_ssize_t, stop: cython.Py_ssize_t
+    program: ReadPtr,
+    program_end: cython.Py_ssize_t,
+    message: ReadPtr,
+    start: cython.Py_ssize_t,
+    stop: cython.Py_ssize_t,
 ):
     """1 if message[start:stop] matches program[:program_end], 0 if not, -1 if either is malformed."""
     at: cython.Py_ssize_t = 0
@@ -84,7 +88,7 @@ def _holds(
     at: cython.Py_ssize_t,
     stop: cython.Py_ssize_t,
 ) -> cython.int:
-    """One comparison; the wanted value (not for HAS) lies between key_stop + 2 and value_stop. -1: message malformed."""
+    """One comparison; the wanted value (not for HAS) is program[key_stop+2:value_stop]. -1: message malformed."""
     result: cython.int = 1 if op == 3 else 0
     key_size: cython.Py_ssize_t = key_stop - key_start
     wanted: cython.Py_ssize_t = value_stop - key_stop - 2

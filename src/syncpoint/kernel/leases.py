@@ -5,9 +5,9 @@ PullResponse or StreamingPullResponse, `acknowledge` and `modify` take requests 
 Times are whole ticks of 10 ms; a lease is over once its deadline <= now. Offsets are in [0, 2**62), sources u64,
 consumers u32 numbers of the caller's (the highest is kept for "nobody"). Memory: 20 KiB per 1,024 offsets with anything
 outstanding among them (`blocks`), and one spare block.
-Promises: each of the three raises before anything has changed, or does its work wholly. Every lease has an ack id of its
-own (`ackids`): its serial counts the calls of `lease`, its epoch tells tables of the subscription apart, its generation
-changes with every seek.
+Promises: each of the three raises before anything has changed, or does its work wholly. Every lease has an ack id of
+its own (`ackids`): its serial counts the calls of `lease`, its epoch tells tables of the subscription apart, its
+generation changes with every seek.
 Left to the caller: order, redelivery and its delay, flow control, dead letters, storing what was acknowledged.
 """
 
@@ -259,7 +259,9 @@ class LeaseTable:
         if given > 0:
             response = new_buffer(response_size)
             self._count_in(holder_number, given, total, until)
-            self._give(p, walk, size, from_source, start, choice, given, write_ptr(response), holder_number, until, tries)
+            self._give(
+                p, walk, size, from_source, start, choice, given, write_ptr(response), holder_number, until, tries
+            )
             response = finished(response)
         return response, max(begin, min(offset, stop)), given, total, bytes(dropped.data)
 
@@ -401,8 +403,8 @@ class LeaseTable:
     def modify(self, request: object, ids_field: int, deadline_seconds: object, now: int, strict: bool) -> tuple:
         """Set the deadlines of the ack ids in `ids_field` to so many seconds from now; 0 ends the lease (nack).
 
-        `deadline_seconds` is one number, or a list with one for each id. Only the newest ack id of an outstanding message
-        does anything; others are ignored, or fail if strict, and so do, if strict, those whose deadline is over.
+        `deadline_seconds` is one number, or a list with one for each id. Only the newest ack id of an outstanding
+        message does anything; others are ignored, or fail if strict; so do, if strict, those whose deadline is over.
         Returns ([(source, offset)] of the nacked, failed ack ids).
         Raises Malformed, BadAckId as in `acknowledge`, Invalid for numbers that are negative or too few or many.
         """

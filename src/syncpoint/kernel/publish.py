@@ -2,9 +2,10 @@
 
 Place: called once per Publish by the publish forwarder, which then appends the payload to storage and answers with
 the response.
-Promises: a message is stored as the client sent it, byte by byte, with message_id and publish_time appended: in protobuf
-a later field wins, and sub-messages merge field by field, so seconds and nanos are both always written. All rules of the
-API that concern single messages are checked here (limits: `model.limits`). What passes can be parsed by any client.
+Promises: a message is stored as the client sent it, byte by byte, with message_id and publish_time appended: in
+protobuf a later field wins, and sub-messages merge field by field, so seconds and nanos are both always written. All
+rules of the API that concern single messages are checked here (limits: `model.limits`). What passes can be parsed by
+any client.
 What is left to the caller: the topic's existence, schemas, flow control, and the clock.
 """
 
