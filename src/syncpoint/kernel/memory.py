@@ -1,0 +1,29 @@
+"""How the C library keeps freed memory: a setting of the whole process, made once at its start.
+
+Place: called by the node before it serves. Payloads and responses of some 100 KB to 10 MB come and go with every batch;
+as glibc is set by default it gives such memory back to the system when it is freed, and every page has to be faulted in
+again for the next batch: measured, that is half of the time of a 1 KB message in the kernel, and six sevenths at 10 KB.
+Promise: harmless anywhere; where the C library has no mallopt, nothing happens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+_M_TRIM_THRESHOLD = -1  # mallopt(3)
+_M_MMAP_THRESHOLD = -3
+KEEP_BYTES = 64 << 20  # free memory at the top of the heap that is kept
+BLOCK_BYTES = 32 << 20  # allocations below this come from the heap; the most glibc accepts on 64-bit machines
+
+
+def keep_freed_memory() -> bool:
+    """Let the C library keep up to 64 MiB of freed memory for the next batch. False if it cannot be told so."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # no dynamic C library, or not glibc
+        return False
+    kept = mallopt(_M_TRIM_THRESHOLD, KEEP_BYTES)
+    return bool(kept and mallopt(_M_MMAP_THRESHOLD, BLOCK_BYTES))
