@@ -207,21 +207,22 @@ class Bench:
 
     def finish(self) -> None:
         """Prints the table and appends the rows to bench/results."""
+        aimed = any(row.target for row in self.rows)
         table = Table(title=self.title, title_justify="left", caption_justify="left", caption=self._caption())
         for column in ("case", "figure"):
-            table.add_column(column)
-        for column in ("median (range)", "unit", "target"):
+            table.add_column(column, no_wrap=True)
+        for column in ("median (range)", "unit", *(("target", "") if aimed else ())):
             table.add_column(column, justify="right")
-        table.add_column("")
         table.add_column("note")
         last = ""
         for row in self.rows:
-            if last and row.case != last:
+            if last and row.case != last and len(self.rows) > len({row.case for row in self.rows}):
                 table.add_section()
             met = "" if row.target is None else "[green]met[/]" if row.target.met(median(row.values)) else "[red]no[/]"
-            goal = "" if row.target is None else str(row.target)
-            shown = "" if row.case == last else row.case
-            table.add_row(shown, row.figure, spread(row.values), row.unit, goal, met, row.note)
+            goal = (str(row.target) if row.target else "", met) if aimed else ()
+            table.add_row(
+                "" if row.case == last else row.case, row.figure, spread(row.values), row.unit, *goal, row.note
+            )
             last = row.case
         self.console.print(table)
         if not self.options.no_record:
