@@ -88,12 +88,13 @@ def read_timeout(raw: bytes) -> float | None:
 
 
 def write_timeout(seconds: float) -> bytes:
-    """A grpc-timeout of at least `seconds`, with three digits, so that equal calls have equal header blocks."""
-    for unit, size in _UNITS[:5]:
+    """A grpc-timeout of at least `seconds` and at most 1 % more: few different texts, so that header blocks repeat."""
+    for unit, size in _UNITS:
         count = max(1, -int(-seconds // size))
-        if count < 1000:
-            return b"%d%s" % (count, unit.encode())
-    return b"%dH" % min(99_999_999, -int(-seconds // 3600.0))
+        if count < 100_000:
+            break
+    step = 10 ** max(0, len(str(count)) - 3)
+    return b"%d%s" % (min(-(-count // step) * step, 99_999_999), unit.encode())
 
 
 def read_binary(raw: bytes) -> bytes | None:

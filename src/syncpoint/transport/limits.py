@@ -23,7 +23,7 @@ class Limits:
     # -- sizes -----------------------------------------------------------------------------------------------------
     message_bytes: int = 20 * MIB
     """Largest message received (also after decompression); a larger one fails its call with RESOURCE_EXHAUSTED."""
-    frame_bytes: int = MIB
+    frame_bytes: int = 256 * 1024
     """SETTINGS_MAX_FRAME_SIZE told to the peer (16,384 .. 16,777,215); a larger frame ends the connection."""
     header_block_bytes: int = 32 * 1024
     """Compressed header block, HEADERS plus CONTINUATION; a larger one ends the connection."""
