@@ -711,7 +711,7 @@ class LeaseTable:
             found += 36
         return buffer
 
-    def _is_current(self, block: Block, ids: ReadPtr, at: cython.Py_ssize_t):
+    def _is_current(self, block: Block | None, ids: ReadPtr, at: cython.Py_ssize_t):
         """Whether the ack id is the newest one of a message that is outstanding in `block` (which may be None)."""
         return (
             block is not None
