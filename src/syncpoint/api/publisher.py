@@ -1,7 +1,7 @@
 """Publisher.Publish on raw bytes.
 
-Station 2 of a message's life: the request goes to the publish forwarder as it came; nothing is decoded here. The answer is sent when the
-messages are persisted.
+Station 2 of a message's life: the request goes to the publish forwarder as it came; nothing is decoded here. The
+answer is sent when the messages are persisted.
 """
 
 from syncpoint.publish.forwarder import PublishForwarder

@@ -1,8 +1,9 @@
 """Subscriber.StreamingPull: one long call per subscriber, messages down, acknowledgements and keep-alives up.
 
-Station 10 of a message's life. Each stream is a consumer of its subscription; the transport says when it can take more. Every response carries
-the subscription's properties, because clients copy them from each one. The server ends a stream only with an error the official clients
-retry (UNAVAILABLE) or one that is final (NOT_FOUND, FAILED_PRECONDITION, INVALID_ARGUMENT); it answers OK only to a half-close.
+Station 10 of a message's life. Each stream is a consumer of its subscription; the transport says when it can take
+more. Every response carries the subscription's properties, because clients copy them from each one. The server ends a
+stream only with an error the official clients retry (UNAVAILABLE) or one that is final (NOT_FOUND,
+FAILED_PRECONDITION, INVALID_ARGUMENT); it answers OK only to a half-close.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 from syncpoint.api.subscriber import ACK_IDS_FIELD, MODIFY_DEADLINE_S_MAX, bad_ack_id, ended, parse, usable
 from syncpoint.kernel.errors import BadAckId
-from syncpoint.metadata.catalog import Subscription
+from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
 from syncpoint.publish.admission import FlowLimits
 from syncpoint.subscribe.flow import Consumer
@@ -55,7 +56,7 @@ class PullStream:
         stream.on_cancel = self.cancelled
         stream.on_writable = self.writable
 
-    # -- from the subscriber -------------------------------------------------------------------------------------------------------
+    # -- from the subscriber -----------------------------------------------------------------------------------------
 
     def message(self, request: bytes) -> None:
         try:
@@ -112,7 +113,7 @@ class PullStream:
         if not asked.ack_ids and not seconds:
             return
         assert self.record is not None
-        record = self.forwarder.catalog.subscription(self.record.incarnation)
+        record = self.forwarder.catalog.subscription_by_incarnation(self.record.incarnation)
         if record is None or record.detached:
             raise ended(record or self.record)
         lending, now = self.forwarder.delivery(record).lending, self.forwarder.clock.monotonic()
@@ -130,18 +131,16 @@ class PullStream:
         except BadAckId as bad:
             raise bad_ack_id(bad) from None
 
-    def _confirm(self, ack_ids: list[str]) -> Callable[[Exception | None, list[bytes]], None]:
-        def confirmed(error: Exception | None, failed: list[bytes]) -> None:
+    def _confirm(self, ack_ids: list[str]) -> Callable[[list[bytes]], None]:
+        def confirmed(failed: list[bytes]) -> None:
             invalid = {one.decode() for one in failed}
             good = [one for one in ack_ids if one not in invalid]
             kind = pubsub.StreamingPullResponse.AcknowledgeConfirmation
-            confirmation = kind(ack_ids=good) if error is None else kind(temporary_failed_ack_ids=good)
-            confirmation.invalid_ack_ids.extend(sorted(invalid))
-            self._respond(acknowledge_confirmation=confirmation)
+            self._respond(acknowledge_confirmation=kind(ack_ids=good, invalid_ack_ids=sorted(invalid)))
 
         return confirmed
 
-    # -- to the subscriber ---------------------------------------------------------------------------------------------------------
+    # -- to the subscriber -------------------------------------------------------------------------------------------
 
     def _send(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
         assert self.consumer is not None
@@ -151,14 +150,14 @@ class PullStream:
     def _properties(self) -> bytes:
         """The subscription's flags as they are now, serialised so that they can follow the messages of a response."""
         assert self.record is not None
-        record = self.forwarder.catalog.subscription(self.record.incarnation) or self.record
+        record = self.forwarder.catalog.subscription_by_incarnation(self.record.incarnation) or self.record
         return _PROPERTIES[record.exactly_once, record.ordered]
 
     def _respond(self, **fields: Any) -> None:
         if not self.stream.cancelled and self.consumer is not None and not self.consumer.closed:
             self.stream.send(pubsub.StreamingPullResponse(**fields).SerializeToString() + self._properties())
 
-    # -- the end -------------------------------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------------------------
 
     def writable(self) -> None:
         if self.consumer is not None and self.record is not None:
@@ -173,7 +172,7 @@ class PullStream:
 
     def _gone(self) -> None:
         assert self.record is not None
-        self.end(ended(self.forwarder.catalog.subscription(self.record.incarnation) or self.record))
+        self.end(ended(self.forwarder.catalog.subscription_by_incarnation(self.record.incarnation) or self.record))
 
     def end(self, error: SyncpointError | None) -> None:
         """Finish the call: OK only after a half-close."""

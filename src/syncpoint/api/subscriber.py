@@ -1,7 +1,7 @@
 """Subscriber: Pull, Acknowledge and ModifyAckDeadline on raw bytes.
 
-Station 10 of a message's life, and the way back. Requests are parsed for their small fields only; ack ids go to the kernel as they came. An
-acknowledgement is answered when it is persisted. Limits and texts are Pub/Sub's.
+Station 10 of a message's life, and the way back. Requests are parsed for their small fields only; ack ids go to the
+kernel as they came. An acknowledgement is answered when it is persisted. Limits and texts are Pub/Sub's.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from syncpoint.kernel.errors import BadAckId
-from syncpoint.metadata.catalog import Subscription
+from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.server import Call, Methods, Unary
 from syncpoint.wire.messages import pubsub
-from syncpoint.wire.status import TRANSIENT_INVALID_ACK_ID, ack_failure
+from syncpoint.wire.status import ack_failure
 
 ACK_IDS_FIELD = 2
 MODIFY_ACK_IDS_FIELD = 4
@@ -96,7 +96,7 @@ class SubscriberService:
 
         def gone() -> None:
             timer.cancel()
-            call.fail(ended(self.forwarder.catalog.subscription(record.incarnation) or record))
+            call.fail(ended(self.forwarder.catalog.subscription_by_incarnation(record.incarnation) or record))
 
         timer = loop.call_later(wait, empty)
         call.on_cancel = stop
@@ -114,13 +114,8 @@ class SubscriberService:
         asked = parse(pubsub.AcknowledgeRequest, request)
         record = self._with_ids(asked, request)
 
-        def confirmed(error: Exception | None, failed: list[bytes]) -> None:
-            if error is None:
-                _answer(call, failed)
-            elif record.exactly_once:
-                call.fail(ack_failure(set(asked.ack_ids) - {f.decode() for f in failed}, TRANSIENT_INVALID_ACK_ID))
-            else:
-                call.fail(error if isinstance(error, SyncpointError) else FailedPrecondition(str(error)))
+        def confirmed(failed: list[bytes]) -> None:
+            _answer(call, failed)
 
         delivery = self.forwarder.delivery(record)
         try:

@@ -1,4 +1,6 @@
-"""One server per data folder: an advisory lock on the folder and on each of its disks, held as long as the process lives."""
+"""One server per data folder: an advisory lock on the folder and on each of its disks, held as long as the process
+lives.
+"""
 
 import contextlib
 import fcntl

@@ -1,8 +1,9 @@
 """The publish forwarder: the driver of this room.
 
-Path: `api/publisher` calls `publish`; storage calls `_persisted`; subscribe forwarders call the methods of `PublishSide`. Everything runs on the
-event loop's thread; nothing here waits. Promises: a publisher hears its ids only after its messages are persisted; a listener hears of
-messages only then, too (unless its subscription asked for early delivery); acknowledgements are confirmed only when persisted.
+Path: `api/publisher` calls `publish`; storage calls `_persisted`; subscribe forwarders call the methods of
+`PublishSide`. Everything runs on the event loop's thread; nothing here waits. Promises: a publisher hears its ids
+only after its messages are persisted; a listener hears of messages only then, too (unless its subscription asked for
+early delivery); acknowledgements are confirmed only when persisted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,15 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from syncpoint.kernel import publish as kernel
 from syncpoint.kernel.acks import AckSet
 from syncpoint.kernel.errors import Invalid, Malformed
-from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Change, Op, Snapshot, Subscription
 from syncpoint.model.delivery import Batch, Done, Listener, Reply, SourceView
 from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.model.names import parse_topic
 from syncpoint.publish import records
 from syncpoint.publish.admission import Admission, FlowLimits
 from syncpoint.publish.append import Caller, PendingEntry, Settled, WaitingRoom, outcome_unknown
-from syncpoint.publish.ledger import Ledger, SnapshotState
-from syncpoint.publish.source import Source, SourceTable
+from syncpoint.publish.ledger import Ledger
+from syncpoint.publish.recovery import Memory, snapshot_state
+from syncpoint.publish.source import Source
 from syncpoint.runtime.clock import Clock
 from syncpoint.storage.record import Kind
 from syncpoint.storage.store import Batch as Stored
@@ -29,22 +31,22 @@ ACK_LINGER_S = 0.01  # acknowledgements nobody waits for ride with the next comm
 
 
 class PublishForwarder:
-    """Sources, ledgers and the log behind them. `soon(fn)` runs fn at the end of the loop's turn, `later(seconds, fn)` after a while."""
+    """Sources, ledgers and the log behind them. `soon(fn)` runs fn at the end of the loop's turn, `later(seconds,
+    fn)` after a while.
+    """
 
     def __init__(
         self,
         store: Store,
-        catalog: Catalog,
+        memory: Memory,
         clock: Clock,
         limits: FlowLimits,
         soon: Soon,
         later: Callable[[float, Callable[[], None]], object],
     ) -> None:
-        self.store, self.catalog, self.clock = store, catalog, clock
+        self.store, self.memory, self.catalog, self.clock = store, memory, memory.catalog, clock
         self.admission = Admission(limits)
-        self.sources = SourceTable(store.universe, store.log_counter)
-        self.ledgers: dict[int, Ledger] = {}
-        self.snapshots: dict[int, SnapshotState] = {}
+        self.sources, self.ledgers, self.snapshots = memory.sources, memory.ledgers, memory.snapshots
         self.failed: Exception | None = None
         self.published = 0
         self.early: set[int] = set()  # attached subscriptions that take messages before they are persisted
@@ -61,15 +63,17 @@ class PublishForwarder:
         store.on_persisted = self._persisted
         store.on_failed = self._failed
 
-    # -- publishing ------------------------------------------------------------------------------------------------------------
+    # -- publishing --------------------------------------------------------------------------------------------------
 
     def publish_request(self, caller: Caller, request: bytes) -> None:
-        """Take a serialised PublishRequest; `caller` is answered once it is persisted. Raises `SyncpointError` if it is refused."""
+        """Take a serialised PublishRequest; `caller` is answered once it is persisted. Raises `SyncpointError` if it
+        is refused.
+        """
         if self.failed is not None:
             raise Unavailable(f"the log can not be written: {self.failed}")
         try:
             name = kernel.topic_of(request).decode()
-            topic = self.catalog.topic_by_name(name)
+            topic = self.catalog.topic(name)
             if topic is None:
                 raise NotFound(parse_topic(name))
             self.admission.check(topic.incarnation, len(request))
@@ -99,7 +103,9 @@ class PublishForwarder:
             done(refused)
 
     def _begin_turn(self) -> tuple[int, int]:
-        """One publish time for everything of this turn; never earlier than the last one, whatever the wall clock does."""
+        """One publish time for everything of this turn; never earlier than the last one, whatever the wall clock
+        does.
+        """
         self._time_ns = max(self._time_ns, self.clock.time_ns())
         self._turn_time = divmod(self._time_ns, 1_000_000_000)
         return self._turn_time
@@ -111,7 +117,7 @@ class PublishForwarder:
             self.flush_soon()
         return source
 
-    # -- the log ---------------------------------------------------------------------------------------------------------------
+    # -- the log -----------------------------------------------------------------------------------------------------
 
     def flush_soon(self) -> None:
         """Everything appended in this turn goes to the disks at its end, as one group commit."""
@@ -128,8 +134,7 @@ class PublishForwarder:
         if self._acks:
             acks, self._acks, waiting, self._ack_done = self._acks, [], self._ack_done, []
             position = self.store.append(Kind.ACKS, records.encode_acks(acks))
-            if waiting:
-                self._waiting.put(position, _all_of(waiting))
+            self._waiting.put(position, _all_of(waiting))
         self.store.flush()
 
     def append_pending(self) -> None:
@@ -197,10 +202,10 @@ class PublishForwarder:
             done(error)
         self._ack_done.clear()
 
-    # -- serving subscribe forwarders (PublishSide) ------------------------------------------------------------------------------
+    # -- serving subscribe forwarders (PublishSide) ------------------------------------------------------------------
 
     def attach(self, subscription: int, listener: Listener) -> list[SourceView]:
-        record = self.catalog.subscription(subscription)
+        record = self.catalog.subscription_by_incarnation(subscription)
         ledger = self.ledgers.get(subscription)
         if record is None or ledger is None:
             raise NotFound(str(subscription))
@@ -253,7 +258,7 @@ class PublishForwarder:
         self.store.read(source, begin, max_bytes, answer)
 
     def _granted(self, ledger: Ledger, begin: int, end: int, stored: Sequence[Stored]) -> list[Batch]:
-        record = self.catalog.subscription(ledger.subscription)
+        record = self.catalog.subscription_by_incarnation(ledger.subscription)
         oldest = self.clock.time_ns() - (record.retention_s if record else 0) * 1_000_000_000
         out = []
         for batch in stored:
@@ -280,20 +285,20 @@ class PublishForwarder:
             begin = last
         return out
 
-    def acknowledge(self, subscription: int, generation: int, source: int, runs: bytes, done: Done | None) -> None:
+    def acknowledge(
+        self, subscription: int, generation: int, source: int, runs: bytes, done: Done, *, urgent: bool
+    ) -> None:
         ledger = self.ledgers.get(subscription)
         if ledger is None or ledger.generation != generation:
-            if done is not None:
-                done(None)  # nothing to remember: the subscription is gone, or was sought meanwhile
+            done(None)  # nothing to remember: the subscription is gone, or was sought meanwhile
             return
         if self.failed is not None:
-            if done is not None:
-                done(outcome_unknown(self.failed))
+            done(outcome_unknown(self.failed))
             return
         ledger.of(source).add_runs(runs)
         self._acks.append(records.Acks(subscription, generation, source, runs))
-        if done is not None:
-            self._ack_done.append(done)
+        self._ack_done.append(done)
+        if urgent:
             self.flush_soon()
         elif not self._lingering:
             self._lingering = True
@@ -309,17 +314,25 @@ class PublishForwarder:
         ledger = self.ledgers.get(subscription)
         return ledger.generation if ledger else 0
 
-    # -- ledgers -----------------------------------------------------------------------------------------------------------------
+    # -- ledgers -----------------------------------------------------------------------------------------------------
 
     def sync_point(self, topic: int) -> tuple[tuple[int, int], ...]:
         """Where a subscription created now begins: the end of each source, counting what is on its way already."""
         return tuple((source.number, source.end) for source in self.sources.of_topic(topic))
 
-    def subscription_created(self, subscription: int, start: Iterable[tuple[int, int]]) -> None:
-        """Begin a ledger at the sync point. Idempotent."""
-        if subscription not in self.ledgers:
-            ledger = self.ledgers[subscription] = Ledger(subscription)
-            ledger.begin_at(start)
+    def changed(self, change: Change) -> None:
+        """The catalog changed: begin or end what hangs on the record."""
+        record = change.record
+        if isinstance(record, Subscription):
+            if change.op is Op.DELETE or record.detached:
+                self.subscription_removed(record.incarnation)
+            else:
+                self.memory.begin_ledger(record)
+        elif isinstance(record, Snapshot):
+            if change.op is Op.DELETE:
+                self.snapshots.pop(record.incarnation, None)
+            else:
+                self.snapshots[record.incarnation] = snapshot_state(record)
 
     def subscription_removed(self, subscription: int) -> None:
         """The subscription was deleted or detached: nobody needs its backlog."""
@@ -330,7 +343,9 @@ class PublishForwarder:
             listener.on_removed()
 
     def replace_acks(self, subscription: int, acks: dict[int, AckSet], done: Settled) -> None:
-        """A seek: a new generation with these sets, persisted before `done`. Cursors and leases of the old one are void at once."""
+        """A seek: a new generation with these sets, persisted before `done`. Cursors and leases of the old one are
+        void at once.
+        """
         ledger = self.ledgers[subscription]
         ledger.replace(ledger.generation + 1, acks)
         self.append_fact(Kind.LEDGER, records.encode_ledger(ledger), done)
@@ -338,14 +353,9 @@ class PublishForwarder:
         if listener is not None:
             listener.on_reset()
 
-    def keep_snapshot(self, state: SnapshotState, done: Settled | None = None) -> None:
-        """Remember a snapshot, persisted before `done`."""
-        self.snapshots[state.snapshot] = state
-        self.append_fact(Kind.LEDGER, records.encode_snapshot(state), done)
-
     def checkpoint_parts(self) -> Iterator[bytes]:
         """Everything recovery needs beside the messages. Fuzzy: facts appended meanwhile are replayed over it."""
-        for part in self.catalog.checkpoint_parts():
+        for part in self.catalog.encode_parts():
             yield bytes((records.Fact.CATALOG,)) + part
         for number in list(self.sources.by_number):
             source = self.sources.by_number.get(number)
@@ -355,10 +365,6 @@ class PublishForwarder:
             ledger = self.ledgers.get(subscription)
             if ledger is not None:
                 yield records.encode_ledger(ledger)
-        for snapshot in list(self.snapshots):
-            state = self.snapshots.get(snapshot)
-            if state is not None:
-                yield records.encode_snapshot(state)
 
 
 class _Internal:

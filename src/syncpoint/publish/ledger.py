@@ -1,9 +1,9 @@
 """The ledger: which offsets each subscription (and each snapshot) has acknowledged.
 
-Station 11 of a message's life: an acknowledgement arrives here from `subscribe/lease`, is written to the log beside the messages, and lets
-`storage/recovery/trim` delete what nobody needs. A ledger belongs to one subscription incarnation and one *seek generation*: range sets merge by
-union inside a generation, a higher generation replaces lower ones (protocol rule 12), so replaying a record twice, or over a newer
-checkpoint, changes nothing.
+Station 11 of a message's life: an acknowledgement arrives here from `subscribe/lease`, is written to the log beside
+the messages, and lets `storage/recovery/trim` delete what nobody needs. A ledger belongs to one subscription
+incarnation and one *seek generation*: range sets merge by union inside a generation, a higher generation replaces
+lower ones (protocol rule 12), so replaying a record twice, or over a newer checkpoint, changes nothing.
 """
 
 from collections.abc import Iterable
@@ -60,8 +60,9 @@ class Ledger:
 
 @dataclass(slots=True)
 class SnapshotState:
-    """What a snapshot remembers: the acknowledged sets at its creation. What was published later counts as not acknowledged."""
+    """What a snapshot remembers: the acknowledged sets at its creation. What was published later counts as not
+    acknowledged.
+    """
 
     snapshot: int
-    topic: int
     acks: dict[int, AckSet]

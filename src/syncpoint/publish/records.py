@@ -1,7 +1,8 @@
-"""How the publish forwarder's own facts look in the log: the opening of sources, acknowledgements, ledgers and snapshots.
+"""How the publish forwarder's own facts look in the log: the opening of sources, acknowledgements, ledgers and
+snapshots.
 
-Storage keeps these payloads without looking inside. One byte says what the record is; all integers are little-endian. The same records make
-up a checkpoint, so recovery has one reader for both.
+Storage keeps these payloads without looking inside. One byte says what the record is; all integers are little-endian.
+The same records make up a checkpoint, so recovery has one reader for both.
 """
 
 import struct
@@ -24,8 +25,7 @@ class Fact(IntEnum):
 
     SOURCE = 1
     LEDGER = 2
-    SNAPSHOT = 3
-    CATALOG = 4
+    CATALOG = 3
 
 
 class Acks(NamedTuple):
@@ -76,11 +76,12 @@ def decode_ledger(payload: bytes) -> Ledger:
 
 
 def encode_snapshot(state: SnapshotState) -> bytes:
-    return _encode_sets(Fact.SNAPSHOT, state.snapshot, state.topic, state.acks)
+    """The opaque `state` of a snapshot's record in the catalog."""
+    return _encode_sets(Fact.LEDGER, 0, 0, state.acks)
 
 
-def decode_snapshot(payload: bytes) -> SnapshotState:
-    return SnapshotState(*_decode_sets(payload))
+def decode_snapshot(snapshot: int, payload: bytes) -> SnapshotState:
+    return SnapshotState(snapshot, _decode_sets(payload)[2])
 
 
 def encode_acks(acks: Iterable[Acks]) -> list[bytes]:

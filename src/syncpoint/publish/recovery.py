@@ -1,97 +1,127 @@
 """Recovery: the forwarder's memory from what storage found.
 
-Storage hands over the newest complete checkpoint and every fact written after it began. All facts are idempotent (a ledger's sets merge by
-union inside a generation, catalog changes carry revisions), so replaying them over a checkpoint that was taken while they were written
-is right. What this incarnation inherits are sealed sources; it opens new ones in its own log.
+Storage hands over the newest complete checkpoint and every fact written after it began. All facts are idempotent (a
+ledger's sets merge by union inside a generation, catalog changes carry revisions), so replaying them over a checkpoint
+that was taken while they were written is right. What this incarnation inherits are sealed sources; it opens new ones in
+its own log.
 """
 
-from syncpoint.metadata.catalog import Catalog, Change, Subscription
+from dataclasses import dataclass, field
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Snapshot, Subscription, decode_changes
 from syncpoint.publish import records
-from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.ledger import Ledger, SnapshotState
+from syncpoint.publish.source import SourceTable
 from syncpoint.storage.record import Kind
+from syncpoint.storage.store import Store
 
 
-def recover(forwarder: PublishForwarder) -> None:
-    """Replay everything into an empty forwarder and its catalog."""
-    store, catalog = forwarder.store, forwarder.catalog
-    checkpoint_over = False
+@dataclass(slots=True)
+class Memory:
+    """Everything a publish forwarder knows beside the messages themselves."""
+
+    sources: SourceTable
+    catalog: Catalog = field(default_factory=Catalog)
+    ledgers: dict[int, Ledger] = field(default_factory=dict)
+    snapshots: dict[int, SnapshotState] = field(default_factory=dict)
+
+    def begin_ledger(self, record: Subscription) -> Ledger:
+        """The ledger of a subscription, begun at its sync point when there is none yet."""
+        ledger = self.ledgers.get(record.incarnation)
+        if ledger is None:
+            ledger = self.ledgers[record.incarnation] = Ledger(record.incarnation)
+            ledger.begin_at(record.start)
+        elif not ledger.start:
+            ledger.start = dict(record.start)
+        return ledger
+
+
+def recover(store: Store) -> Memory:
+    """Replay what storage found. Raises `ValueError` when it is of a newer version."""
+    memory = Memory(SourceTable(store.universe, store.log_counter))
+    catalog_parts: list[bytes] = []
+    in_checkpoint = True
     for entry in store.replay():
         if entry.kind == Kind.CHECKPOINT_PART:
-            _apply_fact(forwarder, entry.payload)
+            if entry.payload[0] == records.Fact.CATALOG:
+                catalog_parts.append(entry.payload[1:])
+            else:
+                _apply_fact(memory, entry.payload)
             continue
-        if not checkpoint_over:
-            checkpoint_over = True
-            _begin_missing_ledgers(forwarder)
+        if in_checkpoint:
+            in_checkpoint = False
+            _end_checkpoint(memory, catalog_parts)
         if entry.kind == Kind.LEDGER:
-            _apply_fact(forwarder, entry.payload)
+            _apply_fact(memory, entry.payload)
         elif entry.kind == Kind.ACKS:
-            _apply_acks(forwarder, entry.payload)
+            _apply_acks(memory, entry.payload)
         elif entry.kind == Kind.CATALOG:
-            _apply_changes(forwarder, catalog, entry.payload)
-    _begin_missing_ledgers(forwarder)
-    _settle(forwarder)
+            _apply_changes(memory, entry.payload)
+    if in_checkpoint:
+        _end_checkpoint(memory, catalog_parts)
+    _settle(memory, store)
+    return memory
 
 
-def _apply_fact(forwarder: PublishForwarder, payload: bytes) -> None:
+def _end_checkpoint(memory: Memory, catalog_parts: list[bytes]) -> None:
+    if catalog_parts:
+        memory.catalog = Catalog.from_parts(catalog_parts)
+    for record in memory.catalog.subscriptions():
+        memory.begin_ledger(record)
+
+
+def _apply_fact(memory: Memory, payload: bytes) -> None:
     match payload[0]:
-        case records.Fact.CATALOG:
-            forwarder.catalog.load_part(payload[1:])
         case records.Fact.SOURCE:
-            forwarder.sources.add(records.decode_source(payload))
+            memory.sources.add(records.decode_source(payload))
         case records.Fact.LEDGER:
             fresh = records.decode_ledger(payload)
-            held = forwarder.ledgers.get(fresh.subscription)
+            held = memory.ledgers.get(fresh.subscription)
             if held is None:
-                forwarder.ledgers[fresh.subscription] = fresh
+                memory.ledgers[fresh.subscription] = fresh
             elif fresh.generation == held.generation:
                 for source, acks in fresh.acks.items():
                     held.of(source).union(acks)
             else:
                 held.replace(fresh.generation, fresh.acks)
-        case records.Fact.SNAPSHOT:
-            state = records.decode_snapshot(payload)
-            forwarder.snapshots[state.snapshot] = state
         case other:
             raise ValueError(f"a ledger record of kind {other}: written by a newer version?")
 
 
-def _apply_acks(forwarder: PublishForwarder, payload: bytes) -> None:
+def _apply_acks(memory: Memory, payload: bytes) -> None:
     for entry in records.decode_acks(payload):
-        ledger = forwarder.ledgers.get(entry.subscription)
+        ledger = memory.ledgers.get(entry.subscription)
         if ledger is not None and ledger.generation == entry.generation:
             ledger.of(entry.source).add_runs(entry.runs)
 
 
-def _apply_changes(forwarder: PublishForwarder, catalog: Catalog, payload: bytes) -> None:
-    for change in Change.decode_many(payload):
-        catalog.apply(change)
-        if isinstance(change.record, Subscription):
-            forwarder.subscription_created(change.record.incarnation, change.record.start)
+def _apply_changes(memory: Memory, payload: bytes) -> None:
+    for change in decode_changes(payload):
+        if memory.catalog.apply(change) and isinstance(change.record, Subscription):
+            memory.begin_ledger(change.record)
 
 
-def _begin_missing_ledgers(forwarder: PublishForwarder) -> None:
-    for record in forwarder.catalog.subscriptions():
-        forwarder.subscription_created(record.incarnation, record.start)
-        forwarder.ledgers[record.incarnation].start = dict(record.start)
-
-
-def _settle(forwarder: PublishForwarder) -> None:
-    """Ends of sealed sources, and only what the catalog still knows."""
-    catalog, store = forwarder.catalog, forwarder.store
-    for incarnation in list(forwarder.ledgers):
-        record = catalog.subscription(incarnation)
+def _settle(memory: Memory, store: Store) -> None:
+    """Ends of sealed sources, and only what the catalog and storage still know."""
+    catalog, sources = memory.catalog, memory.sources
+    for incarnation in list(memory.ledgers):
+        record = catalog.subscription_by_incarnation(incarnation)
         if record is None or record.detached:
-            del forwarder.ledgers[incarnation]
-    for incarnation in list(forwarder.snapshots):
-        if catalog.snapshot(incarnation) is None:
-            del forwarder.snapshots[incarnation]
-    for source in list(forwarder.sources.by_number.values()):
+            del memory.ledgers[incarnation]
+    for snapshot in catalog.snapshots():
+        memory.snapshots[snapshot.incarnation] = snapshot_state(snapshot)
+    for source in list(sources.by_number.values()):
         bounds = store.bounds(source.number)
         if bounds is None:
-            forwarder.sources.forget(source)
+            sources.forget(source)
         else:
             source.end = source.visible = bounds[1]
-    known = forwarder.sources.by_number
-    for ledger in forwarder.ledgers.values():
-        for number in [number for number in ledger.acks if number not in known]:
+    for ledger in memory.ledgers.values():
+        for number in [number for number in ledger.acks if number not in sources.by_number]:
             ledger.forget(number)
+
+
+def snapshot_state(record: Snapshot) -> SnapshotState:
+    """The acknowledged sets inside a snapshot's record."""
+    return records.decode_snapshot(record.incarnation, record.state)

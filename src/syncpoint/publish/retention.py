@@ -1,8 +1,9 @@
 """Retention: what must still be kept, asked entry by entry by `storage/recovery/trim`.
 
-Last station of a message's life. A message is needed while a subscription has neither acknowledged it nor outlived its retention of it, while
-a subscription or the topic keeps acknowledged messages for a seek, or while a snapshot holds it unacknowledged. Nothing else keeps a
-message: a topic without subscriptions keeps none unless it has a retention of its own.
+Last station of a message's life. A message is needed while a subscription has neither acknowledged it nor outlived
+its retention of it, while a subscription or the topic keeps acknowledged messages for a seek, or while a snapshot
+holds it unacknowledged. Nothing else keeps a message: a topic without subscriptions keeps none unless it has a
+retention of its own.
 """
 
 from syncpoint.publish.forwarder import PublishForwarder
@@ -15,8 +16,9 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
     found = forwarder.sources.by_number.get(source)
     if found is None:
         return True  # a source we know nothing of: unknown is never absent
-    catalog, age_ns = forwarder.catalog, forwarder.clock.time_ns() - time_ns
-    topic = catalog.topic(found.topic)
+    catalog, now_ns = forwarder.catalog, forwarder.clock.time_ns()
+    age_ns = now_ns - time_ns
+    topic = catalog.topic_by_incarnation(found.topic)
     if topic is not None and age_ns < topic.retention_s * _NS:
         return True
     end = first_offset + count
@@ -27,6 +29,8 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
         if ledger is None or record.retain_acked or not ledger.covers(source, first_offset, end):
             return True
     for snapshot in catalog.snapshots_of(found.topic):
+        if snapshot.expire_ns <= now_ns:
+            continue
         state = forwarder.snapshots.get(snapshot.incarnation)
         if state is None:
             return True

@@ -1,12 +1,12 @@
 """Seek and snapshots: moving a subscription to another acknowledged set.
 
-A seek makes a new generation of the ledger (protocol rule 12): acknowledgements still under way for the old one can not mix into it. To a time:
-everything published before is acknowledged, everything since is not, as far as it is retained. To a snapshot: its sets are taken over, and
-what was published after it is unacknowledged.
+A seek makes a new generation of the ledger (protocol rule 12): acknowledgements still under way for the old one can
+not mix into it. To a time: everything published before is acknowledged, everything since is not, as far as it is
+retained. To a snapshot: its sets are taken over, and what was published after it is unacknowledged.
 """
 
 from syncpoint.kernel.acks import AckSet
-from syncpoint.metadata.catalog import Subscription
+from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import NotFound
 from syncpoint.publish.append import Settled
 from syncpoint.publish.forwarder import PublishForwarder
@@ -16,10 +16,12 @@ _NS = 1_000_000_000
 
 
 def seek_to_time(forwarder: PublishForwarder, record: Subscription, time_ns: int, done: Settled) -> None:
-    """Acknowledge everything published before `time_ns` (exclusive, nanoseconds since 1970), revive what is retained from then on."""
+    """Acknowledge everything published before `time_ns` (exclusive, nanoseconds since 1970), revive what is retained
+    from then on.
+    """
     forwarder.append_pending()
     ledger, now = forwarder.ledgers[record.incarnation], forwarder.clock.time_ns()
-    topic = forwarder.catalog.topic(record.topic_incarnation)
+    topic = forwarder.catalog.topic_of(record)
     topic_cut = now - topic.retention_s * _NS if topic is not None and topic.retention_s else None
     own_cut = now - record.retention_s * _NS if record.retain_acked else None
     acks: dict[int, AckSet] = {}
@@ -51,11 +53,13 @@ def seek_to_snapshot(forwarder: PublishForwarder, record: Subscription, snapshot
     forwarder.replace_acks(record.incarnation, acks, done)
 
 
-def take_snapshot(forwarder: PublishForwarder, record: Subscription, snapshot: int) -> SnapshotState:
-    """The state of a snapshot of this subscription as of now. Sources opened later are unacknowledged in it by being absent."""
+def take_snapshot(forwarder: PublishForwarder, record: Subscription) -> SnapshotState:
+    """The state of a snapshot of this subscription as of now. Sources opened later are unacknowledged in it by being
+    absent.
+    """
     ledger = forwarder.ledgers[record.incarnation]
     acks = {}
     for source in forwarder.sources.of_topic(record.topic_incarnation):
         held = ledger.acks.get(source.number)
         acks[source.number] = held.copy() if held is not None else AckSet()
-    return SnapshotState(snapshot, record.topic_incarnation, acks)
+    return SnapshotState(0, acks)

@@ -1,9 +1,11 @@
 """Dead letters: a message that was delivered too often goes to another topic.
 
-It is published there with a new id, its data, ordering key and attributes, and four attributes that say where it came from; only when that is
-persisted the original is acknowledged. If the topic is missing or the publish fails, the original is offered again instead: nothing is lost.
+It is published there with a new id, its data, ordering key and attributes, and four attributes that say where it came
+from; only when that is persisted the original is acknowledged. If the topic is missing or the publish fails, the
+original is offered again instead: nothing is lost.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from syncpoint.kernel import frames
@@ -28,7 +30,7 @@ def dead_letter(publish: PublishSide, delivery: Delivery, source: int, offset: i
             lending.redelivery.add(source, offset, at=delivery.now() + 1.0)
         delivery.wake()
 
-    def fetched(batches: list[Batch] | Exception) -> None:
+    def fetched(batches: Sequence[Batch] | Exception) -> None:
         batch = None if isinstance(batches, Exception) else next((b for b in batches if b.begin == offset), None)
         if policy is None or isinstance(batches, Exception):
             keep()

@@ -1,8 +1,9 @@
 """Delivery: one subscription on its way to its subscribers.
 
-Stations 8 to 10: cursors fetch from the sources, the pump shares what came among the consumers that have room, the lease table lends it.
-The pump runs once per event-loop turn, so everything that became available in a turn travels in one response per consumer. Sharing is
-fair: with several consumers a visit takes at most an even share of what lies ready, and the turn goes round.
+Stations 8 to 10: cursors fetch from the sources, the pump shares what came among the consumers that have room, the
+lease table lends it. The pump runs once per event-loop turn, so everything that became available in a turn travels in
+one response per consumer. Sharing is fair: with several consumers a visit takes at most an even share of what lies
+ready, and the turn goes round.
 """
 
 from collections import deque
@@ -12,7 +13,7 @@ from functools import partial
 from syncpoint.kernel import frames
 from syncpoint.kernel.filters import matches
 from syncpoint.kernel.leases import LeaseTable
-from syncpoint.metadata.catalog import Subscription
+from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch, PublishSide
 from syncpoint.subscribe.fetch import CREDIT_BYTES, Cursor
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX, Consumer
@@ -65,7 +66,7 @@ class Delivery:
             f"redeliver={len(self.lending.redelivery)}>"
         )
 
-    # -- what happens around it --------------------------------------------------------------------------------------------------
+    # -- what happens around it --------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Attach to the sources of the topic."""
@@ -78,7 +79,7 @@ class Delivery:
             for known in self._cursors.values():
                 known.sealed = known.sealed or known.source < source
             cursor = self._cursors[source] = Cursor(source, 0, sealed=False)
-        cursor.idle = False
+        cursor.data_came()
         self.wake()
 
     def on_reset(self) -> None:
@@ -87,6 +88,7 @@ class Delivery:
         self._cursors.clear()
         self._redelivered.clear()
         self._refetching = 0
+        self.lending.resend()  # what was unknown has become void: whoever waits for it is answered
         self.lending = Lending(self, self.table, self.publish)
         self.lending.generation = self.publish.generation(self.record.incarnation)
         self.table.reset(self.lending.generation)
@@ -121,34 +123,36 @@ class Delivery:
     @property
     def at_rest(self) -> bool:
         """Nobody listens and nothing is lent: it may be forgotten, the ledger knows all that matters."""
-        return not self.consumers and not self.table.total()[0] and not len(self.lending.redelivery)
+        return not self.consumers and self.lending.at_rest
 
-    # -- the pump ----------------------------------------------------------------------------------------------------------------
+    # -- the pump ----------------------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
         self._scheduled = False
         self._redeliver()
-        waiting = len(self.consumers)
-        while waiting:
+        self._ask()
+        in_round = idle = 0
+        while idle < len(self.consumers):
+            in_round = in_round - 1 if in_round > 1 else len(self.consumers)
             consumer = self.consumers[0]
             self.consumers.rotate(-1)
-            waiting -= 1
-            if self._serve(consumer):
-                if len(self.consumers) > 1:
-                    waiting = len(self.consumers)  # something was given: another round may find more
-                else:
-                    self.wake()  # one consumer: the next response belongs to the next turn
+            moved = self._serve(consumer, in_round)
+            idle = 0 if moved else idle + 1
+            if moved and len(self.consumers) == 1:
+                self.wake()  # one consumer: the next response belongs to the next turn
+                break
         self._ask()
 
-    def _serve(self, consumer: Consumer) -> bool:
-        """Give one consumer its share. False if it has no room, or nothing is ready."""
+    def _serve(self, consumer: Consumer, sharers: int) -> bool:
+        """Give one consumer its share of what is ready. False if it has no room, or nothing moved."""
         room, room_bytes = consumer.room(self.table)
         if not room:
             return False
-        if self.lending.order is not None and self.lending.order.has_ready:
-            self._go_on_with_key(consumer, room)
+        moved = False
+        if self.lending.order is not None:
+            moved = self._go_on_with_keys(consumer, room)
             room, room_bytes = consumer.room(self.table)
-        share = self._share(room)
+        share = self._share(room, sharers)
         parts: list[bytes] = []
         serials: list[int] = []
         size, left = 0, share
@@ -162,6 +166,7 @@ class Delivery:
             else:
                 most = min(room_bytes, RESPONSE_BYTES_MAX - size)
                 response, at, count, nbytes = self._lend(batch, consumer, left, most, attempt)
+            moved = moved or at > batch.begin
             if cursor is not None:
                 cursor.advance(at)
             elif at >= batch.end:
@@ -176,20 +181,19 @@ class Delivery:
                 break  # no room for the next message
             if cursor is not None:
                 self._read_on(cursor)
-        if not parts:
-            return False
-        self.delivered += share - left
-        if consumer.single:
-            self.remove(consumer)
-        consumer.send(parts, serials)
-        return True
+        if parts:
+            self.delivered += share - left
+            if consumer.single:
+                self.remove(consumer)
+            consumer.send(parts, serials)
+        return moved
 
-    def _share(self, room: int) -> int:
-        if len(self.consumers) < 2:
+    def _share(self, room: int, sharers: int) -> int:
+        if sharers < 2:
             return room
         ready = sum(batch.end - batch.begin for batch, _ in self._redelivered)
         ready += sum(b.end - b.begin for cursor in self._cursors.values() for b in cursor.batches)
-        return min(room, max(1, -(-ready // len(self.consumers))))
+        return min(room, max(1, -(-ready // sharers)))
 
     def _next_ready(self) -> tuple[Batch, int, Cursor | None] | None:
         if self._redelivered:
@@ -261,7 +265,7 @@ class Delivery:
         response, _, count, nbytes = self._lend(part, consumer, room, 1 << 62, 1)
         return response, at, count, nbytes
 
-    # -- redelivery --------------------------------------------------------------------------------------------------------------
+    # -- redelivery --------------------------------------------------------------------------------------------------
 
     def _redeliver(self) -> None:
         """Read again what is due, about as much as is sensible at once."""
@@ -288,11 +292,20 @@ class Delivery:
                 self._redelivered.append((batch._replace(end=min(batch.end, run.end)), run.attempt))
         self.wake()
 
-    def _go_on_with_key(self, consumer: Consumer, room: int) -> None:
-        """Messages of one key that were held back, or came back, go to this consumer now, in one response."""
+    def _go_on_with_keys(self, consumer: Consumer, room: int) -> bool:
+        """Messages that were held back by their keys, or came back, go to this consumer now. True if there were any."""
         order = self.lending.order
         assert order is not None
-        identities = order.start_ready(consumer.holder, min(room, KEY_RUN_MAX))
+        before = room
+        while room > 0 and (identities := order.start(consumer.holder, min(room, KEY_RUN_MAX))):
+            room -= len(identities)
+            self._read_key(consumer, identities)
+            if consumer.single:
+                break
+        return room < before
+
+    def _read_key(self, consumer: Consumer, identities: list[Identity]) -> None:
+        """Read waiting messages of one key again, and lend them when all are there, in one response."""
         found: dict[Identity, Sequence[Batch] | Exception] = {}
 
         def read(identity: Identity, batches: Sequence[Batch] | Exception) -> None:
@@ -323,6 +336,7 @@ class Delivery:
                 serials.append(self.table.last_serial)
             else:
                 order.settle(identity)  # acknowledged meanwhile, or deleted
+        order.started(identity for identity, _ in messages)
         if parts:
             self.delivered += len(parts)
             if consumer.single:
@@ -330,7 +344,7 @@ class Delivery:
             consumer.send(parts, serials)
         self.wake()
 
-    # -- fetching ----------------------------------------------------------------------------------------------------------------
+    # -- fetching ----------------------------------------------------------------------------------------------------
 
     def _fetch(self, source: int, begin: int, end: int, reply: Callable[[Sequence[Batch] | Exception], None]) -> None:
         voided = self._voided
@@ -348,7 +362,7 @@ class Delivery:
 
     def _read(self, cursor: Cursor, batches: Sequence[Batch] | Exception) -> None:
         if isinstance(batches, Exception):
-            cursor.asking = False
+            cursor.failed()
             self.stalled = True  # unknown: the next tick asks again
             return
         cursor.received(batches)

@@ -1,8 +1,8 @@
 """Fetch: asking the sources of a topic for unacknowledged messages, by credit.
 
-Station 8 of a message's life. A cursor walks one source from its first unacknowledged offset; it asks for about a credit's worth at a
-time, only while somebody can take messages, and keeps what it got until it is leased. An answer may come at once, later, or as
-"unknown": then it asks again.
+Station 8 of a message's life. A cursor walks one source from its first unacknowledged offset; it asks for about a
+credit's worth at a time, only while somebody can take messages, and keeps what it got until it is leased. An answer
+may come at once, later, or as "unknown": then it asks again.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ CREDIT_BYTES = 2 << 20
 class Cursor:
     """How far one source was read for one subscription."""
 
-    __slots__ = ("asking", "batches", "begin", "idle", "sealed", "source")
+    __slots__ = ("_news", "asking", "batches", "begin", "idle", "sealed", "source")
 
     def __init__(self, source: int, begin: int, *, sealed: bool) -> None:
         self.source = source
@@ -25,6 +25,7 @@ class Cursor:
         self.asking = False
         self.idle = False  # the last answer was empty: wait for on_data
         self.batches: deque[Batch] = deque()
+        self._news = False  # data came while an answer was under way
 
     @property
     def wants_more(self) -> bool:
@@ -35,11 +36,20 @@ class Cursor:
         """Nothing of a sealed source is left to read."""
         return self.sealed and self.idle and not self.batches and not self.asking
 
+    def data_came(self) -> None:
+        """The source has grown: an answer under way may not know it yet."""
+        self.idle = False
+        self._news = self.asking
+
+    def failed(self) -> None:
+        """The answer is unknown: ask again."""
+        self.asking = False
+
     def received(self, batches: Sequence[Batch]) -> None:
         """An answer: what comes next in this source, or nothing for now."""
         self.asking = False
         if not batches:
-            self.idle = True
+            self.idle, self._news = not self._news, False
             return
         self.batches.extend(batches)
         self.begin = batches[-1].end

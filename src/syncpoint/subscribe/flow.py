@@ -1,8 +1,9 @@
 """Flow control towards one subscriber.
 
-A consumer is one streaming pull, or one unary pull waiting for messages. It has room while fewer messages and fewer bytes are outstanding
-(delivered, not yet acknowledged, not expired) than it asked for; who counts is the kernel's lease table, so there is one truth. A first
-message larger than the byte limit is still delivered when nothing else is outstanding: it would be stuck for ever otherwise.
+A consumer is one streaming pull, or one unary pull waiting for messages. It has room while fewer messages and fewer
+bytes are outstanding (delivered, not yet acknowledged, not expired) than it asked for; who counts is the kernel's
+lease table, so there is one truth. A first message larger than the byte limit is still delivered when nothing else is
+outstanding: it would be stuck for ever otherwise.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,8 +1,8 @@
 """The subscribe forwarder: the driver of this room.
 
-It keeps a `Delivery` for each subscription that has subscribers or leases, gives it the clock's ticks, and translates what servicers ask.
-Everything runs on the event loop's thread. A subscription nobody listens to costs nothing here: the ledger on the publish side knows all
-that must survive.
+It keeps a `Delivery` for each subscription that has subscribers or leases, gives it the clock's ticks, and translates
+what servicers ask. Everything runs on the event loop's thread. A subscription nobody listens to costs nothing here:
+the ledger on the publish side knows all that must survive.
 """
 
 import hmac
@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from syncpoint.kernel.leases import LeaseTable
-from syncpoint.metadata.catalog import Catalog, Subscription
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
 from syncpoint.model.errors import NotFound
-from syncpoint.rules.pubsub_filter import compile_filter
+from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 from syncpoint.subscribe.dead_letter import dead_letter
@@ -39,11 +40,15 @@ class SubscribeForwarder:
     ) -> None:
         self.publish, self.catalog, self.clock = publish, catalog, clock
         self.deliveries: dict[int, Delivery] = {}
+        self.used: dict[
+            int, float
+        ] = {}  # subscription -> when somebody last pulled or acknowledged (monotonic seconds)
         self._key, self._random, self._soon = key, random, soon
         self._numbers = PULLS
 
     def delivery(self, record: Subscription) -> Delivery:
         """The delivery of a subscription, begun when first needed."""
+        self.used[record.incarnation] = self.clock.monotonic()
         found = self.deliveries.get(record.incarnation)
         if found is not None:
             found.record = record
@@ -55,7 +60,7 @@ class SubscribeForwarder:
             self.publish,
             table=LeaseTable(key, self._random.randrange(0, 1 << 32), generation),
             generation=generation,
-            program=compile_filter(record.filter_text) if record.filter_text else _NOTHING,
+            program=pubsub_filter.compile(record.filter_text) if record.filter_text else _NOTHING,
             now=self.clock.monotonic,
             soon=self._soon,
             dead_letter=partial(dead_letter, self.publish),
@@ -65,7 +70,7 @@ class SubscribeForwarder:
 
     def named(self, name: str) -> Subscription:
         """The subscription of that name. Raises `NotFound`."""
-        record = self.catalog.subscription_by_name(name)
+        record = self.catalog.subscription(name)
         if record is None:
             raise NotFound(name)
         return record
@@ -99,7 +104,9 @@ class SubscribeForwarder:
         return consumer
 
     def leave(self, record: Subscription, consumer: Consumer, unsent: Sequence[int] = ()) -> None:
-        """A subscriber goes. What was never sent to it (by serials) is free again at once; the rest stays lent until its deadline."""
+        """A subscriber goes. What was never sent to it (by serials) is free again at once; the rest stays lent until
+        its deadline.
+        """
         delivery = self.deliveries.get(record.incarnation)
         if delivery is None:
             return
@@ -111,14 +118,18 @@ class SubscribeForwarder:
         """Ten times a second: expire leases, look again where a fetch failed, forget what is at rest."""
         now = self.clock.monotonic()
         for incarnation, delivery in list(self.deliveries.items()):
-            record = self.catalog.subscription(incarnation)
+            record = self.catalog.subscription_by_incarnation(incarnation)
             if record is None:
                 self.removed(incarnation)
+                self.used.pop(incarnation, None)
                 continue
+            if delivery.consumers:
+                self.used[incarnation] = now
             delivery.record = record
             delivery.lending.expire(now)
             if delivery.stalled:
                 delivery.stalled = False
+                delivery.lending.resend()
                 delivery.wake()
             if delivery.at_rest:
                 self.removed(incarnation)

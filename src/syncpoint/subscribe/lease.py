@@ -1,27 +1,29 @@
 """Lease: what is lent to subscribers, and how it comes back.
 
-Station 9 and the second bend of a message's life. The kernel's table knows every outstanding message; this machine turns acknowledgements,
-nacks, extensions and expiries into records for the publish side, into redeliveries, and into dead letters. An exactly-once subscription
-accepts only the newest, unexpired ack id of a message and confirms only what is persisted; any other accepts late acknowledgements, too.
+Station 9 and the second bend of a message's life. The kernel's table knows every outstanding message; this machine
+turns acknowledgements, nacks, extensions and expiries into records for the publish side, into redeliveries, and into
+dead letters. An exactly-once subscription accepts only the newest, unexpired ack id of a message and confirms only
+what is persisted; any other accepts late acknowledgements, too.
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
 from syncpoint.kernel.leases import LeaseTable
-from syncpoint.metadata.catalog import Subscription
+from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
 from syncpoint.subscribe.ordering import KeyOrder
 from syncpoint.subscribe.retry import Redelivery
 
 TICKS_PER_S = 100
-Confirmed = Callable[[Exception | None, list[bytes]], None]
+Confirmed = Callable[[list[bytes]], None]
 
 
 class Owner(Protocol):
     """The delivery this machine belongs to."""
 
     record: Subscription
+    stalled: bool
 
     def wake(self) -> None: ...
 
@@ -36,11 +38,12 @@ class Lending:
         self.redelivery = Redelivery()
         self.order = KeyOrder() if owner.record.ordered else None
         self.generation = 0
+        self._unknown: list[tuple[int, bytes, Callable[[], None] | None]] = []
 
-    # -- acknowledgements --------------------------------------------------------------------------------------------------------
+    # -- acknowledgements --------------------------------------------------------------------------------------------
 
     def acknowledge(self, request: bytes, field: int, now: float, confirmed: Confirmed | None) -> None:
-        """Ack ids in `field` of a raw request. `confirmed(error, failed ids)` hears once all others are persisted.
+        """Ack ids in `field` of a raw request. `confirmed(failed ids)` hears once all others are persisted.
 
         Raises `BadAckId` before anything is changed when an id is not one of this subscription's.
         """
@@ -51,22 +54,37 @@ class Lending:
         left = len(acked)
         if not left:
             if confirmed is not None:
-                confirmed(None, failed)
+                confirmed(failed)
             return
-        problem: Exception | None = None
 
-        def persisted(error: Exception | None) -> None:
-            nonlocal left, problem
+        def persisted() -> None:
+            nonlocal left
             left -= 1
-            problem = problem or error
             if not left and confirmed is not None:
-                confirmed(problem, failed)
+                confirmed(failed)
 
         for source, runs in acked:
             self.settle(source, runs)
-            self.publish.acknowledge(
-                record.incarnation, self.generation, source, runs, persisted if confirmed is not None else None
-            )
+            self._record(source, runs, persisted, urgent=confirmed is not None)
+
+    def _record(self, source: int, runs: bytes, persisted: Callable[[], None] | None, *, urgent: bool) -> None:
+        """Tell the publish side until it is known to be persisted; sending it again changes nothing."""
+        generation = self.generation
+
+        def done(error: Exception | None) -> None:
+            if error is not None and generation == self.generation:
+                self._unknown.append((source, runs, persisted))
+                self.owner.stalled = True
+            elif persisted is not None:
+                persisted()
+
+        self.publish.acknowledge(self.owner.record.incarnation, generation, source, runs, done, urgent=urgent)
+
+    def resend(self) -> None:
+        """Acknowledgements whose outcome is unknown are sent again."""
+        unknown, self._unknown = self._unknown, []
+        for source, runs, persisted in unknown:
+            self._record(source, runs, persisted, urgent=True)
 
     def settle(self, source: int, runs: bytes) -> None:
         """These offsets need no delivery any more: forget their counts, let their keys go on."""
@@ -77,12 +95,14 @@ class Lending:
     def drop(self, source: int, runs: bytes) -> None:
         """Acknowledge on the subscriber's behalf: filtered out, or dead-lettered."""
         self.settle(source, runs)
-        self.publish.acknowledge(self.owner.record.incarnation, self.generation, source, runs, None)
+        self._record(source, runs, None, urgent=False)
 
-    # -- what comes back undone --------------------------------------------------------------------------------------------------
+    # -- what comes back undone --------------------------------------------------------------------------------------
 
     def modify(self, request: bytes, field: int, seconds: int | list[int], now: float) -> list[bytes]:
-        """Extend leases, or end them (0 seconds = nack). Returns the ids that failed (exactly-once only). Raises `BadAckId`."""
+        """Extend leases, or end them (0 seconds = nack). Returns the ids that failed (exactly-once only). Raises
+        `BadAckId`.
+        """
         nacked, failed = self.table.modify(
             request, field, seconds, int(now * TICKS_PER_S), self.owner.record.exactly_once
         )
@@ -125,6 +145,7 @@ class Lending:
                 self.redelivery.add(source, offset, at=now + delay if delay else None)
         self.owner.wake()
 
-    def next_event(self) -> bool:
-        """Whether time alone can change anything here."""
-        return bool(self.table.total()[0] or len(self.redelivery))
+    @property
+    def at_rest(self) -> bool:
+        """Nothing is lent, waits for another delivery, or for a confirmation."""
+        return not self.table.total()[0] and not len(self.redelivery) and not self._unknown

@@ -1,9 +1,10 @@
 """Ordering: messages with one ordering key reach one subscriber at a time, in publish order.
 
-Station 9, beside `lease`. A key is *held* by the consumer that has messages of it outstanding; further messages of the key may go to the same
-consumer at once, everybody else's wait here. When a message of a key comes back (nack, or its lease ran out), it and everything of the
-key after it is taken back and delivered again in order. Messages without a key never come here, subscriptions without ordering neither.
-Identities are (source, offset): sources of a topic are numbered in publish order, so tuples compare in publish order.
+Station 9, beside `lease`. A key is *held* by the consumer that has messages of it outstanding; further messages of
+the key may go to the same consumer at once, everybody else's wait here. When a message of a key comes back (nack, or
+its lease ran out), it and everything of the key after it is taken back and delivered again in order. Messages without
+a key never come here, subscriptions without ordering neither. Identities are (source, offset): sources of a topic are
+numbered in publish order, so tuples compare in publish order.
 """
 
 from collections import deque
@@ -24,6 +25,7 @@ class KeyState:
     outstanding: list[Identity] = field(default_factory=list)
     waiting: deque[Identity] = field(default_factory=deque)
     blocked: bool = False  # waits for a retry time or for a dead letter to be stored
+    loading: bool = False  # messages of it are being read again: nothing may overtake them
 
 
 class KeyOrder:
@@ -32,7 +34,8 @@ class KeyOrder:
     def __init__(self) -> None:
         self._keys: dict[bytes, KeyState] = {}
         self._key_of: dict[Identity, bytes] = {}
-        self._ready: deque[bytes] = deque()
+        self._ready: deque[bytes] = deque()  # keys nobody holds
+        self._more: dict[int, deque[bytes]] = {}  # holder -> keys it holds of which more waits
         self.waiting = 0
 
     def __repr__(self) -> str:
@@ -42,12 +45,8 @@ class KeyOrder:
     def full(self) -> bool:
         return self.waiting >= WAITING_MAX
 
-    @property
-    def has_ready(self) -> bool:
-        return bool(self._ready)
-
     def admit(self, key: bytes, identity: Identity, holder: int) -> bool:
-        """A message read for the first time: True if `holder` may have it now, False if it waits here from now on."""
+        """A message read for the first time: True if `holder` may have it now, False if it waits here."""
         if identity in self._key_of:
             return False
         self._key_of[identity] = key
@@ -55,27 +54,59 @@ class KeyOrder:
         if state is None:
             self._keys[key] = KeyState(holder, [identity])
             return True
-        if state.outstanding and not state.waiting and not state.blocked and state.holder == holder:
+        free = state.outstanding and not state.waiting and not state.blocked and not state.loading
+        if free and state.holder == holder:
             state.outstanding.append(identity)
             return True
         state.waiting.append(identity)
         self.waiting += 1
+        if free:
+            self._more.setdefault(state.holder, deque()).append(key)
         return False
 
-    def start_ready(self, holder: int, limit: int) -> list[Identity]:
-        """Messages of one key that can go on now, at most `limit`; `holder` has the key from now on."""
-        while self._ready:
-            key = self._ready[0]
+    def start(self, holder: int, limit: int) -> list[Identity]:
+        """Waiting messages of one key that may go to `holder` now, at most `limit`: of a key it holds, or of a free one.
+
+        They count as outstanding, and nothing else of the key is given away until `started` is called.
+        """
+        key = self._next_key(holder)
+        if key is None:
+            return []
+        state = self._keys[key]
+        taken = [state.waiting.popleft() for _ in range(min(limit, len(state.waiting)))]
+        self.waiting -= len(taken)
+        state.holder, state.loading = holder, True
+        state.outstanding += taken
+        return taken
+
+    def _next_key(self, holder: int) -> bytes | None:
+        more = self._more.get(holder)
+        while more:
+            key = more.popleft()
             state = self._keys.get(key)
-            if state is None or state.outstanding or state.blocked or not state.waiting:
-                self._ready.popleft()
-                continue
-            taken = [state.waiting.popleft() for _ in range(min(limit, len(state.waiting)))]
-            self.waiting -= len(taken)
-            state.holder, state.outstanding = holder, list(taken)
-            self._ready.popleft()
-            return taken
-        return []
+            if state is not None and state.holder == holder and state.outstanding and self._may_go_on(state):
+                return key
+        self._more.pop(holder, None)
+        while self._ready:
+            key = self._ready.popleft()
+            state = self._keys.get(key)
+            if state is not None and not state.outstanding and self._may_go_on(state):
+                return key
+        return None
+
+    @staticmethod
+    def _may_go_on(state: KeyState) -> bool:
+        return bool(state.waiting) and not state.blocked and not state.loading
+
+    def started(self, identities: Iterable[Identity]) -> None:
+        """What `start` gave was lent (or taken back, or settled): the key may go on."""
+        for identity in identities:
+            key = self._key_of.get(identity)
+            if key is not None:
+                state = self._keys[key]
+                state.loading = False
+                self._go_on(key, state)
+                return
 
     def settled(self, source: int, runs: bytes) -> None:
         """Acknowledged (or dead-lettered, or gone) offsets: their keys may go on."""
@@ -97,8 +128,9 @@ class KeyOrder:
         self._go_on(key, state)
 
     def take_back(self, identity: Identity, *, block: bool) -> list[Identity]:
-        """A message came back undone: it and everything of its key after it waits again. Returns what must lose its lease, in order;
-        empty if this was known already. With `block` the key rests until `unblock`."""
+        """A message came back undone: it and everything of its key after it waits again. Returns what must lose its
+        lease, in order; empty if this was known already. With `block` the key rests until `unblock`.
+        """
         key = self._key_of.get(identity)
         if key is None:
             return []
@@ -123,9 +155,12 @@ class KeyOrder:
             self._go_on(key, state)
 
     def _go_on(self, key: bytes, state: KeyState) -> None:
-        if state.outstanding or state.blocked:
+        if state.blocked or state.loading:
             return
-        if state.waiting:
+        if state.outstanding:
+            if state.waiting:
+                self._more.setdefault(state.holder, deque()).append(key)
+        elif state.waiting:
             self._ready.append(key)
         else:
             del self._keys[key]
@@ -133,12 +168,3 @@ class KeyOrder:
     def knows(self, identity: Identity) -> bool:
         """Whether the message is outstanding or waiting under a key."""
         return identity in self._key_of
-
-    def outstanding_of(self, identities: Iterable[Identity]) -> list[Identity]:
-        """Those of them that are outstanding."""
-        out = []
-        for identity in identities:
-            key = self._key_of.get(identity)
-            if key is not None and identity in self._keys[key].outstanding:
-                out.append(identity)
-        return out

@@ -1,7 +1,8 @@
 """Retry: when a message that was nacked, or whose lease ran out, is offered again.
 
-Without a retry policy at once; with one after min(maximum, minimum * 2**(attempt-1)) seconds, per message. Deliveries are counted
-only for subscriptions with a retry or a dead-letter policy, and only for messages that came back: everything else is in its first delivery.
+Without a retry policy at once; with one after min(maximum, minimum * 2**(attempt-1)) seconds, per message. Deliveries
+are counted only for subscriptions with a retry or a dead-letter policy, and only for messages that came back:
+everything else is in its first delivery.
 """
 
 import heapq

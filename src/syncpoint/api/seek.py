@@ -1,0 +1,52 @@
+"""Subscriber.Seek: to a time, or to a snapshot of the subscription's topic."""
+
+from collections.abc import Awaitable
+from typing import Protocol
+
+from syncpoint.api.subscriber import parse
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
+from syncpoint.model.names import parse_snapshot, parse_subscription
+from syncpoint.transport.calls import Call, Methods
+from syncpoint.transport.tasks import unary_async
+from syncpoint.wire.messages import pubsub
+
+
+class Seeker(Protocol):
+    """What moves subscriptions."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+    def seek(
+        self, record: Subscription, *, time_ns: int | None = None, snapshot: int | None = None
+    ) -> Awaitable[None]: ...
+
+
+def seek_methods(control: Seeker) -> Methods:
+    """The method table of Seek."""
+
+    async def seek(call: Call, request: bytes) -> bytes:
+        asked = parse(pubsub.SeekRequest, request)
+        name = parse_subscription(asked.subscription)
+        record = control.catalog.subscription(name)
+        if record is None:
+            raise NotFound(name)
+        if record.detached:
+            raise FailedPrecondition(f"The subscription is detached from its topic: (resource={name}).")
+        match asked.WhichOneof("target"):
+            case "time":
+                await control.seek(record, time_ns=asked.time.ToNanoseconds())
+            case "snapshot":
+                snapshot = control.catalog.snapshot(parse_snapshot(asked.snapshot))
+                if snapshot is None:
+                    raise NotFound(asked.snapshot)
+                if snapshot.topic_incarnation != record.topic_incarnation:
+                    raise FailedPrecondition("The snapshot belongs to another topic than the subscription.")
+                await control.seek(record, snapshot=snapshot.incarnation)
+            case _:
+                raise InvalidArgument("", "The seek target (a time or a snapshot) must be set.")
+        return b""
+
+    return {b"/google.pubsub.v1.Subscriber/Seek": unary_async(seek)}

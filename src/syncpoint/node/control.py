@@ -1,0 +1,103 @@
+"""The control plane of one node: the catalog's only writer.
+
+A change is checked and applied without waiting in between, so two racing creates can not both win; the caller's
+answer waits until the change is persisted in the log. The copy in SQLite follows after that: it is for looking at and
+for identities, the log is the truth.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.mirror import CatalogMirror
+from syncpoint.metadata.records import Change, Subscription, encode_changes
+from syncpoint.model.delivery import Batch
+from syncpoint.model.errors import Unavailable
+from syncpoint.publish import records, seek
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.random import Random
+from syncpoint.storage.record import Kind
+
+
+class ControlPlane:
+    """What the admin servicers need of the node."""
+
+    def __init__(self, publish: PublishForwarder, mirror: CatalogMirror, clock: Clock, random: Random) -> None:
+        self.publish, self.mirror, self.clock, self.random = publish, mirror, clock, random
+        self.catalog: Catalog = publish.catalog
+
+    def next_incarnation(self) -> int:
+        return self.catalog.next_incarnation()
+
+    def sync_point(self, topic: int) -> tuple[tuple[int, int], ...]:
+        """Where a subscription committed in this very turn begins."""
+        return self.publish.sync_point(topic)
+
+    async def commit(self, changes: Sequence[Change]) -> None:
+        """Apply the changes now, return when they are persisted. Raises `Unavailable` when that is unknown."""
+        assigned = self.catalog.assign(changes)
+        persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settled(error: Exception | None) -> None:
+            if error is None:
+                self.mirror.note(assigned)
+            if persisted.done():
+                return  # the caller gave up waiting
+            if error is None:
+                persisted.set_result(None)
+            else:
+                persisted.set_exception(Unavailable(f"the change may or may not be stored: {error}"))
+
+        self.publish.append_fact(Kind.CATALOG, encode_changes(assigned), settled)
+        for change in assigned:
+            self.catalog.apply(change)
+            self.publish.changed(change)
+        await persisted
+
+    async def snapshot(self, record: Subscription) -> tuple[bytes, float]:
+        """The acknowledged sets of a subscription as of now, and the age in seconds of its oldest unacknowledged
+        message.
+        """
+        state = seek.take_snapshot(self.publish, record)
+        return records.encode_snapshot(state), await self.oldest_unacked_age(record)
+
+    async def oldest_unacked_age(self, record: Subscription) -> float:
+        """Seconds since the oldest message the subscription has not acknowledged was published; 0 if there is none."""
+        for source in self.publish.sources.of_topic(record.topic_incarnation):
+            time_ns = await self._oldest_in(record, source.number)
+            if time_ns is not None:
+                return max(0.0, (self.clock.time_ns() - time_ns) / 1e9)
+        return 0.0
+
+    async def _oldest_in(self, record: Subscription, source: int) -> int | None:
+        answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+
+        def replied(batches: Sequence[Batch] | Exception) -> None:
+            if answer.done():
+                return
+            if isinstance(batches, Exception):
+                answer.set_exception(batches)
+            else:
+                answer.set_result(batches[0].time_ns if batches else None)
+
+        self.publish.fetch(record.incarnation, source, 0, 1, replied)
+        return await answer
+
+    async def seek(self, record: Subscription, *, time_ns: int | None = None, snapshot: int | None = None) -> None:
+        """Move a subscription to a time or to a snapshot; returns when that is persisted."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settled(error: Exception | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(Unavailable(f"the seek may or may not be stored: {error}"))
+
+        if snapshot is not None:
+            seek.seek_to_snapshot(self.publish, record, snapshot, settled)
+        else:
+            seek.seek_to_time(self.publish, record, time_ns or 0, settled)
+        await done

@@ -1,0 +1,140 @@
+"""One running node: every role in one process, put together from settings and parts.
+
+Order of start: locks, storage (which recovers the log), the forwarders' memory, upkeep, and last the door. `ready` is
+only said when the door answers. Order of stop: streams are told to go elsewhere, open calls finish, a last checkpoint
+is written, the log is sealed.
+"""
+
+import asyncio
+import gc
+import logging
+import ssl
+from dataclasses import replace
+
+from syncpoint.api.admin_handlers import CatalogService
+from syncpoint.api.health import HealthService
+from syncpoint.api.publisher import publisher_methods
+from syncpoint.api.reflection import reflection_methods
+from syncpoint.api.seek import seek_methods
+from syncpoint.api.server_admin import ServerAdmin
+from syncpoint.api.streaming_pull import StreamingPullService
+from syncpoint.api.subscriber import SubscriberService
+from syncpoint.api.unimplemented import unimplemented_methods
+from syncpoint.metadata.mirror import CatalogMirror, Identities
+from syncpoint.metadata.records import Change, Setting
+from syncpoint.metadata.sqlite import SqliteStore
+from syncpoint.node.control import ControlPlane
+from syncpoint.node.locks import FolderLocks
+from syncpoint.node.settings import ServeSettings
+from syncpoint.node.upkeep import Upkeep
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.recovery import recover
+from syncpoint.runtime.clock import Clock, SystemClock
+from syncpoint.runtime.files import OsFiles
+from syncpoint.runtime.random import Random, SystemRandom
+from syncpoint.storage.store import Store
+from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.transport.server import Server, serve
+
+log = logging.getLogger(__name__)
+
+ACK_KEY = "ack-id-key"  # the setting that holds it; in the log, so that ack ids survive the loss of the data folder
+
+
+class Node:
+    """A started node. `endpoint` is HOST:PORT."""
+
+    def __init__(self, settings: ServeSettings, *, clock: Clock | None = None, random: Random | None = None) -> None:
+        self.settings = settings
+        self.clock, self.random = clock or SystemClock(), random or SystemRandom()
+        self.locks = FolderLocks()
+
+    async def start(self) -> None:
+        """Recover and open the door. Raises `SyncpointError` with what to do when the folders can not be used."""
+        settings, loop = self.settings, asyncio.get_running_loop()
+        self.locks.take(settings.data)
+        self.locks.take_disks(folder for folder in settings.disk_folders)
+        self.metadata = SqliteStore(
+            settings.data / "metadata.sqlite", clock=self.clock, random=self.random, durable=False
+        )
+        identities = Identities(self.metadata, self.random)
+        self.store = Store.open(
+            settings.disk_folders,
+            replace(settings.storage, durability=settings.durability),
+            files=OsFiles(),
+            clock=self.clock,
+            random=self.random,
+            counter_floor=identities.log_counter_floor,
+            universe=identities.universe,
+            notify=loop.call_soon_threadsafe,
+            known_disks=identities.disks,
+        )
+        identities.adopt_universe(self.store.universe)
+        identities.raise_log_counter_floor(self.store.log_counter)
+        memory = recover(self.store)
+        self.publish = PublishForwarder(
+            self.store, memory, self.clock, settings.limits, soon=loop.call_soon, later=loop.call_later
+        )
+        mirror = CatalogMirror(self.metadata)
+        if not mirror.agrees(memory.catalog):
+            mirror.rebuild(memory.catalog)
+        self.control = ControlPlane(self.publish, mirror, self.clock, self.random)
+        self.subscribe = SubscribeForwarder(
+            self.publish,
+            memory.catalog,
+            self.clock,
+            key=await self._ack_key(),
+            random=self.random,
+            soon=loop.call_soon,
+        )
+        self.upkeep = Upkeep(self.store, self.publish, self.subscribe, self.control, self.clock)
+        self.upkeep.start()
+        self.server = await self._open_door()
+        gc.collect()
+        gc.freeze()
+
+    @property
+    def endpoint(self) -> str:
+        host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
+        return f"{host}:{self.server.port}"
+
+    async def _ack_key(self) -> bytes:
+        key = self.control.catalog.setting(ACK_KEY)
+        if key is None:
+            key = self.random.token(32)
+            await self.control.commit([Change.put(Setting(ACK_KEY, key))])
+        return key
+
+    async def _open_door(self) -> Server:
+        settings = self.settings
+        self.streams = StreamingPullService(self.subscribe, self.publish.admission.limits)
+        self.health = HealthService()
+        methods = {
+            **unimplemented_methods(),
+            **publisher_methods(self.publish),
+            **SubscriberService(self.subscribe).methods(),
+            **self.streams.methods(),
+            **seek_methods(self.control),
+            **CatalogService(self.control).methods(),
+            **ServerAdmin(self).methods(),
+            **self.health.methods(),
+            **reflection_methods(),
+        }
+        tls = None
+        if settings.tls_cert is not None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(settings.tls_cert, settings.tls_key)
+        return await serve(methods, settings.host, settings.port, tls=tls)
+
+    async def stop(self) -> None:
+        """Drain and close. What was acknowledged is on the disks already; this only makes the next start quicker."""
+        self.health.stop()
+        self.streams.drain()
+        await self.server.drain(self.settings.drain_s)
+        await self.upkeep.stop()
+        self.publish.flush()
+        self.upkeep.last_checkpoint()
+        self.store.close()
+        self.control.mirror.flush()
+        self.metadata.close()
+        self.locks.release()

@@ -1,0 +1,93 @@
+"""Upkeep: what a node does by the clock. Leases expire, checkpoints are written, what nobody needs is deleted.
+
+Everything runs in small steps on the event loop, so no step delays a publish for long. A checkpoint is taken after so
+many bytes of log or so much time with new facts, whichever comes first; recovery replays at most that much.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from syncpoint.metadata.records import Change
+from syncpoint.node.control import ControlPlane
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.retention import forget_empty_sources, is_needed
+from syncpoint.runtime.clock import Clock
+from syncpoint.storage.store import Store
+from syncpoint.subscribe.forwarder import TICK_S, SubscribeForwarder
+
+log = logging.getLogger(__name__)
+
+SLOWLY_S = 0.5
+EXPIRE_S = 60.0
+
+
+class Upkeep:
+    """The periodic work of one node."""
+
+    def __init__(
+        self,
+        store: Store,
+        publish: PublishForwarder,
+        subscribe: SubscribeForwarder,
+        control: ControlPlane,
+        clock: Clock,
+    ) -> None:
+        self.store, self.publish, self.subscribe, self.control, self.clock = store, publish, subscribe, control, clock
+        self._task: asyncio.Task[None] | None = None
+        self._began = clock.monotonic()
+        self._background: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """End the periodic work; what a step was doing is finished."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, *self._background, return_exceptions=True)
+
+    async def _run(self) -> None:
+        slowly_at = expire_at = 0.0
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self.clock.monotonic()
+            self._guard(self.subscribe.tick)
+            if now >= slowly_at:
+                slowly_at = now + SLOWLY_S
+                self._guard(self._collect)
+                self._guard(self.control.mirror.flush)
+            if now >= expire_at:
+                expire_at = now + EXPIRE_S
+                self._guard(self._expire)
+
+    def _guard(self, step: Callable[[], object]) -> None:
+        """A failing step is a fault to be seen, and no reason to stop the others."""
+        try:
+            step()
+        except Exception:
+            log.exception("upkeep step failed; it will be tried again")
+
+    def _collect(self) -> None:
+        if self.publish.failed is None:
+            self.store.collect(partial(is_needed, self.publish))
+            forget_empty_sources(self.publish)
+
+    def _expire(self) -> None:
+        """Snapshots past their time, and subscriptions nobody used for as long as their policy says, are deleted."""
+        if self.publish.failed is not None:
+            return
+        catalog, now_ns = self.control.catalog, self.clock.time_ns()
+        gone: list[Change] = [Change.delete(record) for record in catalog.snapshots() if record.expire_ns <= now_ns]
+        now = self.clock.monotonic()
+        for record in catalog.subscriptions():
+            used = self.subscribe.used.get(record.incarnation, self._began)
+            idle_s = min(now - used, (now_ns - record.created_ns) / 1e9)
+            if record.expiration_s is not None and idle_s > record.expiration_s:
+                gone.append(Change.delete(record))
+        if gone:
+            log.info("deleting %d expired snapshots and subscriptions", len(gone))
+            task = asyncio.get_running_loop().create_task(self.control.commit(gone))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)

@@ -1,0 +1,162 @@
+"""Both forwarders over a log in memory, driven step by step: the world of the delivery tests."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from syncpoint.metadata.records import Change, Op, Subscription, Topic, encode_changes
+from syncpoint.model.delivery import PublishSide
+from syncpoint.publish.admission import FlowLimits
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.recovery import recover
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.storage.record import Kind
+from syncpoint.subscribe.flow import Consumer
+from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.testing.links import LossyLink
+from syncpoint.testing.memory_store import MemoryStore
+from syncpoint.wire.messages import pubsub
+
+TOPIC = "projects/p/topics/orders"
+SUB = "projects/p/subscriptions/billing"
+
+
+class Caller:
+    """Waits for the answer to a publish."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] | None = None
+        self.error: Exception | None = None
+
+    def reply(self, message: bytes) -> None:
+        self.ids = list(pubsub.PublishResponse.FromString(message).message_ids)
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+
+
+class Subscriber:
+    """Takes messages and remembers them by data."""
+
+    def __init__(
+        self, world: "World", *, max_messages: int = 1000, max_bytes: int = 1 << 30, single: bool = False
+    ) -> None:
+        self.world, self.received, self.gone = world, [], False
+        self.responses = 0
+        self.consumer: Consumer = world.subscribe.join(
+            world.record, self._send, max_messages=max_messages, max_bytes=max_bytes, deadline_s=10,
+            gone=self._gone, single=single,
+        )  # fmt: skip
+        self.held: dict[str, str] = {}  # ack id -> data
+
+    def _gone(self) -> None:
+        self.gone = True
+
+    def _send(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
+        self.responses += 1
+        for message in pubsub.PullResponse.FromString(b"".join(parts)).received_messages:
+            self.received.append(message)
+            self.held[message.ack_id] = message.message.data.decode()
+
+    @property
+    def data(self) -> list[str]:
+        return [message.message.data.decode() for message in self.received]
+
+    def ack(self, *ack_ids: str) -> list[bytes]:
+        """Acknowledge (everything held if none are given); returns the failed ids once confirmed."""
+        ids = list(ack_ids or self.held)
+        for one in ids:
+            self.held.pop(one, None)
+        failed: list[bytes] = []
+        request = pubsub.AcknowledgeRequest(subscription=SUB, ack_ids=ids).SerializeToString()
+        self.world.lending.acknowledge(request, 2, self.world.clock.monotonic(), failed.extend)
+        self.world.settle()
+        return failed
+
+    def nack(self, *ack_ids: str) -> None:
+        for one in ack_ids:
+            self.held.pop(one, None)
+        request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=ack_ids).SerializeToString()
+        self.world.lending.modify(request, 4, 0, self.world.clock.monotonic())
+        self.world.settle()
+
+
+class World:
+    """One topic, one subscription, both forwarders."""
+
+    def __init__(self, *, loss: float = 0.0, delay_s: float = 0.0, seed: int = 1, **options: object) -> None:
+        self.clock, self.random = ManualClock(), SeededRandom(seed)
+        self.soon: deque[Callable[[], None]] = deque()
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.loss, self.delay_s = loss, delay_s
+        self._build(MemoryStore())
+        self.record = Subscription(2, SUB, 1, TOPIC, **options)  # type: ignore[arg-type]
+        self.commit(Change.put(Topic(1, TOPIC)), Change.put(self.record))
+
+    def _build(self, store: MemoryStore) -> None:
+        self.store = store
+        self.publish = PublishForwarder(
+            store, recover(store), self.clock, FlowLimits(), self.soon.append,  # type: ignore[arg-type]
+            lambda seconds, fn: self.timers.append((self.clock.monotonic() + seconds, fn)),
+        )  # fmt: skip
+        self.link: PublishSide = self.publish
+        if self.loss or self.delay_s:
+            self.link = LossyLink(self.publish, self.clock, self.random, loss=self.loss, delay_s=self.delay_s)
+        self.subscribe = SubscribeForwarder(
+            self.link, self.publish.catalog, self.clock, key=bytes(32), random=self.random, soon=self.soon.append
+        )
+
+    def restart(self) -> None:
+        """Crash: what was not persisted is lost; both forwarders begin anew."""
+        self.soon.clear()
+        self.timers.clear()
+        self._build(self.store.reopened())
+        found = self.publish.catalog.subscription(SUB)
+        assert found is not None
+        self.record = found
+
+    def commit(self, *changes: Change) -> None:
+        catalog = self.publish.catalog
+        assigned = catalog.assign(changes)
+        self.publish.append_fact(Kind.CATALOG, encode_changes(assigned))
+        for change in assigned:
+            catalog.apply(change)
+            self.publish.changed(change)
+            if change.op is Op.PUT and isinstance(change.record, Subscription) and change.record.name == SUB:
+                self.record = change.record
+        self.settle()
+
+    @property
+    def lending(self):  # type: ignore[no-untyped-def]
+        return self.subscribe.delivery(self.record).lending
+
+    def send(self, *data: str, key: str = "", topic: str = TOPIC, settle: bool = True, **attributes: str) -> Caller:
+        caller = Caller()
+        messages = [pubsub.PubsubMessage(data=one.encode(), ordering_key=key, attributes=attributes) for one in data]
+        self.publish.publish_request(caller, pubsub.PublishRequest(topic=topic, messages=messages).SerializeToString())
+        if settle:
+            self.settle()
+        return caller
+
+    def settle(self) -> None:
+        """Run everything that needs no time, disks included."""
+        for _ in range(1000):
+            while self.soon:
+                self.soon.popleft()()
+            self.store.persist()
+            if isinstance(self.link, LossyLink):
+                self.link.run()
+            if not self.soon:
+                return
+        raise AssertionError("the world does not come to rest")
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass in ticks."""
+        for _ in range(max(1, round(seconds * 10))):
+            self.clock.advance(0.1)
+            due = [fn for at, fn in self.timers if at <= self.clock.monotonic()]
+            self.timers = [(at, fn) for at, fn in self.timers if at > self.clock.monotonic()]
+            for fn in due:
+                fn()
+            self.subscribe.tick()
+            self.settle()

@@ -1,0 +1,366 @@
+"""Delivery through both forwarders over a log in memory: lending, coming back, order, seek, restart, and a bad link
+between them.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syncpoint.kernel.errors import BadAckId
+from syncpoint.metadata.records import Change, DeadLetter, Retry, Subscription, Topic
+from syncpoint.model.errors import NotFound, Unavailable
+from syncpoint.publish.seek import seek_to_snapshot, seek_to_time, take_snapshot
+from syncpoint.testing.forwarders import SUB, Subscriber, World
+
+
+def test_a_message_is_answered_and_delivered_once_it_is_persisted() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    caller = world.send("a", "b", settle=False)
+    while world.soon:
+        world.soon.popleft()()
+    assert caller.ids is None, "nobody hears of it before the disks have it"
+    assert subscriber.received == []
+    world.settle()
+    assert subscriber.data == ["a", "b"]
+    assert caller.ids == [message.message.message_id for message in subscriber.received]
+
+
+def test_early_delivery_does_not_wait_for_the_disks_and_a_failed_write_is_told() -> None:
+    world = World(early_delivery=True)
+    subscriber = Subscriber(world)
+    world.settle()
+    caller = world.send("early", settle=False)
+    while world.soon:
+        world.soon.popleft()()
+    assert subscriber.data == ["early"], "seen before it is persisted"
+    world.store.fail(OSError("disk gone"))
+    assert isinstance(caller.error, Unavailable), "its publisher is told that the outcome is unknown"
+    with pytest.raises(Unavailable):
+        world.send("later")
+
+
+def test_everything_of_one_turn_is_one_entry_and_one_commit() -> None:
+    world = World()
+    before, flushes = len(world.store.entries), world.store.flushes
+    callers = [world.send(str(n), settle=False) for n in range(10)]
+    world.settle()
+    assert len(world.store.entries) - before == 2, "the opening of the source, and one batch"
+    assert world.store.flushes - flushes == 1
+    ids = [caller.ids[0] for caller in callers if caller.ids]
+    assert ids == sorted(ids)
+    assert len(set(ids)) == 10
+
+
+def test_an_acknowledged_message_stays_acknowledged_after_a_crash() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("a", "b", "c")
+    first = next(ack_id for ack_id, data in subscriber.held.items() if data == "b")
+    subscriber.ack(first)
+    world.restart()
+    again = Subscriber(world)
+    world.settle()
+    assert again.data == ["a", "c"]
+
+
+def test_an_ack_id_from_before_a_crash_still_acknowledges() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("a")
+    held = list(subscriber.held)
+    world.restart()
+    Subscriber(world).ack(*held)
+    world.restart()
+    again = Subscriber(world)
+    world.settle()
+    assert again.data == []
+
+
+def test_exactly_once_refuses_what_expired_was_replaced_or_acknowledged() -> None:
+    world = World(exactly_once=True)
+    subscriber = Subscriber(world)
+    world.send("a")
+    (first,) = subscriber.held
+    world.advance(10.5)
+    second = subscriber.received[-1].ack_id
+    assert second != first
+    assert subscriber.ack(first) == [first.encode()]
+    assert subscriber.ack(second) == []
+    assert subscriber.ack(second) == [second.encode()]
+    world.advance(20)
+    assert subscriber.data == ["a", "a"]
+
+
+def test_a_forged_ack_id_changes_nothing() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("a")
+    (good,) = subscriber.held
+    forged = good[:-1] + ("A" if good[-1] != "A" else "B")
+    with pytest.raises(BadAckId):
+        subscriber.ack(good, forged)
+    world.restart()
+    again = Subscriber(world)
+    world.settle()
+    assert again.data == ["a"]
+
+
+def test_a_lease_ends_at_its_deadline() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("a")
+    world.advance(9.5)
+    assert subscriber.data == ["a"]
+    world.advance(1)
+    assert subscriber.data == ["a", "a"]
+
+
+def test_a_nack_brings_it_back_at_once_and_a_policy_later() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("a")
+    subscriber.nack(*subscriber.held)
+    assert subscriber.data == ["a", "a"]
+
+    world = World(retry=Retry(1.0, 3.0))
+    subscriber = Subscriber(world)
+    world.send("a")
+    waits = []
+    for expected in (1.0, 2.0, 3.0, 3.0):
+        subscriber.nack(*subscriber.held)
+        waited, seen = 0.0, len(subscriber.data)
+        while len(subscriber.data) == seen:
+            world.advance(0.1)
+            waited += 0.1
+        waits.append((round(waited, 1), expected))
+    assert all(abs(waited - expected) < 0.25 for waited, expected in waits), waits
+
+
+def test_consumers_share_fairly_and_stop_at_their_limits() -> None:
+    world = World()
+    one, two = Subscriber(world, max_messages=30), Subscriber(world)
+    world.send(*(str(n) for n in range(200)))
+    assert len(one.data) == 30
+    assert sorted(one.data + two.data, key=int) == [str(n) for n in range(200)]
+    one.ack(*list(one.held)[:10])
+    world.send(*(str(n) for n in range(200, 300)))
+    assert 30 < len(one.data) <= 40
+
+    world = World()
+    one, two = Subscriber(world), Subscriber(world)
+    world.send(*(str(n) for n in range(100)))
+    assert (len(one.data), len(two.data)) == (50, 50)
+
+
+def test_bytes_are_limited_and_a_first_message_too_large_is_still_delivered() -> None:
+    world = World()
+    subscriber = Subscriber(world, max_bytes=1000)
+    world.send("x" * 5000)
+    assert len(subscriber.data) == 1
+    world.send("y")
+    assert len(subscriber.data) == 1
+    subscriber.ack()
+    assert len(subscriber.data) == 2
+
+
+def test_a_unary_pull_takes_one_response() -> None:
+    world = World()
+    world.send("a", "b", "c")
+    pull = Subscriber(world, max_messages=2, single=True)
+    world.settle()
+    assert pull.data == ["a", "b"]
+    assert pull.responses == 1
+    second = Subscriber(world, max_messages=2, single=True)
+    world.settle()
+    assert second.data == ["c"]
+
+
+def test_filtered_messages_are_neither_delivered_nor_backlog() -> None:
+    world = World(filter_text='attributes.carrier = "UA"')
+    subscriber = Subscriber(world)
+    world.send("yes", carrier="UA")
+    world.send("no", carrier="AA")
+    world.send("none")
+    assert subscriber.data == ["yes"]
+    subscriber.ack()
+    world.advance(0.2)
+    ledger = world.publish.ledgers[world.record.incarnation]
+    (source,) = world.publish.sources.of_topic(1)
+    assert ledger.covers(source.number, 0, 3)
+
+
+def test_a_key_stays_in_order_through_a_nack() -> None:
+    world = World(ordered=True)
+    one, two = Subscriber(world), Subscriber(world)
+    for n in range(6):
+        world.send(f"k{n}", key="k")
+    world.send("free")
+    holder, other = (one, two) if "k0" in one.data else (two, one)
+    assert [data for data in holder.data if data != "free"] == [f"k{n}" for n in range(6)]
+    assert not [data for data in other.data if data != "free"]
+    by_data = {data: ack_id for ack_id, data in holder.held.items()}
+    seen = len(one.data) + len(two.data)
+    holder.ack(by_data["k0"], by_data["k1"])
+    holder.nack(by_data["k2"])
+    again = (one.data + two.data, len(one.data) + len(two.data) - seen)
+    assert again[1] == 4, "k2 and everything after it comes again"
+    last = one if one.data[-1] == "k5" and one.responses > 1 else two
+    assert last.data[-4:] == ["k2", "k3", "k4", "k5"]
+
+
+def test_dead_letters_carry_where_they_came_from() -> None:
+    world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    world.commit(
+        Change.put(Topic(7, "projects/p/topics/dead")),
+        Change.put(Subscription(8, "projects/p/subscriptions/dead", 7, "projects/p/topics/dead")),
+    )
+    subscriber = Subscriber(world)
+    world.send("poison", key="k", colour="red")
+    attempts = []
+    for _ in range(5):
+        attempts.append(subscriber.received[-1].delivery_attempt)
+        subscriber.nack(*subscriber.held)
+    assert attempts == [1, 2, 3, 4, 5]
+    assert len(subscriber.received) == 5, "after the last attempt it is not offered again"
+    world.record = world.publish.catalog.subscription("projects/p/subscriptions/dead")  # type: ignore[assignment]
+    dead = Subscriber(world)
+    world.settle()
+    (letter,) = dead.received
+    assert letter.message.data == b"poison"
+    assert letter.message.ordering_key == "k"
+    assert letter.message.attributes["colour"] == "red"
+    assert letter.message.attributes["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
+    assert letter.message.attributes["CloudPubSubDeadLetterSourceSubscription"] == "billing"
+    assert letter.message.message_id != subscriber.received[0].message.message_id
+
+
+def test_a_dead_letter_without_its_topic_is_not_lost() -> None:
+    world = World(dead_letter=DeadLetter("projects/p/topics/nowhere", 5))
+    subscriber = Subscriber(world)
+    world.send("poison")
+    for _ in range(5):
+        subscriber.nack(*subscriber.held)
+    world.advance(2)
+    assert len(subscriber.received) == 6
+
+
+def test_seek_to_a_time_revives_and_purges() -> None:
+    world = World(retain_acked=True)
+    subscriber = Subscriber(world)
+    world.send("old")
+    world.clock.advance(1)
+    world.send("new")
+    boundary = subscriber.received[-1].message.publish_time.ToNanoseconds()
+    subscriber.ack()
+    seek_to_time(world.publish, world.record, boundary, lambda error: None)
+    world.settle()
+    assert subscriber.data == ["old", "new", "new"], "what was published at the very time is included"
+    seek_to_time(world.publish, world.record, world.clock.time_ns() + 10**18, lambda error: None)
+    world.settle()
+    assert subscriber.ack(*subscriber.held) == [], "ids of the old generation are ignored"
+    world.send("after")
+    assert subscriber.data[-1] == "after"
+    world.restart()
+    again = Subscriber(world)
+    world.settle()
+    assert again.data == ["after"], "the seek survives, an acknowledgement of the old generation does not undo it"
+
+
+def test_seek_to_a_snapshot_replays_what_was_not_acknowledged_then() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("a", "b")
+    by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
+    subscriber.ack(by_data["a"])
+    world.publish.snapshots[9] = take_snapshot(world.publish, world.record)
+    subscriber.ack()
+    world.send("c")
+    subscriber.ack()
+    seek_to_snapshot(world.publish, world.record, 9, lambda error: None)
+    world.settle()
+    assert subscriber.data == ["a", "b", "c", "b", "c"]
+
+
+def test_a_deleted_subscription_ends_its_subscribers() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.commit(Change.delete(world.record))
+    assert subscriber.gone
+    with pytest.raises(NotFound):
+        world.subscribe.named(SUB)
+
+
+def test_a_subscriber_that_leaves_gives_back_what_was_not_sent() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("a", "b")
+    serial = world.lending.table.last_serial
+    world.subscribe.leave(world.record, subscriber.consumer, [serial])
+    other = Subscriber(world)
+    world.settle()
+    assert other.data == ["a", "b"]
+
+
+def test_a_subscription_gets_everything_published_after_it_was_created() -> None:
+    world = World()
+    world.send("before")
+    late = Subscription(
+        30, "projects/p/subscriptions/late", 1, world.record.topic_name, start=world.publish.sync_point(1)
+    )
+    world.commit(Change.put(late))
+    world.send("after")
+    world.restart()
+    world.record = world.publish.catalog.subscription("projects/p/subscriptions/late")  # type: ignore[assignment]
+    subscriber = Subscriber(world)
+    world.settle()
+    assert subscriber.data == ["after"]
+
+
+def test_a_delivery_at_rest_is_forgotten() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("a")
+    subscriber.ack()
+    world.subscribe.leave(world.record, subscriber.consumer)
+    world.advance(0.2)
+    assert not world.subscribe.deliveries
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), ordered=st.booleans(), exactly_once=st.booleans(), data=st.data())
+def test_over_a_link_that_delays_and_drops_nothing_is_lost_and_keys_stay_in_order(
+    seed: int, ordered: bool, exactly_once: bool, data: st.DataObject
+) -> None:
+    world = World(loss=0.2, delay_s=0.3, seed=seed, ordered=ordered, exactly_once=exactly_once)
+    world.advance(1)
+    subscribers = [Subscriber(world), Subscriber(world, max_messages=3)]
+    sent, first_seen, acked = [], [], []
+    for n in range(data.draw(st.integers(1, 12))):
+        key = data.draw(st.sampled_from(["", "a", "b"]))
+        sent.append(f"{key}:{n}")
+        assert world.send(sent[-1], key=key).error is None
+        if data.draw(st.booleans()):
+            world.advance(0.2)
+    for _ in range(600):
+        for subscriber in subscribers:
+            for ack_id, text in list(subscriber.held.items()):
+                if world.random.random() < 0.2:
+                    subscriber.nack(ack_id)
+                else:
+                    failed = subscriber.ack(ack_id)
+                    if not failed:
+                        acked.append(text)
+        world.advance(0.5)
+        ledger = world.publish.ledgers[world.record.incarnation]
+        (source,) = world.publish.sources.of_topic(1)
+        if ledger.covers(source.number, 0, len(sent)) and world.lending.at_rest:
+            break
+    else:
+        raise AssertionError(f"not everything was delivered: {sent} but {acked}")
+    assert set(sent) == {text for subscriber in subscribers for text in subscriber.data}
+    if ordered:
+        for key in ("a", "b"):
+            for subscriber in subscribers:
+                first_seen = list(dict.fromkeys(text for text in subscriber.data if text.startswith(key)))
+                assert first_seen == [text for text in sent if text in first_seen]
