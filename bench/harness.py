@@ -113,11 +113,20 @@ class Bench:
     @classmethod
     @contextlib.contextmanager
     def open(cls, name: str, title: str, argv: Sequence[str] | None = None) -> Iterator[Bench]:
-        """The bench of a question run from the command line; prints and records at the end, removes its data always."""
-        bench = cls(name, title, arguments(title).parse_args(argv))
+        """The bench of a question run from the command line; prints and records at the end, removes its data always.
+
+        A measurement that fails ends the program with its reason, after the figures it got so far.
+        """
+        try:
+            bench = cls(name, title, arguments(title).parse_args(argv))
+        except Failed as problem:
+            raise SystemExit(f"{name}: {problem}") from None
         try:
             yield bench
             bench.finish()
+        except Failed as problem:
+            bench.finish()
+            raise SystemExit(f"{name}: {problem}") from None
         finally:
             bench.remove()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 if __package__ in (None, ""):  # as a plain script, too
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench.process import Failed
+from bench.harness import arguments
 
 QUICK = ("throughput", "single", "latency", "topics", "spike", "restart", "backlog")
 FULL = (*QUICK, "dimensions")
@@ -25,6 +25,11 @@ FULL = (*QUICK, "dimensions")
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the questions named in `argv` (none: the quick set); the number of them that failed."""
     left = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & set(left):
+        print(
+            __doc__, "Questions: " + ", ".join(FULL), "", arguments("Options of every question").format_help(), sep="\n"
+        )
+        return 0
     everything = "--all" in left
     names = [word for word in left if word in FULL]
     options = [word for word in left if word not in FULL and word != "--all"]
@@ -35,9 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         begin = time.monotonic()
         try:
             import_module(f"bench.{name}").main(options)
-        except Failed as problem:
+        except SystemExit as problem:
             failed.append(name)
-            print(f"{name} failed: {problem}", file=sys.stderr)
+            print(problem, file=sys.stderr)
         print(f"{name}: {time.monotonic() - begin:.0f} s\n", flush=True)
     if failed:
         print("failed: " + ", ".join(failed), file=sys.stderr)
