@@ -1,0 +1,194 @@
+"""The publish forwarder alone: admission, answers, failing disks, recovery, checkpoints, retention."""
+
+import pytest
+
+from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
+from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted, Unavailable
+from syncpoint.publish import records
+from syncpoint.publish.retention import forget_empty_sources, is_needed
+from syncpoint.publish.seek import take_snapshot
+from syncpoint.storage.record import Entry, Kind
+from syncpoint.testing.forwarders import SUB, TOPIC, Caller, Subscriber, World
+from syncpoint.wire.messages import pubsub
+
+DAY = 86_400
+
+
+def request(**fields: object) -> bytes:
+    encoded: bytes = pubsub.PublishRequest(topic=TOPIC, **fields).SerializeToString()
+    return encoded
+
+
+def test_bad_requests_name_the_field_and_store_nothing() -> None:
+    world = World()
+    before = len(world.store.entries)
+    for bad, text in (
+        (request(), "No messages to publish"),
+        (request(messages=[pubsub.PubsubMessage()]), "Some messages are empty"),
+        (request(messages=[pubsub.PubsubMessage(data=b"x", attributes={"k" * 257: "v"})]), "attributes"),
+        (b"\xff\xff", "not a PublishRequest"),
+    ):
+        with pytest.raises(InvalidArgument, match=text):
+            world.publish.publish_request(Caller(), bad)
+    with pytest.raises(NotFound):
+        world.send("x", topic="projects/p/topics/nowhere")
+    world.settle()
+    assert not [entry for entry in world.store.entries[before:] if entry.kind == Kind.MESSAGES]
+    assert world.publish.admission.system.messages == 0
+
+
+def test_flow_control_refuses_before_anything_is_queued_and_recovers() -> None:
+    world = World()
+    world.publish.admission.limits.topic_bytes_max = 3000
+    callers = [world.send("x" * 1000, settle=False) for _ in range(2)]
+    with pytest.raises(ResourceExhausted, match="topic"):
+        world.send("x" * 1000, settle=False)
+    world.publish.admission.limits.topic_bytes_max = 1 << 30
+    world.publish.admission.limits.publish_messages_max = 2
+    with pytest.raises(ResourceExhausted, match="system"):
+        world.send("x", settle=False)
+    world.settle()
+    assert all(caller.ids for caller in callers)
+    assert world.send("x").ids
+
+
+def test_a_lost_quorum_leaves_outcomes_unknown_and_refuses_what_is_new() -> None:
+    world = World()
+    caller = world.send("x", settle=False)
+    world.store.fail(OSError("no disk left"))
+    assert isinstance(caller.error, Unavailable)
+    assert "outcome is unknown" in str(caller.error)
+    with pytest.raises(Unavailable):
+        world.send("y")
+
+
+def test_publish_times_never_go_back() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("a")
+    world.clock.set_time_ns(world.clock.time_ns() - 10**10)
+    world.send("b")
+    times = [message.message.publish_time.ToNanoseconds() for message in subscriber.received]
+    assert times == sorted(times)
+
+
+def test_a_restart_opens_a_new_source_and_keeps_the_old_one_until_it_is_empty() -> None:
+    world = World()
+    world.send("a")
+    world.restart()
+    world.send("b")
+    old, new = world.publish.sources.of_topic(1)
+    assert (old.sealed, new.sealed) == (True, False)
+    assert old.number < new.number
+    subscriber = Subscriber(world)
+    world.settle()
+    assert subscriber.data == ["a", "b"]
+    subscriber.ack()
+    world.store.entries = [entry for entry in world.store.entries if entry.source != old.number]
+    assert forget_empty_sources(world.publish) == 1
+    assert world.publish.sources.of_topic(1) == [new]
+    assert old.number not in world.publish.ledgers[world.record.incarnation].acks
+
+
+def with_checkpoint(world: World, between: list[bytes] | None = None) -> None:
+    """Write a checkpoint as the node does, with facts appended between its parts."""
+    parts = list(world.publish.checkpoint_parts())
+    world.store.append(Kind.CHECKPOINT_BEGIN, b"")
+    begin = len(world.store.entries)
+    for part in parts:
+        world.store.append(Kind.CHECKPOINT_PART, part)
+    world.store.append(Kind.CHECKPOINT_END, b"")
+    world.settle()
+    kept = world.store.entries
+    messages = [entry for entry in kept[: begin - 1] if entry.kind == Kind.MESSAGES]
+    chosen = [entry for entry in kept[begin - 1 :] if entry.kind == Kind.CHECKPOINT_PART]
+    later = [entry for entry in kept[begin - 1 :] if entry.kind != Kind.CHECKPOINT_PART]
+
+    def replay() -> list[Entry]:
+        return [*chosen, *later]
+
+    reopened = world.store.reopened()
+    reopened.replay = replay  # type: ignore[assignment, method-assign]
+    assert messages
+    world.soon.clear()
+    world._build(reopened)
+
+
+def test_a_checkpoint_holds_everything_but_the_messages() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("a", "b", "c")
+    by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
+    subscriber.ack(by_data["b"])
+    state = records.encode_snapshot(take_snapshot(world.publish, world.record))
+    world.commit(Change.put(Snapshot(50, "projects/p/snapshots/s", 1, TOPIC, expire_ns=1 << 62, state=state)))
+    with_checkpoint(world)
+    again = Subscriber(world)
+    world.settle()
+    assert again.data == ["a", "c"]
+    assert list(world.publish.snapshots) == [50]
+
+
+def needed(world: World, age_s: float = 0.0) -> bool:
+    (source,) = world.publish.sources.of_topic(1)
+    return is_needed(world.publish, source.number, 0, 1, world.clock.time_ns() - int(age_s * 1e9))
+
+
+def test_a_message_is_needed_until_every_subscription_has_it() -> None:
+    world = World()
+    other = Subscription(20, "projects/p/subscriptions/other", 1, TOPIC)
+    world.commit(Change.put(other))
+    world.send("a")
+    subscriber = Subscriber(world)
+    world.settle()
+    subscriber.ack()
+    assert needed(world)
+    world.commit(Change.delete(other))
+    assert not needed(world)
+
+
+def test_retention_ends_a_backlog_and_keeps_what_a_seek_may_want() -> None:
+    world = World(retention_s=DAY)
+    world.send("a")
+    assert needed(world, DAY - 1)
+    assert not needed(world, DAY + 1)
+    world.commit(Change.put(Topic(1, TOPIC, retention_s=3 * DAY)))
+    assert needed(world, 3 * DAY - 1)
+    world = World(retention_s=DAY, retain_acked=True)
+    subscriber = Subscriber(world)
+    world.send("a")
+    subscriber.ack()
+    assert needed(world, DAY - 1)
+    assert not needed(world, DAY + 1)
+
+
+def test_a_snapshot_keeps_what_it_has_not_acknowledged() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("a")
+    state = records.encode_snapshot(take_snapshot(world.publish, world.record))
+    expiry = world.clock.time_ns() + 10**9
+    world.commit(Change.put(Snapshot(50, "projects/p/snapshots/s", 1, TOPIC, expire_ns=expiry, state=state)))
+    subscriber.ack()
+    assert needed(world)
+    world.clock.advance(2)
+    assert not needed(world)
+
+
+def test_a_source_nobody_knows_is_not_deleted() -> None:
+    world = World()
+    assert is_needed(world.publish, 12345, 0, 1, 0)
+
+
+def test_a_deleted_topic_leaves_its_backlog_to_its_subscriptions() -> None:
+    world = World()
+    world.send("a")
+    topic = world.publish.catalog.topic(TOPIC)
+    assert topic is not None
+    world.commit(Change.delete(topic))
+    with pytest.raises(NotFound):
+        world.send("b")
+    subscriber = Subscriber(world)
+    world.settle()
+    assert subscriber.data == ["a"]
+    assert world.publish.catalog.subscription(SUB) is not None
