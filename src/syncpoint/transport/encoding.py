@@ -89,10 +89,8 @@ def read_timeout(raw: bytes) -> float | None:
 
 def write_timeout(seconds: float) -> bytes:
     """A grpc-timeout of at least `seconds` and at most 1 % more: few different texts, so that header blocks repeat."""
-    for unit, size in _UNITS:
-        count = max(1, -int(-seconds // size))
-        if count < 100_000:
-            break
+    counts = ((max(1, -int(-seconds // size)), unit) for unit, size in _UNITS)
+    count, unit = next((pair for pair in counts if pair[0] < 100_000), (99_999_999, "H"))
     step = 10 ** max(0, len(str(count)) - 3)
     return b"%d%s" % (min(-(-count // step) * step, 99_999_999), unit.encode())
 

@@ -35,6 +35,8 @@ _pack_prefix = struct.Struct(">BI").pack
 COPY_BYTES = 4096
 """Messages up to this size are copied behind their frame head; larger ones are passed on as they are."""
 PREFIX_BYTES = 5
+_PADDING_BYTES = 256
+"""What a peer may spend on padding in the frame that ends a message."""
 
 
 class Outgoing:
@@ -261,8 +263,8 @@ class Lane:
         assert buffer is not None
         if not self.need:
             wanted = PREFIX_BYTES - len(buffer)
-            buffer += data[a : a + wanted]
             taken = min(wanted, b - a)
+            buffer += data[a : a + taken]
             self.have += taken
             a += taken
             if len(buffer) < PREFIX_BYTES:
@@ -305,7 +307,8 @@ class Lane:
         room = self.granted - self.received
         window = self.conn.limits.stream_window_bytes
         more = window + self.extra - self.have - self.unread - room
-        if more >= window >> 1 or (more > 0 and room <= 0) or (more > 0 and self.have + room < self.need):
+        short = self.buffer is not None and room < (self.need or PREFIX_BYTES) - self.have + _PADDING_BYTES
+        if more >= window >> 1 or (more > 0 and (short or room <= 0)):
             self.granted += more
             self.conn.say(window_update(self.sid, more))
 

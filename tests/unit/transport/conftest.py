@@ -1,4 +1,4 @@
-"""A connection without sockets, clocks and tasks: time is a number, the socket a list, the peer writes its frames by hand."""
+"""A connection without sockets, clocks and tasks: time is a number, the socket a list, frames are written by hand."""
 
 from __future__ import annotations
 

@@ -62,11 +62,19 @@ def test_a_header_bomb_stops_at_the_hard_limit() -> None:
     assert caught.value.code == ErrorCode.ENHANCE_YOUR_CALM
 
 
-@pytest.mark.parametrize(
-    "block",
-    [b"\x80", b"\xff\xff\xff\xff\xff\xff\xff\x01", b"\xc0", b"\x40\x05ab", b"\x40", b"\x82\x20", b"\x3f\xff\xff\x01", b"\x00\x81\xff\x00"],
-    ids=["index-0", "long-integer", "beyond-table", "short-name", "no-name", "late-resize", "table-too-large", "padding"],
-)  # fmt: skip
+MALFORMED = {
+    "index-0": b"\x80",
+    "long-integer": b"\xff\xff\xff\xff\xff\xff\xff\x01",
+    "beyond-table": b"\xc0",
+    "short-name": b"\x40\x05ab",
+    "no-name": b"\x40",
+    "late-resize": b"\x82\x20",
+    "table-too-large": b"\x3f\xff\xff\x01",
+    "padding": b"\x00\x81\xff\x00",
+}
+
+
+@pytest.mark.parametrize("block", MALFORMED.values(), ids=MALFORMED.keys())
 def test_malformed_blocks(block: bytes) -> None:
     with pytest.raises(ConnectionFault) as caught:
         FieldReader(1 << 20).read(block)
