@@ -1,0 +1,328 @@
+"""Create, get, list, update and delete: the administrative methods of Publisher and Subscriber.
+
+Place: off the message's path. A request is checked, turned into a change of the catalog, and answered when that change
+is persisted.
+Promise: between the check and the change nothing is awaited, so of two racing creates one wins and the other hears
+ALREADY_EXISTS. A failed commit is UNAVAILABLE: the change may have happened.
+Leaves to the control plane: persisting, and telling the forwarders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from syncpoint.api import pages, snapshots, subscriptions, topics
+from syncpoint.api.validate import parsed
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Change, Snapshot, Start, Subscription, Topic
+from syncpoint.model.errors import AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted
+from syncpoint.model.limits import SNAPSHOTS_PER_TOPIC_MAX, SUBSCRIPTIONS_PER_TOPIC_MAX
+from syncpoint.model.names import (
+    parse_project,
+    parse_snapshot,
+    parse_subscription,
+    parse_topic,
+    project_of,
+    resource_name,
+)
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.random import Random
+from syncpoint.transport.calls import Call, Unary
+from syncpoint.transport.tasks import unary_async
+from syncpoint.wire.messages import pubsub, well_known
+
+_Named = TypeVar("_Named", Topic, Subscription, Snapshot)
+
+
+class ControlPlane(Protocol):
+    """What the node supplies."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def random(self) -> Random: ...
+
+    def next_incarnation(self) -> int:
+        """A number for a new record."""
+        ...
+
+    def sync_point(self, topic: int, /) -> Sequence[tuple[int, int]]:
+        """Where a subscription of this topic incarnation, committed in this very turn, begins: (source, offset)s."""
+        ...
+
+    def commit(self, changes: Sequence[Change], /) -> Awaitable[None]:
+        """Apply the changes before it first suspends; return when they are persisted. Raises `Unavailable`."""
+        ...
+
+    def snapshot(self, record: Subscription, /) -> Awaitable[tuple[bytes, float]]:
+        """What the subscription has acknowledged, and the age in seconds of its oldest other message (0: none).
+
+        The former must be as of its return, so that what is committed in the same turn keeps every message it needs.
+        """
+        ...
+
+
+class CatalogService:
+    """The methods on messages; `methods()` serves them on bytes."""
+
+    def __init__(self, control: ControlPlane) -> None:
+        self._control = control
+        self._catalog = control.catalog
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    async def create_topic(self, request: Any) -> Any:
+        """CreateTopic."""
+        record = topics.new_topic(request, self._control.clock.time_ns())
+        if self._catalog.topic(record.name) is not None:
+            raise AlreadyExists(record.name)
+        record = replace(record, incarnation=self._control.next_incarnation())
+        await self._control.commit([Change.put(record)])
+        return topics.topic_message(record)
+
+    async def get_topic(self, request: Any) -> Any:
+        """GetTopic."""
+        return topics.topic_message(self._topic(request.topic))
+
+    async def update_topic(self, request: Any) -> Any:
+        """UpdateTopic."""
+        record = topics.changed_topic(self._topic(request.topic.name), request)
+        await self._control.commit([Change.put(record)])
+        return topics.topic_message(record)
+
+    async def delete_topic(self, request: Any) -> Any:
+        """DeleteTopic. Subscriptions and snapshots stay, with what they have not acknowledged."""
+        await self._control.commit([Change.delete(self._topic(request.topic))])
+        return well_known.Empty()
+
+    async def list_topics(self, request: Any) -> Any:
+        """ListTopics."""
+        found, token = self._listed(request, "topics", self._catalog.topics_in)
+        return pubsub.ListTopicsResponse(topics=map(topics.topic_message, found), next_page_token=token)
+
+    async def list_topic_subscriptions(self, request: Any) -> Any:
+        """ListTopicSubscriptions: names of those that are attached."""
+        records = self._catalog.subscriptions_of(self._topic(request.topic).incarnation)
+        names, token = _named_page(request, "subscriptions", [record for record in records if not record.detached])
+        return pubsub.ListTopicSubscriptionsResponse(subscriptions=names, next_page_token=token)
+
+    async def list_topic_snapshots(self, request: Any) -> Any:
+        """ListTopicSnapshots: names."""
+        records = self._catalog.snapshots_of(self._topic(request.topic).incarnation)
+        names, token = _named_page(request, "snapshots", records)
+        return pubsub.ListTopicSnapshotsResponse(snapshots=names, next_page_token=token)
+
+    # -- subscriptions -----------------------------------------------------------------------------------------------
+
+    async def create_subscription(self, request: Any) -> Any:
+        """CreateSubscription. When it returns, every message published from then on will reach the subscription."""
+        if not request.name:
+            request.name = self._assigned_name(parse_topic(request.topic), "subscriptions", "sub")
+        topic = self._catalog.topic(request.topic)
+        record = subscriptions.new_subscription(request, topic, self._control.clock.time_ns())
+        if self._catalog.subscription(record.name) is not None:
+            raise AlreadyExists(record.name)
+        if topic is None:
+            raise NotFound(record.topic_name)
+        self._check_dead_letter(record)
+        if self._catalog.subscription_count_of(topic.incarnation) >= SUBSCRIPTIONS_PER_TOPIC_MAX:
+            raise ResourceExhausted(f"Topic {topic.name} has {SUBSCRIPTIONS_PER_TOPIC_MAX} subscriptions already.")
+        start = tuple(Start(*pair) for pair in self._control.sync_point(topic.incarnation))
+        record = replace(record, incarnation=self._control.next_incarnation(), start=start)
+        await self._control.commit([Change.put(record)])
+        return self._subscription_message(record)
+
+    async def get_subscription(self, request: Any) -> Any:
+        """GetSubscription."""
+        return self._subscription_message(self._subscription(request.subscription))
+
+    async def update_subscription(self, request: Any) -> Any:
+        """UpdateSubscription."""
+        known = self._subscription(request.subscription.name)
+        record = subscriptions.changed_subscription(known, request)
+        # A topic deleted since then does not stand in the way of other changes.
+        if record.dead_letter and (known.dead_letter is None or record.dead_letter.topic != known.dead_letter.topic):
+            self._check_dead_letter(record)
+        await self._control.commit([Change.put(record)])
+        return self._subscription_message(record)
+
+    async def modify_push_config(self, request: Any) -> Any:
+        """ModifyPushConfig. An empty one means pull, which every subscription does already."""
+        self._subscription(request.subscription)
+        subscriptions.check_push_config(request.push_config)
+        return well_known.Empty()
+
+    async def delete_subscription(self, request: Any) -> Any:
+        """DeleteSubscription."""
+        await self._control.commit([Change.delete(self._subscription(request.subscription))])
+        return well_known.Empty()
+
+    async def detach_subscription(self, request: Any) -> Any:
+        """DetachSubscription. Its backlog is dropped; doing it again changes nothing."""
+        record = self._subscription(request.subscription)
+        if not record.detached:
+            await self._control.commit([Change.put(replace(record, detached=True))])
+        return pubsub.DetachSubscriptionResponse()
+
+    async def list_subscriptions(self, request: Any) -> Any:
+        """ListSubscriptions."""
+        found, token = self._listed(request, "subscriptions", self._catalog.subscriptions_in)
+        return pubsub.ListSubscriptionsResponse(
+            subscriptions=map(self._subscription_message, found), next_page_token=token
+        )
+
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    async def create_snapshot(self, request: Any) -> Any:
+        """CreateSnapshot: what the subscription has not acknowledged, and everything published after this."""
+        if not request.name:
+            source = parse_subscription(request.subscription)
+            request.name = self._assigned_name(source, "snapshots", "snap")
+        snapshots.check_new_snapshot(request)
+        subscription = self._attached(request.subscription)
+        self._check_new_name(request.name)
+        state, oldest_s = await self._control.snapshot(subscription)
+        # Others had their turn meanwhile; from here to the commit nobody has.
+        subscription = self._attached(request.subscription)
+        self._check_new_name(request.name)
+        if len(self._catalog.snapshots_of(subscription.topic_incarnation)) >= SNAPSHOTS_PER_TOPIC_MAX:
+            raise ResourceExhausted(
+                f"Topic {subscription.topic_name} has {SNAPSHOTS_PER_TOPIC_MAX} snapshots already."
+            )
+        record = snapshots.new_snapshot(request, subscription, state, oldest_s, self._control.clock.time_ns())
+        record = replace(record, incarnation=self._control.next_incarnation())
+        await self._control.commit([Change.put(record)])
+        return self._snapshot_message(record)
+
+    async def get_snapshot(self, request: Any) -> Any:
+        """GetSnapshot."""
+        return self._snapshot_message(self._snapshot(request.snapshot))
+
+    async def update_snapshot(self, request: Any) -> Any:
+        """UpdateSnapshot: labels."""
+        record = snapshots.changed_snapshot(self._snapshot(request.snapshot.name), request)
+        await self._control.commit([Change.put(record)])
+        return self._snapshot_message(record)
+
+    async def delete_snapshot(self, request: Any) -> Any:
+        """DeleteSnapshot."""
+        await self._control.commit([Change.delete(self._snapshot(request.snapshot))])
+        return well_known.Empty()
+
+    async def list_snapshots(self, request: Any) -> Any:
+        """ListSnapshots."""
+        found, token = self._listed(request, "snapshots", self._catalog.snapshots_in)
+        return pubsub.ListSnapshotsResponse(snapshots=map(self._snapshot_message, found), next_page_token=token)
+
+    # -- shared ------------------------------------------------------------------------------------------------------
+
+    def methods(self) -> dict[bytes, Unary]:
+        """The method table of this service."""
+        return {
+            f"/google.pubsub.v1.{service}/{name}".encode(): _served(kind, getattr(self, _snake(name)))
+            for service, names in _METHODS.items()
+            for name, kind in names.items()
+        }
+
+    def _topic(self, name: str) -> Topic:
+        record = self._catalog.topic(parse_topic(name))
+        if record is None:
+            raise NotFound(name)
+        return record
+
+    def _subscription(self, name: str) -> Subscription:
+        record = self._catalog.subscription(parse_subscription(name))
+        if record is None:
+            raise NotFound(name)
+        return record
+
+    def _attached(self, name: str) -> Subscription:
+        record = self._subscription(name)
+        if record.detached:
+            raise FailedPrecondition(f"The subscription is detached from its topic: (resource={name}).")
+        return record
+
+    def _snapshot(self, name: str) -> Snapshot:
+        record = self._catalog.snapshot(parse_snapshot(name))
+        if record is None:
+            raise NotFound(name)
+        return record
+
+    def _check_new_name(self, snapshot: str) -> None:
+        if self._catalog.snapshot(snapshot) is not None:
+            raise AlreadyExists(snapshot)
+
+    def _check_dead_letter(self, record: Subscription) -> None:
+        if record.dead_letter is not None and self._catalog.topic(record.dead_letter.topic) is None:
+            name = record.dead_letter.topic
+            raise NotFound(name, f"Dead letter topic not found (resource={name}).")
+
+    def _subscription_message(self, record: Subscription) -> Any:
+        exists = record.dead_letter is None or self._catalog.topic(record.dead_letter.topic) is not None
+        return subscriptions.subscription_message(record, self._catalog.topic_of(record), exists)
+
+    def _snapshot_message(self, record: Snapshot) -> Any:
+        return snapshots.snapshot_message(record, self._catalog.topic_of(record))
+
+    def _assigned_name(self, sibling: str, collection: str, start: str) -> str:
+        """A free name in the project of a resource that the request names."""
+        identifier = f"{start}-{self._control.random.token(10).hex()}"
+        return resource_name(project_of(sibling), collection, identifier)
+
+    def _listed(
+        self, request: Any, collection: str, page_of: Callable[[str, str | None, int], list[_Named]]
+    ) -> tuple[Sequence[_Named], str]:
+        listing = f"{collection} of {parse_project(request.project)}"
+        page = pages.asked(request.page_size, request.page_token, listing)
+        found = page_of(request.project, page.after, page.size + 1)
+        return pages.cut(found, page, listing, lambda record: record.name)
+
+
+def _named_page(request: Any, collection: str, records: Sequence[_Named]) -> tuple[Sequence[str], str]:
+    listing = f"{collection} of {request.topic}"
+    page = pages.asked(request.page_size, request.page_token, listing)
+    names = sorted(record.name for record in records if page.after is None or record.name > page.after)
+    return pages.cut(names, page, listing, str)
+
+
+def _served(kind: Any, function: Callable[[Any], Awaitable[Any]]) -> Unary:
+    async def run(call: Call, request: bytes) -> bytes:
+        answer: bytes = (await function(parsed(kind, request))).SerializeToString()
+        return answer
+
+    return unary_async(run)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")
+
+
+_METHODS = {
+    "Publisher": {
+        "CreateTopic": pubsub.Topic,
+        "GetTopic": pubsub.GetTopicRequest,
+        "UpdateTopic": pubsub.UpdateTopicRequest,
+        "DeleteTopic": pubsub.DeleteTopicRequest,
+        "ListTopics": pubsub.ListTopicsRequest,
+        "ListTopicSubscriptions": pubsub.ListTopicSubscriptionsRequest,
+        "ListTopicSnapshots": pubsub.ListTopicSnapshotsRequest,
+        "DetachSubscription": pubsub.DetachSubscriptionRequest,
+    },
+    "Subscriber": {
+        "CreateSubscription": pubsub.Subscription,
+        "GetSubscription": pubsub.GetSubscriptionRequest,
+        "UpdateSubscription": pubsub.UpdateSubscriptionRequest,
+        "DeleteSubscription": pubsub.DeleteSubscriptionRequest,
+        "ListSubscriptions": pubsub.ListSubscriptionsRequest,
+        "ModifyPushConfig": pubsub.ModifyPushConfigRequest,
+        "CreateSnapshot": pubsub.CreateSnapshotRequest,
+        "GetSnapshot": pubsub.GetSnapshotRequest,
+        "UpdateSnapshot": pubsub.UpdateSnapshotRequest,
+        "DeleteSnapshot": pubsub.DeleteSnapshotRequest,
+        "ListSnapshots": pubsub.ListSnapshotsRequest,
+    },
+}

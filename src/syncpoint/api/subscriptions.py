@@ -1,0 +1,167 @@
+"""Subscriptions: from request to record, and from record to response.
+
+Place: pure functions under `admin_handlers`; whether a topic exists is asked there.
+Promise: a record that comes out of here is legal, with the defaults of Pub/Sub filled in, and its attributes and its
+`config` say the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from syncpoint.api import masks
+from syncpoint.api.validate import (
+    check_labels,
+    check_served,
+    config_of,
+    duration,
+    in_bounds,
+    refused,
+    seconds_of,
+    whole_seconds,
+)
+from syncpoint.metadata.records import DeadLetter, Retry, Subscription, Topic
+from syncpoint.model import limits
+from syncpoint.model.errors import Unimplemented
+from syncpoint.model.names import DELETED_TOPIC, parse_subscription, parse_topic
+from syncpoint.rules import pubsub_filter
+from syncpoint.wire.messages import pubsub
+
+_NOT_SERVED = ("bigquery_config", "cloud_storage_config", "bigtable_config", "message_transforms")
+_NOT_KEPT = (
+    "name", "topic", "detached", "topic_message_retention_duration", "state", "analytics_hub_subscription_info", "tags",
+)  # fmt: skip
+_MUTABLE = frozenset({
+    "push_config", "ack_deadline_seconds", "retain_acked_messages", "message_retention_duration", "labels",
+    "expiration_policy", "dead_letter_policy", "retry_policy", "enable_exactly_once_delivery", *_NOT_SERVED,
+})  # fmt: skip
+
+
+def new_subscription(request: Any, topic: Topic | None, now_ns: int) -> Subscription:
+    """A legal record from a pubsub.Subscription, with incarnation 0 and no sync point.
+
+    `topic`: what the request's topic name leads to; with None the record belongs to incarnation 0, and the caller must
+    refuse it. Raises `InvalidArgument` or `Unimplemented`.
+    """
+    parse_subscription(request.name)
+    parse_topic(request.topic)
+    pubsub_filter.compile(request.filter)
+    incarnation = 0 if topic is None else topic.incarnation
+    return _filled(Subscription(0, request.name, incarnation, request.topic, created_ns=now_ns), request)
+
+
+def changed_subscription(record: Subscription, request: Any) -> Subscription:
+    """The record as an UpdateSubscriptionRequest wants it. Raises `InvalidArgument` or `Unimplemented`."""
+    paths = masks.checked_paths(request, request.subscription, _MUTABLE)
+    message = pubsub.Subscription.FromString(record.config)
+    masks.merge(message, request.subscription, paths)
+    return _filled(record, message)
+
+
+def check_push_config(message: Any) -> None:
+    """Raise `Unimplemented` unless the config means pull, that is, has no endpoint."""
+    if message.push_endpoint:
+        raise Unimplemented("Subscription.push_config.push_endpoint")
+
+
+def subscription_message(record: Subscription, topic: Topic | None, dead_letter_exists: bool = True) -> Any:
+    """The pubsub.Subscription that users see. `topic`: the topic it belongs to, None when that was deleted."""
+    message = pubsub.Subscription.FromString(record.config)
+    message.name = record.name
+    message.topic = DELETED_TOPIC if topic is None else record.topic_name
+    message.state = pubsub.Subscription.ACTIVE
+    message.detached = record.detached
+    message.push_config.SetInParent()
+    if topic is not None and topic.retention_s:
+        configured = pubsub.Topic.FromString(topic.config).message_retention_duration
+        message.topic_message_retention_duration.CopyFrom(configured)
+    if record.dead_letter is not None and not dead_letter_exists:
+        message.dead_letter_policy.dead_letter_topic = DELETED_TOPIC
+    return message
+
+
+def _filled(record: Subscription, message: Any) -> Subscription:
+    """Check a message, fill in its defaults, and take its values over into the record."""
+    message = pubsub.Subscription.FromString(message.SerializeToString())  # the caller's stays as it is
+    check_served(message, _NOT_SERVED, "Subscription")
+    check_push_config(message.push_config)
+    message.ClearField("push_config")
+    check_labels(dict(message.labels))
+    message.ack_deadline_seconds = message.ack_deadline_seconds or limits.ACK_DEADLINE_SECONDS_DEFAULT
+    deadline = message.ack_deadline_seconds
+    bounds = limits.ACK_DEADLINE_SECONDS_MIN, limits.ACK_DEADLINE_SECONDS_MAX
+    in_bounds("ack_deadline_seconds", deadline, *bounds, "s")
+    retention = _retention(message)
+    expiration_s = _expiration(message)
+    dead_letter = _dead_letter(message)
+    retry = _retry(message)
+    return replace(
+        record,
+        config=config_of(message, _NOT_KEPT),
+        ack_deadline_s=deadline,
+        retention_s=whole_seconds(retention),
+        retain_acked=message.retain_acked_messages,
+        ordered=message.enable_message_ordering,
+        exactly_once=message.enable_exactly_once_delivery,
+        filter_text=message.filter,
+        dead_letter=dead_letter,
+        retry=retry,
+        expiration_s=expiration_s,
+    )
+
+
+def _retention(message: Any) -> float:
+    field = "message_retention_duration"
+    retention = seconds_of(message, field)
+    if retention is None:
+        retention = float(limits.SUBSCRIPTION_RETENTION_SECONDS_DEFAULT)
+        message.message_retention_duration.CopyFrom(duration(retention))
+    in_bounds(
+        field, retention, limits.SUBSCRIPTION_RETENTION_SECONDS_MIN, limits.SUBSCRIPTION_RETENTION_SECONDS_MAX, "s"
+    )
+    return retention
+
+
+def _expiration(message: Any) -> int | None:
+    """No policy at all means the default time; a policy without a time means never."""
+    if not message.HasField("expiration_policy"):
+        message.expiration_policy.ttl.CopyFrom(duration(limits.EXPIRATION_TTL_SECONDS_DEFAULT))
+    ttl = seconds_of(message.expiration_policy, "ttl")
+    if ttl is None:
+        return None
+    in_bounds("ttl", ttl, limits.EXPIRATION_TTL_SECONDS_MIN, float("inf"), "s")
+    return whole_seconds(ttl)
+
+
+def _dead_letter(message: Any) -> DeadLetter | None:
+    policy = message.dead_letter_policy
+    if not message.HasField("dead_letter_policy") or policy.ByteSize() == 0:
+        message.ClearField("dead_letter_policy")
+        return None
+    if not policy.dead_letter_topic:
+        raise refused("dead_letter_policy", "The dead_letter_policy must name a dead_letter_topic.")
+    # The name may be that of a deleted topic, when another field of the policy is updated.
+    parse_topic(policy.dead_letter_topic)
+    policy.max_delivery_attempts = policy.max_delivery_attempts or limits.DELIVERY_ATTEMPTS_DEFAULT
+    bounds = limits.DELIVERY_ATTEMPTS_MIN, limits.DELIVERY_ATTEMPTS_MAX
+    in_bounds("max_delivery_attempts", policy.max_delivery_attempts, *bounds)
+    return DeadLetter(policy.dead_letter_topic, policy.max_delivery_attempts)
+
+
+def _retry(message: Any) -> Retry | None:
+    if not message.HasField("retry_policy"):
+        return None
+    policy = message.retry_policy
+    found = {}
+    for field, default in (
+        ("minimum_backoff", limits.RETRY_MINIMUM_BACKOFF_SECONDS_DEFAULT),
+        ("maximum_backoff", limits.RETRY_MAXIMUM_BACKOFF_SECONDS_DEFAULT),
+    ):
+        seconds = seconds_of(policy, field)
+        found[field] = default if seconds is None else seconds
+        in_bounds(field, found[field], 0, limits.RETRY_BACKOFF_SECONDS_MAX, "s")
+        getattr(policy, field).CopyFrom(duration(found[field]))
+    low, high = found["minimum_backoff"], found["maximum_backoff"]
+    in_bounds("maximum_backoff", high, low, limits.RETRY_BACKOFF_SECONDS_MAX, "s")
+    return Retry(low, high)

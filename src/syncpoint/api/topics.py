@@ -1,0 +1,54 @@
+"""Topics: from request to record, and from record to response.
+
+Place: pure functions under `admin_handlers`; nothing here looks anything up or changes anything.
+Promise: a record that comes out of here is legal, with defaults filled in; what users gave and this version does not
+know comes back to them as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from syncpoint.api import masks
+from syncpoint.api.validate import check_labels, check_served, config_of, in_bounds, seconds_of, whole_seconds
+from syncpoint.metadata.records import Topic
+from syncpoint.model.limits import TOPIC_RETENTION_SECONDS_MAX, TOPIC_RETENTION_SECONDS_MIN
+from syncpoint.model.names import parse_topic
+from syncpoint.wire.messages import pubsub
+
+_NOT_SERVED = ("kms_key_name", "schema_settings", "ingestion_data_source_settings", "message_transforms")
+_NOT_KEPT = ("name", "satisfies_pzs", "state", "tags")  # known from elsewhere, or for the input only
+_MUTABLE = frozenset({"labels", "message_storage_policy", "message_retention_duration", *_NOT_SERVED})
+
+
+def new_topic(request: Any, now_ns: int) -> Topic:
+    """A legal record from a pubsub.Topic, with incarnation 0. Raises `InvalidArgument` or `Unimplemented`."""
+    parse_topic(request.name)
+    return _filled(Topic(0, request.name, created_ns=now_ns), request)
+
+
+def changed_topic(record: Topic, request: Any) -> Topic:
+    """The record as an UpdateTopicRequest wants it. Raises `InvalidArgument` or `Unimplemented`."""
+    paths = masks.checked_paths(request, request.topic, _MUTABLE)
+    message = pubsub.Topic.FromString(record.config)
+    masks.merge(message, request.topic, paths)
+    return _filled(record, message)
+
+
+def topic_message(record: Topic) -> Any:
+    """The pubsub.Topic that users see."""
+    message = pubsub.Topic.FromString(record.config)
+    message.name = record.name
+    message.state = pubsub.Topic.ACTIVE
+    return message
+
+
+def _filled(record: Topic, message: Any) -> Topic:
+    check_served(message, _NOT_SERVED, "Topic")
+    check_labels(dict(message.labels))
+    retention = seconds_of(message, "message_retention_duration")
+    if retention is not None:
+        bounds = TOPIC_RETENTION_SECONDS_MIN, TOPIC_RETENTION_SECONDS_MAX
+        in_bounds("message_retention_duration", retention, *bounds, "s")
+    return replace(record, config=config_of(message, _NOT_KEPT), retention_s=whole_seconds(retention or 0))

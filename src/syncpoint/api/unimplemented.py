@@ -1,0 +1,34 @@
+"""What the interface has and this server does not serve (yet): each method answers UNIMPLEMENTED and says its name.
+
+Place: the bottom of the node's method table; whatever is served lies above it.
+"""
+
+from __future__ import annotations
+
+from syncpoint.model.errors import Unimplemented
+from syncpoint.transport.calls import Call, Stream, Streaming, Unary
+from syncpoint.wire.messages import methods
+
+SERVICES = (
+    "google.pubsub.v1.Publisher",
+    "google.pubsub.v1.Subscriber",
+    "google.pubsub.v1.SchemaService",
+    "google.iam.v1.IAMPolicy",
+)
+
+
+def unimplemented_methods() -> dict[bytes, Unary | Streaming]:
+    """Every method of these services as one that is not served. Lay the served ones over it."""
+    return {
+        path.encode(): Streaming(_refuse_stream) if kind == "streaming" else Unary(_refuse)
+        for service in SERVICES
+        for path, kind in methods(service).items()
+    }
+
+
+def _refuse(call: Call, request: bytes) -> None:
+    raise Unimplemented(call.path.decode("ascii", "replace"))
+
+
+def _refuse_stream(stream: Stream) -> None:
+    raise Unimplemented(stream.path.decode("ascii", "replace"))
