@@ -1,7 +1,7 @@
 """The figure every description of the service begins with.
 
-Two publishers, one topic. Subscription 1 has two subscribers, S1 and S2, who share its messages; subscription 2 has one,
-S3, who gets them all.
+Two publishers, one topic. Subscription 1 has two subscribers, S1 and S2, who share its messages; subscription 2 has
+one, S3, who gets them all.
 """
 
 from __future__ import annotations
