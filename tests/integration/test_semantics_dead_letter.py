@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import re
 import time
 
@@ -164,7 +165,7 @@ def attempt_times(space, subscription, attempts, give_up):
         (got,) = space.pull(subscription, within=40)
         times.append(time.monotonic())
         give_up(got)
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
 def policy(least, most):
