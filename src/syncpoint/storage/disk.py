@@ -1,0 +1,293 @@
+"""One disk's writer: group commit of everything that waits, sealing and opening of segments.
+
+Place: `log` queues entries and rolls; a worker thread calls `step`, which takes all that waits, writes it with one
+call and syncs it with another; the positions reached go back to `log` on the owner's thread.
+Promise: `synced` is said only after fdatasync returned without an error. The first error of any kind ends this writer
+for good (a failed sync may have lost what was written before it); the disk comes back only as a new incarnation, see
+`keeper`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.files import Buffer, Files, FileStat, write_all
+from syncpoint.runtime.random import Random
+from syncpoint.storage.catalog import Copy, Segment
+from syncpoint.storage.layout import log_dir, segment_path
+from syncpoint.storage.pool import Pool
+from syncpoint.storage.record import HEADER_BYTES, Queued, encode_header
+from syncpoint.storage.segment import (
+    DATA_START,
+    PAGE,
+    SegmentHeader,
+    encode_front,
+    encode_mark,
+    encode_trailer,
+)
+from syncpoint.storage.settings import Durability, StorageSettings
+
+
+class Roll(NamedTuple):
+    """In the queue of every disk: seal one segment, open the next. Either may be None."""
+
+    seal: Segment | None
+    next: Segment | None
+    members: tuple[bytes, ...]
+    quorum: int
+
+
+class Progress:
+    """What the log knows, read by the writers while they build headers."""
+
+    __slots__ = ("synced",)
+
+    def __init__(self) -> None:
+        self.synced = 0
+
+
+class DiskWriter:
+    """The live writer of one disk incarnation; `report(self)` and `failed(self, error)` come on its own thread."""
+
+    def __init__(
+        self,
+        slot: int,
+        root: str,
+        incarnation: bytes,
+        universe: int,
+        settings: StorageSettings,
+        files: Files,
+        clock: Clock,
+        random: Random,
+        pool: Pool,
+        progress: Progress,
+        report: Callable[[DiskWriter], None],
+        failed: Callable[[DiskWriter, Exception], None],
+    ) -> None:
+        self.slot = slot
+        self.root = root
+        self.incarnation = incarnation
+        self.pool = pool
+        self.written = 0  # highest position handed to the file
+        self.synced = 0  # highest position fdatasync confirmed
+        self.opened = 0  # number of the newest segment whose header is synced
+        self.error: Exception | None = None
+        self.queued_bytes = 0  # counted by the owner
+        self.done_bytes = 0  # counted by the writer
+        self.busy_since: float | None = None
+        self.active: tuple[str, FileStat] | None = None  # path and identity of the file being written
+        self._universe = universe
+        self._settings = settings
+        self._files = files
+        self._clock = clock
+        self._random = random
+        self._progress = progress
+        self._report = report
+        self._failed = failed
+        self._durability = Durability(settings.durability)
+        self._sync_mode = self._durability is Durability.SYNC
+        self._queue: deque[Queued | Roll] = deque()
+        self._handle: int | None = None
+        self._header: SegmentHeader | None = None
+        self._seed = 0
+        self._offset = 0
+        self._marked = 0
+        self._mark_turn = 0
+        self._unsynced_since: float | None = None
+        self._idle_since: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes queued and not yet written."""
+        return self.queued_bytes - self.done_bytes
+
+    def put(self, entry: Queued) -> None:
+        """Queue one entry; owner's thread. Nothing is written before the worker is woken."""
+        self._queue.append(entry)
+        self.queued_bytes += HEADER_BYTES + entry.length
+
+    def roll(self, roll: Roll) -> None:
+        self._queue.append(roll)
+
+    def step(self) -> float | None:
+        """One group commit, or what an idle disk does. Returns when to call again."""
+        if self.error is not None:
+            return None
+        try:
+            if self._queue:
+                self.busy_since = self._clock.monotonic()
+                self._idle_since = None
+                self._commit()
+                self.busy_since = None
+                if self._queue:
+                    return 0.0
+            return self._idle()
+        except Exception as error:  # any error, also one of ours, ends this writer: it never guesses what was written
+            self.fail(error)
+            return None
+
+    def fail(self, error: Exception) -> None:
+        """Give this incarnation up. Idempotent; any thread."""
+        if self.error is None:
+            self.error = error
+            self._failed(self, error)
+
+    def drain(self) -> None:
+        """Commit all that is queued; for the end, when no thread calls `step` any more."""
+        while self._queue and self.error is None:
+            self.step()
+
+    def release(self) -> None:
+        """Close the open file; only once no step can be running."""
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            with suppress(OSError):  # nothing was promised by it
+                self._files.close(handle)
+
+    def _commit(self) -> None:
+        queue, seed = self._queue, self._seed
+        synced = self._progress.synced
+        buffers: list[Buffer] = []
+        size, left, position = 0, self._settings.commit_bytes_max, self.written
+        rolled = False
+        while queue and left > 0:
+            entry = queue.popleft()
+            if type(entry) is Queued:
+                buffers.append(encode_header(seed, entry, synced))
+                buffers += entry.buffers
+                taken = HEADER_BYTES + entry.length
+                size += taken
+                left -= taken
+                position = entry.position
+            else:
+                self._write(buffers)
+                buffers = []
+                self.written = position
+                assert isinstance(entry, Roll)
+                self._roll(entry)
+                seed = self._seed
+                rolled = True
+        self._write(buffers)
+        if self.error is not None:
+            return  # given up by the owner while the write was under way
+        self.written = position
+        self.done_bytes += size
+        if self._sync_mode or rolled:
+            self._sync()
+        elif self._unsynced_since is None:
+            self._unsynced_since = self._clock.monotonic()
+        self._report(self)
+
+    def _write(self, buffers: list[Buffer]) -> None:
+        if buffers:
+            assert self._handle is not None
+            self._offset = write_all(self._files, self._handle, buffers, self._offset)
+
+    def _sync(self) -> None:
+        position = self.written
+        if self._handle is not None:
+            self._files.fdatasync(self._handle)
+        self._unsynced_since = None
+        if self.error is None:
+            self.synced = position
+
+    def _idle(self) -> float | None:
+        """Sync what is due, then note how far this disk is synced; returns the time until something is due."""
+        if self._unsynced_since is not None:
+            due = self._unsynced_since + self._settings.sync_interval_s - self._clock.monotonic()
+            if due > 0:
+                return due
+            self._sync()
+            self._report(self)
+        if self.synced <= self._marked or self._handle is None:
+            return None
+        if self._idle_since is None:
+            self._idle_since = self._clock.monotonic()
+        due = self._idle_since + self._settings.idle_mark_s - self._clock.monotonic()
+        if due > 0:
+            return due
+        self._idle_since = None
+        known = min(self.synced, self._progress.synced)
+        if known > self._marked:
+            self._mark(known)
+        return None if known == self.synced else self._settings.idle_mark_s
+
+    def _mark(self, known: int) -> None:
+        assert self._handle is not None
+        self._mark_turn += 1
+        offset, data = encode_mark(self._seed, known, self._mark_turn)
+        write_all(self._files, self._handle, [data], offset)
+        self._files.fdatasync(self._handle)
+        self._marked = known
+
+    def _roll(self, roll: Roll) -> None:
+        if roll.seal is not None and self._handle is not None:
+            self._seal(roll.seal)
+        if roll.next is not None:
+            self._open(roll.next, roll.members, roll.quorum)
+
+    def _seal(self, segment: Segment) -> None:
+        handle, header = self._handle, self._header
+        assert handle is not None
+        assert header is not None
+        write_seal(self._files, handle, header, segment, self._settings.segment_bytes)
+        self._sync()
+        self.active = None
+        self._handle = None
+        self._files.close(handle)
+        copy = segment.copies.get(self.slot)
+        if copy is not None and copy.incarnation == header.incarnation:
+            copy.sealed = True
+
+    def _open(self, segment: Segment, members: tuple[bytes, ...], quorum: int) -> None:
+        files = self._files
+        path = segment_path(self.root, segment.log, segment.seq)
+        folder = log_dir(self.root, segment.log)
+        if segment.seq == 1:
+            files.mkdir(folder)
+            files.sync_dir(folder.rpartition("/")[0])
+        header = SegmentHeader(
+            self._universe,
+            segment.log,
+            segment.seq,
+            int.from_bytes(self._random.token(8), "little"),
+            segment.first_position,
+            self.incarnation,
+            members,
+            quorum,
+        )
+        files.mkdir(folder)
+        self._handle = handle = self.pool.take(path)
+        write_all(files, handle, [encode_front(header)], 0)
+        files.fdatasync(handle)
+        files.sync_dir(folder)
+        self._header, self._seed, self._offset = header, header.seed, DATA_START
+        self._marked, self._mark_turn = segment.first_position - 1, 0
+        self.active = (path, files.fstat(handle))
+        segment.copies[self.slot] = Copy(header.incarnation, header.seed, path, sealed=False)
+        self.opened = segment.seq
+
+    def open_now(self, segment: Segment, members: tuple[bytes, ...], quorum: int) -> None:
+        """Open the first segment before the worker is started. Raises `OSError`."""
+        self._open(segment, members, quorum)
+
+
+def write_seal(files: Files, handle: int, header: SegmentHeader, segment: Segment, segment_bytes: int) -> None:
+    """Write index and trailer behind the frames; the caller syncs. A half-empty file gives its room back.
+
+    Order does not matter: the index pages carry checksums of their own, so a trailer without them is noticed.
+    """
+    body = segment.footer()
+    used = segment.index_offset + len(body) + PAGE
+    size = segment_bytes if segment_bytes // 2 < used <= segment_bytes else used
+    write_all(files, handle, [bytes(segment.index_offset - segment.data_end), body], segment.data_end)
+    files.truncate(handle, size)
+    write_all(files, handle, [encode_trailer(header, segment.trailer())], size - PAGE)

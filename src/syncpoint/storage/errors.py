@@ -1,0 +1,47 @@
+"""What can go wrong with a store, by what the operator does next.
+
+Place: raised by `store`, `recovery` and `reader`. Each says which disks, logs and positions it is about; `facts`
+holds the same as plain values for tools.
+"""
+
+from __future__ import annotations
+
+from syncpoint.model.errors import Code, SyncpointError
+
+
+class StorageError(SyncpointError):
+    """Base of the errors of this room."""
+
+    code_default = Code.UNAVAILABLE
+
+    def __init__(self, message: str, **facts: object) -> None:
+        super().__init__(self.code_default, message)
+        self.facts = facts
+
+
+class DisksMissing(StorageError):
+    """Too few of the disks that may hold acknowledged entries are here. Bring them back; nothing was changed."""
+
+    code_default = Code.UNAVAILABLE
+
+
+class DisksFailed(StorageError):
+    """So many disks failed that no entry can be acknowledged any more. What was not persisted is unknown."""
+
+    code_default = Code.UNAVAILABLE
+
+
+class StorageDamaged(StorageError):
+    """Entries that were acknowledged are on no disk in good order. `resume_offset`: where reading can go on."""
+
+    code_default = Code.DATA_LOSS
+
+    def __init__(self, message: str, resume_offset: int | None = None, **facts: object) -> None:
+        super().__init__(message, **facts)
+        self.resume_offset = resume_offset
+
+
+class ForeignDisk(StorageError):
+    """A disk belongs to another universe, is in use by another process, or has a format this version cannot read."""
+
+    code_default = Code.FAILED_PRECONDITION

@@ -1,0 +1,323 @@
+"""The keeper of one disk: everything about a disk that is not a commit.
+
+Place: one worker per disk, so that a hung disk holds up nobody else. It deletes under tombstones, refills the pool,
+looks whether the folder is still the same, re-admits a failed disk under a new incarnation, and copies whatever the
+disk lacks.
+Promise: a disk whose folder was deleted or exchanged is noticed although its open files still take writes. What is
+set aside at re-admission is deleted only segment by segment, after a whole copy lies in its place; what no other disk
+has stays.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.files import Files, FileStat, write_all
+from syncpoint.runtime.random import Random
+from syncpoint.storage.access import Access, Gone
+from syncpoint.storage.catalog import Catalog, Copy, Segment
+from syncpoint.storage.disk import DiskWriter
+from syncpoint.storage.identity import Identity, write_identity, write_marks
+from syncpoint.storage.index import DamagedIndex
+from syncpoint.storage.layout import DISK_FILE, LOCK_FILE, logs_dir, parse_log, parse_segment, quarantine_dir
+from syncpoint.storage.pool import Pool
+from syncpoint.storage.recovery.repair import rebuild
+from syncpoint.storage.settings import StorageSettings
+
+
+class Owner(Protocol):
+    """What a keeper may ask of the store. `completed`, `joined` and `hung` are to be called through `notify`."""
+
+    catalog: Catalog
+    access: Access
+    universe: int
+
+    def notify(self, act: Callable[[], None]) -> None: ...
+
+    def marks_content(self) -> bytes: ...
+
+    def completed(self, slot: int, segment: Segment, copy: Copy, lost: Sequence[int]) -> None: ...
+
+    def joined(self, slot: int, writer: DiskWriter) -> None: ...
+
+    def hung(self, writer: DiskWriter) -> None: ...
+
+    def make_writer(self, slot: int, incarnation: bytes, pool: Pool) -> DiskWriter: ...
+
+
+class Keeper:
+    """`step` runs on the keeper's thread, `put` and the attributes are for the owner's."""
+
+    def __init__(
+        self,
+        slot: int,
+        root: str,
+        owner: Owner,
+        settings: StorageSettings,
+        files: Files,
+        clock: Clock,
+        random: Random,
+        writer: DiskWriter | None,
+        pool: Pool,
+        lock: int | None,
+    ) -> None:
+        self.slot = slot
+        self.root = root
+        self.writer = writer
+        self.pool = pool
+        self.free = 0  # room on the file system or in the quota, without the pool
+        self.damaged: list[str] = []
+        self._owner = owner
+        self._settings = settings
+        self._files = files
+        self._clock = clock
+        self._random = random
+        self._lock = lock
+        self._jobs: deque[tuple[str, str, bytes]] = deque()
+        self._next_probe = clock.monotonic()
+        self._identity: FileStat | None = None
+        self._given_up: set[int] = set()
+        self._aside: dict[tuple[int, int], str] = {}
+        self._joining = False
+
+    def note_identity(self) -> None:
+        """Remember which file says who the disk is. Raises `OSError`."""
+        self._identity = self._files.stat(f"{self.root}/{DISK_FILE}")
+
+    def put_marks(self, content: bytes) -> None:
+        """Write the tombstones; whatever is dropped afterwards waits for them."""
+        self._jobs.append(("marks", "", content))
+
+    def put_drop(self, path: str) -> None:
+        self._jobs.append(("drop", path, b""))
+
+    @property
+    def ok(self) -> bool:
+        return self.writer is not None and self.writer.ok
+
+    def step(self) -> float | None:
+        """One bounded piece of work."""
+        interval = self._settings.probe_interval_s
+        now = self._clock.monotonic()
+        try:
+            if not self.ok:
+                self._jobs.clear()
+                if now >= self._next_probe and not self._joining:
+                    self._next_probe = now + interval
+                    self._readmit()
+                return interval
+            if self._jobs:
+                self._job()
+                return 0.0
+            if now >= self._next_probe:
+                self._next_probe = now + interval
+                self._probe()
+            if self.pool.refill(self._settings.pool_segments, self.free - self._settings.segment_bytes):
+                return 0.0
+            if self._complete_one():
+                return 0.0
+        except OSError as error:
+            if self.ok and self.writer is not None:
+                self.writer.fail(error)
+        return max(0.0, self._next_probe - self._clock.monotonic()) or interval
+
+    def close(self) -> None:
+        """Give the disk back; no step runs any more."""
+        self._run_left()
+        with suppress(OSError):
+            self.pool.close()
+        if self._lock is not None:
+            lock, self._lock = self._lock, None
+            self._files.close(lock)
+
+    def _run_left(self) -> None:
+        try:
+            while self._jobs and self.ok:
+                self._job()
+        except OSError:
+            pass  # the next opening finds the tombstones or the segments
+
+    def refresh(self) -> None:
+        """Count the room. Raises `OSError`."""
+        free = self._files.free_bytes(self.root)
+        if self._settings.bytes_max is not None:
+            self.pool.used = self._count_used()
+            free = min(free, self._settings.bytes_max - self.pool.used)
+        self.free = max(0, free)
+
+    def _count_used(self) -> int:
+        used = 0
+        folders = [f"{self.root}/pool", quarantine_dir(self.root)]
+        folders += [f"{logs_dir(self.root)}/{name}" for name in self._list(logs_dir(self.root))]
+        for folder in folders:
+            for name in self._list(folder):
+                try:
+                    used += self._files.stat(f"{folder}/{name}").size
+                except FileNotFoundError:
+                    continue
+        return used
+
+    def _list(self, folder: str) -> list[str]:
+        try:
+            return sorted(self._files.listdir(folder))
+        except FileNotFoundError:
+            return []
+
+    def _job(self) -> None:
+        what, path, content = self._jobs[0]
+        if what == "marks":
+            while len(self._jobs) > 1 and self._jobs[1][0] == "marks":
+                self._jobs.popleft()  # the later marks say all the earlier ones do
+                content = self._jobs[0][2]
+            write_marks(self._files, self.root, content)
+        else:
+            self._drop(path)
+        self._jobs.popleft()
+
+    def _drop(self, path: str) -> None:
+        try:
+            self.pool.give(path, self._settings.pool_segments_max)
+            self._files.rmdir(path.rpartition("/")[0])
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno not in (39, 17):  # the folder still has others: ENOTEMPTY, EEXIST
+                raise
+
+    def _probe(self) -> None:
+        """Is the folder still ours? Open files would go on taking writes if it were not."""
+        writer = self.writer
+        assert writer is not None
+        if writer.busy_since is not None and self._clock.monotonic() - writer.busy_since > self._settings.hung_s:
+            self._owner.notify(lambda: self._owner.hung(writer))
+        found = self._files.stat(f"{self.root}/{DISK_FILE}")
+        if self._identity is not None and (found.inode, found.device) != self._identity[1:]:
+            raise OSError(5, f"{self.root}/{DISK_FILE} was exchanged")
+        active = writer.active
+        if active is not None:
+            try:
+                found = self._files.stat(active[0])
+                same = (found.inode, found.device) == active[1][1:]
+            except FileNotFoundError:
+                same = False
+            if not same and writer.active is active:
+                raise OSError(5, f"{active[0]} was deleted or exchanged")
+        self.refresh()
+
+    def _readmit(self) -> None:
+        """See whether the folder is usable again; if so, come back as a new incarnation. Raises `OSError`."""
+        files, root = self._files, self.root
+        files.mkdir(root)
+        self._take_lock()
+        probe = f"{root}/probe.tmp"
+        handle = files.open(probe, create=True)
+        try:
+            write_all(files, handle, [bytes(4096)], 0)
+            files.fdatasync(handle)
+        finally:
+            files.close(handle)
+            files.unlink(probe)
+        self._set_aside()
+        pool = Pool(files, root, self._settings.segment_bytes, self._settings.bytes_max)
+        pool.open()
+        self.pool = pool
+        self.refresh()
+        if self.free + len(pool) * self._settings.segment_bytes < 2 * self._settings.segment_bytes:
+            raise OSError(28, "no room for two segments")
+        incarnation = self._random.token(16)
+        write_identity(files, root, Identity(self._owner.universe, incarnation))
+        write_marks(files, root, self._owner.marks_content())
+        files.mkdir(logs_dir(root))
+        files.sync_dir(root)
+        self.note_identity()
+        writer = self._owner.make_writer(self.slot, incarnation, pool)
+        self._given_up.clear()
+        self._joining = True
+        self._owner.notify(lambda: self._join(writer))
+
+    def _join(self, writer: DiskWriter) -> None:
+        self.writer = writer
+        self._joining = False
+        self._owner.joined(self.slot, writer)
+
+    def _take_lock(self) -> None:
+        if self._lock is not None:
+            lock, self._lock = self._lock, None
+            with suppress(OSError):
+                self._files.close(lock)
+        self._lock = self._files.open(f"{self.root}/{LOCK_FILE}", create=True)
+        self._files.lock(self._lock)
+
+    def _set_aside(self) -> None:
+        """Move the old incarnation's segments to quarantine, except for those that no other disk has."""
+        sole = {
+            (segment.log, segment.seq)
+            for segment in self._owner.catalog
+            if set(segment.copies) == {self.slot} and segment.active is None
+        }
+        aside = quarantine_dir(self.root)
+        stamp = self._random.token(4).hex()
+        for folder in self._list(logs_dir(self.root)):
+            log = parse_log(folder)
+            for name in self._list(f"{logs_dir(self.root)}/{folder}"):
+                seq = parse_segment(name)
+                if log is None or seq is None or (log, seq) in sole:
+                    continue
+                self._files.mkdir(aside)
+                target = f"{aside}/{stamp}-{log:010d}-{seq:08d}.old"
+                self._files.rename(f"{logs_dir(self.root)}/{folder}/{name}", target)
+        for name in self._list(aside):
+            part = name.removesuffix(".old").split("-")
+            if name.endswith(".old") and len(part) == 3:
+                self._aside[int(part[1]), int(part[2])] = f"{aside}/{name}"
+
+    def lacking(self) -> Segment | None:
+        """The oldest sealed segment this disk has no copy of and another one has."""
+        for segment in self._owner.catalog:
+            if (
+                self.slot not in segment.copies
+                and segment.sealed_by
+                and segment.active is None
+                and segment.copies
+                and segment.id not in self._given_up
+                and not segment.removed
+            ):
+                return segment
+        return None
+
+    def _complete_one(self) -> bool:
+        """Copy one segment from the other disks; True when there was one."""
+        segment = self.lacking()
+        writer = self.writer
+        if segment is None or writer is None:
+            return False
+        owner = self._owner
+        try:
+            copy, lost = rebuild(
+                self._files,
+                self._random,
+                owner.catalog,
+                owner.access,
+                segment,
+                self.slot,
+                self.root,
+                writer.incarnation,
+            )
+        except (DamagedIndex, Gone) as error:
+            self._given_up.add(segment.id)
+            self.damaged.append(f"segment {segment.log}/{segment.seq} cannot be copied: {error}")
+            return True
+        old = self._aside.pop((segment.log, segment.seq), None)
+        if old is not None:
+            self._files.unlink(old)
+        self._given_up.add(segment.id)  # until the owner has taken note of the copy
+        owner.notify(lambda: self._completed(segment, copy, lost))
+        return True
+
+    def _completed(self, segment: Segment, copy: Copy, lost: Sequence[int]) -> None:
+        self._given_up.discard(segment.id)
+        self._owner.completed(self.slot, segment, copy, lost)

@@ -1,0 +1,50 @@
+"""The table of contents of a disk folder: one line per fact kept there.
+
+    disk.json                      who this disk is: universe, incarnation, format
+    marks.json                     what may be gone, what must be there: reserved log counter, removed and live
+segments
+    lock                           held by the process that has the disk open
+    logs/<counter>/<seq>.seg       the segments of a log, by number
+    pool/<number>.free             spare segments, pre-written or recycled
+    quarantine/<stamp>/...         what was set aside and is not deleted by itself
+
+Place: the only module that spells paths of a disk.
+"""
+
+from __future__ import annotations
+
+DISK_FILE = "disk.json"
+MARKS_FILE = "marks.json"
+LOCK_FILE = "lock"
+FORMAT = 1
+
+
+def logs_dir(root: str) -> str:
+    return f"{root}/logs"
+
+
+def log_dir(root: str, log: int) -> str:
+    return f"{root}/logs/{log:010d}"
+
+
+def segment_path(root: str, log: int, seq: int) -> str:
+    return f"{root}/logs/{log:010d}/{seq:08d}.seg"
+
+
+def pool_dir(root: str) -> str:
+    return f"{root}/pool"
+
+
+def quarantine_dir(root: str) -> str:
+    return f"{root}/quarantine"
+
+
+def parse_log(name: str) -> int | None:
+    """The counter a folder under `logs` stands for, or None for a foreign name."""
+    return int(name) if len(name) == 10 and name.isdecimal() else None
+
+
+def parse_segment(name: str) -> int | None:
+    """The number of a segment file, or None for a foreign name."""
+    stem = name[:8]
+    return int(stem) if name == stem + ".seg" and len(stem) == 8 and stem.isdecimal() else None

@@ -1,0 +1,123 @@
+"""Spare segment files of one disk: pre-written, so that a commit's fdatasync finds no metadata to journal.
+
+Place: `disk` takes a file when it opens a segment, `keeper` refills and gives back those of removed segments.
+Promise: a file in the pool has the full size of a segment, written blocks, and no valid header. Taking never waits
+for zeros to be written: an empty pool means a new, allocated file. The pool is also the room kept in reserve: while
+admission refuses messages, acknowledgements and copies forward are written into these files.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+
+from syncpoint.runtime.files import Files, write_all
+from syncpoint.storage.layout import pool_dir
+from syncpoint.storage.segment import DATA_START
+
+_CHUNK = bytes(1 << 20)
+_CHUNKS_STEP = 4
+
+
+class Pool:
+    """The spare files of one disk folder. `take` is for the writer's thread, the rest for the keeper's."""
+
+    def __init__(self, files: Files, root: str, segment_bytes: int, bytes_max: int | None) -> None:
+        self.root = root
+        self._files = files
+        self._dir = pool_dir(root)
+        self._segment_bytes = segment_bytes
+        self._bytes_max = bytes_max
+        self._spare: deque[str] = deque()
+        self._number = 0
+        self._filling: tuple[int, str, int] | None = None  # handle, path, next offset
+        self.used = 0  # bytes of the folder's files when last counted, for the quota
+
+    def __len__(self) -> int:
+        return len(self._spare)
+
+    def open(self) -> None:
+        """Find the files of an earlier run; what is not whole is deleted."""
+        self._files.mkdir(self._dir)
+        for name in sorted(self._files.listdir(self._dir)):
+            path = f"{self._dir}/{name}"
+            stem = name.removesuffix(".free")
+            if stem.isdecimal():
+                self._number = max(self._number, int(stem))
+            if name.endswith(".free") and self._files.stat(path).size == self._segment_bytes:
+                self._spare.append(path)
+            else:
+                self._files.unlink(path)
+
+    def take(self, path: str) -> int:
+        """A handle on a file of full size, now called `path`. Raises `OSError`, among them ENOSPC."""
+        while self._spare:
+            spare = self._spare.popleft()
+            try:
+                self._files.rename(spare, path)
+            except FileNotFoundError:
+                continue
+            return self._files.open(path)
+        if self._bytes_max is not None and self.used + self._segment_bytes > self._bytes_max:
+            raise OSError(errno.ENOSPC, "the quota of this disk folder is used up")
+        handle = self._files.open(path, create=True)
+        try:
+            self._files.allocate(handle, self._segment_bytes)
+        except BaseException:
+            self._files.close(handle)
+            self._files.unlink(path)
+            raise
+        self.used += self._segment_bytes
+        return handle
+
+    def give(self, path: str, keep: int) -> bool:
+        """Recycle a removed segment's file; it is deleted when it is not whole or `keep` spare ones are there."""
+        if len(self._spare) >= keep or self._files.stat(path).size != self._segment_bytes:
+            self._files.unlink(path)
+            return False
+        handle = self._files.open(path)
+        try:
+            write_all(self._files, handle, [bytes(DATA_START)], 0)  # no old header may be met under a new name
+            self._files.fdatasync(handle)
+        finally:
+            self._files.close(handle)
+        self._files.rename(path, self._next_path(".free"))
+        self._spare.append(f"{self._dir}/{self._number:08d}.free")
+        return True
+
+    def refill(self, keep: int, free_bytes: int) -> bool:
+        """One bounded step of pre-writing; True while there is more to do."""
+        if self._filling is None:
+            if len(self._spare) >= keep or free_bytes < self._segment_bytes:
+                return False
+            path = self._next_path(".new")
+            self._filling = (self._files.open(path, create=True), path, 0)
+        handle, path, offset = self._filling
+        for _ in range(_CHUNKS_STEP):
+            size = min(len(_CHUNK), self._segment_bytes - offset)
+            offset = write_all(self._files, handle, [_CHUNK[:size]], offset)
+            if offset == self._segment_bytes:
+                break
+        self._filling = (handle, path, offset)
+        if offset < self._segment_bytes:
+            return True
+        self._filling = None
+        self._files.fdatasync(handle)
+        self._files.close(handle)
+        ready = path.removesuffix(".new") + ".free"
+        self._files.rename(path, ready)
+        self._spare.append(ready)
+        self.used += self._segment_bytes
+        return len(self._spare) < keep
+
+    def close(self) -> None:
+        """Drop a half-written file."""
+        if self._filling is not None:
+            handle, path, _ = self._filling
+            self._filling = None
+            self._files.close(handle)
+            self._files.unlink(path)
+
+    def _next_path(self, suffix: str) -> str:
+        self._number += 1
+        return f"{self._dir}/{self._number:08d}{suffix}"

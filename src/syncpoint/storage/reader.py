@@ -1,0 +1,242 @@
+"""Reads from disk: find the batches of a source, fetch them in few large reads, verify, answer.
+
+Place: behind the tail cache; a worker thread calls `step`, answers go to the owner's thread by `notify`.
+Promise: batches in offset order without holes as far as they are stored, each verified against its checksum; a bad
+copy is reported and another disk's is served. Where a source goes on, more than was asked for is fetched and kept for
+the next read.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from syncpoint.storage.access import Access, Gone
+from syncpoint.storage.catalog import Catalog, Segment
+from syncpoint.storage.errors import StorageDamaged
+from syncpoint.storage.index import DamagedIndex, Record
+from syncpoint.storage.record import Batch
+
+Reply = Callable[[list[Batch] | Exception], None]
+_LOOK = 64  # records taken from an index at once
+
+
+class Request(NamedTuple):
+    """One read: look into `segments` in order. `more`: there may be further ones behind them."""
+
+    source: int
+    begin: int
+    max_bytes: int
+    persisted: int  # nothing of the log `log` above it is shown
+    log: int
+    segments: Sequence[Segment]
+    tangled: bool
+    reply: Reply
+
+
+class _Found(NamedTuple):
+    segment: Segment
+    record: Record
+
+
+class ReadAhead:
+    """Batches fetched beyond what was asked; the least recently used source goes first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._sources: OrderedDict[int, list[Batch]] = OrderedDict()
+
+    def put(self, source: int, batches: list[Batch]) -> None:
+        self.drop(source)
+        if batches:
+            self._sources[source] = batches
+            self._bytes += sum(len(batch.payload) for batch in batches)
+        while self._bytes > self._bytes_max and self._sources:
+            self.drop(next(iter(self._sources)))
+
+    def drop(self, source: int) -> None:
+        gone = self._sources.pop(source, None)
+        if gone:
+            self._bytes -= sum(len(batch.payload) for batch in gone)
+
+    def take(self, source: int, begin: int, max_bytes: int) -> list[Batch]:
+        """Batches from the one that holds `begin`, if it is here; what is left stays."""
+        held = self._sources.get(source)
+        if not held or not held[0].first_offset <= begin < held[-1].first_offset + held[-1].count:
+            return []
+        wanted = [batch for batch in held if batch.first_offset + batch.count > begin]
+        if not wanted[0].first_offset <= begin:
+            return []
+        taken = limit(wanted, max_bytes)
+        self.put(source, wanted[len(taken) :])
+        return taken
+
+
+def limit(batches: list[Batch], max_bytes: int) -> list[Batch]:
+    """At least one batch, then as many as fit."""
+    size = 0
+    for number, batch in enumerate(batches):
+        size += len(batch.payload)
+        if size > max_bytes and number:
+            return batches[:number]
+    return batches
+
+
+class Reader:
+    """The queue of reads and the thread's step."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        access: Access,
+        ahead_bytes: int,
+        notify: Callable[[Callable[[], None]], None],
+        retry: Callable[[Request], None],
+    ) -> None:
+        self._catalog = catalog
+        self._access = access
+        self._ahead_bytes = ahead_bytes
+        self._notify = notify
+        self._retry = retry
+        self._queue: deque[Request | Callable[[], None]] = deque()
+        self._ahead = ReadAhead(8 * ahead_bytes)
+
+    def put(self, request: Request | Callable[[], None]) -> None:
+        """Queue a read, or any other job that waits for disks and reports by itself."""
+        self._queue.append(request)
+
+    def step(self) -> float | None:
+        """Answer one read, or run one job."""
+        try:
+            request = self._queue.popleft()
+        except IndexError:
+            return None
+        if not isinstance(request, Request):
+            request()
+            return 0.0 if self._queue else None
+        answer: list[Batch] | Exception
+        try:
+            answer = self._serve(request)
+        except Gone:
+            self._notify(lambda: self._retry(request))
+            return 0.0
+        except DamagedIndex as error:
+            answer = StorageDamaged(str(error), source=request.source)
+        except Exception as error:  # the asker is told, the thread goes on
+            answer = error
+        self._notify(lambda: request.reply(answer))
+        return 0.0 if self._queue else None
+
+    def _serve(self, request: Request) -> list[Batch]:
+        if not request.tangled:
+            ahead = self._ahead.take(request.source, request.begin, request.max_bytes)
+            if ahead:
+                return ahead
+        wanted = max(request.max_bytes, self._ahead_bytes)
+        begin, size = request.begin, 0
+        found: list[_Found] = []
+        for part in self._parts(request, begin):
+            for one in part:
+                found.append(one)
+                size += one.record.length
+            if size >= wanted:
+                break
+        if not found:
+            return []
+        return self._fetch(request, _up_to(found, wanted))
+
+    def _parts(self, request: Request, begin: int) -> _Parts:
+        return _Parts(self._catalog, request, begin)
+
+    def _fetch(self, request: Request, found: list[_Found]) -> list[Batch]:
+        batches: list[Batch] = []
+        at = 0
+        while at < len(found):
+            segment = found[at].segment
+            run = [found[at].record]
+            while at + len(run) < len(found) and found[at + len(run)].segment is segment:
+                run.append(found[at + len(run)].record)
+            try:
+                frames = self._access.frames(segment, run)
+            except Exception:
+                if batches:
+                    break  # what was found before the trouble is good; the next read meets it first
+                if len(run) == 1:
+                    raise
+                frames = self._access.frames(segment, run[:1])
+                run = run[:1]
+                found = found[: at + 1]
+            batches += [
+                Batch(record.source, record.first_offset, record.count, record.time_ns, frame[1])
+                for record, frame in zip(run, frames, strict=True)
+            ]
+            at += len(run)
+        asked = limit(batches, request.max_bytes)
+        if not request.tangled:
+            self._ahead.put(request.source, batches[len(asked) :])
+        return asked
+
+
+def _up_to(found: list[_Found], wanted: int) -> list[_Found]:
+    size = 0
+    for number, one in enumerate(found):
+        size += one.record.length
+        if size > wanted and number:
+            return found[:number]
+    return found
+
+
+class _Parts:
+    """Records in offset order, part by part."""
+
+    def __init__(self, catalog: Catalog, request: Request, begin: int) -> None:
+        self._catalog = catalog
+        self._request = request
+        self._begin = begin
+
+    def __iter__(self) -> _Parts:
+        return self
+
+    def __next__(self) -> list[_Found]:
+        part = self._merged() if self._request.tangled else self._straight()
+        if not part:
+            raise StopIteration
+        last = part[-1].record
+        self._begin = last.first_offset + last.count
+        return part
+
+    def _records(self, segment: Segment) -> list[Record]:
+        request = self._request
+        if segment.removed:
+            raise Gone
+        records = self._catalog.index(segment).records(request.source, self._begin, _LOOK)
+        if segment.log == request.log and segment.last_position > request.persisted:
+            records = [r for r in records if segment.first_position + r.ordinal <= request.persisted]
+        return records
+
+    def _straight(self) -> list[_Found]:
+        for segment in self._request.segments:
+            records = self._records(segment)
+            if records:
+                return [_Found(segment, record) for record in records]
+        return []
+
+    def _merged(self) -> list[_Found]:
+        """Several segments may hold the next offsets; an original and its copy hold the same ones."""
+        lists = [[_Found(segment, r) for r in self._records(segment)] for segment in self._request.segments]
+        safe = min((one[-1].record.first_offset for one in lists if len(one) == _LOOK), default=None)
+        merged = sorted(
+            (one for some in lists for one in some),
+            key=lambda one: (one.record.first_offset, one.segment.log, one.segment.seq),
+        )
+        part: list[_Found] = []
+        begin = self._begin
+        for one in merged:
+            if safe is not None and one.record.first_offset > safe:
+                break
+            if one.record.first_offset + one.record.count > begin:
+                part.append(one)
+                begin = one.record.first_offset + one.record.count
+        return part

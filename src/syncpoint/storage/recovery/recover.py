@@ -1,0 +1,423 @@
+"""Recover: open the disks, decide, and only then change anything.
+
+Place: called once by `Store.open`. The order is the safety argument:
+1. read identities, marks and segments of all disks; refuse unless a majority of the newest fragment's members is
+here;
+2. find the tail of every log; refuse when something promised is on no disk;
+3. reserve the next log counter on all disks: of two interrupted recoveries the later one has the higher counter;
+4. rewrite, seal and sync every unsealed tail on a majority; what other disks lack is completed in the background.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from syncpoint.runtime.files import Files, write_all
+from syncpoint.runtime.random import Random
+from syncpoint.storage.access import Access
+from syncpoint.storage.catalog import Catalog, Copy, Segment
+from syncpoint.storage.errors import DisksMissing, ForeignDisk, StorageDamaged
+from syncpoint.storage.identity import Identity, Marks, encode_marks, merge_marks, write_identity, write_marks
+from syncpoint.storage.index import DamagedIndex
+from syncpoint.storage.layout import LOCK_FILE, log_dir, logs_dir, quarantine_dir, segment_path
+from syncpoint.storage.quorum import majority
+from syncpoint.storage.recovery.find_tail import LogTail, SegmentTail, find_tail
+from syncpoint.storage.recovery.repair import rebuild, seal_again, settle
+from syncpoint.storage.recovery.scan import DiskScan, FoundCopy, scan_disk, scan_frames
+from syncpoint.storage.segment import encode_header
+from syncpoint.storage.settings import StorageSettings
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What opening found and did; plain values for the log and for tools."""
+
+    universe: int = 0
+    log_counter: int = 0
+    disks: list[str] = field(default_factory=list)  # incarnation of each disk, "" for a failed one
+    logs: dict[int, int] = field(default_factory=dict)  # log -> last position
+    scanned: list[str] = field(default_factory=list)  # segments whose frames had to be read
+    cut: list[str] = field(default_factory=list)  # tails nobody was promised
+    lost: list[str] = field(default_factory=list)  # promised entries that are nowhere, accepted by setting
+    incomplete: list[str] = field(default_factory=list)  # copies to be completed in the background
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class DiskState:
+    """One disk as recovery leaves it."""
+
+    slot: int
+    root: str
+    identity: Identity | None = None
+    error: Exception | None = None
+    lock: int | None = None
+    scan: DiskScan | None = None
+    fresh: bool = False  # a new incarnation: holds nothing yet
+
+
+class Recovery:
+    """The steps of opening; `catalog`, `disks`, `marks` and `recovered` are what they leave."""
+
+    def __init__(self, roots: Sequence[str], settings: StorageSettings, files: Files, random: Random) -> None:
+        self.disks = [DiskState(slot, root) for slot, root in enumerate(roots)]
+        self.recovered = Recovered()
+        self.marks = Marks()
+        self.counter = 0
+        self.universe = 0
+        self.old_members: tuple[bytes, ...] = ()
+        self.old_quorum = 0
+        self._settings = settings
+        self._files = files
+        self._random = random
+        self._tails: list[LogTail] = []
+
+    def run(self, counter_floor: int, universe: int | None, known_disks: Collection[str]) -> None:
+        """All steps. Raises `DisksMissing`, `StorageDamaged`, `ForeignDisk`."""
+        try:
+            self._read_disks(universe)
+            self._check_members(known_disks)
+            self._decide()
+            self._refuse_losses()
+            self._reserve(counter_floor)
+            self._tidy()
+            self._load()
+            self._settle_tails()
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Give the disks' locks back."""
+        for disk in self.disks:
+            if disk.lock is not None:
+                lock, disk.lock = disk.lock, None
+                self._files.close(lock)
+
+    @property
+    def good(self) -> list[DiskState]:
+        return [disk for disk in self.disks if disk.error is None]
+
+    def _fail(self, disk: DiskState, error: Exception) -> None:
+        disk.error = error
+        self.recovered.notes.append(f"disk {disk.root} failed while opening: {error}")
+        if len(self.good) < majority(len(self.disks)):
+            raise DisksMissing(
+                f"{len(self.good)} of {len(self.disks)} disks are usable, {majority(len(self.disks))} are needed;"
+                f" failed: {', '.join(f'{d.root} ({d.error})' for d in self.disks if d.error)}"
+            ) from error
+
+    def _read_disks(self, universe: int | None) -> None:
+        for disk in self.disks:
+            try:
+                self._files.mkdir(disk.root)
+                disk.lock = self._files.open(f"{disk.root}/{LOCK_FILE}", create=True)
+                self._files.lock(disk.lock)
+                disk.scan = scan_disk(self._files, disk.root, disk.slot)
+            except BlockingIOError as error:
+                raise ForeignDisk(f"disk {disk.root} is in use by another process") from error
+            except ValueError as error:
+                raise ForeignDisk(f"disk {disk.root}: {error}") from error
+            except OSError as error:
+                self._fail(disk, error)
+                continue
+            disk.identity = disk.scan.identity
+        universes = {disk.identity.universe for disk in self.good if disk.identity is not None}
+        if universe is not None:
+            universes.add(universe)
+        if len(universes) > 1:
+            raise ForeignDisk(f"disks of different universes: {sorted(universes)}", universes=sorted(universes))
+        self.universe = universes.pop() if universes else self._random.randrange(10**12, 10**13)
+        for disk in self.good:
+            assert disk.scan is not None
+            foreign = [copy for copy in disk.scan.copies if copy.header.universe != self.universe]
+            disk.scan.copies = [copy for copy in disk.scan.copies if copy.header.universe == self.universe]
+            self.recovered.notes += [f"{copy.path} belongs to another universe; left alone" for copy in foreign]
+        self.marks = merge_marks(d.scan.marks for d in self.good if d.scan is not None and d.scan.marks is not None)
+
+    def _copies(self) -> list[FoundCopy]:
+        """All copies, misplaced ones first, so that one in its place wins."""
+        found = [copy for disk in self.good if disk.scan is not None for copy in disk.scan.copies]
+        return sorted(found, key=lambda copy: not copy.misplaced)
+
+    def _find_rolled_back(self, copies: Sequence[FoundCopy]) -> None:
+        """A member of a log had reserved its counter; a disk that does not know the counter was put back in time."""
+        for disk in self.good:
+            assert disk.scan is not None
+            if disk.identity is None or disk.scan.marks is None:
+                continue
+            mine = disk.identity.incarnation
+            newest = max((copy.header.log for copy in copies if mine in copy.header.members), default=0)
+            if disk.scan.marks.reserved < newest:
+                self.recovered.notes.append(
+                    f"disk {disk.root} was a member of log {newest} and does not know it: an old state was restored;"
+                    " it joins as a new disk"
+                )
+                disk.identity = None
+
+    def _check_members(self, known_disks: Collection[str]) -> None:
+        copies = self._copies()
+        self._find_rolled_back(copies)
+        present = {disk.identity.incarnation for disk in self.good if disk.identity is not None}
+        if not copies:
+            known = [bytes.fromhex(text) for text in known_disks]
+            if known and len(present.intersection(known)) < len(known) // 2 + 1:
+                absent = sorted(one.hex() for one in known if one not in present)
+                raise DisksMissing(f"the disks known to this store are missing: {', '.join(absent)}", missing=absent)
+            self.old_members = tuple(sorted(present))
+            self.old_quorum = 0
+            return
+        newest = max(copies, key=lambda copy: (copy.header.log, copy.header.seq)).header
+        self.old_members, self.old_quorum = newest.members, newest.quorum
+        if len(present.intersection(newest.members)) < newest.quorum:
+            absent = [one.hex() for one in newest.members if one not in present]
+            raise DisksMissing(
+                f"segment {newest.seq} of log {newest.log} needs {newest.quorum} of its {len(newest.members)} disks;"
+                f" missing are {', '.join(absent)}",
+                missing=absent,
+                log=newest.log,
+                segment=newest.seq,
+            )
+
+    def _decide(self, rescan: frozenset[tuple[int, int]] = frozenset()) -> None:
+        by_log: dict[int, list[FoundCopy]] = {}
+        self._tails = []
+        for copy in self._copies():
+            if not self.marks.is_removed(copy.header.log, copy.header.seq):
+                by_log.setdefault(copy.header.log, []).append(copy)
+        for log in sorted(by_log):
+
+            def removed(seq: int, log: int = log) -> bool:
+                return self.marks.is_removed(log, seq)
+
+            segments = frozenset(seq for one, seq in rescan if one == log)
+            self._tails.append(
+                find_tail(log, by_log[log], removed, lambda copy: scan_frames(self._files, copy), segments)
+            )
+
+    def _refuse_losses(self) -> None:
+        found = {tail.log: [s.seq for s in tail.segments] + [c.header.seq for c in tail.void] for tail in self._tails}
+        missing = set(self.marks.missing(found)) | {(tail.log, seq) for tail in self._tails for seq in tail.missing}
+        lost = [f"segment {seq} of log {log} is on no disk" for log, seq in sorted(missing)]
+        for tail in self._tails:
+            for segment in tail.segments:
+                if segment.lost:
+                    paths = ", ".join(copy.path for copy in segment.copies.values())
+                    spans = _spans_text(segment.lost)
+                    lost.append(f"positions {spans} of log {tail.log} were acknowledged and are damaged in {paths}")
+        if lost and not self._settings.accept_loss:
+            raise StorageDamaged(
+                "refusing to open: " + "; ".join(lost) + ". Nothing was changed. Bring back disks that may have them,"
+                " or accept the loss explicitly.",
+                lost=lost,
+            )
+        self.recovered.lost = lost
+
+    def _reserve(self, counter_floor: int) -> None:
+        seen = max((copy.header.log for copy in self._copies()), default=0)
+        self.counter = max(seen, self.marks.reserved, counter_floor) + 1
+        self.marks.reserved = self.counter
+        self.marks.version += 1
+        content = encode_marks(self.marks)
+        for disk in self.good:
+            try:
+                if disk.identity is None:
+                    disk.identity = Identity(self.universe, self._random.token(16))
+                    disk.fresh = True
+                write_identity(self._files, disk.root, disk.identity)
+                write_marks(self._files, disk.root, content)
+                self._files.mkdir(logs_dir(disk.root))
+                self._files.sync_dir(disk.root)
+            except OSError as error:
+                self._fail(disk, error)
+        present = {disk.identity.incarnation for disk in self.good if disk.identity is not None}
+        if len(present.intersection(self.old_members)) < self.old_quorum:
+            raise DisksMissing("the next log could not be reserved on a majority of the disks")
+        self.recovered.universe, self.recovered.log_counter = self.universe, self.counter
+
+    def _tidy(self) -> None:
+        """Put misplaced files in their place, void and unreadable ones aside, removed ones away."""
+        for disk in self.good:
+            assert disk.scan is not None
+            try:
+                self._tidy_disk(disk, disk.scan)
+            except OSError as error:
+                self._fail(disk, error)
+
+    def _tidy_disk(self, disk: DiskState, scan: DiskScan) -> None:
+        void = {copy.path for tail in self._tails for copy in tail.void}
+        held = {copy.path for copy in scan.copies if not copy.misplaced}
+        for copy in scan.copies:
+            log, seq = copy.header.log, copy.header.seq
+            if self.marks.is_removed(log, seq):
+                self._files.unlink(copy.path)
+            elif copy.path in void:
+                self._quarantine(disk, copy.path, f"{log:010d}-{seq:08d}.void")
+            elif copy.misplaced:
+                place = segment_path(disk.root, log, seq)
+                if place in held or any(other is not copy and other.path == place for other in scan.copies):
+                    # Two files swapped, or a second copy: the right one takes the place, this one is copied anew.
+                    self._quarantine(disk, copy.path, f"{log:010d}-{seq:08d}.misplaced")
+                    copy.path = f"{quarantine_dir(disk.root)}/{log:010d}-{seq:08d}.misplaced"
+                    if place not in held:
+                        continue
+                else:
+                    self._files.mkdir(log_dir(disk.root, log))
+                    self._files.rename(copy.path, place)
+                    self._files.sync_dir(log_dir(disk.root, log))
+                    copy.path = place
+                self.recovered.notes.append(f"segment {log}/{seq} lay under another name on {disk.root}")
+        for copy in scan.copies:
+            place = segment_path(disk.root, copy.header.log, copy.header.seq)
+            if copy.misplaced and copy.path != place and place not in held and copy.path not in void:
+                self._files.mkdir(log_dir(disk.root, copy.header.log))
+                self._files.rename(copy.path, place)
+                self._files.sync_dir(log_dir(disk.root, copy.header.log))
+                copy.path = place
+                self.recovered.notes.append(
+                    f"segment {copy.header.log}/{copy.header.seq} lay under another name on {disk.root}"
+                )
+            if copy.header_damaged:
+                self._mend_header(copy)
+        for path in scan.unreadable:
+            self._quarantine(disk, path, path.rpartition("/logs/")[2].replace("/", "-") + ".unreadable")
+
+    def _mend_header(self, copy: FoundCopy) -> None:
+        page = encode_header(copy.header)
+        handle = self._files.open(copy.path)
+        try:
+            write_all(self._files, handle, [page, page], 0)
+            self._files.fdatasync(handle)
+        finally:
+            self._files.close(handle)
+        self.recovered.notes.append(f"wrote the damaged header of {copy.path} again")
+
+    def _quarantine(self, disk: DiskState, path: str, name: str) -> None:
+        self._files.mkdir(quarantine_dir(disk.root))
+        self._files.rename(path, f"{quarantine_dir(disk.root)}/{name}")
+        self._files.sync_dir(quarantine_dir(disk.root))
+        self.recovered.notes.append(f"set aside {path} as quarantine/{name}")
+
+    def _load(self) -> None:
+        """The catalog, and proof that every index can be read; segments whose index is gone are scanned."""
+        for _ in range(2):
+            damaged = set()
+            self.catalog = Catalog(self.universe, self._settings.index_cache_bytes)
+            self.access = Access(self._files, lambda segment: sorted(segment.copies), self._note_damage)
+            self.catalog.load = self.access.page
+            self.segments: list[tuple[Segment, SegmentTail]] = []
+            self.summaries: dict[int, list[tuple[int, int, int]]] = {}
+            for tail in self._tails:
+                for found in tail.segments:
+                    segment = self._segment(found)
+                    self.segments.append((segment, found))
+                    try:
+                        rows = []
+                        for summary in self.catalog.index(segment).summaries():
+                            rows.append((summary.source, summary.first_offset, summary.end_offset))
+                            segment.bytes += summary.payload_bytes
+                        self.summaries[segment.id] = rows
+                    except (DamagedIndex, OSError):
+                        damaged.add((segment.log, segment.seq))
+            if not damaged:
+                return
+            self._decide(frozenset(damaged))
+            self._refuse_losses()
+
+    def _segment(self, found: SegmentTail) -> Segment:
+        segment = self.catalog.add(found.log, found.seq, found.first_position, found.index)
+        header = next(iter(found.copies.values())).header
+        segment.members, segment.quorum = header.members, header.quorum
+        if found.trailer is not None:
+            segment.seal(found.trailer)
+        else:
+            segment.last_position = found.last_position
+            segment.data_end = found.data_end
+            self.recovered.scanned.append(f"{found.log}/{found.seq}")
+        for slot, above in found.cut.items():
+            self.recovered.cut.append(f"{above} frames above {found.last_position} in {found.copies[slot].path}")
+        for slot, copy in found.copies.items():
+            # While nothing is sealed even an incomplete copy is a source; see `_settle_tails`.
+            if found.trailer is None or slot in found.complete:
+                sealed = found.trailer is not None
+                segment.copies[slot] = Copy(copy.header.incarnation, copy.header.seed, copy.path, sealed)
+        return segment
+
+    def _note_damage(self, segment: Segment, slot: int, reason: str) -> None:
+        self.recovered.notes.append(f"segment {segment.log}/{segment.seq} on {self.disks[slot].root}: {reason}")
+
+    def _settle_tails(self) -> None:
+        last = {segment.log: segment for segment, _ in self.segments}
+        final = {log: any(_is_final(t) for s, t in self.segments if s.log == log) for log in last}
+        for segment, found in self.segments:
+            ends = last[segment.log] is segment
+            self.recovered.logs[segment.log] = segment.last_position
+            if found.trailer is None:
+                segment.sealed_by, segment.final = self.counter, ends
+                self._seal_on_majority(segment, found)
+            elif ends and not final[segment.log]:
+                segment.sealed_by, segment.final = self.counter, True
+                for slot in list(segment.copies):
+                    self._on_disk(slot, segment, partial(self._again, segment), found)
+            lacking = [d.slot for d in self.good if d.slot not in segment.copies]
+            self.recovered.incomplete += [f"{segment.log}/{segment.seq} on {self.disks[s].root}" for s in lacking]
+
+    def _again(self, segment: Segment, found: FoundCopy) -> None:
+        seal_again(self._files, found.path, found.header, segment)
+
+    def _on_disk(self, slot: int, segment: Segment, act: Callable[[FoundCopy], None], found: SegmentTail) -> bool:
+        try:
+            act(found.copies[slot])
+        except OSError as error:
+            segment.copies.pop(slot, None)
+            self._fail(self.disks[slot], error)
+            return False
+        return True
+
+    def _seal_on_majority(self, segment: Segment, found: SegmentTail) -> None:
+        needed = majority(len(self.disks))
+        done: dict[int, Copy] = {}
+
+        def in_place(copy: FoundCopy) -> None:
+            settle(self._files, copy.path, copy.header, segment)
+
+        for slot in sorted(found.complete):
+            if self.disks[slot].error is None and self._on_disk(slot, segment, in_place, found):
+                done[slot] = segment.copies[slot]
+                done[slot].sealed = True
+        segment.footer()
+        for disk in self.good:
+            if len(done) >= needed:
+                break
+            if disk.slot in done or disk.identity is None:
+                continue
+            try:
+                copy, _ = rebuild(
+                    self._files,
+                    self._random,
+                    self.catalog,
+                    self.access,
+                    segment,
+                    disk.slot,
+                    disk.root,
+                    disk.identity.incarnation,
+                )
+            except OSError as error:
+                self._fail(disk, error)
+                continue
+            done[disk.slot] = copy
+        if len(done) < needed:
+            raise DisksMissing(f"segment {segment.seq} of log {segment.log} could not be sealed on {needed} disks")
+        segment.copies.clear()
+        segment.copies.update(done)
+        segment.forget_active()
+
+
+def _is_final(found: SegmentTail) -> bool:
+    return found.trailer is not None and found.trailer.final
+
+
+def _spans_text(positions: Sequence[int]) -> str:
+    return str(positions[0]) if len(positions) == 1 else f"{positions[0]}-{positions[-1]} ({len(positions)})"

@@ -1,0 +1,173 @@
+"""Repair: make a copy of a segment whole, durably.
+
+Place: recovery settles the segments that were being written when the process ended; keepers complete disks that lack
+segments or hold damaged ones, for ever, without new traffic.
+Promise: what is accepted is synced before it is served. Settling *writes the accepted bytes again*, since after a
+failed fdatasync the page cache may show what the disk never got, and a second sync alone would prove nothing. A
+rebuilt copy is made beside the old file and takes its name only when it is complete and synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from syncpoint.runtime.files import Files, read_exactly, write_all
+from syncpoint.runtime.random import Random
+from syncpoint.storage.access import Access
+from syncpoint.storage.catalog import Catalog, Copy, Segment, index_seed
+from syncpoint.storage.disk import write_seal
+from syncpoint.storage.errors import StorageDamaged
+from syncpoint.storage.index import ActiveIndex, Record, encode_index
+from syncpoint.storage.layout import log_dir, logs_dir, segment_path
+from syncpoint.storage.record import Header, Queued, encode_header
+from syncpoint.storage.segment import PAGE, SegmentHeader, align, encode_front, encode_trailer
+
+_CHUNK = 1 << 20
+
+
+def settle(files: Files, path: str, header: SegmentHeader, segment: Segment) -> None:
+    """Write the accepted part of a copy again, seal it and sync it. Raises `OSError`."""
+    handle = files.open(path)
+    try:
+        offset = 0
+        while offset < segment.data_end:
+            data = read_exactly(files, handle, min(_CHUNK, segment.data_end - offset), offset)
+            if not data:
+                raise OSError(5, "the file became shorter")
+            offset = write_all(files, handle, [data], offset)
+        write_seal(files, handle, header, segment, segment_bytes=0)
+        files.fdatasync(handle)
+    finally:
+        files.close(handle)
+
+
+def seal_again(files: Files, path: str, header: SegmentHeader, segment: Segment) -> None:
+    """Replace the trailer of a sealed copy, to say that the log ends here. Raises `OSError`."""
+    handle = files.open(path)
+    try:
+        size = files.fstat(handle).size
+        write_all(files, handle, [encode_trailer(header, segment.trailer())], size - PAGE)
+        files.fdatasync(handle)
+    finally:
+        files.close(handle)
+
+
+def rebuild(
+    files: Files,
+    random: Random,
+    catalog: Catalog,
+    access: Access,
+    segment: Segment,
+    slot: int,
+    root: str,
+    disk: bytes,
+) -> tuple[Copy, list[int]]:
+    """Write a fresh copy on one disk from the others; returns it and the positions that no disk has in good order.
+
+    Raises `OSError` of the target, `access.Gone` when the segment was removed meanwhile, `DamagedIndex` when no disk
+    has its index.
+    """
+    index = catalog.index(segment)
+    records = sorted([*index.messages(), *index.controls()], key=lambda record: record.ordinal)
+    path = segment_path(root, segment.log, segment.seq)
+    folder = log_dir(root, segment.log)
+    incarnation = int.from_bytes(random.token(8), "little")
+    header = SegmentHeader(
+        segment.universe,
+        segment.log,
+        segment.seq,
+        incarnation,
+        segment.first_position,
+        disk,
+        segment.members,
+        segment.quorum,
+    )
+    files.mkdir(folder)
+    files.sync_dir(logs_dir(root))
+    beside = path + ".tmp"
+    handle = files.open(beside, create=True)
+    lost: list[int] = []
+    try:
+        files.truncate(handle, 0)
+        write_all(files, handle, [encode_front(header)], 0)
+        seed = header.seed
+        for part in _chunks(records):
+            frames, missing = _frames(access, segment, part)
+            lost += [segment.first_position + record.ordinal for record in missing]
+            for record, (found, payload) in frames:
+                # The old mark of sync stays true in the new place.
+                write_all(files, handle, [encode_header(seed, _queued(found), found.synced), payload], record.offset)
+        body, messages, controls, sources = encode_index(
+            _as_active(records), index_seed(segment.universe, segment.log, segment.seq)
+        )
+        offset = align(segment.data_end)
+        write_all(files, handle, [body], offset)
+        end = offset + len(body)
+        trailer = segment.trailer()._replace(index_offset=offset, messages=messages, controls=controls, sources=sources)
+        write_all(files, handle, [encode_trailer(header, trailer)], end)
+        files.truncate(handle, end + PAGE)
+        files.fdatasync(handle)
+    finally:
+        files.close(handle)
+    files.rename(beside, path)
+    files.sync_dir(folder)
+    return Copy(incarnation, header.seed, path, sealed=True), lost
+
+
+def _queued(header: Header) -> Queued:
+    return Queued(
+        header.kind,
+        header.position,
+        header.source,
+        header.first_offset,
+        header.count,
+        header.time_ns,
+        header.length,
+        header.payload_crc,
+        (),
+    )
+
+
+def _chunks(records: list[Record]) -> Iterator[list[Record]]:
+    part: list[Record] = []
+    size = 0
+    for record in records:
+        part.append(record)
+        size += record.length + 64
+        if size >= _CHUNK:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _frames(
+    access: Access, segment: Segment, part: list[Record]
+) -> tuple[list[tuple[Record, tuple[Header, bytes]]], list[Record]]:
+    try:
+        return list(zip(part, access.frames(segment, part), strict=True)), []
+    except StorageDamaged:
+        pass
+    found, missing = [], []
+    for record in part:  # one by one, to keep all that is left
+        try:
+            found.append((record, access.frames(segment, [record])[0]))
+        except StorageDamaged:
+            missing.append(record)
+    return found, missing
+
+
+def _as_active(records: list[Record]) -> ActiveIndex:
+    index = ActiveIndex()
+    for record in records:
+        index.add(
+            record.kind,
+            record.source,
+            record.first_offset,
+            record.count,
+            record.time_ns,
+            record.offset,
+            record.length,
+            record.ordinal,
+        )
+    return index

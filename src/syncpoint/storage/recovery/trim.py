@@ -1,0 +1,186 @@
+"""Trim: asynchronous deletion, one bounded step at a time.
+
+Place: `Store.collect` calls `step` with the publish side's judgement of what is still needed. A segment goes when
+none of its messages is live and its other entries lie before the newest complete checkpoint. One of which little is
+live is copied forward (same source, offsets and time, in index order, hence grouped by source), and goes once the
+copies are synced on a majority. So one slow subscription pins its messages, never the disk, and a thousand restarts
+leave no thousand small logs behind.
+Leaves to `keeper`: tombstones first, then the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from syncpoint.storage.access import Access, Gone
+from syncpoint.storage.catalog import Catalog, Segment
+from syncpoint.storage.errors import StorageDamaged
+from syncpoint.storage.index import DamagedIndex, Record
+from syncpoint.storage.record import Header
+from syncpoint.storage.settings import StorageSettings
+
+Live = Callable[[int, int, int, int], bool]
+_NEWER_SEGMENTS = 4  # a segment is copied forward only when it is no longer among the newest: it may die by itself
+
+
+@dataclass(slots=True)
+class CollectReport:
+    """What one step did."""
+
+    looked_at: int = 0  # entries judged
+    removed: list[tuple[int, int]] = field(default_factory=list)  # (log, segment)
+    removed_logs: list[int] = field(default_factory=list)
+    copied_entries: int = 0
+    copied_bytes: int = 0
+    busy: bool = False  # a copy forward is under way: another step soon is worth while
+
+
+class _Look:
+    """A segment being judged, possibly over several steps."""
+
+    __slots__ = ("live", "live_bytes", "records", "segment")
+
+    def __init__(self, segment: Segment, records: Iterator[Record]) -> None:
+        self.segment = segment
+        self.records = records
+        self.live: list[Record] = []
+        self.live_bytes = 0
+
+
+class _Move:
+    """A segment whose live rest is being copied forward."""
+
+    __slots__ = ("fetching", "frames", "last_copy", "rest", "segment")
+
+    def __init__(self, segment: Segment, rest: list[Record]) -> None:
+        self.segment = segment
+        self.rest = rest
+        self.fetching = False
+        self.frames: list[tuple[Header, bytes]] | Exception | None = None
+        self.last_copy = 0
+
+
+class Trim:
+    """The collector of one store; owner's thread."""
+
+    def __init__(
+        self,
+        settings: StorageSettings,
+        catalog: Catalog,
+        access: Access,
+        copy: Callable[[Header, bytes], int],
+        synced: Callable[[], int],
+        in_thread: Callable[[Callable[[], None]], None],
+        removable: Callable[[Segment], bool],
+    ) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._access = access
+        self._copy = copy
+        self._synced = synced
+        self._in_thread = in_thread
+        self._removable = removable
+        self._cursor = (0, 0)
+        self._look: _Look | None = None
+        self._move: _Move | None = None
+
+    def step(self, live: Live, report: CollectReport) -> list[Segment]:
+        """Judge some entries, move some; returns the segments that may be deleted now."""
+        dead: list[Segment] = []
+        if self._move is not None:
+            self._go_on_moving(report, dead)
+        budget = self._settings.collect_entries_step
+        while budget > 0:
+            look = self._look or self._next_look()
+            if look is None:
+                break
+            self._look = look
+            try:
+                used, finished = self._judge(look, live, budget)
+            except (DamagedIndex, Gone, OSError):
+                self._look = None
+                continue  # the index will be there again after repair
+            budget -= used + 1
+            report.looked_at += used
+            if finished:
+                self._look = None
+                self._settle(look, dead)
+        report.busy = self._move is not None
+        return dead
+
+    def _next_look(self) -> _Look | None:
+        """The next segment after the cursor, once round per call at most; None at the end of a round."""
+        for segment in self._catalog:
+            place = (segment.log, segment.seq)
+            if place <= self._cursor or segment.active is not None or not segment.sealed_by:
+                continue
+            self._cursor = place
+            if segment.removed or not segment.copies or not self._removable(segment):
+                continue
+            if self._move is not None and self._move.segment is segment:
+                continue
+            return _Look(segment, self._catalog.index(segment).messages())
+        self._cursor = (0, 0)
+        return None
+
+    def _judge(self, look: _Look, live: Live, budget: int) -> tuple[int, bool]:
+        limit = self._settings.copy_live_share_max * max(look.segment.bytes, self._settings.segment_bytes)
+        used = 0
+        for record in look.records:
+            used += 1
+            if live(record.source, record.first_offset, record.count, record.time_ns):
+                look.live.append(record)
+                look.live_bytes += record.length
+                if look.live_bytes > limit:
+                    return used, True
+            if used >= budget:
+                return used, False
+        return used, True
+
+    def _settle(self, look: _Look, dead: list[Segment]) -> None:
+        segment = look.segment
+        if segment.removed:
+            return
+        if not look.live:
+            dead.append(segment)
+            return
+        limit = self._settings.copy_live_share_max * max(segment.bytes, self._settings.segment_bytes)
+        newer = sum(1 for other in self._catalog if (other.log, other.seq) > (segment.log, segment.seq))
+        if look.live_bytes <= limit and self._move is None and newer >= _NEWER_SEGMENTS:
+            self._move = _Move(segment, look.live)
+
+    def _go_on_moving(self, report: CollectReport, dead: list[Segment]) -> None:
+        move = self._move
+        assert move is not None
+        if move.segment.removed or isinstance(move.frames, Exception):
+            self._move = None  # damaged or gone: it is looked at again next round
+            return
+        if move.frames is not None:
+            for header, payload in move.frames:
+                move.last_copy = self._copy(header, payload)
+                report.copied_entries += 1
+                report.copied_bytes += len(payload)
+            move.frames = None
+            move.fetching = False
+        if move.rest and not move.fetching:
+            self._fetch(move)
+        elif not move.rest and not move.fetching and self._synced() >= move.last_copy:
+            dead.append(move.segment)
+            self._move = None
+
+    def _fetch(self, move: _Move) -> None:
+        size = number = 0
+        while number < len(move.rest) and (not number or size < self._settings.copy_bytes_step):
+            size += move.rest[number].length
+            number += 1
+        part, move.rest = move.rest[:number], move.rest[number:]
+        move.fetching = True
+
+        def fetch() -> None:
+            try:
+                move.frames = self._access.frames(move.segment, part)
+            except (StorageDamaged, Gone, OSError) as error:
+                move.frames = error
+
+        self._in_thread(fetch)

@@ -1,0 +1,111 @@
+"""Threads, kept away from what decides: a worker calls its `step` again and again, and sleeps while there is nothing.
+
+Place: `store` starts one worker per disk for commits, one per disk for keeping, one for reads. Simulations hand in
+`ManualWorkers` and call the steps themselves, in an order of their choosing.
+Promise: `wake` may be called by any thread, costs well under a microsecond while the worker is busy, and no wake is
+lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+Step = Callable[[], float | None]
+"""Does a bounded piece of work; returns the seconds until it wants to be called without being woken, None for never."""
+
+
+class Worker(Protocol):
+    def wake(self) -> None: ...
+
+    def stop(self, timeout_s: float) -> bool:
+        """Ask to end and wait; False when the worker still hangs in a system call afterwards."""
+        ...
+
+
+class Workers(Protocol):
+    def start(self, name: str, step: Step) -> Worker: ...
+
+
+class ThreadWorkers:
+    """Workers that are daemon threads."""
+
+    def start(self, name: str, step: Step) -> Worker:
+        return _Thread(name, step)
+
+
+class _Thread:
+    __slots__ = ("_ended", "_lock", "_signal", "_sleeping", "_step", "_thread")
+
+    def __init__(self, name: str, step: Step) -> None:
+        self._step = step
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._signal = False
+        self._sleeping = False
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._signal = True
+        if self._sleeping:
+            self._sleeping = False
+            try:
+                self._lock.release()
+            except RuntimeError:  # two wakes at once: one is enough
+                pass
+
+    def stop(self, timeout_s: float) -> bool:
+        self._ended = True
+        self.wake()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        step, lock = self._step, self._lock
+        delay: float | None = 0.0
+        while not self._ended:
+            self._signal = False
+            delay = step()
+            if delay == 0:
+                continue
+            self._sleeping = True
+            # A wake between the step's last look and here has set the signal.
+            if not self._signal and not self._ended:
+                lock.acquire(timeout=-1 if delay is None else delay)
+            self._sleeping = False
+
+
+class ManualWorkers:
+    """Workers that run only when a test says so."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, Step] = {}
+
+    def start(self, name: str, step: Step) -> Worker:
+        self.steps[name] = step
+        return _Manual(self, name, step)
+
+    def run(self, name: str) -> float | None:
+        """One step of the worker called `name`."""
+        return self.steps[name]()
+
+
+class _Manual:
+    __slots__ = ("_name", "_step", "_workers")
+
+    def __init__(self, workers: ManualWorkers, name: str, step: Step) -> None:
+        self._workers = workers
+        self._name = name
+        self._step = step
+
+    def wake(self) -> None:
+        pass
+
+    def stop(self, timeout_s: float) -> bool:
+        if self._workers.steps.get(self._name) == self._step:
+            del self._workers.steps[self._name]
+        return True
