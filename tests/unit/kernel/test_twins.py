@@ -1,0 +1,172 @@
+"""Compiled and uncompiled modules side by side: the same inputs, the same results, the same refusals."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syncpoint import kernel
+from syncpoint.kernel import ackids, acks, filters, frames, leases, publish
+
+pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="nothing is compiled")
+
+KEY = b"0123456789abcdef"
+COMPILED = SimpleNamespace(ackids=ackids, acks=acks, filters=filters, frames=frames, leases=leases, publish=publish)
+
+
+def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a call, or what it raised (classes of the two packages differ, their names do not)."""
+    try:
+        return call(*arguments)
+    except Exception as error:
+        return type(error).__name__, error.args
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def field(number: int, value: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+texts = st.one_of(st.binary(max_size=12), st.text(max_size=12).map(str.encode), st.sampled_from([b"goog", b"k" * 257]))
+entries = st.builds(lambda key, value: field(2, field(1, key) + field(2, value)), texts, texts)
+parts = st.one_of(
+    st.binary(max_size=40).map(lambda data: field(1, data)),
+    entries,
+    texts.map(lambda key: field(5, key)),
+    texts.map(lambda key: field(3, key)),
+    st.binary(max_size=6),
+    st.builds(lambda number, value: varint(number << 3) + varint(value), st.integers(1, 40), st.integers(0, 2**70)),
+)
+bodies = st.lists(parts, max_size=5).map(b"".join)
+requests = st.lists(st.one_of(bodies.map(lambda body: field(2, body)), parts), max_size=6).map(b"".join)
+
+
+@given(requests, st.binary(max_size=40), st.integers(-1, 10**12), st.integers(-1, 2**63), st.integers(0, 10**9))
+@settings(max_examples=400)
+def test_publish(pure: SimpleNamespace, raw: bytes, prefix: bytes, first: int, seconds: int, nanos: int) -> None:
+    assert outcome(publish.topic_of, raw) == outcome(pure.publish.topic_of, raw)
+    arguments = (raw, prefix, first, seconds, nanos)
+    assert outcome(publish.scan, *arguments) == outcome(pure.publish.scan, *arguments)
+
+
+payloads = st.one_of(
+    st.lists(bodies.map(lambda body: len(body).to_bytes(4, "little") + body), max_size=5).map(b"".join),
+    st.binary(max_size=60),
+)
+
+
+@given(payloads, st.integers(-1, 6), st.integers(-1, 6))
+def test_frames(pure: SimpleNamespace, payload: bytes, skip: int, take: int) -> None:
+    assert outcome(frames.count, payload) == outcome(pure.frames.count, payload)
+    assert outcome(frames.describe, payload) == outcome(pure.frames.describe, payload)
+    assert outcome(frames.slice_payload, payload, skip, take) == outcome(pure.frames.slice_payload, payload, skip, take)
+    assert outcome(frames.message_at, payload, take) == outcome(pure.frames.message_at, payload, take)
+
+
+def operand(value: bytes) -> bytes:
+    return len(value).to_bytes(2, "little") + value
+
+
+operations = st.one_of(
+    st.builds(lambda key: b"\x01" + operand(key), texts),
+    st.builds(lambda op, key, value: bytes([op]) + operand(key) + operand(value), st.integers(2, 4), texts, texts),
+    st.sampled_from([b"\x05", b"\x06", b"\x07"]),
+    st.binary(max_size=3),
+)
+
+
+@given(st.lists(operations, max_size=8).map(b"".join), bodies)
+def test_filters(pure: SimpleNamespace, program: bytes, message: bytes) -> None:
+    assert outcome(filters.matches, program, message) == outcome(pure.filters.matches, program, message)
+
+
+@given(st.binary(max_size=70), st.binary(max_size=60))
+def test_ackids(pure: SimpleNamespace, data: bytes, ack_id: bytes) -> None:
+    assert ackids.tag_of(KEY, data) == pure.ackids.tag_of(KEY, data)
+    assert outcome(ackids.decode, KEY, ack_id) == outcome(pure.ackids.decode, KEY, ack_id)
+
+
+@given(st.binary(max_size=40), st.binary(max_size=60))
+def test_broken_runs_and_sets(pure: SimpleNamespace, runs: bytes, encoded: bytes) -> None:
+    assert outcome(acks.decode_runs, runs) == outcome(pure.acks.decode_runs, runs)
+    assert outcome(acks.AckSet().add_runs, runs) == outcome(pure.acks.AckSet().add_runs, runs)
+    mine, theirs = outcome(acks.AckSet.decode, b"\x01" + encoded), outcome(pure.acks.AckSet.decode, b"\x01" + encoded)
+    if isinstance(mine, tuple):
+        assert mine == theirs
+    else:
+        assert mine.encode() == theirs.encode()
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_acksets(pure: SimpleNamespace, chance: random.Random) -> None:
+    mine, theirs = acks.AckSet(), pure.acks.AckSet()
+    for _ in range(25):
+        begin = chance.choice([chance.randrange(400_000), 65_536 * chance.randrange(5) + chance.randrange(-9, 9)])
+        end = begin + chance.choice([0, 1, chance.randrange(200), chance.randrange(200_000)])
+        name = chance.choice(["add", "add", "add", "remove", "count", "covers", "mask", "first_gap", "contains"])
+        arguments = (begin,) if name in ("first_gap", "contains") else (begin, end)
+        assert outcome(getattr(mine, name), *arguments) == outcome(getattr(theirs, name), *arguments)
+    assert mine.encode() == theirs.encode()
+    assert list(mine.runs()) == list(theirs.runs())
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_leases(pure: SimpleNamespace, chance: random.Random) -> None:
+    tables = [leases.LeaseTable(KEY, 3, 1), pure.leases.LeaseTable(KEY, 3, 1)]
+    ids = [ackids.encode(KEY, 1, 2, 3, 3, 1), ackids.encode(KEY, 1, 2, 3, 3, 2), b"bad"]
+    now = 0
+
+    def both(name: str, *arguments: Any) -> Any:
+        mine, theirs = (outcome(getattr(table, name), *arguments) for table in tables)
+        assert mine == theirs, name
+        return mine
+
+    for _ in range(25):
+        now += chance.randrange(3)
+        known = [chance.choice(ids) for _ in range(chance.randrange(6))]
+        raw = b"".join(field(2, one) for one in known) + chance.choice([b"", b"", field(1, b"s"), b"\x12"])
+        match chance.randrange(8):
+            case 0 | 1 | 2:
+                count, first = chance.randrange(30), chance.choice([0, 1010, 2**61])
+                payload = b"".join(
+                    operand(body)[:2] + b"\0\0" + body
+                    for body in (field(1, b"x" * chance.randrange(9)) + field(2, field(1, b"k")) for _ in range(count))
+                )
+                begin = first + chance.randrange(10)
+                response = both(
+                    "lease", chance.choice([1, 2**64 - 1]), payload, first, begin, begin + chance.randrange(40),
+                    chance.choice([None, chance.randbytes(3)]), chance.choice([b"", b"", b"\x01\x01\0k", b"\x05"]),
+                    chance.randrange(3), now + chance.randrange(20), chance.choice([2, 100]),
+                    chance.choice([0, 50, 10**6]), chance.choice([0, 0, 5]),
+                )  # fmt: skip
+                if isinstance(response[0], bytes):
+                    parsed = leases.list_ids(response[0], 1)
+                    ids += [leases.list_ids(one, 1)[0] for one in parsed]
+            case 3 | 4:
+                both("acknowledge", raw, 2, now, chance.random() < 0.5)
+            case 5:
+                seconds = chance.choice([0, 1, -1, [0] * len(known), [1]])
+                both("modify", raw, 2, seconds, now, chance.random() < 0.5)
+            case 6:
+                both("expire", now)
+            case _:
+                name = chance.choice(["release_serial", "release_consumer", "forget_consumer", "drop_source"])
+                both(name, chance.randrange(4))
+        for name in ("total", "next_deadline", "oldest", "blocks"):
+            both(name)
