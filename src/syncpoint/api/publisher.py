@@ -5,7 +5,7 @@ answer is sent when the messages are persisted.
 """
 
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.transport.server import Call, Methods, Unary
+from syncpoint.transport.calls import Call, Methods, Unary
 
 PUBLISH = b"/google.pubsub.v1.Publisher/Publish"
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable
 from typing import Protocol
 
-from syncpoint.api.subscriber import parse
+from syncpoint.api.validate import parsed
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
@@ -28,7 +28,7 @@ def seek_methods(control: Seeker) -> Methods:
     """The method table of Seek."""
 
     async def seek(call: Call, request: bytes) -> bytes:
-        asked = parse(pubsub.SeekRequest, request)
+        asked = parsed(pubsub.SeekRequest, request)
         name = parse_subscription(asked.subscription)
         record = control.catalog.subscription(name)
         if record is None:

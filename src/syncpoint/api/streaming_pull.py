@@ -9,14 +9,15 @@ FAILED_PRECONDITION, INVALID_ARGUMENT); it answers OK only to a half-close.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from syncpoint.api.subscriber import ACK_IDS_FIELD, MODIFY_DEADLINE_S_MAX, bad_ack_id, ended, parse, usable
+from syncpoint.api.subscriber import ACK_IDS_FIELD, MODIFY_DEADLINE_S_MAX, bad_ack_id, ended, usable
+from syncpoint.api.validate import parsed
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
-from syncpoint.publish.admission import FlowLimits
+from syncpoint.model.flow import FlowLimits
 from syncpoint.subscribe.flow import Consumer
 from syncpoint.subscribe.forwarder import SubscribeForwarder
-from syncpoint.transport.server import Methods, Stream, Streaming
+from syncpoint.transport.calls import Methods, Stream, Streaming
 from syncpoint.wire.messages import pubsub
 
 MODIFY_IDS_FIELD = 4
@@ -37,11 +38,6 @@ class StreamingPullService:
     def open(self, stream: Stream) -> None:
         self.streams.add(PullStream(stream, self))
 
-    def drain(self) -> None:
-        """End every stream in the way clients reopen elsewhere."""
-        for stream in list(self.streams):
-            stream.end(Unavailable(TRY_AGAIN))
-
 
 class PullStream:
     """One subscriber's stream."""
@@ -55,12 +51,13 @@ class PullStream:
         stream.on_end = self.half_closed
         stream.on_cancel = self.cancelled
         stream.on_writable = self.writable
+        stream.on_drain = lambda: self.end(Unavailable(TRY_AGAIN))
 
     # -- from the subscriber -----------------------------------------------------------------------------------------
 
     def message(self, request: bytes) -> None:
         try:
-            asked = parse(pubsub.StreamingPullRequest, request)
+            asked = parsed(pubsub.StreamingPullRequest, request)
             if self.record is None:
                 self._begin(asked)
             else:
@@ -81,12 +78,12 @@ class PullStream:
         record = usable(self.forwarder, asked.subscription)
         self.record = record
         self.answers_pings = asked.protocol_version >= 1
-        limits = self.service.limits
+        limit = self.service.limits.of_subscriber(record.name)
         self.consumer = self.forwarder.join(
             record,
             self._send,
-            max_messages=_at_most(asked.max_outstanding_messages, limits.subscriber_messages_max),
-            max_bytes=_at_most(asked.max_outstanding_bytes, limits.subscriber_bytes_max),
+            max_messages=_at_most(asked.max_outstanding_messages, limit.messages_max),
+            max_bytes=_at_most(asked.max_outstanding_bytes, limit.bytes_max),
             deadline_s=asked.stream_ack_deadline_seconds,
             gone=self._gone,
         )
@@ -168,7 +165,7 @@ class PullStream:
         self.end(None if self.record is not None else InvalidArgument("", "first message must set subscription"))
 
     def cancelled(self) -> None:
-        self._leave([serial for serials in self.stream.unsent() for serial in (serials or ())])
+        self._leave([serial for token in self.stream.unsent() if isinstance(token, list) for serial in token])
 
     def _gone(self) -> None:
         assert self.record is not None

@@ -8,14 +8,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
+from syncpoint.api.validate import parsed
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
 from syncpoint.subscribe.forwarder import SubscribeForwarder
-from syncpoint.transport.server import Call, Methods, Unary
+from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.wire.messages import pubsub
 from syncpoint.wire.status import ack_failure
 
@@ -26,14 +25,6 @@ PULL_MESSAGES_MAX = 1000
 PULL_WAIT_S = 25.0  # without a deadline: REST callers give up after a minute
 PULL_AT_ONCE_S = 0.1  # return_immediately: time for one look, on disk if need be
 ACK_REQUEST_BYTES_MAX = 512 << 10
-
-
-def parse(kind: Any, request: bytes) -> Any:
-    """A request message. Raises `InvalidArgument` for bytes that are not one."""
-    try:
-        return kind.FromString(request)
-    except DecodeError:
-        raise InvalidArgument("", f"the request is not a {kind.DESCRIPTOR.name}") from None
 
 
 def usable(forwarder: SubscribeForwarder, name: str) -> Subscription:
@@ -70,7 +61,7 @@ class SubscriberService:
         }
 
     def pull(self, call: Call, request: bytes) -> None:
-        asked = parse(pubsub.PullRequest, request)
+        asked = parsed(pubsub.PullRequest, request)
         record = usable(self.forwarder, asked.subscription)
         if asked.max_messages <= 0:
             raise InvalidArgument("", "No max_messages specified, or not positive.")
@@ -111,7 +102,7 @@ class SubscriberService:
         )
 
     def acknowledge(self, call: Call, request: bytes) -> None:
-        asked = parse(pubsub.AcknowledgeRequest, request)
+        asked = parsed(pubsub.AcknowledgeRequest, request)
         record = self._with_ids(asked, request)
 
         def confirmed(failed: list[bytes]) -> None:
@@ -124,7 +115,7 @@ class SubscriberService:
             raise bad_ack_id(bad) from None
 
     def modify_ack_deadline(self, call: Call, request: bytes) -> None:
-        asked = parse(pubsub.ModifyAckDeadlineRequest, request)
+        asked = parsed(pubsub.ModifyAckDeadlineRequest, request)
         record = self._with_ids(asked, request)
         seconds = asked.ack_deadline_seconds
         if seconds < 0:

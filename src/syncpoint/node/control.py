@@ -8,6 +8,7 @@ for identities, the log is the truth.
 import asyncio
 from collections.abc import Sequence
 
+from syncpoint.kernel.frames import count
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.metadata.records import Change, Subscription, encode_changes
@@ -56,22 +57,22 @@ class ControlPlane:
         await persisted
 
     async def snapshot(self, record: Subscription) -> tuple[bytes, float]:
-        """The acknowledged sets of a subscription as of now, and the age in seconds of its oldest unacknowledged
-        message.
-        """
+        """What a subscription has acknowledged, as of the return, and the age of its oldest unacknowledged message."""
+        oldest = await self.oldest_unacked(record)
         state = seek.take_snapshot(self.publish, record)
-        return records.encode_snapshot(state), await self.oldest_unacked_age(record)
+        return records.encode_snapshot(state), oldest[0] if oldest is not None else 0.0
 
-    async def oldest_unacked_age(self, record: Subscription) -> float:
-        """Seconds since the oldest message the subscription has not acknowledged was published; 0 if there is none."""
+    async def oldest_unacked(self, record: Subscription) -> tuple[float, float] | None:
+        """Age in seconds of the oldest unacknowledged message, and mean bytes of the messages stored with it."""
         for source in self.publish.sources.of_topic(record.topic_incarnation):
-            time_ns = await self._oldest_in(record, source.number)
-            if time_ns is not None:
-                return max(0.0, (self.clock.time_ns() - time_ns) / 1e9)
-        return 0.0
+            batch = await self._oldest_in(record, source.number)
+            if batch is not None:
+                age_s = (self.clock.time_ns() - batch.time_ns) / 1e9
+                return max(0.0, age_s), len(batch.payload) / max(1, count(batch.payload))
+        return None
 
-    async def _oldest_in(self, record: Subscription, source: int) -> int | None:
-        answer: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+    async def _oldest_in(self, record: Subscription, source: int) -> Batch | None:
+        answer: asyncio.Future[Batch | None] = asyncio.get_running_loop().create_future()
 
         def replied(batches: Sequence[Batch] | Exception) -> None:
             if answer.done():
@@ -79,7 +80,7 @@ class ControlPlane:
             if isinstance(batches, Exception):
                 answer.set_exception(batches)
             else:
-                answer.set_result(batches[0].time_ns if batches else None)
+                answer.set_result(batches[0] if batches else None)
 
         self.publish.fetch(record.incarnation, source, 0, 1, replied)
         return await answer

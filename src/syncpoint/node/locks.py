@@ -1,11 +1,7 @@
-"""One server per data folder: an advisory lock on the folder and on each of its disks, held as long as the process
-lives.
-"""
+"""One server per data folder: an advisory lock, held as long as the process lives. Storage locks its disks likewise."""
 
-import contextlib
 import fcntl
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from syncpoint.model.errors import FailedPrecondition
@@ -33,12 +29,6 @@ class FolderLocks:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._open.append(fd)
-
-    def take_disks(self, folders: Iterable[Path]) -> None:
-        """Lock disk folders. One that can not even be opened is left to storage, which knows how many may be missing."""
-        for folder in folders:
-            with contextlib.suppress(OSError):
-                self.take(folder)
 
     def release(self) -> None:
         for fd in self._open:

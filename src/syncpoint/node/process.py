@@ -6,9 +6,11 @@ is written, the log is sealed.
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import ssl
+from collections.abc import Callable
 from dataclasses import replace
 
 from syncpoint.api.admin_handlers import CatalogService
@@ -16,13 +18,14 @@ from syncpoint.api.health import HealthService
 from syncpoint.api.publisher import publisher_methods
 from syncpoint.api.reflection import reflection_methods
 from syncpoint.api.seek import seek_methods
-from syncpoint.api.server_admin import ServerAdmin
+from syncpoint.api.server_admin import LIMITS, Parts, ServerAdmin, take_limits
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
 from syncpoint.api.unimplemented import unimplemented_methods
 from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import Change, Setting
 from syncpoint.metadata.sqlite import SqliteStore
+from syncpoint.model.flow import FlowLimits
 from syncpoint.node.control import ControlPlane
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.settings import ServeSettings
@@ -53,7 +56,6 @@ class Node:
         """Recover and open the door. Raises `SyncpointError` with what to do when the folders can not be used."""
         settings, loop = self.settings, asyncio.get_running_loop()
         self.locks.take(settings.data)
-        self.locks.take_disks(folder for folder in settings.disk_folders)
         self.metadata = SqliteStore(
             settings.data / "metadata.sqlite", clock=self.clock, random=self.random, durable=False
         )
@@ -66,14 +68,21 @@ class Node:
             random=self.random,
             counter_floor=identities.log_counter_floor,
             universe=identities.universe,
-            notify=loop.call_soon_threadsafe,
-            known_disks=identities.disks,
+            notify=lambda act: _notify(loop, act),
+            known_disks=tuple(identities.disks.values()),
         )
         identities.adopt_universe(self.store.universe)
         identities.raise_log_counter_floor(self.store.log_counter)
+        for folder, incarnation in zip(settings.disk_folders, self.store.recovered.disks, strict=True):
+            if incarnation:
+                identities.know_disk(str(folder), incarnation)
         memory = recover(self.store)
+        self.limits = FlowLimits()
+        stored_limits = memory.catalog.setting(LIMITS)
+        if stored_limits is not None:
+            take_limits(self.limits, stored_limits)
         self.publish = PublishForwarder(
-            self.store, memory, self.clock, settings.limits, soon=loop.call_soon, later=loop.call_later
+            self.store, memory, self.clock, self.limits, soon=loop.call_soon, later=loop.call_later
         )
         mirror = CatalogMirror(self.metadata)
         if not mirror.agrees(memory.catalog):
@@ -86,6 +95,15 @@ class Node:
             key=await self._ack_key(),
             random=self.random,
             soon=loop.call_soon,
+        )
+        self.parts = Parts(
+            self.control,
+            self.publish,
+            self.subscribe,
+            self.store,
+            self.limits,
+            settings.durability,
+            self.clock.time_ns(),
         )
         self.upkeep = Upkeep(self.store, self.publish, self.subscribe, self.control, self.clock)
         self.upkeep.start()
@@ -107,7 +125,7 @@ class Node:
 
     async def _open_door(self) -> Server:
         settings = self.settings
-        self.streams = StreamingPullService(self.subscribe, self.publish.admission.limits)
+        self.streams = StreamingPullService(self.subscribe, self.limits)
         self.health = HealthService()
         methods = {
             **unimplemented_methods(),
@@ -116,7 +134,7 @@ class Node:
             **self.streams.methods(),
             **seek_methods(self.control),
             **CatalogService(self.control).methods(),
-            **ServerAdmin(self).methods(),
+            **ServerAdmin(self.parts).methods(),
             **self.health.methods(),
             **reflection_methods(),
         }
@@ -128,8 +146,8 @@ class Node:
 
     async def stop(self) -> None:
         """Drain and close. What was acknowledged is on the disks already; this only makes the next start quicker."""
+        self.parts.draining = True
         self.health.stop()
-        self.streams.drain()
         await self.server.drain(self.settings.drain_s)
         await self.upkeep.stop()
         self.publish.flush()
@@ -138,3 +156,9 @@ class Node:
         self.control.mirror.flush()
         self.metadata.close()
         self.locks.release()
+
+
+def _notify(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    """From a thread of storage to the loop; after the loop's end there is nobody to tell."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(act)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from syncpoint.publish.admission import FlowLimits
 from syncpoint.storage.settings import StorageSettings
 
 
@@ -20,7 +19,6 @@ class ServeSettings:
     tls_key: Path | None = None
     drain_s: float = 5.0  # how long open calls may take to finish after SIGTERM
     storage: StorageSettings = field(default_factory=StorageSettings)
-    limits: FlowLimits = field(default_factory=FlowLimits)
 
     @property
     def disk_folders(self) -> tuple[Path, ...]:

@@ -14,13 +14,15 @@ from syncpoint.node.control import ControlPlane
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.retention import forget_empty_sources, is_needed
 from syncpoint.runtime.clock import Clock
-from syncpoint.storage.store import Store
+from syncpoint.storage.store import Checkpoint, Store
 from syncpoint.subscribe.forwarder import TICK_S, SubscribeForwarder
 
 log = logging.getLogger(__name__)
 
 SLOWLY_S = 0.5
 EXPIRE_S = 60.0
+CHECKPOINT_S = 30.0
+CHECKPOINT_ENTRIES = 20_000
 
 
 class Upkeep:
@@ -37,6 +39,9 @@ class Upkeep:
         self.store, self.publish, self.subscribe, self.control, self.clock = store, publish, subscribe, control, clock
         self._task: asyncio.Task[None] | None = None
         self._began = clock.monotonic()
+        self._checkpoint: Checkpoint | None = None
+        self._checkpointed = 0  # position of the last checkpoint's end
+        self._checkpointed_at = self._began
         self._background: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -54,6 +59,7 @@ class Upkeep:
             await asyncio.sleep(TICK_S)
             now = self.clock.monotonic()
             self._guard(self.subscribe.tick)
+            self._guard(partial(self._advance_checkpoint, now))
             if now >= slowly_at:
                 slowly_at = now + SLOWLY_S
                 self._guard(self._collect)
@@ -68,6 +74,28 @@ class Upkeep:
             step()
         except Exception:
             log.exception("upkeep step failed; it will be tried again")
+
+    def _advance_checkpoint(self, now: float) -> None:
+        """Begin a checkpoint when there is enough to forget, or go on with the one being written."""
+        if self.publish.failed is not None:
+            return
+        if self._checkpoint is None:
+            news = self.store.appended - self._checkpointed
+            due = news >= CHECKPOINT_ENTRIES or (news and now - self._checkpointed_at >= CHECKPOINT_S)
+            if self._checkpointed and not due:
+                return
+            self._checkpoint = self.store.checkpoint(self.publish.checkpoint_parts())
+        if self._checkpoint.step():
+            self._checkpointed, self._checkpointed_at, self._checkpoint = self.store.appended, now, None
+        self.publish.flush_soon()
+
+    def last_checkpoint(self) -> None:
+        """Write a whole checkpoint now: the next start replays nothing else."""
+        if self.publish.failed is None:
+            checkpoint = self._checkpoint or self.store.checkpoint(self.publish.checkpoint_parts())
+            while not checkpoint.step():
+                pass
+            self.store.flush()
 
     def _collect(self) -> None:
         if self.publish.failed is None:

@@ -8,21 +8,9 @@ stored", which official clients retry with backoff.
 
 from dataclasses import dataclass
 
+from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import ResourceExhausted
-
-
-@dataclass(slots=True)
-class FlowLimits:
-    """Upper bounds of what is accepted and not yet persisted, and of what is delivered and not yet acknowledged."""
-
-    publish_messages_max: int = 1_000_000
-    publish_bytes_max: int = 256 << 20
-    topic_messages_max: int = 500_000
-    topic_bytes_max: int = 128 << 20
-    outstanding_messages_max: int = 4_000_000
-    outstanding_bytes_max: int = 8 << 30
-    subscriber_messages_max: int = 1_000_000
-    subscriber_bytes_max: int = 1 << 30
+from syncpoint.model.flow import FlowLimits
 
 
 @dataclass(slots=True)
@@ -42,21 +30,21 @@ class Admission:
         self._topics: dict[int, InFlight] = {}
         self.refused = 0
 
-    def check(self, topic: int, nbytes: int) -> None:
+    def check(self, topic: Topic, nbytes: int) -> None:
         """Raise `ResourceExhausted` if a publish of `nbytes` may not come in now."""
-        limits, system = self.limits, self.system
-        if system.bytes + nbytes > limits.publish_bytes_max or system.messages >= limits.publish_messages_max:
-            self._refuse("system", system)
-        mine = self._topics.get(topic)
-        if mine is not None and (
-            mine.bytes + nbytes > limits.topic_bytes_max or mine.messages >= limits.topic_messages_max
-        ):
-            self._refuse("topic", mine)
+        limit, load = self.limits.system, self.system
+        if load.messages >= limit.messages_max or load.bytes + nbytes > limit.bytes_max:
+            self._refuse("the system", load)
+        mine = self._topics.get(topic.incarnation)
+        if mine is not None:
+            limit = self.limits.of_topic(topic.name)
+            if mine.messages >= limit.messages_max or mine.bytes + nbytes > limit.bytes_max:
+                self._refuse(f"topic {topic.name}", mine)
 
     def _refuse(self, scope: str, load: InFlight) -> None:
         self.refused += 1
         raise ResourceExhausted(
-            f"flow control ({scope}): {load.messages} messages, {load.bytes} bytes are being written; retry later"
+            f"Flow control of {scope}: {load.messages} messages ({load.bytes} bytes) are being written; retry later."
         )
 
     def enter(self, topic: int, messages: int, nbytes: int) -> None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from syncpoint.model.errors import Unavailable
+from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.source import Source
 
 ENTRY_BYTES_MAX = 1 << 20  # an entry is read as a whole: larger ones would make small reads dear
@@ -22,7 +22,7 @@ class Caller(Protocol):
 
     def reply(self, message: bytes) -> None: ...
 
-    def fail(self, error: Exception) -> None: ...
+    def fail(self, error: SyncpointError) -> None: ...
 
 
 class PendingEntry:

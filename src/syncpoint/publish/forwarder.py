@@ -6,7 +6,7 @@ only after its messages are persisted; a listener hears of messages only then, t
 early delivery); acknowledgements are confirmed only when persisted.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.kernel import publish as kernel
 from syncpoint.kernel.acks import AckSet
@@ -14,9 +14,10 @@ from syncpoint.kernel.errors import Invalid, Malformed
 from syncpoint.metadata.records import Change, Op, Snapshot, Subscription
 from syncpoint.model.delivery import Batch, Done, Listener, Reply, SourceView
 from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.model.flow import FlowLimits
 from syncpoint.model.names import parse_topic
 from syncpoint.publish import records
-from syncpoint.publish.admission import Admission, FlowLimits
+from syncpoint.publish.admission import Admission
 from syncpoint.publish.append import Caller, PendingEntry, Settled, WaitingRoom, outcome_unknown
 from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.recovery import Memory, snapshot_state
@@ -76,7 +77,7 @@ class PublishForwarder:
             topic = self.catalog.topic(name)
             if topic is None:
                 raise NotFound(parse_topic(name))
-            self.admission.check(topic.incarnation, len(request))
+            self.admission.check(topic, len(request))
             self.store.admit(len(request))
             source = self._open_source(topic.incarnation)
             seconds, nanos = self._turn_time or self._begin_turn()

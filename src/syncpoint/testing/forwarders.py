@@ -2,10 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from syncpoint.metadata.records import Change, Op, Subscription, Topic, encode_changes
 from syncpoint.model.delivery import PublishSide
-from syncpoint.publish.admission import FlowLimits
+from syncpoint.model.flow import FlowLimits
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.recovery import recover
 from syncpoint.runtime.clock import ManualClock
@@ -41,7 +42,8 @@ class Subscriber:
     def __init__(
         self, world: "World", *, max_messages: int = 1000, max_bytes: int = 1 << 30, single: bool = False
     ) -> None:
-        self.world, self.received, self.gone = world, [], False
+        self.world, self.gone = world, False
+        self.received: list[Any] = []
         self.responses = 0
         self.consumer: Consumer = world.subscribe.join(
             world.record, self._send, max_messages=max_messages, max_bytes=max_bytes, deadline_s=10,

@@ -4,6 +4,7 @@ import pytest
 
 from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
 from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted, Unavailable
+from syncpoint.model.flow import FlowLimit
 from syncpoint.publish import records
 from syncpoint.publish.retention import forget_empty_sources, is_needed
 from syncpoint.publish.seek import take_snapshot
@@ -39,12 +40,12 @@ def test_bad_requests_name_the_field_and_store_nothing() -> None:
 
 def test_flow_control_refuses_before_anything_is_queued_and_recovers() -> None:
     world = World()
-    world.publish.admission.limits.topic_bytes_max = 3000
+    world.publish.admission.limits.topic = FlowLimit(0, 3000)
     callers = [world.send("x" * 1000, settle=False) for _ in range(2)]
-    with pytest.raises(ResourceExhausted, match="topic"):
+    with pytest.raises(ResourceExhausted, match="topic projects"):
         world.send("x" * 1000, settle=False)
-    world.publish.admission.limits.topic_bytes_max = 1 << 30
-    world.publish.admission.limits.publish_messages_max = 2
+    world.publish.admission.limits.topic = FlowLimit()
+    world.publish.admission.limits.system = FlowLimit(2, 0)
     with pytest.raises(ResourceExhausted, match="system"):
         world.send("x", settle=False)
     world.settle()

@@ -1,0 +1,299 @@
+"""syncpoint.admin.v1: what Google's interface has no words for.
+
+Place: beside the other servicers; the CLI and the console use it. It reads the state of the running parts and changes
+limits and options, persisted before the answer, in force at once.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Protocol
+
+import syncpoint
+from syncpoint import kernel
+from syncpoint.api.validate import parsed, refused
+from syncpoint.kernel.acks import AckSet
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Change, Setting, Subscription
+from syncpoint.model.errors import NotFound
+from syncpoint.model.flow import FlowLimit, FlowLimits
+from syncpoint.model.identity import log_of
+from syncpoint.model.names import parse_subscription, parse_topic
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.runtime.clock import Clock
+from syncpoint.storage.store import Store
+from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.transport.calls import Call, Unary
+from syncpoint.transport.tasks import unary_async
+from syncpoint.wire.messages import admin
+
+LIMITS = "flow-limits"  # the setting that holds changed limits
+RANGES_MAX = 100
+
+
+class Control(Protocol):
+    """What the control plane offers here."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+    @property
+    def clock(self) -> Clock: ...
+
+    def commit(self, changes: Sequence[Change], /) -> Awaitable[None]: ...
+    def oldest_unacked(self, record: Subscription, /) -> Awaitable[tuple[float, float] | None]:
+        """Age in seconds of the oldest unacknowledged message and mean bytes of the messages stored with it."""
+        ...
+
+
+@dataclass(slots=True)
+class Parts:
+    """The running parts this service looks into."""
+
+    control: Control
+    publish: PublishForwarder
+    subscribe: SubscribeForwarder
+    store: Store
+    limits: FlowLimits
+    durability: str
+    started_ns: int
+    draining: bool = False
+
+
+class ServerAdmin:
+    """The service on messages; `methods()` serves it on bytes."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+    def methods(self) -> dict[bytes, Unary]:
+        """The method table of this service."""
+        served = {
+            "GetServer": (admin.GetServerRequest, self.get_server),
+            "ListDisks": (admin.ListDisksRequest, self.list_disks),
+            "GetLimits": (admin.GetLimitsRequest, self.get_limits),
+            "UpdateLimits": (admin.UpdateLimitsRequest, self.update_limits),
+            "GetSubscriptionState": (admin.GetSubscriptionStateRequest, self.get_subscription_state),
+            "GetTopicState": (admin.GetTopicStateRequest, self.get_topic_state),
+            "UpdateSubscriptionOptions": (
+                admin.UpdateSubscriptionOptionsRequest,
+                self.update_subscription_options,
+            ),
+        }
+        return {
+            f"/syncpoint.admin.v1.Admin/{name}".encode(): _served(kind, function)
+            for name, (kind, function) in served.items()
+        }
+
+    async def get_server(self, request: Any) -> Any:
+        """GetServer."""
+        parts = self.parts
+        topics, subscriptions, snapshots = parts.control.catalog.counts()
+        status, now_ns = parts.store.status(), parts.control.clock.time_ns()
+        answer = admin.Server(
+            version=syncpoint.__version__,
+            universe=parts.store.universe,
+            log_counter=parts.store.log_counter,
+            durability=admin.Durability.Value(parts.durability.upper()),
+            compiled_kernel=kernel.COMPILED,
+            appended_position=status.appended,
+            persisted_position=status.persisted,
+            under_replicated=status.under_replicated,
+            topics=topics,
+            subscriptions=subscriptions,
+            snapshots=snapshots,
+            draining=parts.draining,
+        )
+        answer.start_time.FromNanoseconds(parts.started_ns)
+        answer.uptime.FromNanoseconds(max(0, now_ns - parts.started_ns))
+        return answer
+
+    async def list_disks(self, request: Any) -> Any:
+        """ListDisks."""
+        status = self.parts.store.status()
+        disks = [
+            admin.Disk(
+                path=str(disk.path),
+                state=admin.Disk.State.Value(disk.state.upper()),
+                reason=disk.reason,
+                incarnation=disk.incarnation,
+                free_bytes=disk.free_bytes,
+                position=disk.position,
+                under_replicated=max(0, status.appended - disk.position),
+            )
+            for disk in status.disks
+        ]
+        return admin.ListDisksResponse(disks=disks, under_replicated=status.under_replicated)
+
+    # -- limits ------------------------------------------------------------------------------------------------------
+
+    async def get_limits(self, request: Any) -> Any:
+        """GetLimits."""
+        return limits_message(self.parts.limits)
+
+    async def update_limits(self, request: Any) -> Any:
+        """UpdateLimits."""
+        wanted = limits_message(self.parts.limits)
+        for path in _paths(request.update_mask, [field.name for field in wanted.DESCRIPTOR.fields]):
+            wanted.ClearField(path)
+            wanted.MergeFrom(_only(request.limits, path))
+        for limit in (
+            wanted.system,
+            wanted.topic,
+            wanted.subscriber,
+            *wanted.topics.values(),
+            *wanted.subscriptions.values(),
+        ):
+            if limit.messages < 0 or limit.bytes < 0:
+                raise refused("limits", "must not be negative (0 means no bound)")
+        await self.parts.control.commit([Change.put(Setting(LIMITS, wanted.SerializeToString()))])
+        take_limits(self.parts.limits, wanted.SerializeToString())
+        return wanted
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    async def get_topic_state(self, request: Any) -> Any:
+        """GetTopicState."""
+        catalog = self.parts.control.catalog
+        record = catalog.topic(parse_topic(request.topic))
+        if record is None:
+            raise NotFound(request.topic)
+        sources = []
+        for source in self.parts.publish.sources.of_topic(record.incarnation):
+            bounds = self.parts.store.bounds(source.number)
+            sources.append(
+                admin.SourceState(
+                    source=source.number,
+                    log_counter=log_of(source.number),
+                    source_number=source.number,
+                    first_offset=bounds[0] if bounds else source.end,
+                    next_offset=source.end,
+                )
+            )
+        return admin.TopicState(
+            topic=record.name,
+            incarnation=record.incarnation,
+            sources=sources,
+            subscriptions=catalog.subscription_count_of(record.incarnation),
+            snapshots=len(catalog.snapshots_of(record.incarnation)),
+        )
+
+    async def get_subscription_state(self, request: Any) -> Any:
+        """GetSubscriptionState."""
+        record = self._subscription(request.subscription)
+        publish, store = self.parts.publish, self.parts.store
+        ledger = publish.ledgers.get(record.incarnation)
+        answer = admin.SubscriptionState(
+            subscription=record.name, incarnation=record.incarnation, options=_options(record)
+        )
+        if ledger is None:
+            return answer  # detached: it has no backlog
+        answer.generation = ledger.generation
+        for source in publish.sources.of_topic(record.topic_incarnation):
+            acks = ledger.acks.get(source.number)
+            bounds = store.bounds(source.number)
+            first = bounds[0] if bounds else source.visible
+            if first < source.visible:
+                held = source.visible - first
+                answer.backlog_messages += held - (acks.count(first, source.visible) if acks else 0)
+            answer.sources.append(
+                _ack_state(
+                    source.number,
+                    source.end,
+                    ledger.start.get(source.number, 0),
+                    acks,
+                    request.ranges_max or RANGES_MAX,
+                )
+            )
+        oldest = await self.parts.control.oldest_unacked(record)
+        if oldest is not None and answer.backlog_messages:
+            answer.oldest_unacked_age.FromNanoseconds(int(oldest[0] * 1e9))
+            answer.backlog_bytes = int(answer.backlog_messages * oldest[1])
+        delivery = self.parts.subscribe.deliveries.get(record.incarnation)
+        if delivery is not None:
+            answer.outstanding_messages, answer.outstanding_bytes = delivery.table.total()
+            answer.subscribers = len(delivery.consumers)
+        return answer
+
+    async def update_subscription_options(self, request: Any) -> Any:
+        """UpdateSubscriptionOptions. Streams open now keep their way until they reopen."""
+        record = self._subscription(request.options.subscription)
+        for path in _paths(request.update_mask, ["early_delivery"]):
+            record = replace(record, **{path: getattr(request.options, path)})
+        await self.parts.control.commit([Change.put(record)])
+        return _options(record)
+
+    def _subscription(self, name: str) -> Subscription:
+        record = self.parts.control.catalog.subscription(parse_subscription(name))
+        if record is None:
+            raise NotFound(name)
+        return record
+
+
+def limits_message(limits: FlowLimits) -> Any:
+    """The limits as the admin API shows them."""
+
+    def message(limit: FlowLimit) -> Any:
+        return admin.FlowLimit(messages=limit.messages, bytes=limit.bytes)
+
+    return admin.Limits(
+        system=message(limits.system),
+        topic=message(limits.topic),
+        subscriber=message(limits.subscriber),
+        topics={name: message(limit) for name, limit in limits.topics.items()},
+        subscriptions={name: message(limit) for name, limit in limits.subscriptions.items()},
+    )
+
+
+def take_limits(limits: FlowLimits, stored: bytes) -> None:
+    """Put the limits of a stored setting in force."""
+    message = admin.Limits.FromString(stored)
+
+    def limit(one: Any) -> FlowLimit:
+        return FlowLimit(one.messages, one.bytes)
+
+    limits.system, limits.topic, limits.subscriber = map(limit, (message.system, message.topic, message.subscriber))
+    limits.topics = {name: limit(one) for name, one in message.topics.items()}
+    limits.subscriptions = {name: limit(one) for name, one in message.subscriptions.items()}
+
+
+def _options(record: Subscription) -> Any:
+    return admin.SubscriptionOptions(subscription=record.name, early_delivery=record.early_delivery)
+
+
+def _ack_state(source: int, end: int, start: int, acks: AckSet | None, ranges_max: int) -> Any:
+    runs = list(acks.runs()) if acks is not None else []
+    return admin.AckState(
+        source=source,
+        start_offset=start,
+        first_unacked_offset=acks.first_gap(0) if acks is not None else 0,
+        next_offset=end,
+        acked_messages=acks.count(0, end) if acks is not None else 0,
+        acked=[admin.OffsetRange(begin=begin, end=begin + length) for begin, length in islice(runs, ranges_max)],
+        ranges_total=len(runs),
+    )
+
+
+def _paths(mask: Any, known: Iterable[str]) -> list[str]:
+    if not mask.paths:
+        raise refused("update_mask", "must name at least one field")
+    for path in mask.paths:
+        if path not in known:
+            raise refused("update_mask", f"{path!r} is not a field that can be changed")
+    return list(mask.paths)
+
+
+def _only(message: Any, field: str) -> Any:
+    part = type(message)()
+    part.CopyFrom(message)
+    for other in message.DESCRIPTOR.fields:
+        if other.name != field:
+            part.ClearField(other.name)
+    return part
+
+
+def _served(kind: Any, function: Callable[[Any], Awaitable[Any]]) -> Unary:
+    async def run(call: Call, request: bytes) -> bytes:
+        answer: bytes = (await function(parsed(kind, request))).SerializeToString()
+        return answer
+
+    return unary_async(run)
