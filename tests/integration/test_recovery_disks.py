@@ -1,0 +1,230 @@
+"""Three disks, one of which is lost, spoiled or full while clients work: nothing is lost, publishing goes on, it heals.
+
+A disk is a folder. Where a disk has to be full or read-only it is a small file system of its own, which needs root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from syncpoint.testing.official import bodies, eventually
+
+
+@contextlib.contextmanager
+def small_disk(folder, megabytes):
+    """A file system of its own at `folder`."""
+    folder.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def can_mount():
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        return False
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
+
+
+needs_mount = pytest.mark.skipif(not can_mount(), reason="making a small file system needs root")
+
+
+def publish_all(space, topic, count, size=1000, each=50):
+    """Publish `count` messages in batches; every one must be confirmed. Returns id -> body."""
+    kept = {}
+    for start in range(0, count, each):
+        data = [b"%08d" % number + b"x" * size for number in range(start, min(start + each, count))]
+        kept.update(zip(space.publish(topic, *data), data, strict=True))
+    return kept
+
+
+def receive_all(space, subscription, expected, within=60):
+    """Receive until everything expected came; each with its bytes."""
+    got = {}
+    end = time.monotonic() + within
+    while not expected.keys() <= got.keys():
+        assert time.monotonic() < end, f"{len(expected.keys() - got.keys())} of {len(expected)} never came"
+        fresh = space.pull_once(subscription, wait=3)
+        if fresh:
+            got |= {one.message.message_id: one.message.data for one in fresh}
+            space.ack(subscription, *fresh)
+    assert {one: got[one] for one in expected} == expected
+
+
+def trio(tmp_path):
+    return [tmp_path / f"disk-{number}" for number in range(3)]
+
+
+def test_a_disk_deleted_while_publishing_loses_nothing(boot, enter, tmp_path):
+    disks = trio(tmp_path)
+    server = boot(tmp_path / "data", disks=disks)
+    space = enter(server.endpoint)
+    topic, subscription = space.pair()
+    expected = publish_all(space, topic, 500)
+    shutil.rmtree(disks[0])
+    expected |= publish_all(space, topic, 500)
+    server.restart(hard=True)
+    receive_all(enter(server.endpoint), subscription, expected)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_any_one_disk_may_be_lost_while_the_server_is_down(boot, enter, tmp_path, lost):
+    disks = trio(tmp_path)
+    server = boot(tmp_path / "data", disks=disks)
+    space = enter(server.endpoint)
+    topic, subscription = space.pair(ack_deadline_seconds=600)
+    expected = publish_all(space, topic, 300)
+    acked = space.pull(subscription, 100, most=100)
+    space.ack(subscription, *acked)
+    for one in acked:
+        expected.pop(one.message.message_id)
+    server.kill9()
+    shutil.rmtree(disks[lost])
+    server.start()
+    space = enter(server.endpoint)
+    receive_all(space, subscription, expected)
+    assert not space.peek(subscription)
+
+
+def used(folder):
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def test_a_lost_disk_is_filled_up_again_so_that_another_one_may_go(boot, enter, tmp_path):
+    """The replaced disk must hold a copy of everything before the next one fails."""
+    disks = trio(tmp_path)
+    server = boot(tmp_path / "data", disks=disks)
+    space = enter(server.endpoint)
+    topic, subscription = space.pair()
+    expected = publish_all(space, topic, 500, size=5000)
+    server.kill9()
+    shutil.rmtree(disks[0])
+    server.start()
+    expected |= publish_all(enter(server.endpoint), topic, 100)
+    eventually(lambda: healed(server), within=60, what="all disks are whole again")
+    server.kill9()
+    shutil.rmtree(disks[1])
+    server.start()
+    receive_all(enter(server.endpoint), subscription, expected)
+
+
+def healed(server):
+    """What `syncpoint disks` says: every disk is good and nothing is under-replicated."""
+    shown = subprocess.run(
+        [server._python, "-m", "syncpoint.cli", "disks", "list", "--format", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PUBSUB_EMULATOR_HOST": server.endpoint, "SYNCPOINT_SERVER": server.endpoint},
+    )
+    if shown.returncode:
+        return False
+    report = json.loads(shown.stdout)
+    rows = report if isinstance(report, list) else report["disks"]
+    return len(rows) == 3 and all(row["state"] == "ok" for row in rows)
+
+
+@needs_mount
+def test_a_disk_that_becomes_read_only_loses_nothing(boot, enter, tmp_path):
+    disks = trio(tmp_path)
+    with small_disk(disks[0], 512):
+        server = boot(tmp_path / "data", disks=disks)
+        space = enter(server.endpoint)
+        topic, subscription = space.pair()
+        expected = publish_all(space, topic, 300)
+        remounted = subprocess.run(["mount", "-o", "remount,ro", disks[0]], capture_output=True, text=True, check=False)
+        if remounted.returncode:  # open for writing: make it lose its space instead
+            subprocess.run(["mount", "-o", "remount,size=1m", disks[0]], check=False)
+        expected |= publish_all(space, topic, 2000, size=20_000)
+        receive_all(space, subscription, expected)
+        assert server.running
+        server.terminate()
+
+
+@needs_mount
+def test_a_full_disk_loses_nothing_and_publishing_goes_on(boot, enter, tmp_path):
+    disks = trio(tmp_path)
+    with small_disk(disks[2], 160):
+        server = boot(tmp_path / "data", disks=disks)
+        space = enter(server.endpoint)
+        topic, subscription = space.pair()
+        expected = publish_all(space, topic, 4000, size=60_000, each=100)
+        receive_all(space, subscription, expected, within=90)
+        server.restart(hard=True)
+        space = enter(server.endpoint)
+        ids = space.publish(topic, b"after")
+        assert [one.message.message_id for one in space.pull(subscription, within=30)] == ids
+        server.terminate()
+
+
+@needs_mount
+def test_when_all_disks_are_full_publishing_is_refused_acks_work_and_it_resumes(boot, enter, tmp_path):
+    with contextlib.ExitStack() as stack:
+        disks = [stack.enter_context(small_disk(folder, 384)) for folder in trio(tmp_path)]
+        server = boot(tmp_path / "data", disks=disks)
+        space = enter(server.endpoint)
+        topic, subscription = space.pair(ack_deadline_seconds=600)
+        expected, refusal = {}, None
+        body = b"x" * 1_000_000
+        for _ in range(1000):
+            try:
+                ids = space.publish(topic, *[body] * 5)
+            except Exception as error:
+                refusal = error
+                break
+            expected.update(dict.fromkeys(ids, body))
+        assert refusal is not None, "a gigabyte does not fit on 384 MB"
+        assert refusal.code().name in ("RESOURCE_EXHAUSTED", "UNAVAILABLE"), refusal
+        receive_all(space, subscription, expected, within=90)
+        eventually(lambda: resumed(space, topic), within=60, what="publishing resumes by itself")
+        server.terminate()
+
+
+def resumed(space, topic):
+    try:
+        return space.publish(topic, b"again")
+    except Exception as error:
+        assert error.code().name in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")  # noqa: PT017
+        return None
+
+
+def test_disk_usage_falls_after_acknowledgement(boot, enter, tmp_path):
+    """Deletion is asynchronous: space comes back, or is used again, some time after the acks."""
+    server = boot(tmp_path / "data")
+    space = enter(server.endpoint)
+    topic, subscription = space.pair()
+    highest = 0
+    for _ in range(12):
+        expected = publish_all(space, topic, 400, size=100_000, each=50)
+        receive_all(space, subscription, expected)
+        highest = max(highest, used(tmp_path / "data"))
+    assert highest < 480_000_000, "480 MB went through; all of it was acknowledged on the way"
+    eventually(lambda: used(tmp_path / "data") < 400_000_000, within=60)
+
+
+def test_two_servers_exchange_messages_and_no_id_is_given_twice(boot, enter):
+    first, second = boot(), boot()
+    spaces = [enter(first.endpoint), enter(second.endpoint)]
+    pairs = [space.pair() for space in spaces]
+    ids = [set(), set()]
+    for _ in range(20):
+        for index, (space, (topic, _)) in enumerate(zip(spaces, pairs, strict=True)):
+            ids[index] |= set(space.publish(topic, b"born at %d" % index, b"again"))
+    for index in (0, 1):  # everything born at one is published at the other as well
+        here, there = spaces[index], spaces[1 - index]
+        got = here.pull(pairs[index][1], 40, ack=True)
+        ids[1 - index] |= set(there.publish(pairs[1 - index][0], *bodies(got[:40])))
+    assert len(ids[0]) >= 80
+    assert len(ids[1]) >= 80
+    assert not ids[0] & ids[1]
+    first.restart(hard=True)
+    after = enter(first.endpoint).publish(pairs[0][0], b"after a crash")
+    assert not set(after) & (ids[0] | ids[1])
