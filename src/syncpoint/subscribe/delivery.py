@@ -297,34 +297,41 @@ class Delivery:
         order = self.lending.order
         assert order is not None
         before = room
-        while room > 0 and (identities := order.start(consumer.holder, min(room, KEY_RUN_MAX))):
+        while room > 0 and (begun := order.start(consumer.holder, min(room, KEY_RUN_MAX))) is not None:
+            key, identities = begun
             room -= len(identities)
-            self._read_key(consumer, identities)
+            self._read_key(consumer, key, identities)
             if consumer.single:
                 break
         return room < before
 
-    def _read_key(self, consumer: Consumer, identities: list[Identity]) -> None:
+    def _read_key(self, consumer: Consumer, key: bytes, identities: list[Identity]) -> None:
         """Read waiting messages of one key again, and lend them when all are there, in one response."""
         found: dict[Identity, Sequence[Batch] | Exception] = {}
 
         def read(identity: Identity, batches: Sequence[Batch] | Exception) -> None:
             found[identity] = batches
             if len(found) == len(identities):
-                self._lend_key(consumer, [(one, found[one]) for one in identities])
+                self._lend_key(consumer, key, [(one, found[one]) for one in identities])
 
         for source, offset in identities:
             self._fetch(source, offset, offset + 1, partial(read, (source, offset)))
 
-    def _lend_key(self, consumer: Consumer, messages: list[tuple[Identity, Sequence[Batch] | Exception]]) -> None:
+    def _lend_key(
+        self, consumer: Consumer, key: bytes, messages: list[tuple[Identity, Sequence[Batch] | Exception]]
+    ) -> None:
         order = self.lending.order
         assert order is not None
         parts: list[bytes] = []
         serials: list[int] = []
+        unread = consumer.closed
         for identity, batches in messages:
-            if isinstance(batches, Exception) or consumer.closed:
+            if not order.is_outstanding(identity):
+                continue  # acknowledged, or taken back, while it was being read
+            unread = unread or isinstance(batches, Exception)
+            if unread or isinstance(batches, Exception):
                 order.take_back(identity, block=False)  # and everything of the key after it
-                break
+                continue
             batch = next((b for b in batches if b.begin == identity[1]), None)
             count = 0
             if batch is not None:
@@ -336,7 +343,7 @@ class Delivery:
                 serials.append(self.table.last_serial)
             else:
                 order.settle(identity)  # acknowledged meanwhile, or deleted
-        order.started(identity for identity, _ in messages)
+        order.started(key)
         if parts:
             self.delivered += len(parts)
             if consumer.single:

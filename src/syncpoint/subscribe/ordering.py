@@ -8,7 +8,6 @@ numbered in publish order, so tuples compare in publish order.
 """
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from syncpoint.kernel.acks import decode_runs
@@ -64,20 +63,22 @@ class KeyOrder:
             self._more.setdefault(state.holder, deque()).append(key)
         return False
 
-    def start(self, holder: int, limit: int) -> list[Identity]:
-        """Waiting messages of one key that may go to `holder` now, at most `limit`: of a key it holds, or of a free one.
+    def start(self, holder: int, limit: int) -> tuple[bytes, list[Identity]] | None:
+        """A key and its waiting messages that may go to `holder` now, at most `limit`: of a key it holds, or a free
+        one.
 
-        They count as outstanding, and nothing else of the key is given away until `started` is called.
+        They count as outstanding, and nothing else of the key is given away until `started` is called. Meanwhile they
+        may be taken back or settled: ask `is_outstanding` before lending them.
         """
         key = self._next_key(holder)
         if key is None:
-            return []
+            return None
         state = self._keys[key]
         taken = [state.waiting.popleft() for _ in range(min(limit, len(state.waiting)))]
         self.waiting -= len(taken)
         state.holder, state.loading = holder, True
         state.outstanding += taken
-        return taken
+        return key, taken
 
     def _next_key(self, holder: int) -> bytes | None:
         more = self._more.get(holder)
@@ -98,15 +99,16 @@ class KeyOrder:
     def _may_go_on(state: KeyState) -> bool:
         return bool(state.waiting) and not state.blocked and not state.loading
 
-    def started(self, identities: Iterable[Identity]) -> None:
-        """What `start` gave was lent (or taken back, or settled): the key may go on."""
-        for identity in identities:
-            key = self._key_of.get(identity)
-            if key is not None:
-                state = self._keys[key]
-                state.loading = False
-                self._go_on(key, state)
-                return
+    def started(self, key: bytes) -> None:
+        """What `start` gave was lent, taken back or settled: the key may go on."""
+        state = self._keys[key]
+        state.loading = False
+        self._go_on(key, state)
+
+    def is_outstanding(self, identity: Identity) -> bool:
+        """Whether the message is with its key's holder (or on its way there)."""
+        key = self._key_of.get(identity)
+        return key is not None and identity in self._keys[key].outstanding
 
     def settled(self, source: int, runs: bytes) -> None:
         """Acknowledged (or dead-lettered, or gone) offsets: their keys may go on."""

@@ -327,7 +327,7 @@ def test_a_delivery_at_rest_is_forgotten() -> None:
     assert not world.subscribe.deliveries
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 10**6), ordered=st.booleans(), exactly_once=st.booleans(), data=st.data())
 def test_over_a_link_that_delays_and_drops_nothing_is_lost_and_keys_stay_in_order(
     seed: int, ordered: bool, exactly_once: bool, data: st.DataObject

@@ -12,9 +12,11 @@ from syncpoint.subscribe.ordering import KeyOrder
 
 def start(order: KeyOrder, holder: int, limit: int) -> list[tuple[int, int]]:
     """Start and be done with reading."""
-    taken = order.start(holder, limit)
-    order.started(taken)
-    return taken
+    begun = order.start(holder, limit)
+    if begun is None:
+        return []
+    order.started(begun[0])
+    return begun[1]
 
 
 def test_several_messages_of_a_key_go_to_one_holder_and_wait_for_others() -> None:
@@ -48,10 +50,22 @@ def test_nothing_overtakes_what_is_being_read_again() -> None:
     assert order.admit(b"k", (1, 0), holder=1)
     assert not order.admit(b"k", (1, 1), holder=2)
     order.settle((1, 0))
-    assert order.start(2, 10) == [(1, 1)]
+    assert order.start(2, 10) == (b"k", [(1, 1)])
     assert not order.admit(b"k", (1, 2), holder=2)
-    order.started([(1, 1)])
+    order.started(b"k")
     assert start(order, 2, 10) == [(1, 2)], "more of a key goes to its holder while others are outstanding"
+
+
+def test_what_is_taken_back_while_it_is_read_is_not_lent() -> None:
+    order = KeyOrder()
+    for offset in range(3):
+        order.admit(b"k", (1, offset), holder=1 if offset == 0 else 2)
+    assert order.start(1, 10) == (b"k", [(1, 1), (1, 2)])
+    assert order.take_back((1, 0), block=False) == [(1, 0), (1, 1), (1, 2)]
+    assert not order.is_outstanding((1, 1))
+    order.settle((1, 0))
+    order.started(b"k")
+    assert start(order, 2, 10) == [(1, 1), (1, 2)]
 
 
 def test_more_of_a_held_key_waits_for_its_holder() -> None:
