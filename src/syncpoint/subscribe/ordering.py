@@ -64,7 +64,7 @@ class KeyOrder:
         return False
 
     def start(self, holder: int, limit: int) -> tuple[bytes, list[Identity]] | None:
-        """A key and its waiting messages that may go to `holder` now, at most `limit`: of a key it holds, or a free
+        """A key and what waits of it that may go to `holder` now, at most `limit`: of a key it holds, or a free
         one.
 
         They count as outstanding, and nothing else of the key is given away until `started` is called. Meanwhile they
