@@ -76,13 +76,6 @@ def test_a_missing_subscription_ends_the_stream(space):
     assert f"Resource not found (resource={name})." in stream.text
 
 
-def test_a_push_subscription_cannot_be_streamed(space):
-    _, subscription = space.pair(push_config={"push_endpoint": "http://127.0.0.1:9/push"})
-    stream = space.stream(subscription)
-    assert stream.ended() == "FAILED_PRECONDITION"
-    assert "Subscription is a push subscription" in stream.text
-
-
 def test_deleting_the_subscription_ends_its_streams(space):
     topic, subscription = space.pair()
     streams = [space.stream(subscription) for _ in range(3)]
@@ -169,8 +162,9 @@ def test_messages_outstanding_stop_exactly_at_the_limit(space):
 
 def test_bytes_outstanding_stop_exactly_at_the_limit(space):
     topic, subscription = space.pair()
+    tight = space.subscription(topic, "tight")
     measure = space.subscription(topic, "measure")
-    space.publish(topic, *[b"%03d" % number * 1000 for number in range(20)])
+    space.publish(topic, *[b"%03d" % number * 1000 for number in range(20)])  # one request: all of one size
     size = space.pull(measure, 1)[0].message._pb.ByteSize()
     stream = space.stream(subscription, max_outstanding_bytes=5 * size, protocol_version=1)
     stream.wait(5)
@@ -182,8 +176,6 @@ def test_bytes_outstanding_stop_exactly_at_the_limit(space):
     assert len(stream.messages) == 7
     stream.cancel()
 
-    tight = space.subscription(topic, "tight")
-    space.publish(topic, *[b"%03d" % number * 1000 for number in range(20)])
     stream = space.stream(tight, max_outstanding_bytes=5 * size - 1, protocol_version=1)
     stream.wait(4)
     answered_ping(stream)

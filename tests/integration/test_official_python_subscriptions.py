@@ -145,7 +145,6 @@ BAD = [
     ({"filter": "attributes.k ="}, "filter"),
     ({"filter": 'attributes.k = "v" AND attributes.l = "v" OR attributes.m = "v"'}, "filter"),
     ({"filter": 'attributes.k = "' + "v" * 256 + '"'}, "filter"),
-    ({"push_config": {"push_endpoint": "not a url"}}, "push_endpoint"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grpc
 import pytest
 
 from syncpoint.testing.official import eventually, refused
@@ -195,17 +196,31 @@ def test_a_topic_made_again_is_another_topic(space):
     assert space.api.get_subscription({"subscription": old}).topic == "_deleted-topic_"
 
 
-def test_settings_for_other_systems_round_trip(space):
-    """Settings a server need not act on must not be lost either."""
-    settings = {
-        "message_storage_policy": {"allowed_persistence_regions": ["europe-west1"], "enforce_in_transit": True},
-        "kms_key_name": "projects/p/locations/l/keyRings/r/cryptoKeys/k",
-    }
-    name = space.topic(**settings)
+def test_a_storage_policy_is_read_back(space):
+    name = space.topic(message_storage_policy={"allowed_persistence_regions": ["europe-west1"]})
     got = space.api.get_topic({"topic": name})
     assert list(got.message_storage_policy.allowed_persistence_regions) == ["europe-west1"]
-    assert got.message_storage_policy.enforce_in_transit
-    assert got.kms_key_name == settings["kms_key_name"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kms_key_name", "projects/p/locations/l/keyRings/r/cryptoKeys/k"),
+        ("schema_settings", {"schema": "projects/p/schemas/some-schema", "encoding": "JSON"}),
+        ("message_transforms", [{"javascript_udf": {"function_name": "f", "code": "function f(m) { return m }"}}]),
+        ("ingestion_data_source_settings", {"cloud_storage": {"bucket": "some-bucket"}}),
+    ],
+)
+def test_settings_are_honoured_or_refused_by_name_but_never_ignored(space, field, value):
+    """A topic that looks encrypted, checked or transformed, and is not, would be worse than a refusal."""
+    name = space.path("topics", "special")
+    try:
+        made = space.api.create_topic({"name": name, field: value})
+    except grpc.RpcError as error:
+        assert error.code().name in ("UNIMPLEMENTED", "NOT_FOUND")  # noqa: PT017
+        assert field in error.details() or "some-schema" in error.details()  # noqa: PT017
+    else:
+        assert field in made
 
 
 def test_labels_may_be_changed_many_times_and_read_back(space):

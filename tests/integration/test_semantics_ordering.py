@@ -159,23 +159,29 @@ def test_random_nacks_and_acks_keep_every_promise(space):
         key = f"key-{number % 20}"
         operation = history.publishing(topic, identity, key)
         history.published(operation, space.publish(topic, seal(identity), key=key)[0])
-    streams = [space.stream(subscription, max_outstanding_messages=40) for _ in range(3)]
     seen = [0, 0, 0]
     acked = set()
+
+    def heard_by(index):
+        def heard(one):
+            message = one.message
+            history.delivered(subscription, f"s{index}", message.message_id, message.data, message.ordering_key)
+
+        return heard
+
+    streams = [space.stream(subscription, heard=heard_by(index), max_outstanding_messages=40) for index in range(3)]
 
     def step():
         for index, stream in enumerate(streams):
             for one in stream.messages[seen[index] :]:
                 seen[index] += 1
-                message = one.message
-                history.delivered(subscription, f"s{index}", message.message_id, message.data, message.ordering_key)
                 if sum(seen) % 5 == 0 and sum(seen) < 1500:
                     space.nack(subscription, one)
                 else:
-                    operation = history.acking(subscription, message.message_id)
+                    operation = history.acking(subscription, one.message.message_id)
                     space.ack(subscription, one)
                     history.end(operation, Outcome.OK)
-                    acked.add(message.message_id)
+                    acked.add(one.message.message_id)
         return len(acked) == 400
 
     eventually(step, within=60, what="all are acknowledged")

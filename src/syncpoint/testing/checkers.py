@@ -136,8 +136,10 @@ def unique_ids(history: History) -> Verdict:
 def order_per_key(history: History) -> Verdict:
     """On ordered subscriptions a key's messages come in the order they were published, without a gap.
 
-    After a message the next one of its key is its successor, or an earlier one, from which everything comes again in
-    order. What was acknowledged in between, and what perhaps was never published, may be left out.
+    After a message the next one of its key at the same receiver is its successor, or an earlier one, from which
+    everything comes again in order. What was acknowledged in between (by whomever), and what perhaps was never
+    published, may be left out. Receivers are judged one by one, since what two of them hear at once has no order; a key
+    that goes to two receivers at a time still shows as a gap at one of them.
     """
     ordered = {one.subscription: one.topic for one in history.creations if one.ordered}
     sequences: dict[tuple[str, str], list[Publish]] = defaultdict(list)
@@ -147,30 +149,29 @@ def order_per_key(history: History) -> Verdict:
     for sequence in sequences.values():
         sequence.sort(key=lambda publish: publish.begun)
     place = {publish.identity: index for sequence in sequences.values() for index, publish in enumerate(sequence)}
+    ids: dict[Identity | None, set[str]] = defaultdict(set)
+    for delivery in history.deliveries:
+        ids[delivery.identity].add(delivery.message_id)
     acked_at: dict[tuple[str, str], int] = {}
     for ack in history.acks:
         known = acked_at.get((ack.subscription, ack.message_id), ack.begun)
         acked_at[ack.subscription, ack.message_id] = min(known, ack.begun)
-    streams: dict[tuple[str, str], list[Delivery]] = defaultdict(list)
+    streams: dict[tuple[str, str, str], list[Delivery]] = defaultdict(list)
     for delivery in history.deliveries:
         if delivery.key and delivery.subscription in ordered and delivery.identity in place:
-            streams[delivery.subscription, delivery.key].append(delivery)
+            streams[delivery.subscription, delivery.key, delivery.receiver].append(delivery)
 
     created = {one.subscription: one.ended for one in history.creations if one.outcome is Outcome.OK}
     checked, violations = 0, []
-    for (subscription, key), deliveries in streams.items():
+    for (subscription, key, _), deliveries in streams.items():
         sequence = sequences[ordered[subscription], key]
         owed_from = created.get(subscription, 0)
-        ids: dict[Identity | None, list[str]] = defaultdict(list)
-        for delivery in deliveries:
-            ids[delivery.identity].append(delivery.message_id)
 
         def may_be_left_out(
             publish: Publish,
             at: int,
             subscription: str = subscription,
             owed_from: int = owed_from,
-            ids: dict[Identity | None, list[str]] = ids,
         ) -> bool:
             if publish.outcome is not Outcome.OK or publish.begun < owed_from:
                 return True

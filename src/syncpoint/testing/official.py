@@ -140,8 +140,20 @@ class _Call:
 class Stream:
     """One StreamingPull call. `messages` and `responses` grow as they arrive; `status` is set when the call is over."""
 
-    def __init__(self, api: Api, subscription: str, *, raw_first: dict[str, Any] | None = None, **first: Any) -> None:
-        """`first` are further fields of the first request; `raw_first` replaces it altogether."""
+    def __init__(
+        self,
+        api: Api,
+        subscription: str,
+        *,
+        raw_first: dict[str, Any] | None = None,
+        heard: Callable[[Any], object] = lambda received: None,
+        **first: Any,
+    ) -> None:
+        """`first` are further fields of the first request; `raw_first` replaces it altogether.
+
+        `heard` is called with every message as it arrives, on the stream's own thread.
+        """
+        self._heard = heard
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         opening = {"subscription": subscription, "stream_ack_deadline_seconds": 60, "client_id": "held", **first}
         self._requests.put(types.StreamingPullRequest(opening if raw_first is None else raw_first))
@@ -158,6 +170,8 @@ class Stream:
         status, text = "OK", ""
         try:
             for response in self._call:
+                for received in response.received_messages:
+                    self._heard(received)
                 with self._changed:
                     self.responses.append(response)
                     self.messages.extend(response.received_messages)

@@ -25,9 +25,9 @@ class Run:
         else:
             self.history.end(operation, outcome)
 
-    def deliver(self, number, message_id=None, key="", sub="sub", body=None):
+    def deliver(self, number, message_id=None, key="", sub="sub", body=None, receiver="r"):
         body = seal(Identity("p", number)) if body is None else body
-        self.history.delivered(sub, "r", message_id or f"id-{number}", body, key)
+        self.history.delivered(sub, receiver, message_id or f"id-{number}", body, key)
 
     def ack(self, number, outcome=Outcome.OK, sub="sub"):
         self.history.end(self.history.acking(sub, f"id-{number}"), outcome)
@@ -196,6 +196,25 @@ def test_an_ack_after_the_skip_is_no_excuse():
     run.deliver(1, key="k")
     run.ack(1)
     assert len(run.violations(checkers.order_per_key)) == 1
+
+
+def two_receivers(*steps, acked=()):
+    run = Run(ordered=True)
+    for number in range(4):
+        run.publish(number, key="k")
+    for number in acked:
+        run.ack(number)
+    for receiver, number in steps:
+        run.deliver(number, key="k", receiver=receiver)
+    return run.violations(checkers.order_per_key)
+
+
+def test_what_was_on_its_way_to_one_receiver_may_be_heard_after_the_redelivery_to_another():
+    assert not two_receivers(("a", 0), ("a", 1), ("b", 1), ("a", 2), ("b", 2), ("b", 3), acked=[0])
+
+
+def test_a_key_that_goes_to_two_receivers_at_a_time_is_caught():
+    assert len(two_receivers(("a", 0), ("b", 1))) == 1
 
 
 def test_keys_do_not_bind_each_other_and_unkeyed_flow_freely():
