@@ -80,6 +80,7 @@ class Connection(Outbox):
         self._extra = 0
         self._extra_queue: deque[tuple[Lane, int]] = deque()
         self._closer: asyncio.TimerHandle | None = None
+        self._shutting = False
 
     # -- asyncio ---------------------------------------------------------------------------------------------------
 
@@ -174,6 +175,8 @@ class Connection(Outbox):
             if self.closed:
                 return
         if self._credit > self.limits.connection_window_bytes >> 2:
+            if self._credit > self.limits.connection_window_bytes:
+                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "connection window overrun")
             self.out.append(frames.window_update(0, self._credit))
             self._credit = 0
         if a:
@@ -447,14 +450,16 @@ class Connection(Outbox):
 
     def overflow(self) -> None:
         """See Outbox."""
-        self.fail(ErrorCode.ENHANCE_YOUR_CALM, "reads too slowly")
-        if self.transport is not None:
-            self.transport.abort()
+        if not self._shutting:
+            self.fail(ErrorCode.ENHANCE_YOUR_CALM, "reads too slowly")
+            if self.transport is not None:
+                self.transport.abort()
 
     def shut(self, code: ErrorCode = ErrorCode.NO_ERROR, reason: str = "") -> None:
         """Say GOAWAY, write what is gathered, close."""
-        if self.closed:
+        if self.closed or self._shutting:
             return
+        self._shutting = True
         self.out.append(frames.goaway(self.last_sid if self.server_side else 0, code, reason))
         self.ready.clear()
         self.flush()

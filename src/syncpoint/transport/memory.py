@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 
@@ -59,13 +60,15 @@ class _Way:
         self._last = 0.0
         self._loop = asyncio.get_running_loop()
 
-    def carry(self, action: Callable[[], None]) -> None:
+    def carry(self, action: Callable[[], None], *, safe: bool = False) -> None:
+        """Let `action` happen at the other end; `safe`: it travels with a message, so only `cut` can lose it."""
         faults = self._faults
         if faults is None:
             self._loop.call_soon(action)
             return
-        self._last = max(self._last, self._loop.time() + faults.delay_s())
-        self._loop.call_at(self._last, self._broken if faults.lost() else action)
+        # Strictly later than the one before: timers of the same time run in no certain order.
+        self._last = max(math.nextafter(self._last, math.inf), self._loop.time() + faults.delay_s())
+        self._loop.call_at(self._last, self._broken if (faults.cut if safe else faults.lost()) else action)
 
 
 class MemoryCall:
@@ -149,7 +152,7 @@ class MemoryStream:
         self.call = MemoryCall(path.encode(), dict(metadata), deadline, self._answered)
         self.call.to_client = self._to_client
         self._timer = None if timeout is None else loop.call_later(timeout, self._expire)
-        self._there.carry(self._begin)
+        self._there.carry(self._begin, safe=True)
 
     def _begin(self) -> None:
         if self._method is None:
@@ -179,7 +182,7 @@ class MemoryStream:
         self._back.carry(arrive)
 
     def _answered(self, error: SyncpointError | None) -> None:
-        self._back.carry(lambda: self._finish(error))
+        self._back.carry(lambda: self._finish(error), safe=error is None)
 
     def _broken(self) -> None:
         self._finish(SyncpointError(Code.UNAVAILABLE, "The connection was lost."))

@@ -141,7 +141,9 @@ class ServerConnection(Connection):
             known = self._learn(sid, block)
         head, method = known
         if self._final:
-            return  # Above the number our GOAWAY named: the client knows that it was not served.
+            # Above the number our GOAWAY named: the client knows that it was not served.
+            self.ignore(sid)
+            return
         self.last_sid = sid
         lanes = self.lanes
         if len(lanes) >= self.limits.concurrent_streams:
@@ -224,7 +226,7 @@ class ServerConnection(Connection):
 
     def idle(self, sid: int) -> bool:
         """See Connection."""
-        return sid > self.last_sid or not sid & 1
+        return not sid & 1 or (sid > self.last_sid and sid not in self.ignored)
 
     def reset_error(self, code: int) -> SyncpointError:
         """See Connection."""

@@ -1,0 +1,90 @@
+"""Draining: no call that was accepted is lost, and the connection ends as soon as it can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.transport import frames
+from syncpoint.transport.calls import Stream, Streaming, Unary
+from syncpoint.transport.frames import ErrorCode
+
+
+def setup(world: Any) -> tuple[Any, list, list]:
+    calls: list[Any] = []
+    streams: list[Any] = []
+    drained: list[Stream] = []
+
+    def begin(stream: Stream) -> None:
+        streams.append(stream)
+        stream.on_drain = lambda: drained.append(stream)
+
+    peer = world.Peer({b"/t.T/Echo": Unary(lambda call, request: calls.append(call)), b"/t.T/Chat": Streaming(begin)})
+    peer.drained = drained
+    return peer, calls, streams
+
+
+def goaways(got: list[frames.Frame]) -> list[tuple[int, int]]:
+    return [(int.from_bytes(f.payload[:4], "big"), int.from_bytes(f.payload[4:8], "big")) for f in got if f.kind == 7]
+
+
+def test_drain(world: Any) -> None:
+    peer, calls, streams = setup(world)
+    peer.call(b"")
+    peer.open("/t.T/Chat")
+    peer.read()
+    peer.conn.drain()
+    got = peer.read()
+    assert goaways(got) == [(frames.WINDOW_MAX, 0)]
+    (ping,) = (f for f in got if f.kind == frames.PING)
+    assert peer.drained == streams
+
+    # The client had opened another call before it read our GOAWAY.
+    peer.call(b"")
+    assert len(calls) == 2
+    peer.send(frames.frame(frames.PING, frames.ACK, 0, ping.payload))
+    assert goaways(peer.read()) == [(5, 0)]
+    # Now it must not open more; a call above the named number is not begun.
+    peer.call(b"")
+    assert len(calls) == 2
+    assert peer.error() is None
+
+    calls[0].reply(b"")
+    streams[0].finish(SyncpointError(Code.UNAVAILABLE, "again"))
+    peer.loop.run()
+    assert not peer.conn.closed
+    calls[1].reply(b"last")
+    got = peer.read()
+    assert peer.answer(5, got)[0] == world.grpc(b"last")
+    assert peer.conn.closed
+    assert peer.socket.closed
+    assert not peer.socket.aborted
+
+
+def test_an_idle_connection_ends_at_once(world: Any) -> None:
+    peer, _, _ = setup(world)
+    peer.conn.drain()
+    peer.send(frames.frame(frames.PING, frames.ACK, 0, b"draining"))
+    assert peer.error() == ErrorCode.NO_ERROR
+
+
+def test_a_connection_that_has_not_begun_is_closed(world: Any) -> None:
+    peer = world.Peer({}, greet=False)
+    peer.conn.drain()
+    assert peer.socket.closed
+
+
+def test_what_is_left_fails(world: Any) -> None:
+    peer, calls, streams = setup(world)
+    told: list[str] = []
+    one = peer.call(b"")
+    two = peer.open("/t.T/Chat")
+    calls[0].on_cancel = lambda: told.append("call")
+    streams[0].on_cancel = lambda: told.append("stream")
+    peer.read()
+    peer.conn.finish_all(SyncpointError(Code.UNAVAILABLE, "The server is stopping."))
+    got = peer.read()
+    statuses = [peer.answer(sid, [f for f in got if f.sid == sid])[1]["grpc-status"] for sid in (one, two)]
+    assert statuses == ["14", "14"]
+    assert told == ["call", "stream"]
+    assert peer.conn.closed
