@@ -13,7 +13,7 @@ from typing import Protocol
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.source import Source
 
-ENTRY_BYTES_MAX = 1 << 20  # an entry is read as a whole: larger ones would make small reads dear
+ENTRY_BYTES_MAX = 64 << 10  # requests of this size stay entries of their own: nothing is joined, nothing is copied
 ENTRY_MESSAGES_MAX = 4096
 
 

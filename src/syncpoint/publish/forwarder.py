@@ -241,7 +241,8 @@ class PublishForwarder:
         if ledger is None or found is None:
             reply([])
             return
-        end = found.end if subscription in self.early else found.visible
+        early = subscription in self.early
+        end = found.end if early else found.visible
         begin = ledger.first_gap(source, begin)
         if begin >= end:
             reply([])
@@ -256,7 +257,7 @@ class PublishForwarder:
             else:
                 reply(self._granted(ledger, begin, end, stored))
 
-        self.store.read(source, begin, max_bytes, answer)
+        self.store.read(source, begin, max_bytes, answer, early=early)
 
     def _granted(self, ledger: Ledger, begin: int, end: int, stored: Sequence[Stored]) -> list[Batch]:
         record = self.catalog.subscription_by_incarnation(ledger.subscription)

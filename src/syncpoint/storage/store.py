@@ -91,7 +91,7 @@ class Store:
         self._cache = TailCache(settings.cache_bytes)
         self._checkpoints: list[Checkpoint] = []
         self._memory = Durability(settings.durability) is Durability.MEMORY
-        self.access = Access(files, self._preference, self._damage)
+        self.access = Access(files, self._preference, self.damaged)
         self.catalog.load = self.access.page
         for segment in self.catalog:
             for source, first, end in recovery.summaries.get(segment.id, ()):
@@ -125,7 +125,7 @@ class Store:
         known_disks: Collection[str] = (),
         workers: Workers | None = None,
     ) -> Store:
-        """Recover what the disks hold, seal it, and begin the log `log_counter`, higher than any seen and `counter_floor`.
+        """Recover what the disks hold, seal it, and begin a log with a counter above any seen and `counter_floor`.
 
         `notify(fn)` runs `fn` on the owner's thread soon. `known_disks`: incarnations (hex) the caller remembers, so
         that wiped disks do not pass for a new store. Raises `DisksMissing`, `StorageDamaged`, `ForeignDisk`, and
@@ -195,6 +195,7 @@ class Store:
         for writer in self._log.live:
             self._start_writer(writer)
         self._reader_worker = self._workers.start("syncpoint-read", self._reader.step)
+        self._list_live()
         empty = [segment for segment in self.catalog if segment.sealed_by and not segment.entries]
         self._drop(empty, CollectReport())
         self._keeper_workers = [
@@ -221,6 +222,7 @@ class Store:
                 writer.drain()  # whatever was still queued, on this thread
                 writer.release()
         self._advance()
+        self._list_live()
         for keeper in self._keepers:
             keeper.close()
 
@@ -393,7 +395,8 @@ class Store:
     def _preference(self, segment: Segment) -> list[int]:
         return sorted(segment.copies, key=lambda slot: not self._keepers[slot].ok)
 
-    def _damage(self, segment: Segment, slot: int, reason: str) -> None:
+    def damaged(self, segment: Segment, slot: int, reason: str) -> None:
+        """A copy is not what was written; any thread."""
         self.notify(lambda: self._note_damage(segment, slot, reason))
 
     def _note_damage(self, segment: Segment, slot: int, reason: str) -> None:
@@ -407,19 +410,21 @@ class Store:
     # ------------------------------------------------------------------------------------------------------ reading
 
     def replay(self) -> Iterator[Entry]:
-        """After opening: the newest complete checkpoint's parts, then every other entry from its BEGIN on, oldest first.
+        """The newest complete checkpoint's parts, then every other entry from its BEGIN on, oldest first.
 
         Messages come without payload. Raises `StorageDamaged` for an entry that no disk has in good order.
         """
         return self._replay.entries()
 
-    def read(self, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
+    def read(self, source: int, begin: int, max_bytes: int, reply: Reply, *, early: bool = False) -> None:
         """Hand `reply` the persisted batches from the first stored message at or behind `begin`, in offset order.
+
+        `early`: also what is appended and not persisted yet, as far as the tail cache has it.
 
         At least one batch if there is any, then as many as fit into `max_bytes`; [] when nothing is stored there. At
         once from the tail cache, otherwise later from disk; an exception is handed over, not raised.
         """
-        cached = self._cache.get(source, begin, max_bytes, self._log.persisted)
+        cached = self._cache.get(source, begin, max_bytes, self._log.appended if early else self._log.persisted)
         if cached is not None:
             reply(cached)
             return
@@ -502,6 +507,11 @@ class Store:
 
     # ------------------------------------------------------------------------------------- checkpoints and deletion
 
+    @property
+    def appended(self) -> int:
+        """Position of the last entry appended to this log."""
+        return self._log.appended
+
     def checkpoint(self, parts: Iterator[bytes]) -> Checkpoint:
         """Begin a checkpoint; call its `step` until it returns True. Entries appended meanwhile count as behind it."""
 
@@ -525,7 +535,7 @@ class Store:
         return segment.controls == 0 or segment.log < log or (segment.log == log and segment.last_position < begin)
 
     def collect(self, live: Live) -> CollectReport:
-        """One bounded step of deletion. `live(source, first_offset, count, time_ns)`: is any of the batch still needed?"""
+        """One bounded step of deletion. `live(source, first_offset, count, time_ns)`: is the batch still needed?"""
         report = CollectReport()
         if not self._closed and self.failure is None:
             self._drop(self._trim.step(live, report), report)
@@ -567,15 +577,23 @@ class Store:
             if log not in left and log != self.log_counter:
                 self._marks.remove_log(log)
                 report.removed_logs.append(log)
-        self._marks.live = {log: to_spans(seqs) for log, seqs in left.items() if log != self.log_counter}
-        self._marks.version += 1
-        content = self.marks_content()
-        for keeper in self._keepers:
-            keeper.put_marks(content)
+        self._list_live()
         for slot, path in paths:
             self._keepers[slot].put_drop(path)
         for worker in getattr(self, "_keeper_workers", ()):
             worker.wake()
+
+    def _list_live(self) -> None:
+        """Have every disk note which sealed segments there are, so that one missing later is noticed."""
+        live: dict[int, list[int]] = {}
+        for segment in self.catalog:
+            if segment.sealed_by and (segment.log != self.log_counter or self._closed):
+                live.setdefault(segment.log, []).append(segment.seq)
+        self._marks.live = {log: to_spans(seqs) for log, seqs in live.items()}
+        self._marks.version += 1
+        content = self.marks_content()
+        for keeper in self._keepers:
+            keeper.put_marks(content)
 
     # ------------------------------------------------------------------------------------------------------- status
 

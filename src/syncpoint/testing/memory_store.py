@@ -67,12 +67,19 @@ class MemoryStore:
         return [entry for entry in self.entries if entry.kind == Kind.MESSAGES and entry.source == source]
 
     def read(
-        self, source: int, begin: int, max_bytes: int, reply: Callable[[Sequence[Batch] | Exception], None]
+        self,
+        source: int,
+        begin: int,
+        max_bytes: int,
+        reply: Callable[[Sequence[Batch] | Exception], None],
+        *,
+        early: bool = False,
     ) -> None:
         batches: list[Batch] = []
         size = 0
         for entry in self._of(source):
-            if entry.first_offset + entry.count > begin and size < max_bytes:
+            known = early or entry.position <= self._persisted
+            if known and entry.first_offset + entry.count > begin and size < max_bytes:
                 batches.append(Batch(source, entry.first_offset, entry.count, entry.time_ns, entry.payload))
                 size += len(entry.payload)
         reply(batches)
