@@ -385,7 +385,7 @@ class AckSet:
             runs = RunWriter()
             found = behind = at = 0
             size = len(bitmap) << 3
-            while len(runs.data) <= len(bitmap):
+            while len(runs.data) <= len(bitmap) + 1:  # once they are longer than any bitmap with its length, give up
                 at = find_bit(array_ptr(chunk.bits), at, size, True)
                 if at == size:
                     break

@@ -229,6 +229,14 @@ def test_every_second_of_a_million_takes_a_bit_each_and_in_order_next_to_nothing
     assert full < 15_000
 
 
+def test_a_set_whose_runs_are_just_too_long_for_their_bitmap() -> None:
+    for runs in range(250, 350):
+        for step in (2, 3, 4, 5):
+            held = AckSet()
+            held.add_runs(encode_runs([(46 + i * step, 1) for i in range(runs)]))
+            assert AckSet.decode(held.encode()) == held
+
+
 def test_encoding_is_never_much_larger_than_the_bitmap() -> None:
     held = AckSet()
     held.add_runs(encode_runs([(offset, 1) for offset in range(0, 200_000, 2)]))
