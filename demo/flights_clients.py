@@ -23,6 +23,7 @@ PUBLISH_ROUNDS = 5
 """How often a message whose publish failed is published again by this program, after the client's own retries."""
 OUTSTANDING_PUBLISHES = 4_000
 OUTSTANDING_DELIVERIES = 10_000
+LISTENING_S_MAX = 20.0
 
 
 class Seen:
@@ -56,8 +57,13 @@ def publish(
     topic: str,
     subscriptions: Mapping[str, str],
     ready: Event,
+    listening: Sequence[Event],
 ) -> None:
-    """Make the topic and its subscriptions (name -> filter), then publish every record until it is stored."""
+    """Make the topic and its subscriptions (name -> filter), then publish every record until it is stored.
+
+    `ready` tells the receivers that their subscriptions exist; `listening` tells that they are connected, so that their
+    start does not count as latency.
+    """
     os.environ.update(_begin(environment))
     from google.cloud import pubsub_v1
 
@@ -75,8 +81,10 @@ def publish(
     publisher.create_topic(name=topic)
     with pubsub_v1.SubscriberClient() as subscriber:
         for name, text in subscriptions.items():
-            subscriber.create_subscription(name=name, topic=topic, filter=text, ack_deadline_seconds=60)
+            subscriber.create_subscription(request={"name": name, "topic": topic, "filter": text})
     ready.set()
+    for one in listening:
+        one.wait(LISTENING_S_MAX)
 
     lock = threading.Lock()
     failed: list[int] = []
@@ -118,14 +126,15 @@ def receive(
     environment: Any,
     name: str,
     ready: Event,
+    listening: Event,
     stop: Event,
 ) -> None:
     """Receive one subscription by streaming pull and acknowledge everything, until told to stop."""
     os.environ.update(_begin(environment))
-    row_of = {record.data: row for row, record in enumerate(records)}
-    ready.wait()
     from google.cloud import pubsub_v1
 
+    row_of = {record.data: row for row, record in enumerate(records)}
+    ready.wait()
     seen = board.seen[name]
     lock = threading.Lock()
 
@@ -148,6 +157,7 @@ def receive(
     flow = pubsub_v1.types.FlowControl(max_messages=OUTSTANDING_DELIVERIES, max_bytes=100_000_000)
     with pubsub_v1.SubscriberClient() as subscriber:
         pull = subscriber.subscribe(name, callback=take, flow_control=flow, await_callbacks_on_shutdown=True)
+        listening.set()
         while not stop.wait(0.2):
             if pull.done():
                 pull.result()

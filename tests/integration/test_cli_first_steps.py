@@ -77,7 +77,7 @@ def test_filter_and_update(run):
     run(
         "subscriptions",
         "update",
-        "eu",
+        "europe",
         "--ack-deadline",
         "77",
         "--update-labels",

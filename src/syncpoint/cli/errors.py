@@ -37,6 +37,10 @@ ADVICE = {
     Code.DATA_LOSS: "`syncpoint disks list` shows which disk is bad; `syncpoint log verify` says what is left.",
 }
 
+NAME_ADVICE = (
+    "Names have 3 to 255 characters, begin with a letter, do not begin with goog, and hold letters, digits and -_.~+%."
+)
+
 
 class CommandFailed(click.ClickException):
     """A refusal or failure of the server, or of a library that speaks in its words."""
@@ -46,7 +50,8 @@ class CommandFailed(click.ClickException):
         self.error = error
         self.exit_code = EXIT_CODES.get(error.code, 1)  # type: ignore[misc]  # click reads it here too
         where = _where(ctx)
-        self.advice = ADVICE.get(error.code, "").format(**where)
+        advice = NAME_ADVICE if error.message.startswith("Invalid [") else ADVICE.get(error.code, "")
+        self.advice = advice.format(**where)
         self._as_json = where["format"] == "json"
 
     def show(self, file: IO[Any] | None = None) -> None:

@@ -102,7 +102,7 @@ def create(
     \b
     Examples:
       syncpoint subscriptions create billing --topic orders --ack-deadline 60
-      syncpoint subscriptions create eu --topic orders --message-filter 'attributes.region = "eu"'
+      syncpoint subscriptions create europe --topic orders --message-filter 'attributes.region = "eu"'
       syncpoint subscriptions create careful --topic orders --dead-letter-topic failed --max-delivery-attempts 10
     """
     from syncpoint.wire.messages import pubsub
