@@ -11,7 +11,7 @@ has stays.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from syncpoint.storage.index import DamagedIndex
 from syncpoint.storage.layout import DISK_FILE, LOCK_FILE, logs_dir, parse_log, parse_segment, quarantine_dir
 from syncpoint.storage.pool import Pool
 from syncpoint.storage.recovery.repair import rebuild
+from syncpoint.storage.recovery.scrub import check_copy
 from syncpoint.storage.settings import StorageSettings
 
 
@@ -45,6 +46,10 @@ class Owner(Protocol):
     def joined(self, slot: int, writer: DiskWriter) -> None: ...
 
     def hung(self, writer: DiskWriter) -> None: ...
+
+    def damaged(self, segment: Segment, slot: int, reason: str) -> None:
+        """Any thread."""
+        ...
 
     def make_writer(self, slot: int, incarnation: bytes, pool: Pool) -> DiskWriter: ...
 
@@ -83,6 +88,10 @@ class Keeper:
         self._given_up: set[int] = set()
         self._aside: dict[tuple[int, int], str] = {}
         self._joining = False
+        self.scrub_rounds = 0  # how often all of this disk was read through
+        self._scrubbing: tuple[Segment, Iterator[tuple[int, str]]] | None = None
+        self._scrubbed = (0, 0)
+        self._scrub_due = clock.monotonic()
 
     def note_identity(self) -> None:
         """Remember which file says who the disk is. Raises `OSError`."""
@@ -120,10 +129,13 @@ class Keeper:
                 return 0.0
             if self._complete_one():
                 return 0.0
+            due = self._scrub()
         except OSError as error:
             if self.ok and self.writer is not None:
                 self.writer.fail(error)
-        return max(0.0, self._next_probe - self._clock.monotonic()) or interval
+            return interval
+        now = self._clock.monotonic()
+        return max(0.001, min(self._next_probe, now + due) - now)
 
     def close(self) -> None:
         """Give the disk back; no step runs any more."""
@@ -317,6 +329,42 @@ class Keeper:
         self._given_up.add(segment.id)  # until the owner has taken note of the copy
         owner.notify(lambda: self._completed(segment, copy, lost))
         return True
+
+    def _scrub(self) -> float:
+        """Read a little of what is sealed; returns the seconds until the next bit is due."""
+        rate = self._settings.scrub_bytes_s
+        wait = self._scrub_due - self._clock.monotonic()
+        if rate <= 0 or wait > 0:
+            return wait if rate > 0 else 3600.0
+        if self._scrubbing is None:
+            self._scrubbing = self._next_scrub()
+            if self._scrubbing is None:
+                self._scrub_due = self._clock.monotonic() + 1.0
+                return 1.0
+        segment, steps = self._scrubbing
+        read, problem = 0, ""
+        try:
+            read, problem = next(steps, (-1, ""))
+        except OSError as error:
+            problem = f"read failed: {error}"
+        if read < 0 or problem:
+            self._scrubbing = None
+        if problem and not segment.removed:
+            self._owner.damaged(segment, self.slot, problem)
+        pause = max(0, read) / rate
+        self._scrub_due = self._clock.monotonic() + pause
+        return pause
+
+    def _next_scrub(self) -> tuple[Segment, Iterator[tuple[int, str]]] | None:
+        for segment in self._owner.catalog:
+            copy = segment.copies.get(self.slot)
+            place = (segment.log, segment.seq)
+            if copy is not None and copy.sealed and segment.active is None and place > self._scrubbed:
+                self._scrubbed = place
+                return segment, check_copy(self._files, segment, copy)
+        self._scrubbed = (0, 0)
+        self.scrub_rounds += 1
+        return None
 
     def _completed(self, segment: Segment, copy: Copy, lost: Sequence[int]) -> None:
         self._given_up.discard(segment.id)

@@ -106,6 +106,7 @@ class Pool:
         self._files.close(handle)
         ready = path.removesuffix(".new") + ".free"
         self._files.rename(path, ready)
+        self._files.sync_dir(self._dir)
         self._spare.append(ready)
         self.used += self._segment_bytes
         return len(self._spare) < keep

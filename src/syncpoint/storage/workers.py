@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 Step = Callable[[], float | None]
@@ -52,10 +53,8 @@ class _Thread:
         self._signal = True
         if self._sleeping:
             self._sleeping = False
-            try:
+            with suppress(RuntimeError):  # two wakes at once: one is enough
                 self._lock.release()
-            except RuntimeError:  # two wakes at once: one is enough
-                pass
 
     def stop(self, timeout_s: float) -> bool:
         self._ended = True

@@ -63,33 +63,63 @@ def find_tail(
         end_seq = decisive.header.seq
         tail.void = [copy for copy in copies if copy.header.seq > end_seq]
     numbers = sorted(seq for seq in by_seq if seq <= end_seq)
-    tail.missing = [seq for seq in range(1, end_seq) if seq not in by_seq and not removed(seq)]
+    # A header on an acknowledging set proves that all segments before it were whole there. On fewer disks it proves
+    # only that one disk believed so, which may have lied: then the log simply ends before the gap.
+    proven = max((seq for seq in numbers if len(by_seq[seq]) >= _any(by_seq[seq]).header.quorum), default=0)
+    gaps = [seq for seq in range(1, end_seq) if seq not in by_seq and not removed(seq)]
+    tail.missing = [seq for seq in gaps if seq < proven]
+    unproven = min((seq for seq in gaps if seq >= proven), default=None)
+    if unproven is not None:
+        numbers = _end_before(tail, by_seq, numbers, unproven)
     tables: dict[str, FrameTable] = {}
     synced = 0
     for seq in numbers:
         for copy in by_seq[seq].values():
             synced = max(synced, copy.marked)
-        if seq in rescan or all(copy.trailer is None for copy in by_seq[seq].values()):
+        if seq in rescan or _needs_scan(by_seq[seq]):
             for copy in by_seq[seq].values():
                 tables[copy.path] = scan(copy)
                 synced = max(synced, tables[copy.path].synced)
     for at, seq in enumerate(numbers):
         found = by_seq[seq]
         following = by_seq[numbers[at + 1]] if at + 1 < len(numbers) and numbers[at + 1] == seq + 1 else None
-        must_end = next(iter(following.values())).header.first_position - 1 if following else None
+        must_end = _any(following).header.first_position - 1 if following else None
         seal = max(
             (copy.trailer for copy in found.values() if copy.trailer is not None),
             key=lambda trailer: trailer.sealed_by,
             default=None,
         )
-        if seal is not None and seq not in rescan:
+        if seal is not None and seq not in rescan and not _needs_scan(found):
             tail.segments.append(_sealed(log, seq, found, seal))
         else:
             if seal is not None:
                 must_end = seal.last_position
             mine = {slot: tables[copy.path] for slot, copy in found.items()}
-            tail.segments.append(_scanned(log, seq, found, mine, must_end, synced))
+            proof = must_end if must_end is not None and (seal is not None or seq < proven) else synced
+            segment = _scanned(log, seq, found, mine, must_end, proof)
+            tail.segments.append(segment)
+            if must_end is not None and segment.last_position < must_end and not segment.lost:
+                _end_before(tail, by_seq, numbers, seq + 1)
+                break
     return tail
+
+
+def _needs_scan(copies: Mapping[int, FoundCopy]) -> bool:
+    """Whether a segment's frames must be read: it is not sealed, or on so few disks that the unsealed copies count."""
+    sealed = sum(1 for copy in copies.values() if copy.trailer is not None)
+    return sealed == 0 or (sealed < len(copies) and sealed < _any(copies).header.quorum)
+
+
+def _any(copies: Mapping[int, FoundCopy]) -> FoundCopy:
+    return next(iter(copies.values()))
+
+
+def _end_before(
+    tail: LogTail, by_seq: Mapping[int, Mapping[int, FoundCopy]], numbers: Sequence[int], end: int
+) -> list[int]:
+    """What lies at or behind segment `end` is void; returns the numbers before it."""
+    tail.void += [copy for seq in numbers if seq >= end for copy in by_seq[seq].values()]
+    return [seq for seq in numbers if seq < end]
 
 
 def _sealed(log: int, seq: int, found: Mapping[int, FoundCopy], seal: Trailer) -> SegmentTail:
@@ -109,7 +139,7 @@ def _scanned(
     """Join what the copies hold. Layout is the same on all disks, so an entry counts only at its own offset."""
     first = next(iter(found.values())).header.first_position
     tail = SegmentTail(log, seq, first, first - 1, dict(found), None, set(found), ActiveIndex())
-    limit = synced if must_end is None else must_end
+    limit = synced if must_end is None else min(synced, must_end)
     position, offset = first, DATA_START
     broken = False
     highest = max((max(table.frames, default=0) for table in tables.values()), default=0)
@@ -145,7 +175,6 @@ def _scanned(
         tail.data_end = offset
         position += 1
     if tail.lost:
-        tail.lost = tail.lost if must_end is not None else [p for p in tail.lost if p <= limit]
         tail.last_position = max(tail.last_position, tail.lost[-1])
     for slot, table in tables.items():
         above = sum(1 for other in table.frames if other > tail.last_position)

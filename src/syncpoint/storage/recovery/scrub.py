@@ -1,0 +1,89 @@
+"""Scrub: read sealed copies through, slowly, to find rot while another disk still has what it destroyed.
+
+Place: a `keeper` with nothing else to do takes one step after the other; a copy that fails is forgotten and then
+written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from syncpoint.runtime.files import Files, read_exactly
+from syncpoint.storage.catalog import Copy, Segment, index_seed
+from syncpoint.storage.checksum import crc32c
+from syncpoint.storage.index import RECORDS_PAGE, SUMMARIES_PAGE, DamagedIndex, check_page
+from syncpoint.storage.record import HEADER_BYTES, decode_header
+from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer
+from syncpoint.storage.segment import decode_header as decode_segment_header
+
+_CHUNK = 256 * 1024
+
+
+def check_copy(files: Files, segment: Segment, copy: Copy) -> Iterator[tuple[int, str]]:
+    """Yields (bytes read, problem) step by step; a problem other than "" is the last one. Raises `OSError`."""
+    handle = files.open(copy.path, write=False)
+    try:
+        for read, problem in _check_ends(files, handle, segment, copy):
+            yield read, problem
+            if problem:
+                return
+        offset, position = DATA_START, segment.first_position
+        while offset < segment.data_end:
+            data = read_exactly(files, handle, min(_CHUNK, segment.data_end - offset), offset)
+            at = 0
+            while True:
+                header = decode_header(data, at, copy.seed)
+                if header is None and len(data) - at >= HEADER_BYTES:
+                    yield len(data), f"frame at {offset + at}: header"
+                    return
+                if header is None or len(data) - at < HEADER_BYTES + header.length:
+                    break
+                begin = at + HEADER_BYTES
+                if crc32c(data[begin : begin + header.length]) != header.payload_crc or header.position != position:
+                    yield len(data), f"frame at {offset + at}: payload"
+                    return
+                at = begin + header.length
+                position += 1
+            if at == 0:  # one frame larger than a chunk
+                if header is None:
+                    yield len(data), f"frame at {offset}: cut off"
+                    return
+                payload = read_exactly(files, handle, header.length, offset + HEADER_BYTES)
+                if crc32c(payload) != header.payload_crc:
+                    yield len(payload), f"frame at {offset}: payload"
+                    return
+                at = HEADER_BYTES + header.length
+                position += 1
+            offset += at
+            yield at, ""
+    finally:
+        files.close(handle)
+
+
+def _check_ends(files: Files, handle: int, segment: Segment, copy: Copy) -> Iterator[tuple[int, str]]:
+    size = files.fstat(handle).size
+    front = read_exactly(files, handle, 2 * PAGE, 0)
+    first, second = decode_segment_header(front[:PAGE]), decode_segment_header(front[PAGE:])
+    if first is None or first != second or first.incarnation != copy.incarnation:
+        yield len(front), "header"
+        return
+    sealed = decode_trailer(read_exactly(files, handle, PAGE, size - PAGE))
+    if sealed is None or sealed[0] != first or sealed[1].last_position != segment.last_position:
+        yield PAGE, "trailer"
+        return
+    trailer = sealed[1]
+    seed = index_seed(segment.universe, segment.log, segment.seq)
+    offset = trailer.index_offset
+    for _ in range(index_pages(trailer.messages, trailer.controls, trailer.sources)):
+        try:
+            check_page(read_exactly(files, handle, PAGE, offset), seed)
+        except DamagedIndex:
+            yield PAGE, f"index page at {offset}"
+            return
+        offset += PAGE
+    yield offset - trailer.index_offset, ""
+
+
+def index_pages(messages: int, controls: int, sources: int) -> int:
+    """How many pages the three sections of an index take."""
+    return -(-messages // RECORDS_PAGE) - (-controls // RECORDS_PAGE) - (-sources // SUMMARIES_PAGE)

@@ -1,0 +1,229 @@
+"""A small world for storage: disks in memory, no threads, a schedule drawn from a seed, and a judge.
+
+The judge knows everything that was ever appended and everything that was ever reported persisted. After each opening:
+whatever was reported persisted is there, unchanged; whatever is there was appended, unchanged.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.memory_files import FailOn, MemoryFiles
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.storage.record import Kind
+from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.store import Store
+from syncpoint.storage.workers import ManualWorkers
+
+
+class World:
+    """`disks` disks, one store at a time."""
+
+    def __init__(self, seed: int, disks: int = 1, **settings: object) -> None:
+        self.random = SeededRandom(seed)
+        self.clock = ManualClock()
+        self.files = MemoryFiles()
+        self.roots = [f"/d{number}" for number in range(disks)]
+        self.settings = StorageSettings(
+            **{
+                "segment_bytes": 128 * 1024,
+                "cache_bytes": 4_000,
+                "index_cache_bytes": 32_768,
+                "read_ahead_bytes": 8_192,
+                "pool_segments": 1,
+                "pool_segments_max": 2,
+                "commit_bytes_max": 30_000,
+                "segment_entries_max": 60,
+                **settings,
+            }  # type: ignore[arg-type]
+        )
+        self.inbox: list[Callable[[], None]] = []
+        self.workers = ManualWorkers()
+        self.store: Store | None = None
+        self.universe: int | None = None
+        self.known: list[str] = []
+        # the judge's books
+        self.appended: dict[tuple[int, int], tuple[int, bytes]] = {}  # (source, first offset) -> count, payload
+        self.facts: set[bytes] = set()
+        self.waiting: list[tuple[int, object]] = []  # position, what
+        self.acked: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self.acked_facts: set[bytes] = set()
+        self.dead: set[tuple[int, int]] = set()  # judged not live: may be gone
+        self.ends: dict[int, int] = {}
+        self.serial = 0
+        self.failures: list[Exception] = []
+        self.checkpoint: object = None
+
+    # ------------------------------------------------------------------------------------------------- the store
+
+    def open(self, **more: object) -> Store:
+        self.inbox.clear()
+        self.waiting.clear()
+        self.workers = ManualWorkers()
+        self.checkpoint = None
+        store = Store.open(
+            self.roots,
+            self.settings,
+            files=self.files,
+            clock=self.clock,
+            random=self.random,
+            counter_floor=0,
+            universe=self.universe,
+            notify=self.inbox.append,
+            known_disks=self.known,
+            workers=self.workers,
+            **more,
+        )
+        self.store = store
+        self.universe = store.universe
+        self.known = [disk for disk in store.recovered.disks if disk]
+        store.on_persisted = self._persisted
+        store.on_failed = self.failures.append
+        self.failures.clear()
+        return store
+
+    def _persisted(self, position: int) -> None:
+        while self.waiting and self.waiting[0][0] <= position:
+            what = self.waiting.pop(0)[1]
+            if isinstance(what, bytes):
+                self.acked_facts.add(what)
+            else:
+                self.acked[what] = self.appended[what]
+
+    def publish(self, topic: int = 0, count: int = 3, size: int = 500) -> tuple[int, int]:
+        store = self.store
+        source = store.log_counter << 24 | topic
+        first = self.ends.get(source, 0)
+        self.serial += 1
+        payload = b"%d|" % self.serial + self.random.token(size)
+        key = (source, first)
+        self.appended[key] = (count, payload)
+        self.ends[source] = first + count
+        position = store.append(
+            Kind.MESSAGES, payload, source=source, first_offset=first, count=count, time_ns=self.clock.time_ns()
+        )
+        self.waiting.append((position, key))
+        return key
+
+    def note(self, size: int = 20) -> bytes:
+        self.serial += 1
+        fact = b"fact %d " % self.serial + self.random.token(size).hex().encode()
+        self.facts.add(fact)
+        self.waiting.append((self.store.append(Kind.LEDGER, fact), fact))
+        return fact
+
+    # ------------------------------------------------------------------------------------------------ time passes
+
+    def deliver(self) -> None:
+        while self.inbox:
+            self.inbox.pop(0)()
+
+    def run(self, name: str) -> None:
+        if name in self.workers.steps:
+            self.workers.run(name)
+
+    def settle(self, rounds: int = 400, seconds: float = 0.0) -> None:
+        """Let everything happen that can, `rounds` times."""
+        for _ in range(rounds):
+            for name in list(self.workers.steps):
+                for _ in range(3):
+                    self.run(name)
+            busy = bool(self.inbox)
+            self.deliver()
+            if seconds:
+                self.clock.advance(seconds)
+            elif not busy:
+                break
+
+    def commit(self) -> None:
+        self.store.flush()
+        self.settle()
+
+    def heal(self, rounds: int = 60) -> None:
+        """Give keepers the time to re-admit and complete disks."""
+        for _ in range(rounds):
+            self.clock.advance(1.1)
+            self.settle()
+            status = self.store.status()
+            if all(disk.state == "ok" for disk in status.disks) and not status.under_replicated:
+                return
+
+    def kill(self) -> None:
+        """kill -9: what was written stays."""
+        self.store = None
+        self.files.kill()
+
+    def power_cut(self) -> None:
+        self.store = None
+        self.files.power_cut(self.random)
+
+    def fail(self, slot: int, number: int = errno.EIO, operations: tuple[str, ...] = (), after: int = 0) -> FailOn:
+        fault = FailOn(self.roots[slot], number, operations, after)
+        self.files.faults.append(fault)
+        return fault
+
+    # -------------------------------------------------------------------------------------------------- the judge
+
+    def read_all(self, source: int, begin: int = 0, max_bytes: int = 3_000) -> list[tuple[int, int, bytes]]:
+        found = []
+        for _ in range(100_000):
+            answers: list[object] = []
+            self.store.read(source, begin, max_bytes, answers.append)
+            for _ in range(50):
+                if answers:
+                    break
+                self.run("syncpoint-read")
+                self.deliver()
+            assert answers, "a read was never answered"
+            if isinstance(answers[0], Exception):
+                raise answers[0]
+            if not answers[0]:
+                return found
+            for batch in answers[0]:
+                assert batch.first_offset + batch.count > begin, "a batch that lies before what was asked for"
+                found.append((batch.first_offset, batch.count, batch.payload))
+                begin = batch.first_offset + batch.count
+        raise AssertionError("a read without an end")
+
+    def judge(self) -> None:
+        """Raises AssertionError when a promise was broken."""
+        store = self.store
+        stored: dict[tuple[int, int], tuple[int, bytes]] = {}
+        for source in store.sources():
+            for first, count, payload in self.read_all(source):
+                key = (source, first)
+                assert key not in stored, f"offset {first} of source {source:x} came twice"
+                stored[key] = (count, payload)
+        for key, value in stored.items():
+            assert self.appended.get(key) == value, f"{key} was invented or changed"
+        for key, value in self.acked.items():
+            if key not in self.dead:
+                assert stored.get(key) == value, f"{key} was reported persisted and is lost"
+        seen = set()
+        for entry in store.replay():
+            if entry.kind == Kind.CHECKPOINT_PART:
+                seen.update(part for part in entry.payload.split(b"\n") if part)
+            elif entry.kind == Kind.LEDGER:
+                seen.add(entry.payload)
+        assert seen <= self.facts, f"facts were invented: {list(seen - self.facts)[:3]}"
+        missing = self.acked_facts - seen
+        assert not missing, f"facts reported persisted are lost: {sorted(missing)[:3]}"
+        self.recovered_facts = seen
+        self.stored = stored
+
+    def live(self, source: int, first: int, count: int, time_ns: int) -> bool:
+        return (source, first) not in self.dead
+
+    def settle_facts(self) -> None:
+        """After opening: what was recovered is durable, whatever had been known of it before."""
+        self.acked_facts = set(self.recovered_facts)
+        self.acked.update(self.stored)
+
+    def take_checkpoint(self) -> None:
+        held = sorted(self.acked_facts | {what for _, what in self.waiting if isinstance(what, bytes)})
+        parts = [b"\n".join(held[at : at + 10]) for at in range(0, len(held), 10)]
+        self.checkpoint = self.store.checkpoint(iter(parts))
+        while not self.checkpoint.step(200):
+            pass

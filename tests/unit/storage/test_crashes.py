@@ -1,0 +1,177 @@
+"""Random schedules of appends, commits, crashes and disk faults, judged after every opening."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from pathlib import Path
+
+import pytest
+
+from syncpoint.model.errors import Unavailable
+from syncpoint.runtime.random import SeededRandom
+
+sys.path.insert(0, str(Path(__file__).parent))
+from storage_world import World  # a helper beside the tests; they are imported by path
+
+
+class Schedule:
+    """One seeded run. `bad`: slots with a fault not healed yet; never more than a minority."""
+
+    def __init__(self, seed: int, disks: int, **settings: object) -> None:
+        self.world = World(seed, disks, **settings)
+        self.draw = SeededRandom(seed * 7919 + disks)
+        self.disks = disks
+        self.bad: set[int] = set()
+        self.backup: dict[int, dict[str, bytes]] = {}
+        self.log: list[str] = []
+
+    def run(self, steps: int) -> None:
+        world = self.world
+        world.open()
+        for _ in range(steps):
+            self.step()
+        self.reopen("power cut")
+        self.repair()
+        self.reopen("kill")
+
+    def step(self) -> None:
+        world, draw = self.world, self.draw
+        if world.failures or world.store.failure is not None:
+            self.say("quorum lost")
+            assert len(self.bad) > self.disks // 2 or self.disks == 1, world.failures
+            self.reopen("kill")
+            return
+        dice = draw.randrange(0, 1000)
+        try:
+            if dice < 330:
+                world.publish(draw.randrange(0, 4), draw.randrange(1, 5), draw.randrange(1, 3000))
+            elif dice < 400:
+                world.note(draw.randrange(1, 200))
+            elif dice < 520:
+                world.store.flush()
+            elif dice < 800:
+                names = sorted(world.workers.steps)
+                world.run(names[draw.randrange(0, len(names))])
+            elif dice < 920:
+                world.deliver()
+            elif dice < 940:
+                world.clock.advance(draw.random() * 0.5)
+            elif dice < 950:
+                world.take_checkpoint()
+            elif dice < 970:
+                for key in sorted(world.acked):
+                    if draw.random() < 0.3:
+                        world.dead.add(key)
+                world.store.collect(world.live)
+            elif dice < 975:
+                world.commit()
+            elif dice < 985:
+                self.reopen(("power cut", "kill", "close")[draw.randrange(0, 3)])
+            elif dice < 990:
+                self.repair()
+            else:
+                self.hurt()
+        except Unavailable:
+            assert world.failures or world.store.failure is not None
+
+    def say(self, text: str) -> None:
+        self.log.append(text)
+
+    def hurt(self) -> None:
+        """Do something to a disk, if the faults stay a minority."""
+        world, draw = self.world, self.draw
+        slot = draw.randrange(0, self.disks)
+        if len(self.bad | {slot}) > (self.disks - 1) // 2:
+            return
+        self.bad.add(slot)
+        root = world.roots[slot]
+        what = draw.randrange(0, 8)
+        self.say(f"hurt {slot} {what}")
+        if what == 0:
+            world.fail(slot, errno.EIO, ("pwritev",), draw.randrange(0, 5))
+        elif what == 1:
+            world.fail(slot, errno.EIO, ("fdatasync",), draw.randrange(0, 5))
+        elif what == 2:
+            world.fail(slot, errno.EROFS, (), draw.randrange(0, 9))
+        elif what == 3:
+            world.files.wipe(root)
+        elif what == 4:
+            self.flip(root)
+        elif what == 5:
+            world.files.lying.add(root)
+        elif what == 6:
+            world.files.capacity[root] = 1
+        elif what == 7:
+            if slot in self.backup:
+                world.files.kill()
+                world.files.capacity.clear()
+                world.store = None
+                world.files.restore(root, self.backup[slot])
+                self.reopen("kill")
+            else:
+                self.backup[slot] = world.files.snapshot(root)
+
+    def flip(self, root: str) -> None:
+        for _ in range(self.draw.randrange(1, 6)):
+            paths = self.world.files.paths(root)
+            if paths:
+                path = paths[self.draw.randrange(0, len(paths))]
+                size = len(self.world.files.content(path))
+                if size:
+                    self.world.files.flip(path, self.draw.randrange(0, size), 1 << self.draw.randrange(0, 8))
+
+    def repair(self) -> None:
+        """The operator mends what is broken; the store must then become whole by itself."""
+        world = self.world
+        world.files.faults.clear()
+        world.files.capacity.clear()
+        if world.files.lying:
+            self.reopen("power cut")
+            world.files.lying.clear()
+            return
+        if world.store.failure is not None:
+            return
+        rounds = [keeper.scrub_rounds for keeper in world.store._keepers]
+        for _ in range(30):
+            world.heal(2)
+            if all(k.scrub_rounds > before + 1 for k, before in zip(world.store._keepers, rounds, strict=True)):
+                break
+        world.heal(20)
+        if world.store.failure is not None:
+            return
+        status = world.store.status()
+        assert all(disk.state == "ok" for disk in status.disks), status
+        assert status.under_replicated == 0, status
+        self.say("whole")
+        self.bad.clear()
+
+    def reopen(self, how: str) -> None:
+        world = self.world
+        self.say(how)
+        if how == "close":
+            world.store.close()
+            world.deliver()
+            world.kill()
+        elif how == "kill":
+            world.kill()
+        else:
+            world.power_cut()
+        faults = [slot for slot in self.bad if self.draw.random() < 0.5]
+        for slot in faults:
+            if self.draw.random() < 0.3:
+                world.fail(slot, errno.EIO)
+        world.open()
+        world.judge()
+        world.settle_facts()
+
+
+@pytest.mark.parametrize(("disks", "seeds", "steps"), [(1, 40, 500), (3, 40, 700), (5, 12, 700)])
+def test_nothing_persisted_is_lost(disks: int, seeds: int, steps: int) -> None:
+    for seed in range(seeds):
+        schedule = Schedule(seed, disks)
+        try:
+            schedule.run(steps)
+        except BaseException as error:
+            error.add_note(f"seed {seed}, {disks} disks: {schedule.log}")
+            raise

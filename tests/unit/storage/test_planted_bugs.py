@@ -1,0 +1,169 @@
+"""Bugs planted on purpose: each breaks a rule of the protocol, and the schedules of this suite notice it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from storage_world import World  # noqa: E402  # a helper beside the tests; they are imported by path
+from test_crashes import Schedule  # noqa: E402
+
+from syncpoint.storage import record, segment  # noqa: E402
+from syncpoint.storage.disk import DiskWriter  # noqa: E402
+from syncpoint.storage.errors import DisksMissing, StorageDamaged  # noqa: E402
+from syncpoint.storage.recovery import find_tail, recover  # noqa: E402
+
+
+def noticed(act: Callable[[int], None], seeds: int) -> bool:
+    for seed in range(seeds):
+        try:
+            act(seed)
+        except (AssertionError, StorageDamaged, DisksMissing):
+            return True
+    return False
+
+
+def power_cuts(seed: int) -> None:
+    world = World(seed, 1)
+    for _ in range(3):
+        world.open()
+        world.judge()
+        world.settle_facts()
+        for number in range(20):
+            world.publish(number % 2)
+            if number % 4 == 0:
+                world.commit()
+        world.power_cut()
+    world.open()
+    world.judge()
+
+
+def test_ack_before_sync_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not noticed(power_cuts, 5)
+
+    def pretend(self: DiskWriter) -> None:
+        self.synced = self.written
+
+    monkeypatch.setattr(DiskWriter, "_sync", pretend)
+    assert noticed(power_cuts, 20)
+
+
+def rot_below_the_mark(seed: int) -> None:
+    """A byte of an acknowledged entry rots in the segment being written; later entries know that it was synced."""
+    world = World(seed, 1)
+    world.open()
+    for _ in range(10):
+        world.publish()
+        world.commit()
+    path = next(path for path in world.files.paths("/d0/logs") if path.endswith(".seg"))
+    world.kill()
+    world.files.flip(path, segment.DATA_START + 200 + seed)
+    world.open()
+    world.judge()
+
+
+def test_truncating_at_any_bad_checksum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StorageDamaged, match="acknowledged and are damaged"):
+        rot_below_the_mark(1)
+    right = find_tail._scanned
+
+    def cut(log, seq, found, tables, must_end, synced):  # type: ignore[no-untyped-def]
+        return right(log, seq, found, tables, must_end, 0)
+
+    monkeypatch.setattr(find_tail, "_scanned", cut)
+    with pytest.raises(AssertionError, match="is lost"):
+        rot_below_the_mark(1)
+
+
+def wiped_disk(seed: int) -> None:
+    """Rule 3: X is on A and B while C is dead; A is wiped and comes back; B is away. A' and C know nothing of X."""
+    world = World(seed, 3)
+    world.open()
+    world.publish()
+    world.commit()
+    world.fail(2)
+    world.publish()
+    world.commit()
+    assert not world.waiting, "two of three disks acknowledge"
+    identity = world.files.content("/d0/disk.json")
+    world.kill()
+    world.files.wipe("/d0")
+    world.files.restore("/d0", {"/d0/disk.json": identity} if world.forged else {})
+    world.fail(1)
+    world.open()
+    world.judge()
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_a_wiped_disk_does_not_pass_for_itself(forged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(World, "forged", forged, raising=False)
+    if not forged:
+        with pytest.raises(DisksMissing):
+            wiped_disk(1)
+    else:  # the planted bug: the same name, empty
+        with pytest.raises(AssertionError, match="lost"):
+            wiped_disk(1)
+
+
+def recycled(seed: int) -> None:
+    """Rule 4: a recycled segment of an earlier log holds whole frames, of the same size, behind the few new ones."""
+    world = World(seed, 1, cache_bytes=1, pool_segments=0, pool_segments_max=4)
+    for turn in range(6):
+        world.open()
+        world.judge()
+        world.settle_facts()
+        world.take_checkpoint()
+        for _ in range(60 if turn < 3 else 5):
+            world.publish(0, 1, 1500)
+            world.commit()
+        world.dead.update(key for key in world.acked if turn < 3)
+        for _ in range(4):
+            world.store.collect(world.live)
+            world.settle()
+        if turn < 3:
+            world.store.close()
+        world.kill()
+
+
+def test_old_frames_in_a_recycled_segment_are_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(5):
+        recycled(seed)
+
+    def unseeded(universe: int, log: int, incarnation: int) -> int:
+        return 0
+
+    for module in (record, segment):
+        monkeypatch.setattr(module, "place_seed", unseeded)
+    assert noticed(recycled, 30)
+
+
+def test_taking_one_disk_for_a_majority_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from syncpoint.storage import log, store
+
+    for module in (log, store, recover):
+        monkeypatch.setattr(module, "majority", lambda members: 1)
+
+    def act(seed: int) -> None:
+        Schedule(seed, 3).run(500)
+
+    assert noticed(act, 60)
+
+
+def test_sealing_without_reading_the_other_disks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovery keeps anything found anywhere; one that believes the first disk alone loses entries."""
+    right = find_tail._scanned
+
+    def first_only(log, seq, found, tables, must_end, synced):  # type: ignore[no-untyped-def]
+        slot = min(tables)
+        return right(log, seq, found, {slot: tables[slot]}, must_end, 0)
+
+    monkeypatch.setattr(find_tail, "_scanned", first_only)
+
+    def act(seed: int) -> None:
+        Schedule(seed, 3).run(500)
+
+    assert noticed(act, 60)
