@@ -105,7 +105,7 @@ class Subscriber {
         return;
       case kRead:
         if (!ok) return End(stream);
-        Take(stream);
+        if (!closing_) Take(stream);  // what comes after the last expected message is not part of the run
         stream.in.Clear();
         stream.call->Read(&stream.in, Tag(stream, kRead));
         return;
@@ -207,7 +207,7 @@ class Subscriber {
           result_.latency[phase].Add(now - stamp.due_ns);
         }
       }
-      if (closing_ || o_.ack == Ack::kNone || (o_.ack_every > 1 && stamp.sequence % o_.ack_every)) continue;
+      if (o_.ack == Ack::kNone || (o_.ack_every > 1 && stamp.sequence % o_.ack_every)) continue;
       result_.acknowledged++;
       if (o_.ack == Ack::kUnary) {
         PutBytes(unary, 2, ack_id);
