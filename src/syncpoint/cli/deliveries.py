@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from syncpoint.cli.output import as_dict, dig, print_json, print_table, said, show
+from syncpoint.cli.output import as_dict, dig, print_json, print_table, said, show, without_empty_columns
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.values import TimeType, parse_list, put_time
 
@@ -127,13 +127,13 @@ def _print(received: Any, form: str, with_ack_ids: bool) -> None:
     if form == "json":
         print_json([as_dict(one) for one in received])
         return
+    headings = ["DATA", *[heading for heading, _ in COLUMNS], "ACK_ID"]
     rows = []
     for one in received:
         value = as_dict(one)
         row = [_text(one.message.data), *[show(dig(value, path)) for _, path in COLUMNS]]
-        rows.append([*row, one.ack_id] if with_ack_ids else row)
-    headings = ["DATA", *[heading for heading, _ in COLUMNS]]
-    print_table([*headings, "ACK_ID"] if with_ack_ids else headings, rows)
+        rows.append([*row, one.ack_id if with_ack_ids else ""])
+    print_table(*without_empty_columns(headings, rows))
 
 
 def _text(data: bytes) -> str:

@@ -65,7 +65,7 @@ def _print(found: list[Finding]) -> None:
     for finding in found:
         told = finding.found + (f"\n→ {finding.advice}" if finding.advice else "")
         rows.append((finding.what, Text(finding.state, style=COLOURS[finding.state]), told))
-    print_table(["EXAMINED", "STATE", "FOUND"], rows)
+    print_table(["EXAMINED", "STATE", "FOUND"], rows, fold=True)
     problems = sum(finding.state == "problem" for finding in found)
     warnings = sum(finding.state == "warning" for finding in found)
     click.echo(f"\n{problems} problem(s), {warnings} warning(s)." if problems or warnings else "\nAll is well.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -55,8 +56,12 @@ def print_fields(value: dict[str, Any]) -> None:
     print_table(["FIELD", "VALUE"], [[path, show(content)] for path, content in _flatten(value)])
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table; cells may be text or anything rich can draw. Nothing but a remark on stderr when there are no rows."""
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, fold: bool = False) -> None:
+    """A table; cells may be text or anything rich can draw. Nothing but a remark on stderr when there are no rows.
+
+    Lines are as long as they must be, so that what is in a cell can be copied; `fold` breaks cells at the terminal's
+    width.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -70,13 +75,18 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*[_cell(cell) for cell in row])
-    if sys.stdout.isatty():
-        Console(highlight=False).print(table)
-        return
+    terminal = sys.stdout.isatty()
     text = io.StringIO()
-    Console(file=text, width=PIPE_WIDTH, highlight=False).print(table)
+    width = shutil.get_terminal_size().columns if fold and terminal else PIPE_WIDTH
+    Console(file=text, width=width, highlight=False, force_terminal=terminal).print(table)
     for line in text.getvalue().splitlines():
         click.echo(line.rstrip())
+
+
+def without_empty_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """The same table without the columns that are empty in every row."""
+    used = [index for index in range(len(headings)) if any(row[index] for row in rows)]
+    return [headings[index] for index in used], [[row[index] for index in used] for row in rows]
 
 
 def said(text: str) -> None:
@@ -109,7 +119,9 @@ def dig(value: Any, path: str) -> Any:
 def _flatten(value: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     for key, content in value.items():
         path = f"{prefix}{key}"
-        if isinstance(content, dict) and content and key not in ("labels", "attributes", "tags"):
+        if content in ({}, []):
+            continue
+        if isinstance(content, dict) and key not in ("labels", "attributes", "tags"):
             yield from _flatten(content, f"{path}.")
         elif isinstance(content, list) and content and isinstance(content[0], dict):
             for index, item in enumerate(content):

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from syncpoint.cli.errors import Problem
+from syncpoint.cli.output import said
 
 
 def default_data() -> Path:
@@ -74,6 +75,9 @@ def serve(
     settings = ServeSettings(
         host=host, port=port, data=data, disks=disks, durability=durability, tls_cert=tls_cert, tls_key=tls_key
     )
+    where = "" if (host, port) == ("127.0.0.1", 8085) else f" --endpoint {host}:{port or 'PORT'}"
+    said(f"Serving {data.absolute()}, durability {durability}; Ctrl-C ends it. In another terminal:")
+    said(f'  eval "$(syncpoint env-init{where})"')
     if run(settings):  # it has said why
         words = [
             "syncpoint doctor",
