@@ -75,6 +75,7 @@ class DiskWriter:
         self.written = 0  # highest position handed to the file
         self.synced = 0  # highest position fdatasync confirmed
         self.opened = 0  # number of the newest segment whose header is synced
+        self.first_seq = 1  # the first segment of this log it was a member of
         self.error: Exception | None = None
         self.queued_bytes = 0  # counted by the owner
         self.done_bytes = 0  # counted by the writer

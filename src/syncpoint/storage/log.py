@@ -164,6 +164,7 @@ class Log:
         for writer in self._live:
             writer.roll(Roll(done, following, fragment.members, fragment.quorum))
         joining.written = joining.synced = done.last_position
+        joining.first_seq = following.seq
         joining.roll(Roll(None, following, fragment.members, fragment.quorum))
         self._live.append(joining)
         self.held.append((fragment, joining))
@@ -236,9 +237,10 @@ class Log:
 
     def _retire_sealed(self) -> None:
         for segment in self._sealing[:]:
-            copies = list(segment.copies.items())
-            waiting = [slot for slot, copy in copies if not copy.sealed and any(w.slot == slot for w in self._live)]
-            if not waiting and any(copy.sealed for _, copy in copies):
+            # A live disk that lags may not even have opened it; it will need the index to seal it.
+            sealed = {slot for slot, copy in list(segment.copies.items()) if copy.sealed}
+            waiting = any(w.slot not in sealed and w.first_seq <= segment.seq for w in self._live)
+            if sealed and not waiting:
                 self._sealing.remove(segment)
                 segment.forget_active()
                 self._retired(segment)
