@@ -39,7 +39,6 @@ def connect(endpoint: str) -> Any:
         ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 500),
     ]
     return grpc.insecure_channel(endpoint, options=options)
