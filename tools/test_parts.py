@@ -40,29 +40,48 @@ def quick_paths() -> list[str]:
 
 
 CHECK = (
-    Part("lint", "ruff: style and likely mistakes", 15, [str(BIN / "ruff"), "check", "."]),
-    Part("format", "ruff: layout of the sources", 15, [str(BIN / "ruff"), "format", "--check", "."]),
-    Part("types", "mypy --strict on src", 60, [str(BIN / "mypy")]),
-    Part("layers", "import-linter: a room imports only rooms below it", 15, [str(BIN / "lint-imports")]),
-    Part("quick", "unit tests of the quick rooms", 45, [*PYTEST, *quick_paths()]),
+    Part("lint", "ruff: style and likely mistakes", 5, [str(BIN / "ruff"), "check", "."]),
+    Part("format", "ruff: layout of the sources", 5, [str(BIN / "ruff"), "format", "--check", "."]),
+    Part("types", "mypy --strict on src", 45, [str(BIN / "mypy")]),
+    Part("layers", "import-linter: a room imports only rooms below it", 10, [str(BIN / "lint-imports")]),
+    Part("quick", "unit tests of the quick rooms", 30, [*PYTEST, *quick_paths()]),
 )
 
+# Integration tests by the beginning of their file's name; what no group names belongs to the first one.
+INTEGRATION = {
+    "official": ("the official Python client, the command line, the demonstration", 210, ()),
+    "semantics": ("what subscriptions promise, over a real server", 120, ("test_semantics_",)),
+    "recovery": ("servers killed, disks lost, full and spoiled", 120, ("test_recovery_",)),
+    "transport": ("other implementations of gRPC and HTTP/2", 75, ("test_transport_",)),
+    "node": ("the official Node client", 60, ("test_official_node", "test_node_")),
+}
+
+
+def integration_paths(group: str) -> list[str]:
+    """The test files of one group; every file belongs to exactly one."""
+
+    def group_of(name: str) -> str:
+        found = (other for other, (_, _, starts) in INTEGRATION.items() if starts and name.startswith(starts))
+        return next(found, next(iter(INTEGRATION)))
+
+    files = sorted((ROOT / "tests" / "integration").glob("test_*.py"))
+    return [str(path.relative_to(ROOT)) for path in files if group_of(path.name) == group]
+
+
 TEST = (
-    Part("unit", "unit and property tests, kernel compiled", 180, [*PYTEST, "tests/unit", "tests/property"]),
+    Part("unit", "unit and property tests, kernel compiled", 150, [*PYTEST, "tests/unit"]),
     Part(
         "kernel-uncompiled",
         "kernel tests on the uncompiled sources",
-        90,
+        60,
         [*PYTEST, "tests/unit/kernel"],
         {"SYNCPOINT_PURE_KERNEL": "1"},
     ),
-    Part(
-        "integration",
-        "a real server against the official Python client and gRPC's own tools",
-        330,
-        [*PYTEST, "tests/integration"],
+    *(
+        Part(name, f"integration: {what}", budget_s, [*PYTEST, *integration_paths(name)])
+        for name, (what, budget_s, _) in INTEGRATION.items()
+        if integration_paths(name)
     ),
-    Part("node", "a real server against the official Node client", 120, [*PYTEST, "tests/node"]),
 )
 
 ALL = (*CHECK, *TEST)
