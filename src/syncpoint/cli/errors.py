@@ -24,7 +24,7 @@ ADVICE = {
     Code.RESOURCE_EXHAUSTED: "A limit is reached or a disk is full: `syncpoint limits get`, `syncpoint disks list`.",
     Code.UNAVAILABLE: (
         "Is a server running at {endpoint}? Start one with `syncpoint serve`, or name another one with "
-        "--endpoint or PUBSUB_EMULATOR_HOST. `syncpoint doctor` finds what is in its way."
+        "--endpoint or PUBSUB_EMULATOR_HOST; one that serves TLS needs --tls-ca. `syncpoint doctor` finds more."
     ),
     Code.DEADLINE_EXCEEDED: "The server at {endpoint} did not answer in time; look at `syncpoint server describe`.",
     Code.UNIMPLEMENTED: "The server at {endpoint} does not serve this; is it Syncpoint, of this version?",

@@ -75,9 +75,10 @@ def serve(
     settings = ServeSettings(
         host=host, port=port, data=data, disks=disks, durability=durability, tls_cert=tls_cert, tls_key=tls_key
     )
-    where = "" if (host, port) == ("127.0.0.1", 8085) else f" --endpoint {host}:{port or 'PORT'}"
-    said(f"Serving {data.absolute()}, durability {durability}; Ctrl-C ends it. In another terminal:")
-    said(f'  eval "$(syncpoint env-init{where})"')
+    said(f"Serving {data.absolute()}, durability {durability}; Ctrl-C ends it.")
+    if tls_cert is None:  # clients speak plain text to what PUBSUB_EMULATOR_HOST names
+        where = "" if (host, port) == ("127.0.0.1", 8085) else f" --endpoint {host}:{port or 'PORT'}"
+        said(f'In another terminal: eval "$(syncpoint env-init{where})"')
     if run(settings):  # it has said why
         words = [
             "syncpoint doctor",
