@@ -124,7 +124,7 @@ class ClientLane(Lane):
         if last:
             self.remote_done = True
             error = error_of(head)
-            if error is None and self.buffer is not None:
+            if error is None and self.partial:
                 error = SyncpointError(Code.INTERNAL, "The answer ended within a message.")
             self._finished(error)
         elif self.heads > 1:

@@ -33,11 +33,10 @@ _IGNORED_MAX = 1000
 class Totals:
     """What the connections of one server or channel share: counters, and the bytes held in unfinished messages."""
 
-    __slots__ = ("calls", "connections", "faults", "held", "refused")
+    __slots__ = ("calls", "faults", "held", "refused")
 
     def __init__(self) -> None:
         self.calls = 0
-        self.connections = 0
         self.faults = 0
         self.refused = 0
         self.held = 0

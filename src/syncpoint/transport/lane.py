@@ -35,6 +35,7 @@ _pack_prefix = struct.Struct(">BI").pack
 COPY_BYTES = 4096
 """Messages up to this size are copied behind their frame head; larger ones are passed on as they are."""
 PREFIX_BYTES = 5
+_PARTS = 64
 _PADDING_BYTES = 256
 """What a peer may spend on padding in the frame that ends a message."""
 
@@ -56,8 +57,8 @@ class Lane:
     """State of one stream. `sid`: its number; `done`: nothing more can be sent or received."""
 
     __slots__ = (
-        "awaiting", "buffer", "compression", "conn", "done", "extra", "granted", "have", "length_left", "need", "queue",
-        "received", "remote_done", "send_window", "sid", "trailers", "unread",
+        "awaiting", "compression", "conn", "done", "extra", "granted", "have", "length_left", "need", "parts", "prefix",
+        "queue", "received", "remote_done", "send_window", "sid", "trailers", "unread",
     )  # fmt: skip
 
     def __init__(self, conn: Connection, sid: int) -> None:
@@ -76,7 +77,8 @@ class Lane:
         self.extra = 0
         self.have = 0
         self.need = 0
-        self.buffer: bytearray | None = None
+        self.prefix = b""
+        self.parts: list[bytes] = []
         self.compression = b""
         self.length_left: int | None = None
         """What `content-length` promised and has not come yet."""
@@ -236,7 +238,7 @@ class Lane:
 
         Raises SyncpointError when the call cannot go on (too large, cannot be decompressed).
         """
-        if self.buffer is not None:
+        if self.have:
             self._feed_more(data, a, b)
             return
         limit = self.conn.limits.message_bytes
@@ -255,46 +257,48 @@ class Lane:
                 return
             a = end
         if a < b:
-            self.buffer = bytearray()
             self._feed_more(data, a, b)
 
     def _feed_more(self, data: bytes, a: int, b: int) -> None:
-        buffer = self.buffer
-        assert buffer is not None
+        parts = self.parts
         if not self.need:
-            wanted = PREFIX_BYTES - len(buffer)
-            taken = min(wanted, b - a)
-            buffer += data[a : a + taken]
+            taken = min(PREFIX_BYTES - self.have, b - a)
+            self.prefix += data[a : a + taken]
             self.have += taken
             a += taken
-            if len(buffer) < PREFIX_BYTES:
+            if self.have < PREFIX_BYTES:
                 return
-            n = _PREFIX(buffer, 0)[1]
+            n = _PREFIX(self.prefix, 0)[1]
             if n > self.conn.limits.message_bytes:
                 raise self._too_large(n)
             self.need = n + PREFIX_BYTES
         k = min(self.need - self.have, b - a)
-        buffer += memoryview(data)[a : a + k]
-        self.have += k
-        self.conn.hold(k)
+        if k:
+            parts.append(data[a : a + k])
+            self.have += k
+            self.conn.hold(k)
+            if len(parts) > _PARTS + (self.need >> 10):
+                # So many small pieces would take more memory than their bytes.
+                parts[:] = (b"".join(parts),)
         if self.have < self.need:
             extra = self.need + self.unread - self.conn.limits.stream_window_bytes
             if extra > self.extra:
                 self.conn.ask_extra(self, extra)
             return
-        with memoryview(buffer) as view:
-            payload = bytes(view[PREFIX_BYTES:])
-        flag = buffer[0]
-        self._drop_buffer()
+        payload = b"".join(parts)
+        flag = self.prefix[0]
+        self._drop_partial()
         self.message(inflate(flag, self.compression, payload, self.conn.limits.message_bytes) if flag else payload)
         if a + k < b and not self.done:
             self.feed(data, a + k, b)
 
-    def _drop_buffer(self) -> None:
-        if self.buffer is not None:
-            self.conn.hold(-max(0, len(self.buffer) - PREFIX_BYTES))
-            self.buffer = None
-        self.have = self.need = 0
+    def _drop_partial(self) -> None:
+        if self.have:
+            if self.need:
+                self.conn.hold(PREFIX_BYTES - self.have)
+            self.have = self.need = 0
+            self.prefix = b""
+            self.parts = []
         if self.extra:
             self.conn.give_back(self)
 
@@ -307,7 +311,7 @@ class Lane:
         room = self.granted - self.received
         window = self.conn.limits.stream_window_bytes
         more = window + self.extra - self.have - self.unread - room
-        short = self.buffer is not None and room < (self.need or PREFIX_BYTES) - self.have + _PADDING_BYTES
+        short = self.have > 0 and room < (self.need or PREFIX_BYTES) - self.have + _PADDING_BYTES
         if more >= window >> 1 or (more > 0 and (short or room <= 0)):
             self.granted += more
             self.conn.say(window_update(self.sid, more))
@@ -315,7 +319,7 @@ class Lane:
     @property
     def partial(self) -> bool:
         """Whether an unfinished message is held."""
-        return self.buffer is not None
+        return self.have > 0
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -335,7 +339,7 @@ class Lane:
         if self.awaiting:
             conn.awaiting.pop(self, None)
         conn.finishing.pop(self, None)
-        self._drop_buffer()
+        self._drop_partial()
         conn.forget(self)
 
     # -- for subclasses --------------------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ class UnaryLane(ServerLane):
     def end(self) -> None:
         """See Lane: the request is complete, so the method is called."""
         request = self.request
-        if request is None or self.buffer is not None:
+        if request is None or self.partial:
             self.fault(SyncpointError(Code.INTERNAL, "The request ended without a whole message."))
             return
         self.request = None
@@ -252,7 +252,7 @@ class StreamLane(ServerLane):
 
     def end(self) -> None:
         """See Lane."""
-        if self.buffer is not None:
+        if self.partial:
             self.fault(SyncpointError(Code.INTERNAL, "The stream ended within a message."))
         elif self.on_end is not None and not self.answered:
             self.guarded(self.on_end)
