@@ -58,16 +58,17 @@ class PullStream:
     def message(self, request: bytes) -> None:
         try:
             asked = parsed(pubsub.StreamingPullRequest, request)
-            if self.record is None:
+            first = self.record is None
+            if first:
                 self._begin(asked)
             else:
                 self._check_later(asked)
-            self._take_acks(asked, request)
+            if asked.ack_ids or asked.modify_deadline_ack_ids or asked.modify_deadline_seconds:
+                self._take_acks(asked, request)
+            elif self.answers_pings and not first:
+                self.stream.send(self._properties())  # a keep-alive, or a changed deadline: it was heard
         except SyncpointError as error:
             self.end(error)
-            return
-        if self.answers_pings and not request:
-            self.stream.send(self._properties())
 
     def _begin(self, asked: Any) -> None:
         if not asked.subscription:
@@ -107,8 +108,6 @@ class PullStream:
             raise InvalidArgument("modify_deadline_seconds", "Ack deadline cannot be negative")
         if any(value > MODIFY_DEADLINE_S_MAX for value in seconds):
             raise InvalidArgument("modify_deadline_seconds", f"more than {MODIFY_DEADLINE_S_MAX} seconds")
-        if not asked.ack_ids and not seconds:
-            return
         assert self.record is not None
         record = self.forwarder.catalog.subscription_by_incarnation(self.record.incarnation)
         if record is None or record.detached:

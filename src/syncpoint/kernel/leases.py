@@ -164,6 +164,7 @@ class LeaseTable:
         max_messages: int,
         max_bytes: int,
         attempt: int,
+        first_max_bytes: int = -1,
     ) -> tuple:
         """Lease messages of a batch to a consumer until `deadline`, and write them as a response carries them.
 
@@ -171,7 +172,8 @@ class LeaseTable:
         those whose bit is set in `skip` (bit i = first_offset + i; may be None or short), and those outstanding. Those
         the filter `program` does not match are dropped, to be acknowledged by the caller. Stops before more than
         `max_messages` are given, and before `max_bytes` is exceeded (as stored, PubsubMessage bytes), except that the
-        first one may be of any size if `max_bytes` > 0. `attempt` > 0 is written as delivery_attempt.
+        first one may be of any size if `max_bytes` > 0, or up to `first_max_bytes` where that is not negative.
+        `attempt` > 0 is written as delivery_attempt.
         Returns (response, next offset to look at, messages given, their bytes, dropped as encoded runs).
         Raises Malformed for a broken payload or program, ValueError for numbers out of range.
         """
@@ -193,6 +195,7 @@ class LeaseTable:
         until: i64 = _whole("deadline", deadline, NEVER)
         messages_left: i64 = max(0, min(max_messages, OFFSET_END))
         bytes_max: i64 = max(0, min(max_bytes, OFFSET_END))
+        first_bytes_max: i64 = OFFSET_END if first_max_bytes < 0 else min(first_max_bytes, OFFSET_END)
         tries: u32 = _whole("attempt", max(attempt, 0), _SECONDS_END)
 
         at: cython.Py_ssize_t = 0
@@ -243,7 +246,7 @@ class LeaseTable:
                     drop_end = offset
                     continue
             message = after - at - 4
-            if given > 0 and total + message > bytes_max:
+            if total + message > (bytes_max if given > 0 else first_bytes_max):
                 break
             bit = offset - start
             choice[bit >> 3] |= 1 << (bit & 7)

@@ -33,6 +33,7 @@ class LeaseTable:
         max_messages: int,
         max_bytes: int,
         attempt: int,
+        first_max_bytes: int = -1,
     ) -> tuple[bytes, int, int, int, bytes]: ...
     def acknowledge(
         self, request: Buffer, field: int, now: int, strict: bool

@@ -155,17 +155,18 @@ class Delivery:
         share = self._share(room, sharers)
         parts: list[bytes] = []
         serials: list[int] = []
-        size, left = 0, share
+        size, left, free = 0, share, consumer.free(self.table)
         while left > 0 and room_bytes > 0 and size < RESPONSE_BYTES_MAX:
             ready = self._next_ready()
             if ready is None:
                 break
             batch, attempt, cursor = ready
             if cursor is not None and self.lending.order is not None:
-                response, at, count, nbytes = self._lend_in_order(batch, consumer, left, room_bytes)
+                response, at, count, nbytes = self._lend_in_order(batch, consumer, left, room_bytes, free and not parts)
             else:
                 most = min(room_bytes, RESPONSE_BYTES_MAX - size)
-                response, at, count, nbytes = self._lend(batch, consumer, left, most, attempt)
+                first_max = -1 if free and not parts else room_bytes
+                response, at, count, nbytes = self._lend(batch, consumer, left, most, attempt, first_max)
             moved = moved or at > batch.begin
             if cursor is not None:
                 cursor.advance(at)
@@ -219,8 +220,9 @@ class Delivery:
         return None
 
     def _lend(
-        self, batch: Batch, consumer: Consumer, room: int, room_bytes: int, attempt: int
+        self, batch: Batch, consumer: Consumer, room: int, room_bytes: int, attempt: int, first_max: int = -1
     ) -> tuple[bytes, int, int, int]:
+        """Lease messages of a batch: the response's bytes, the next offset, messages and bytes given."""
         response, at, count, nbytes, dropped = self.table.lease(
             batch.source,
             batch.payload,
@@ -234,15 +236,16 @@ class Delivery:
             room,
             room_bytes,
             attempt if self.record.dead_letter else 0,
+            first_max,
         )
         if dropped:
             self.lending.drop(batch.source, dropped)
         return response, at, count, nbytes
 
     def _lend_in_order(
-        self, batch: Batch, consumer: Consumer, room: int, room_bytes: int
+        self, batch: Batch, consumer: Consumer, room: int, room_bytes: int, any_first: bool
     ) -> tuple[bytes, int, int, int]:
-        """Like `_lend`, leaving out what its ordering key holds back."""
+        """Like `_lend`, leaving out what its ordering key holds back. `any_first`: one message may be of any size."""
         order = self.lending.order
         assert order is not None
         sizes, keys = frames.describe(batch.payload)
@@ -252,7 +255,7 @@ class Delivery:
         while at < batch.end and taken < room:
             index = at - batch.first_offset
             if not skip[index >> 3] >> (index & 7) & 1:
-                if taken and taken_bytes + sizes[index] > room_bytes:
+                if taken_bytes + sizes[index] > room_bytes and (taken or not any_first):
                     break
                 wanted = not self.program or matches(self.program, frames.message_at(batch.payload, index))
                 if wanted and keys[index] and not order.admit(keys[index], (batch.source, at), consumer.holder):

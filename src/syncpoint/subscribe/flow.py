@@ -64,3 +64,7 @@ class Consumer:
         if room <= 0 or room_bytes <= 0:
             return 0, 0
         return room, room_bytes
+
+    def free(self, table: LeaseTable) -> bool:
+        """Whether the next message may be of any size: nothing is outstanding, or it is a unary pull."""
+        return self.single or not table.outstanding(self.number)[0]
