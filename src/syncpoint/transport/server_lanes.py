@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import frames
-from syncpoint.transport.calls import Streaming, Unary
+from syncpoint.transport.calls import Call, Stream, Streaming, Unary
 from syncpoint.transport.connection import log
 from syncpoint.transport.frames import ErrorCode
 from syncpoint.transport.heads import HEAD_BLOCK, OK_BLOCK, RequestHead, plain_block, status_block
@@ -305,3 +305,9 @@ class PlainLane(ServerLane):
         """See Lane."""
         self.conn.reset(self, ErrorCode.CANCEL)
         self.cancel()
+
+
+if TYPE_CHECKING:
+    # The lanes are what the handlers are promised.
+    _call: type[Call] = UnaryLane
+    _stream: type[Stream] = StreamLane
