@@ -37,6 +37,13 @@ class Owner(Protocol):
     access: Access
     universe: int
 
+    @property
+    def accepting(self) -> bool:
+        """Whether a disk may come back: the log is alive."""
+        ...
+
+    def room_changed(self) -> None: ...
+
     def notify(self, act: Callable[[], None]) -> None: ...
 
     def marks_content(self) -> bytes: ...
@@ -115,7 +122,7 @@ class Keeper:
         try:
             if not self.ok:
                 self._jobs.clear()
-                if now >= self._next_probe and not self._joining:
+                if now >= self._next_probe and not self._joining and self._owner.accepting:
                     self._next_probe = now + interval
                     self._readmit()
                 return interval
@@ -157,21 +164,9 @@ class Keeper:
         """Count the room. Raises `OSError`."""
         free = self._files.free_bytes(self.root)
         if self._settings.bytes_max is not None:
-            self.pool.used = self._count_used()
+            self.pool.count()
             free = min(free, self._settings.bytes_max - self.pool.used)
         self.free = max(0, free)
-
-    def _count_used(self) -> int:
-        used = 0
-        folders = [f"{self.root}/pool", quarantine_dir(self.root)]
-        folders += [f"{logs_dir(self.root)}/{name}" for name in self._list(logs_dir(self.root))]
-        for folder in folders:
-            for name in self._list(folder):
-                try:
-                    used += self._files.stat(f"{folder}/{name}").size
-                except FileNotFoundError:
-                    continue
-        return used
 
     def _list(self, folder: str) -> list[str]:
         try:
@@ -219,6 +214,7 @@ class Keeper:
             if not same and writer.active is active:
                 raise OSError(5, f"{active[0]} was deleted or exchanged")
         self.refresh()
+        self._owner.notify(self._owner.room_changed)
 
     def _readmit(self) -> None:
         """See whether the folder is usable again; if so, come back as a new incarnation. Raises `OSError`."""
@@ -233,6 +229,9 @@ class Keeper:
         finally:
             files.close(handle)
             files.unlink(probe)
+        # The new name comes first: a folder whose content is being moved away must not pass for the old incarnation.
+        incarnation = self._random.token(16)
+        write_identity(files, root, Identity(self._owner.universe, incarnation))
         self._set_aside()
         pool = Pool(files, root, self._settings.segment_bytes, self._settings.bytes_max)
         pool.open()
@@ -240,8 +239,6 @@ class Keeper:
         self.refresh()
         if self.free + len(pool) * self._settings.segment_bytes < 2 * self._settings.segment_bytes:
             raise OSError(28, "no room for two segments")
-        incarnation = self._random.token(16)
-        write_identity(files, root, Identity(self._owner.universe, incarnation))
         write_marks(files, root, self._owner.marks_content())
         files.mkdir(logs_dir(root))
         files.sync_dir(root)
@@ -266,11 +263,7 @@ class Keeper:
 
     def _set_aside(self) -> None:
         """Move the old incarnation's segments to quarantine, except for those that no other disk has."""
-        sole = {
-            (segment.log, segment.seq)
-            for segment in self._owner.catalog
-            if set(segment.copies) == {self.slot} and segment.active is None
-        }
+        sole = {(segment.log, segment.seq) for segment in self._owner.catalog if set(segment.copies) == {self.slot}}
         aside = quarantine_dir(self.root)
         stamp = self._random.token(4).hex()
         for folder in self._list(logs_dir(self.root)):

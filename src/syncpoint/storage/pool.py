@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import errno
 from collections import deque
+from contextlib import suppress
 
 from syncpoint.runtime.files import Files, write_all
-from syncpoint.storage.layout import pool_dir
+from syncpoint.storage.layout import logs_dir, pool_dir, quarantine_dir
 from syncpoint.storage.segment import DATA_START
 
 _CHUNK = bytes(1 << 20)
@@ -58,17 +59,42 @@ class Pool:
             except FileNotFoundError:
                 continue
             return self._files.open(path)
-        if self._bytes_max is not None and self.used + self._segment_bytes > self._bytes_max:
-            raise OSError(errno.ENOSPC, "the quota of this disk folder is used up")
+        size = self._segment_bytes
+        if self._over_quota(size):
+            self.count()  # sealed segments have given room back meanwhile
+            if self._over_quota(size):
+                size = self._segment_bytes // 8  # what is left is for acknowledgements; the file grows as it is written
+                if self._over_quota(size):
+                    raise OSError(errno.ENOSPC, "the quota of this disk folder is used up")
         handle = self._files.open(path, create=True)
         try:
-            self._files.allocate(handle, self._segment_bytes)
+            self._files.allocate(handle, size)
         except BaseException:
             self._files.close(handle)
             self._files.unlink(path)
             raise
-        self.used += self._segment_bytes
+        self.used += size
         return handle
+
+    def _over_quota(self, more: int) -> bool:
+        return self._bytes_max is not None and self.used + more > self._bytes_max
+
+    def count(self) -> None:
+        """Count what the folder's files take."""
+        used = 0
+        folders = [self._dir, quarantine_dir(self.root)]
+        folders += [f"{logs_dir(self.root)}/{name}" for name in self._list(logs_dir(self.root))]
+        for folder in folders:
+            for name in self._list(folder):
+                with suppress(FileNotFoundError):
+                    used += self._files.stat(f"{folder}/{name}").size
+        self.used = used
+
+    def _list(self, folder: str) -> list[str]:
+        try:
+            return self._files.listdir(folder)
+        except FileNotFoundError:
+            return []
 
     def give(self, path: str, keep: int) -> bool:
         """Recycle a removed segment's file; it is deleted when it is not whole or `keep` spare ones are there."""

@@ -190,8 +190,7 @@ class Store:
         self._stale: list[DiskWriter] = []
 
     def _start(self) -> None:
-        self._room_at = 0
-        self._room = self._count_room()
+        self.room_changed()
         for writer in self._log.live:
             self._start_writer(writer)
         self._reader_worker = self._workers.start("syncpoint-read", self._reader.step)
@@ -243,7 +242,7 @@ class Store:
         `payload`: bytes, or a sequence of buffers that stay unchanged. Nothing is written before `flush`, except when
         much is queued.
         """
-        if self.failure is not None or self._closed:
+        if not self.accepting:
             raise Unavailable(f"the log takes no entries: {self.failure or 'closed'}")
         buffers: tuple[Buffer, ...]
         buffers = (payload,) if isinstance(payload, (bytes, bytearray, memoryview)) else tuple(payload)
@@ -287,6 +286,15 @@ class Store:
                 f"the disks are full: {max(0, room)} bytes are left, {self._settings.reserve} of them are reserved for"
                 " acknowledgements and clean-up; publishing resumes when messages are deleted or disks are enlarged"
             )
+
+    def room_changed(self) -> None:
+        """A keeper counted the room again."""
+        self._room, self._room_at = self._count_room(), self._log.appended_bytes
+
+    @property
+    def accepting(self) -> bool:
+        """Whether entries are taken: not closed, and enough disks are left."""
+        return self.failure is None and not self._closed
 
     def _count_room(self) -> int:
         rest = self._log.room_in_segment
@@ -361,7 +369,7 @@ class Store:
 
     def joined(self, slot: int, writer: DiskWriter) -> None:
         """A failed disk is usable again: from the next segment on it is a member, under a new incarnation."""
-        if self._closed or self.failure is not None:
+        if not self.accepting:
             return
         for segment in self.catalog:
             copy = segment.copies.get(slot)
@@ -537,7 +545,7 @@ class Store:
     def collect(self, live: Live) -> CollectReport:
         """One bounded step of deletion. `live(source, first_offset, count, time_ns)`: is the batch still needed?"""
         report = CollectReport()
-        if not self._closed and self.failure is None:
+        if self.accepting:
             self._drop(self._trim.step(live, report), report)
             if report.copied_entries:
                 self.flush()

@@ -15,6 +15,22 @@ sys.path.insert(0, str(Path(__file__).parent))
 from storage_world import World  # a helper beside the tests; they are imported by path
 
 
+class Died(BaseException):
+    """The process ended in the middle of a call."""
+
+
+class DieAt:
+    """A fault: the nth call from now on is the last one."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+
+    def __call__(self, operation: str, path: str) -> None:
+        self.calls -= 1
+        if self.calls < 0:
+            raise Died
+
+
 class Schedule:
     """One seeded run. `bad`: slots with a fault not healed yet; never more than a minority."""
 
@@ -68,10 +84,14 @@ class Schedule:
                 world.commit()
             elif dice < 985:
                 self.reopen(("power cut", "kill", "close")[draw.randrange(0, 3)])
-            elif dice < 990:
+            elif dice < 988:
+                world.files.faults.append(DieAt(draw.randrange(0, 60)))
+            elif dice < 991:
                 self.repair()
             else:
                 self.hurt()
+        except Died:
+            self.reopen(("power cut", "kill")[draw.randrange(0, 2)])
         except Unavailable:
             assert world.failures or world.store.failure is not None
 
@@ -161,12 +181,24 @@ class Schedule:
         for slot in faults:
             if self.draw.random() < 0.3:
                 world.fail(slot, errno.EIO)
-        world.open()
+        while True:
+            try:
+                if self.draw.random() < 0.4:
+                    world.files.faults.append(DieAt(self.draw.randrange(0, 150)))
+                world.open()
+                world.files.faults = [fault for fault in world.files.faults if not isinstance(fault, DieAt)]
+                break
+            except Died:
+                self.say("died while opening")
+                if self.draw.random() < 0.5:
+                    world.power_cut()
+                else:
+                    world.kill()
         world.judge()
         world.settle_facts()
 
 
-@pytest.mark.parametrize(("disks", "seeds", "steps"), [(1, 40, 500), (3, 40, 700), (5, 12, 700)])
+@pytest.mark.parametrize(("disks", "seeds", "steps"), [(1, 25, 500), (3, 25, 600), (5, 6, 600)])
 def test_nothing_persisted_is_lost(disks: int, seeds: int, steps: int) -> None:
     for seed in range(seeds):
         schedule = Schedule(seed, disks)

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # noqa: E402  # a helper beside the tests; they are imported by path
+from storage_world import World  # a helper beside the tests; they are imported by path
 
-from syncpoint.storage.inspect import dump, verify  # noqa: E402
-from syncpoint.storage.segment import DATA_START  # noqa: E402
+from syncpoint.storage.inspect import dump, verify
+from syncpoint.storage.segment import DATA_START
 
 
 def filled(disks: int = 1, close: bool = True) -> World:

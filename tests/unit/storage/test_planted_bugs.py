@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # noqa: E402  # a helper beside the tests; they are imported by path
-from test_crashes import Schedule  # noqa: E402
+from storage_world import World  # a helper beside the tests; they are imported by path
+from test_crashes import Schedule
 
-from syncpoint.storage import record, segment  # noqa: E402
-from syncpoint.storage.disk import DiskWriter  # noqa: E402
-from syncpoint.storage.errors import DisksMissing, StorageDamaged  # noqa: E402
-from syncpoint.storage.recovery import find_tail, recover  # noqa: E402
+from syncpoint.storage import record, segment
+from syncpoint.storage.disk import DiskWriter
+from syncpoint.storage.errors import DisksMissing, StorageDamaged
+from syncpoint.storage.recovery import find_tail, recover
 
 
 def noticed(act: Callable[[int], None], seeds: int) -> bool:

@@ -1,0 +1,171 @@
+"""The door to the file system, real and in memory: both do the same, and the helpers survive short writes."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from syncpoint.runtime.files import Files, FileStat, OsFiles, read_exactly, read_file, replace_file, write_all
+from syncpoint.runtime.memory_files import FailOn, MemoryFiles
+from syncpoint.runtime.random import SeededRandom
+
+
+@pytest.fixture(params=["real", "memory"])
+def door(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, str]:
+    if request.param == "real":
+        return OsFiles(), str(tmp_path)
+    files = MemoryFiles()
+    files.mkdir("/tmp")
+    return files, "/tmp"
+
+
+def test_calls_do_what_their_names_say(door: tuple[Files, str]) -> None:
+    files, root = door
+    path = root + "/a/b"
+    files.mkdir(path)
+    files.mkdir(path)
+    with pytest.raises(FileNotFoundError):
+        files.open(path + "/file")
+    handle = files.open(path + "/file", create=True)
+    files.lock(handle)
+    assert files.pwritev(handle, [b"ab", bytearray(b"cd")], 3) == 4
+    files.fdatasync(handle)
+    assert files.pread(handle, 100, 0) == b"\0\0\0abcd"
+    files.allocate(handle, 10_000)
+    assert files.fstat(handle).size == 10_000
+    files.truncate(handle, 5)
+    assert files.stat(path + "/file") == files.fstat(handle)
+    other = files.open(path + "/file", write=False)
+    with pytest.raises(BlockingIOError):
+        files.lock(other)
+    files.close(other)
+    files.close(handle)
+    files.rename(path + "/file", path + "/new")
+    files.sync_dir(path)
+    assert files.listdir(path) == ["new"]
+    with pytest.raises(OSError, match="not empty"):
+        files.rmdir(path)
+    files.unlink(path + "/new")
+    files.rmdir(path)
+    assert files.listdir(root + "/a") == []
+    assert files.free_bytes(root) > 0
+    with pytest.raises(FileNotFoundError):
+        files.stat(path)
+
+
+def test_small_files_are_replaced_whole(door: tuple[Files, str]) -> None:
+    files, root = door
+    assert read_file(files, root + "/one") is None
+    replace_file(files, root + "/one", b"long old content")
+    replace_file(files, root + "/one", b"new")
+    assert read_file(files, root + "/one") == b"new"
+    assert files.listdir(root) == ["one"]
+
+
+class Short(MemoryFiles):
+    """Writes and reads at most three bytes at a time."""
+
+    def pwritev(self, handle, buffers, offset):  # type: ignore[no-untyped-def]
+        return super().pwritev(handle, [b"".join(buffers)[:3]], offset)
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        return super().pread(handle, min(size, 3), offset)
+
+
+def test_short_writes_and_reads_are_gone_on_with() -> None:
+    files = Short()
+    files.mkdir("/d")
+    handle = files.open("/d/f", create=True)
+    assert write_all(files, handle, [b"abcd", b"efghij"], 2) == 12
+    assert read_exactly(files, handle, 10, 2) == b"abcdefghij"
+    assert read_exactly(files, handle, 100, 8) == b"ghij"
+
+
+def test_many_buffers_are_written_in_several_calls(door: tuple[Files, str]) -> None:
+    files, root = door
+    handle = files.open(root + "/f", create=True)
+    assert write_all(files, handle, [b"%04d" % n for n in range(2_500)], 0) == 10_000
+    assert files.pread(handle, 8, 9_992) == b"24982499"
+    files.close(handle)
+
+
+def write(files: MemoryFiles, path: str, data: bytes, sync: bool) -> None:
+    handle = files.open(path, create=True)
+    files.pwritev(handle, [data], 0)
+    if sync:
+        files.fdatasync(handle)
+        files.sync_dir("/d")
+    files.close(handle)
+
+
+def test_a_power_cut_keeps_what_was_synced_and_mixes_the_rest() -> None:
+    outcomes = set()
+    for seed in range(60):
+        files = MemoryFiles()
+        files.mkdir("/d")
+        write(files, "/d/safe", b"a" * 2048, sync=True)
+        write(files, "/d/safe", b"b" * 2048, sync=False)
+        write(files, "/d/new", b"c", sync=False)
+        files.power_cut(SeededRandom(seed))
+        content = files.content("/d/safe")
+        assert len(content) == 2048
+        outcomes.add((content[::512], "/d/new" in files.paths("/d")))
+    texts = {text for text, _ in outcomes}
+    assert {b"aaaa", b"bbbb"} < texts
+    assert any(text not in (b"aaaa", b"bbbb") for text in texts)
+    assert {new for _, new in outcomes} == {False, True}
+
+
+def test_a_lying_disk_loses_what_it_said_was_synced() -> None:
+    lost = 0
+    for seed in range(20):
+        files = MemoryFiles()
+        files.mkdir("/d")
+        write(files, "/d/f", b"a", sync=True)
+        files.lying.add("/d")
+        write(files, "/d/f", b"b", sync=True)
+        files.power_cut(SeededRandom(seed))
+        lost += files.content("/d/f") == b"a"
+    assert lost
+
+
+def test_faults_come_at_the_nth_call_and_as_often_as_asked() -> None:
+    files = MemoryFiles()
+    files.mkdir("/d")
+    handle = files.open("/d/f", create=True)
+    files.faults.append(FailOn("/d", errno.EIO, ("fdatasync",), after=1, times=1))
+    files.fdatasync(handle)
+    with pytest.raises(OSError, match="injected"):
+        files.fdatasync(handle)
+    files.fdatasync(handle)
+
+
+def test_room_is_limited() -> None:
+    files = MemoryFiles()
+    files.mkdir("/d")
+    files.capacity["/d"] = 100
+    handle = files.open("/d/f", create=True)
+    files.pwritev(handle, [bytes(90)], 0)
+    assert files.free_bytes("/d") == 10
+    with pytest.raises(OSError) as full:
+        files.pwritev(handle, [bytes(20)], 90)
+    assert full.value.errno == errno.ENOSPC
+    files.pwritev(handle, [bytes(90)], 0)
+
+
+def test_wiped_files_go_on_without_a_name_and_rot_shows() -> None:
+    files = MemoryFiles()
+    files.mkdir("/d")
+    write(files, "/d/f", b"abc", sync=True)
+    backup = files.snapshot("/d")
+    handle = files.open("/d/f")
+    files.wipe("/d")
+    assert files.pwritev(handle, [b"x"], 0) == 1
+    with pytest.raises(FileNotFoundError):
+        files.stat("/d/f")
+    files.restore("/d", backup)
+    files.flip("/d/f", 1, 0x20)
+    assert files.content("/d/f") == b"aBc"
+    assert isinstance(files.stat("/d/f"), FileStat)

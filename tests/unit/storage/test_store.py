@@ -1,0 +1,503 @@
+"""The contract of the store, one promise per test, on disks in memory."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from storage_world import World  # a helper beside the tests; they are imported by path
+
+from syncpoint.model.errors import ResourceExhausted, Unavailable
+from syncpoint.storage.errors import DisksFailed, DisksMissing, ForeignDisk, StorageDamaged
+from syncpoint.storage.record import Kind
+from syncpoint.storage.segment import DATA_START
+
+
+def test_an_even_number_of_disks_is_refused() -> None:
+    with pytest.raises(ValueError, match="odd"):
+        World(1, 2).open()
+
+
+def test_counters_rise_and_respect_the_floor() -> None:
+    world = World(1)
+    assert world.open().log_counter == 1
+    world.store.close()
+    world.kill()
+    assert world.open().log_counter == 2
+    assert 10**12 <= world.universe < 10**13
+
+
+def test_payloads_may_come_in_pieces() -> None:
+    world = World(1, cache_bytes=1)
+    store = world.open()
+    store.append(Kind.MESSAGES, [b"ab", bytearray(b"cd"), memoryview(b"ef")], source=5, first_offset=0, count=2)
+    store.append(Kind.MESSAGES, memoryview(b"gh"), source=5, first_offset=2, count=1)
+    world.commit()
+    assert world.read_all(5) == [(0, 2, b"abcdef"), (2, 1, b"gh")]
+
+
+def test_reads_show_only_what_is_persisted() -> None:
+    world = World(1)
+    store = world.open()
+    world.publish(0, 2)
+    source = store.log_counter << 24
+    assert world.read_all(source) == []
+    assert store.bounds(source) is None
+    world.commit()
+    world.publish(0, 2)
+    assert [first for first, _, _ in world.read_all(source)] == [0]
+    assert store.bounds(source) == (0, 2)
+    assert store.bounds(99) is None
+
+
+def test_reads_are_bounded_and_start_inside_a_batch() -> None:
+    world = World(1, cache_bytes=1)
+    world.open()
+    for _ in range(200):
+        world.publish(1, 4, 700)
+    world.commit()
+    source = world.store.log_counter << 24 | 1
+    answers: list = []
+    world.store.read(source, 402, 3_000, answers.append)
+    world.run("syncpoint-read")
+    world.deliver()
+    assert [batch.first_offset for batch in answers[0]] == [400, 404, 408, 412]
+    assert [first for first, _, _ in world.read_all(source, 2)] == list(range(0, 800, 4))
+    assert len(list(world.store.catalog)) > 2, "the test should span segments"
+
+
+def test_time_is_found() -> None:
+    world = World(1, cache_bytes=1)
+    store = world.open()
+    source = store.log_counter << 24
+    for number in range(300):
+        store.append(Kind.MESSAGES, b"x" * 400, source=source, first_offset=number * 2, count=2, time_ns=10 * number)
+    world.commit()
+    for time_ns, offset in [(0, 0), (1, 2), (10, 2), (1_555, 312), (2_990, 598), (2_991, 600)]:
+        assert store.offset_at(source, time_ns) == offset
+    assert store.offset_at(77, 1) == 0
+    store.close()
+    world.kill()
+    store = world.open()
+    assert store.offset_at(source, 1_555) == 312
+
+
+def test_a_checkpoint_makes_older_facts_unnecessary() -> None:
+    world = World(1)
+    world.open()
+    first = world.note()
+    world.commit()
+    world.take_checkpoint()
+    second = world.note()
+    world.commit()
+    assert world.checkpoint.complete
+    world.power_cut()
+    world.open()
+    entries = list(world.store.replay())
+    assert [entry.payload for entry in entries] == [first, second]
+    assert [entry.kind for entry in entries] == [Kind.CHECKPOINT_PART, Kind.LEDGER]
+
+
+def test_an_unfinished_checkpoint_does_not_count() -> None:
+    world = World(1)
+    world.open()
+    first = world.note()
+    checkpoint = world.store.checkpoint(iter([b"part"] * 3))
+    checkpoint.step(1)
+    world.commit()
+    world.power_cut()
+    world.open()
+    assert [entry.payload for entry in world.store.replay()] == [first]
+
+
+def test_dead_segments_go_and_live_rests_are_copied_forward() -> None:
+    world = World(1, cache_bytes=1)
+    world.open()
+    for number in range(600):
+        world.publish(number % 5, 2, 300)
+    world.commit()
+    before = len(list(world.store.catalog))
+    world.dead.update(key for key in world.acked if key[1] % 40)
+    copied = 0
+    for _ in range(60):
+        copied += world.store.collect(world.live).copied_entries
+        world.settle()
+    assert copied
+    assert len(list(world.store.catalog)) < before
+    world.judge()
+    for _ in range(3):
+        world.kill()
+        world.open()
+        world.judge()
+        world.settle_facts()
+    stored = {first for first, _, _ in world.read_all(1 << 24)}
+    assert {key[1] for key in world.acked if key[0] == 1 << 24 and key not in world.dead} <= stored
+
+
+def test_a_thousand_restarts_leave_nothing_behind() -> None:
+    world = World(1)
+    calls = []
+    files = 0
+    for number in range(1_000):
+        world.open()
+        world.note()
+        if number % 50 == 0:
+            world.publish(0, 1, 100)
+        world.take_checkpoint()
+        world.commit()
+        for _ in range(3):
+            world.store.collect(lambda *batch: False)
+            world.settle(5)
+        if number % 2:
+            world.store.close()
+        before = world.files.calls
+        world.kill()
+        world.acked_facts.clear()
+        if number in (100, 999):
+            world.open()
+            calls.append(world.files.calls - before)
+            files = len(world.files.paths("/d0"))
+            world.kill()
+    assert files < 20
+    assert calls[1] <= calls[0] + 20
+    assert len(world.files.content("/d0/marks.json")) < 1_000
+
+
+def test_full_disks_refuse_messages_and_take_acknowledgements() -> None:
+    world = World(1, bytes_max=1_500_000, segment_bytes=128 * 1024, reserve_bytes=600_000)
+    store = world.open()
+    world.clock.advance(2)
+    world.settle()
+    published = 0
+    while not store.status().full:
+        world.publish(0, 2, 3_000)
+        published += 1
+        world.commit()
+        world.clock.advance(0.2)
+        world.settle(2)
+    assert published > 100
+    with pytest.raises(ResourceExhausted, match="reserved"):
+        store.admit(3_000)
+    for _ in range(200):
+        world.note(300)
+        world.commit()
+    assert not world.failures
+    world.take_checkpoint()
+    world.commit()
+    world.dead.update(world.acked)
+    for _ in range(40):
+        store.collect(world.live)
+        world.clock.advance(1.1)
+        world.settle()
+    store.admit(3_000)
+    assert not store.status().full
+
+
+@pytest.mark.parametrize("operation", ["pwritev", "fdatasync", "open", "rename"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS, errno.EMFILE])
+def test_one_of_three_disks_fails_and_comes_back(operation: str, number: int) -> None:
+    world = World(5, 3)
+    world.open()
+    old = world.known[1]
+    fault = world.fail(1, number, (operation,))
+    for at in range(150):
+        world.publish(at % 2)
+        world.commit()
+        world.clock.advance(0.02)
+    assert not world.waiting
+    status = world.store.status()
+    assert [disk.state for disk in status.disks] == ["ok", "failed", "ok"]
+    assert status.under_replicated
+    world.files.faults.remove(fault)
+    world.heal()
+    status = world.store.status()
+    assert [disk.state for disk in status.disks] == ["ok"] * 3
+    assert status.under_replicated == 0
+    assert status.disks[1].incarnation not in ("", old)
+    assert not world.files.paths("/d1/quarantine"), "what others have is not kept twice"
+    world.publish()
+    world.commit()
+    world.store.close()
+    world.kill()
+    world.fail(0)
+    world.open()
+    world.judge()
+
+
+def test_a_failed_sync_is_never_tried_again() -> None:
+    world = World(5, 1)
+    world.open()
+    world.publish()
+    world.commit()
+    world.fail(0, errno.EIO, ("fdatasync",)).times = 1
+    world.publish()
+    world.commit()
+    world.clock.advance(5)
+    world.settle()
+    assert isinstance(world.failures[0], DisksFailed)
+    assert world.waiting
+    with pytest.raises(Unavailable):
+        world.publish()
+    world.power_cut()
+    world.open()
+    world.judge()
+
+
+def test_a_majority_that_fails_says_unknown() -> None:
+    world = World(5, 3)
+    world.open()
+    world.fail(0)
+    world.fail(2)
+    world.publish()
+    world.commit()
+    assert len(world.failures) == 1
+    assert world.waiting
+
+
+@pytest.mark.parametrize("wipe", ["all", "segment"])
+def test_a_folder_that_vanishes_is_noticed_without_a_failing_write(wipe: str) -> None:
+    world = World(5, 3)
+    world.open()
+    world.publish()
+    world.commit()
+    if wipe == "all":
+        world.files.wipe("/d2")
+    else:
+        world.files.unlink(world.files.paths("/d2/logs")[0])
+    world.clock.advance(1.1)
+    world.settle()
+    assert world.store.status().disks[2].state != "ok" or world.store.status().disks[2].incarnation != world.known[2]
+    world.heal()
+    assert [disk.state for disk in world.store.status().disks] == ["ok"] * 3
+    assert world.store.status().disks[2].incarnation != world.known[2]
+
+
+def test_rot_is_found_healed_and_reported() -> None:
+    world = World(5, 3, cache_bytes=1)
+    world.open()
+    for _ in range(130):
+        world.publish(0, 2, 600)
+    world.commit()
+    path = world.files.paths("/d0/logs")[0]
+    good = world.files.content(path)
+    for offset in (DATA_START + 70, 50, len(good) - 60, DATA_START + 64 + 5):
+        world.files.flip(path, offset)
+        world.heal(20)
+        world.clock.advance(3)
+        world.heal(20)
+        assert any("segment 1/1" in text for text in world.store.status().disks[0].damaged)
+        assert world.store.status().under_replicated == 0
+    world.judge()
+
+
+def test_rot_on_every_disk_in_different_places() -> None:
+    world = World(5, 3, cache_bytes=1, scrub_bytes_s=0)
+    world.open()
+    for _ in range(100):
+        world.publish(0, 2, 600)
+    world.commit()
+    world.store.close()
+    world.kill()
+    for slot in range(3):
+        world.files.flip(f"/d{slot}/logs/0000000001/00000001.seg", DATA_START + 100 + 2_000 * slot)
+    world.open()
+    world.judge()
+
+
+def test_rot_without_a_replica_is_told_and_the_rest_is_served() -> None:
+    world = World(5, 1, cache_bytes=1)
+    world.open()
+    for _ in range(20):
+        world.publish(0, 2, 600)
+    world.commit()
+    world.store.close()
+    world.kill()
+    world.files.flip("/d0/logs/0000000001/00000001.seg", DATA_START + 100)
+    world.open()
+    with pytest.raises(StorageDamaged) as told:
+        world.read_all(1 << 24)
+    assert told.value.resume_offset == 2
+    assert len(world.read_all(1 << 24, 2)) == 19
+
+
+def test_a_lost_segment_is_missed() -> None:
+    world = World(5, 1)
+    world.open()
+    world.publish()
+    world.commit()
+    world.store.close()
+    world.kill()
+    world.files.unlink("/d0/logs/0000000001/00000001.seg")
+    with pytest.raises(StorageDamaged, match="segment 1 of log 1 is on no disk"):
+        world.open()
+    world.settings = world.settings.__class__(segment_bytes=128 * 1024, accept_loss=True)
+    world.kill()
+    store = world.open()
+    assert store.recovered.lost
+
+
+@pytest.mark.parametrize("name", ["marks.json", "disk.json"])
+@pytest.mark.parametrize("how", ["unlink", "flip"])
+def test_small_files_may_rot(name: str, how: str) -> None:
+    world = World(5, 1)
+    world.open()
+    world.publish()
+    world.commit()
+    world.store.close()
+    world.kill()
+    if how == "unlink":
+        world.files.unlink(f"/d0/{name}")
+    else:
+        world.files.flip(f"/d0/{name}", 60)
+    store = world.open()
+    assert store.log_counter == 2
+    world.judge()
+
+
+def test_swapped_and_renamed_segments_are_put_right() -> None:
+    world = World(5, 1, cache_bytes=1)
+    world.open()
+    for _ in range(150):
+        world.publish(0, 2, 300)
+    world.commit()
+    world.store.close()
+    world.kill()
+    one, two = "/d0/logs/0000000001/00000001.seg", "/d0/logs/0000000001/00000002.seg"
+    world.files.rename(one, "/d0/x")
+    world.files.rename(two, one)
+    world.files.rename("/d0/x", two)
+    world.open()
+    world.judge()
+    world.store.close()
+    world.kill()
+    world.files.rename(one, "/d0/logs/0000000001/00000077.seg")
+    world.open()
+    world.judge()
+
+
+def test_a_damaged_index_is_built_again() -> None:
+    world = World(5, 1, cache_bytes=1)
+    world.open()
+    for _ in range(150):
+        world.publish(0, 2, 300)
+    world.note()
+    world.commit()
+    world.store.close()
+    world.kill()
+    path = "/d0/logs/0000000001/00000001.seg"
+    offset = world.store is None and len(world.files.content(path))
+    for at in (offset - 10, offset - 4096 - 50, offset - 2 * 4096):
+        world.files.flip(path, at % offset)
+        world.open()
+        world.judge()
+        world.store.close()
+        world.kill()
+
+
+def test_two_processes_do_not_share_a_disk() -> None:
+    world = World(5, 1)
+    world.open()
+    with pytest.raises(ForeignDisk, match="in use"):
+        world.open()
+
+
+def test_disks_of_two_universes_do_not_mix() -> None:
+    world = World(5, 3)
+    world.open()
+    other = World(6, 1)
+    other.open()
+    other.store.close()
+    backup = other.files.snapshot("/d0")
+    world.store.close()
+    world.kill()
+    world.files.restore("/d0", backup)
+    with pytest.raises(ForeignDisk, match="universe"):
+        world.open()
+
+
+def test_a_wiped_only_disk_is_not_a_new_store() -> None:
+    world = World(5, 1)
+    world.open()
+    world.store.close()
+    world.kill()
+    world.files.wipe("/d0")
+    with pytest.raises(DisksMissing, match="missing"):
+        world.open()
+
+
+def test_a_disk_put_back_in_time_joins_as_a_new_one() -> None:
+    world = World(5, 3)
+    world.open()
+    world.publish()
+    world.commit()
+    world.store.close()
+    world.kill()
+    backup = world.files.snapshot("/d1")
+    old = world.known[1]
+    world.open()
+    world.publish()
+    world.commit()
+    world.store.close()
+    world.kill()
+    world.files.restore("/d1", backup)
+    store = world.open()
+    assert store.recovered.disks[1] != old
+    assert any("old state" in note for note in store.recovered.notes)
+    world.judge()
+
+
+def test_async_acknowledges_before_and_syncs_soon_after() -> None:
+    world = World(5, 1, durability="async", sync_interval_s=0.05)
+    world.open()
+    world.publish()
+    world.store.flush()
+    before = world.store.status().disks[0].position
+    world.run("syncpoint-write-0")
+    world.deliver()
+    assert not world.waiting
+    assert world.store.status().disks[0].position == before
+    world.clock.advance(0.06)
+    world.run("syncpoint-write-0")
+    assert world.store.status().disks[0].position == 1
+
+
+def test_memory_acknowledges_at_once() -> None:
+    world = World(5, 3, durability="memory")
+    world.open()
+    world.publish()
+    world.store.flush()
+    world.deliver()
+    assert not world.waiting
+    world.settle(seconds=0.1, rounds=5)
+    assert world.store.status().under_replicated == 0
+
+
+def test_a_disk_far_behind_leaves_the_stream_and_comes_back() -> None:
+    world = World(5, 3, lag_bytes_max=50_000)
+    world.open()
+    for _ in range(60):
+        world.publish(0, 1, 2_000)
+        world.store.flush()
+        for name in ("syncpoint-write-0", "syncpoint-write-1"):
+            world.run(name)
+        world.deliver()
+    assert world.store.status().disks[2].state == "failed"
+    assert "behind" in world.store.status().disks[2].reason
+    world.heal()
+    assert [disk.state for disk in world.store.status().disks] == ["ok"] * 3
+
+
+def test_close_seals_so_that_nothing_is_scanned() -> None:
+    world = World(5, 3)
+    world.open()
+    world.publish()
+    world.store.flush()
+    world.store.close()
+    world.deliver()
+    assert not world.waiting
+    world.kill()
+    assert world.open().recovered.scanned == []
