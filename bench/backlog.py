@@ -1,8 +1,8 @@
 """What does a backlog cost: memory, publish latency, and how fast does it drain?
 
 10 million messages of 100 bytes nobody consumed (100 million with --huge). Then the harder shape: every second message
-acknowledged, so that no prefix can be forgotten; and a restart on top of it. The other half stays outstanding till then:
-several streams share it, as a server bounds what one may hold. 100 million are acknowledged one and all.
+acknowledged, so that no prefix can be forgotten; and a restart on top of it. The other half is outstanding till then,
+shared by several streams, as a server bounds what one may hold. 100 million are acknowledged one and all.
 """
 
 from __future__ import annotations

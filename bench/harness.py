@@ -102,7 +102,7 @@ class Bench:
         scratch = Path(self.options.scratch or CACHE / "scratch")
         scratch.mkdir(parents=True, exist_ok=True)
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=scratch))
-        self.console = Console(width=max(120, Console().width))
+        self.console = Console(width=max(140, Console().width))
         self.disk = machine.DiskProbe(self.scratch)
         self.loadgen = build_loadgen()
         self.machine = machine.describe(self.scratch)
