@@ -23,6 +23,8 @@ SLOWLY_S = 0.5
 EXPIRE_S = 60.0
 CHECKPOINT_S = 30.0
 CHECKPOINT_ENTRIES = 20_000
+CHECKPOINT_BYTES = 128 << 20
+DISKS_S = 1.0
 
 
 class Upkeep:
@@ -41,6 +43,8 @@ class Upkeep:
         self._began = clock.monotonic()
         self._checkpoint: Checkpoint | None = None
         self._checkpointed = 0  # position of the last checkpoint's end
+        self._checkpointed_bytes = 0
+        self._disk_states: dict[str, str] = {}
         self._checkpointed_at = self._began
         self._background: set[asyncio.Task[None]] = set()
 
@@ -54,7 +58,7 @@ class Upkeep:
             await asyncio.gather(self._task, *self._background, return_exceptions=True)
 
     async def _run(self) -> None:
-        slowly_at = expire_at = 0.0
+        slowly_at = expire_at = disks_at = 0.0
         while True:
             await asyncio.sleep(TICK_S)
             now = self.clock.monotonic()
@@ -64,6 +68,9 @@ class Upkeep:
                 slowly_at = now + SLOWLY_S
                 self._guard(self._collect)
                 self._guard(self.control.mirror.flush)
+            if now >= disks_at:
+                disks_at = now + DISKS_S
+                self._guard(self._watch_disks)
             if now >= expire_at:
                 expire_at = now + EXPIRE_S
                 self._guard(self._expire)
@@ -81,12 +88,17 @@ class Upkeep:
             return
         if self._checkpoint is None:
             news = self.store.appended - self._checkpointed
-            due = news >= CHECKPOINT_ENTRIES or (news and now - self._checkpointed_at >= CHECKPOINT_S)
+            due = (
+                news >= CHECKPOINT_ENTRIES
+                or self.store.appended_bytes - self._checkpointed_bytes >= CHECKPOINT_BYTES
+                or (news and now - self._checkpointed_at >= CHECKPOINT_S)
+            )
             if self._checkpointed and not due:
                 return
             self._checkpoint = self.store.checkpoint(self.publish.checkpoint_parts())
         if self._checkpoint.step():
             self._checkpointed, self._checkpointed_at, self._checkpoint = self.store.appended, now, None
+            self._checkpointed_bytes = self.store.appended_bytes
         self.publish.flush_soon()
 
     def last_checkpoint(self) -> None:
@@ -101,6 +113,20 @@ class Upkeep:
         if self.publish.failed is None:
             self.store.collect(partial(is_needed, self.publish))
             forget_empty_sources(self.publish)
+
+    def _watch_disks(self) -> None:
+        """What becomes of a disk is told where an operator looks first: in the server's output."""
+        status = self.store.status()
+        for disk in status.disks:
+            state = f"{disk.state}: {disk.reason}" if disk.reason else disk.state
+            if self._disk_states.setdefault(disk.path, "ok") != state:
+                self._disk_states[disk.path] = state
+                level = logging.INFO if disk.state == "ok" else logging.WARNING
+                log.log(level, "disk %s is %s (identity %s)", disk.path, state, disk.incarnation or "none")
+        full = "full" if status.full else "not full"
+        if self._disk_states.setdefault("", "not full") != full:
+            self._disk_states[""] = full
+            log.warning("the disks are %s: publishing is %s", full, "refused" if status.full else "resumed")
 
     def _expire(self) -> None:
         """Snapshots past their time, and subscriptions nobody used for as long as their policy says, are deleted."""

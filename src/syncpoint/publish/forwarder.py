@@ -6,6 +6,7 @@ only after its messages are persisted; a listener hears of messages only then, t
 early delivery); acknowledgements are confirmed only when persisted.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.kernel import publish as kernel
@@ -27,6 +28,7 @@ from syncpoint.storage.record import Kind
 from syncpoint.storage.store import Batch as Stored
 from syncpoint.storage.store import Store
 
+log = logging.getLogger(__name__)
 Soon = Callable[[Callable[[], None]], object]
 ACK_LINGER_S = 0.01  # acknowledgements nobody waits for ride with the next commit, or go alone after this long
 
@@ -188,6 +190,7 @@ class PublishForwarder:
     def _failed(self, cause: Exception) -> None:
         """The quorum is gone. What waits has an unknown outcome; nothing new is taken."""
         self.failed = cause
+        log.error("the log can not be written, nothing new is taken: %s", cause)
         for entry in self._pending.values():
             self._waiting.put(1 << 62, entry)
         self._pending.clear()

@@ -520,6 +520,11 @@ class Store:
         """Position of the last entry appended to this log."""
         return self._log.appended
 
+    @property
+    def appended_bytes(self) -> int:
+        """Bytes appended to this log so far."""
+        return self._log.appended_bytes
+
     def checkpoint(self, parts: Iterator[bytes]) -> Checkpoint:
         """Begin a checkpoint; call its `step` until it returns True. Entries appended meanwhile count as behind it."""
 
