@@ -177,9 +177,10 @@ class PullStream:
             self.stream.finish(error)
 
     def _leave(self, unsent: Sequence[int]) -> None:
+        """Leave once; what turns out later not to have been sent is given back, too."""
         self.service.streams.discard(self)
-        if self.consumer is not None and self.record is not None:
-            consumer, self.consumer = self.consumer, None
+        consumer, self.consumer = self.consumer, None
+        if self.record is not None:
             self.forwarder.leave(self.record, consumer, unsent)
 
 

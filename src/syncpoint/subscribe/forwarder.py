@@ -103,14 +103,15 @@ class SubscribeForwarder:
         delivery.add(consumer)
         return consumer
 
-    def leave(self, record: Subscription, consumer: Consumer, unsent: Sequence[int] = ()) -> None:
+    def leave(self, record: Subscription, consumer: Consumer | None, unsent: Sequence[int] = ()) -> None:
         """A subscriber goes. What was never sent to it (by serials) is free again at once; the rest stays lent until
         its deadline.
         """
         delivery = self.deliveries.get(record.incarnation)
         if delivery is None:
             return
-        delivery.remove(consumer)
+        if consumer is not None:
+            delivery.remove(consumer)
         if unsent:
             delivery.lending.release(list(unsent), self.clock.monotonic())
 
