@@ -54,15 +54,25 @@ def python_version(running: tuple[int, int, int] = sys.version_info[:3]) -> Find
 
 def kernel() -> Finding:
     """Does the per-message code run compiled?"""
-    from syncpoint.kernel import COMPILED
+    from syncpoint import kernel as room
 
-    if COMPILED:
+    if room.COMPILED:
+        if stale := _older_than_source(Path(room.__file__).parent):
+            found = f"compiled, but older than its sources: {', '.join(stale)}"
+            return Finding("kernel", "problem", found, "Run `make setup`.")
         return Finding("kernel", "ok", "compiled")
     if os.environ.get("SYNCPOINT_PURE_KERNEL"):
         advice = "Unset SYNCPOINT_PURE_KERNEL."
     else:
         advice = "Install a C compiler and Python's headers (Debian: gcc python3-dev), then run `make setup`."
     return Finding("kernel", "warning", "runs uncompiled: right, but several times slower", advice)
+
+
+def _older_than_source(folder: Path) -> list[str]:
+    """Compiled modules whose source was changed after they were made."""
+    compiled = {path.name.partition(".")[0]: path for path in folder.glob("*.so")}
+    sources = ((name, folder / f"{name}.py", path) for name, path in sorted(compiled.items()))
+    return [name for name, source, path in sources if source.exists() and source.stat().st_mtime > path.stat().st_mtime]
 
 
 def event_loop() -> Finding:

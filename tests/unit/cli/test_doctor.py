@@ -21,6 +21,23 @@ def test_an_old_python():
     assert examinations.python_version().state == "ok"
 
 
+def test_a_compiled_kernel_older_than_its_source(tmp_path, monkeypatch):
+    from syncpoint import kernel
+
+    for name, age in (("fresh", 10), ("stale", -10)):
+        (tmp_path / f"{name}.py").touch()
+        made = tmp_path / f"{name}.cpython-311-x86_64-linux-gnu.so"
+        made.touch()
+        at = (tmp_path / f"{name}.py").stat().st_mtime + age
+        os.utime(made, (at, at))
+    monkeypatch.setattr(kernel, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(kernel, "COMPILED", True)
+    finding = examinations.kernel()
+    assert finding.state == "problem"
+    assert "stale" in finding.found
+    assert "fresh" not in finding.found
+
+
 def test_a_disk_is_measured_and_left_as_it_was(tmp_path):
     access, free, sync = examinations.disk(tmp_path / "not" / "yet")
     assert access.state == "ok"
