@@ -6,9 +6,11 @@ A disk is a folder. Where a disk has to be full or read-only it is a small file 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -19,14 +21,35 @@ from syncpoint.testing.official import bodies, eventually
 
 
 @contextlib.contextmanager
-def small_disk(folder, megabytes):
-    """A file system of its own at `folder`."""
+def small_disk(folder, megabytes, kind="ext4"):
+    """A file system of its own at `folder`: ext4 in a file, or tmpfs (fast, so that it is full in a moment)."""
     folder.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", folder], check=True)
+    if kind == "tmpfs":
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", folder], check=True)
+    else:
+        image = folder.with_suffix(".img")
+        with image.open("wb") as file:
+            file.truncate(megabytes * 1024 * 1024)
+        subprocess.run(["mkfs.ext4", "-q", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, folder], check=True)
     try:
         yield folder
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
+
+
+def make_read_only(folder):
+    """As ext4 does by itself when its journal fails: read-only from now on, also for files that are open."""
+    subprocess.run(["mount", "-o", "remount,abort", folder], check=True)
+
+
+def make_dead(folder):
+    """Every access to the file system is an I/O error from now on."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.ioctl(handle, 0x8004587D, struct.pack("I", 2))  # FS_IOC_SHUTDOWN, without flushing the journal
+    finally:
+        os.close(handle)
 
 
 def can_mount():
@@ -117,36 +140,48 @@ def test_a_lost_disk_is_filled_up_again_so_that_another_one_may_go(boot, enter, 
     receive_all(enter(server.endpoint), subscription, expected)
 
 
-def healed(server):
-    """What `syncpoint disks list` says: three good disks, all at the same position."""
+def rows(server):
+    """What `syncpoint disks list` says."""
     shown = subprocess.run(
         [sys.executable, "-m", "syncpoint.cli", "disks", "list", "--format", "json"],
         capture_output=True,
         text=True,
-        check=False,
+        check=False,  # it fails when a disk does
         env=os.environ | {"PUBSUB_EMULATOR_HOST": server.endpoint},
     )
-    if shown.returncode:
-        return False
-    rows = json.loads(shown.stdout)["disks"]
-    return len(rows) == 3 and {row["state"] for row in rows} == {"OK"} and len({row["position"] for row in rows}) == 1
+    return json.loads(shown.stdout)["disks"]
+
+
+def states(server):
+    return {row["path"]: row["state"] for row in rows(server)}
+
+
+def healed(server):
+    """Three good disks, all at the same position."""
+    seen = rows(server)
+    return len(seen) == 3 and {row["state"] for row in seen} == {"OK"} and len({row["position"] for row in seen}) == 1
 
 
 @needs_mount
-def test_a_disk_that_becomes_read_only_loses_nothing(boot, enter, tmp_path):
+@pytest.mark.parametrize("spoil", [make_read_only, make_dead])
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_disk_that_fails_under_load_loses_nothing(boot, enter, tmp_path, spoil, number):
     disks = trio(tmp_path)
-    with small_disk(disks[0], 512):
+    with small_disk(disks[number], 512):
         server = boot(tmp_path / "data", disks=disks)
         space = enter(server.endpoint)
         topic, subscription = space.pair()
         expected = publish_all(space, topic, 300)
-        remounted = subprocess.run(["mount", "-o", "remount,ro", disks[0]], capture_output=True, text=True, check=False)
-        if remounted.returncode:  # open for writing: make it lose its space instead
-            subprocess.run(["mount", "-o", "remount,size=1m", disks[0]], check=False)
+        spoil(disks[number])
         expected |= publish_all(space, topic, 2000, size=20_000)
+        eventually(lambda: states(server)[str(disks[number])] != "OK", what="the failure is shown")
         receive_all(space, subscription, expected)
-        assert server.running
-        server.terminate()
+        expected = publish_all(space, topic, 100)
+        server.kill9()
+    server.start()  # the file system is unmounted: an empty folder is what is left of the disk
+    space = enter(server.endpoint)
+    receive_all(space, subscription, expected)
+    eventually(lambda: healed(server), within=60, what="all disks are whole again")
 
 
 @needs_mount
@@ -166,9 +201,10 @@ def test_a_full_disk_loses_nothing_and_publishing_goes_on(boot, enter, tmp_path)
 
 
 @needs_mount
-def test_when_all_disks_are_full_publishing_is_refused_acks_work_and_it_resumes(boot, enter, tmp_path):
+@pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
+def test_when_all_disks_are_full_publishing_is_refused_acks_work_and_it_resumes(boot, enter, tmp_path, kind):
     with contextlib.ExitStack() as stack:
-        disks = [stack.enter_context(small_disk(folder, 384)) for folder in trio(tmp_path)]
+        disks = [stack.enter_context(small_disk(folder, 400, kind)) for folder in trio(tmp_path)]
         server = boot(tmp_path / "data", disks=disks)
         space = enter(server.endpoint)
         topic, subscription = space.pair(ack_deadline_seconds=600)
