@@ -198,7 +198,7 @@ class Schedule:
         world.settle_facts()
 
 
-@pytest.mark.parametrize(("disks", "seeds", "steps"), [(1, 25, 500), (3, 25, 600), (5, 6, 600)])
+@pytest.mark.parametrize(("disks", "seeds", "steps"), [(1, 40, 600), (3, 80, 700), (5, 20, 700)])
 def test_nothing_persisted_is_lost(disks: int, seeds: int, steps: int) -> None:
     for seed in range(seeds):
         schedule = Schedule(seed, disks)
