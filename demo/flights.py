@@ -45,8 +45,8 @@ SETTLED_S = 2.0
 """Latencies count as undisturbed for what was published at least so long before the kill."""
 EXPLANATION = """\
 again: delivered more than once. wrong: never published, or not what the filter lets through.
-p50, p99: from the call of publish() to its answer and to the callback, before the kill; with kill:
-of everything, with the outage and the pauses that the clients make before they connect again."""
+p50, p99: from the call of publish() to its answer and to the callback, before the kill. With kill:
+of everything; the client tries a lost stream at most five times in ten seconds, which shows there."""
 
 fork = multiprocessing.get_context("fork")
 
