@@ -46,6 +46,14 @@ def test_any_other_letter_anywhere_is_refused(place: int, letter: int) -> None:
         ackids.decode(KEY, bytes(ack_id))
 
 
+def test_a_letter_outside_of_the_alphabet_is_not_taken_for_the_last_one_of_it() -> None:
+    ack_ids = [ackids.encode(KEY, 1, offset, 3, 4, 5) for offset in range(100)]
+    ack_id = next(one for one in ack_ids if b"_" in one)
+    for letter in (b"!", b"/", b"\xff"):
+        with pytest.raises(BadAckId):
+            ackids.decode(KEY, ack_id.replace(b"_", letter))
+
+
 @given(st.binary(max_size=100))
 def test_random_bytes_are_refused(ack_id: bytes) -> None:
     with pytest.raises(BadAckId) as refused:

@@ -68,6 +68,10 @@ class AckSetMachine(RuleBasedStateMachine):
         assert newly == (wanted & ~self.model).bit_count()
         self.model |= wanted
 
+    @rule(number=st.integers(0, 5), less=st.sampled_from([0, 0, 0, 1]))
+    def add_a_chunk(self, number: int, less: int) -> None:
+        self.add((number * CHUNK, (number + 1) * CHUNK - less))
+
     @rule(begin=near_edges(), step=st.integers(2, 5), times=st.integers(1, 300))
     def add_every_nth(self, begin: int, step: int, times: int) -> None:
         for offset in range(begin, min(begin + step * times, TOP), step):
@@ -118,6 +122,20 @@ class AckSetMachine(RuleBasedStateMachine):
         assert self.real.first_gap(begin) == begin + (gap & -gap).bit_length() - 1
         mask = self.real.mask(begin, end)
         assert mask == (part.to_bytes((end - begin + 7) // 8, "little") if part else None)
+
+    @rule(which=st.integers(0, 50), longer=st.sampled_from([0, 0, 1]))
+    def ask_about_a_run(self, which: int, longer: int) -> None:
+        runs = runs_of(self.model)
+        if runs:
+            begin, length = runs[which % len(runs)]
+            self.ask((begin, begin + length + longer))
+
+    @rule()
+    def equal_sets_have_equal_encodings(self) -> None:
+        other = AckSet()
+        for begin, length in reversed(runs_of(self.model)):
+            other.add(begin, begin + length)
+        assert other.encode() == self.real.encode()
 
     @invariant()
     def same_runs(self) -> None:
@@ -208,6 +226,18 @@ def test_equality_and_length() -> None:
     assert one != "something else"
     assert len(one) == 3
     assert "3 offsets" in repr(one)
+
+
+def test_full_chunks_side_by_side_are_one_range() -> None:
+    wanted = AckSet()
+    wanted.add(0, 3 * CHUNK)
+    for order in ((0, 1, 2), (2, 1, 0), (0, 2, 1)):
+        held = AckSet()
+        for number in order:
+            held.add(number * CHUNK, (number + 1) * CHUNK - 1)
+            held.add((number + 1) * CHUNK - 1, (number + 1) * CHUNK)
+        assert held.encode() == wanted.encode()
+        assert "0 bitmaps" in repr(held)
 
 
 def test_every_second_of_a_million_takes_a_bit_each_and_in_order_next_to_nothing() -> None:

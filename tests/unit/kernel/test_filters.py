@@ -79,6 +79,13 @@ def test_the_empty_program_matches_everything() -> None:
     assert matches(b"", Message(attributes={"a": "b"}).SerializeToString())
 
 
+def test_a_prefix_does_not_go_on_behind_the_value() -> None:
+    message = Message(attributes={"a": "x"}, message_id="1").SerializeToString()
+    assert b"x\x1a\x011" in message
+    assert matches(program((PREFIX, "a", "x")), message)
+    assert not matches(program((PREFIX, "a", "x\x1a\x011")), message)
+
+
 @given(st.binary(max_size=30), st.binary(max_size=30))
 def test_any_bytes_are_a_verdict_or_malformed(code: bytes, message: bytes) -> None:
     try:

@@ -233,6 +233,12 @@ def test_all_of_unicode_passes(text: str) -> None:
     assert scan(request.SerializeToString(), PREFIX, 0, 1, 1)[0] == 1
 
 
+def test_a_time_that_is_no_message_is_refused() -> None:
+    for time in (b"\x08", b"\xff", b"\x0a\x05a"):
+        with pytest.raises(Malformed):
+            scan(field(2, field(1, b"x") + field(4, time)), PREFIX, 0, 1, 1)
+
+
 def test_the_last_of_a_repeated_field_counts() -> None:
     assert topic_of(field(1, b"a") + field(1, b"b")) == b"b"
     assert topic_of(b"") == b""

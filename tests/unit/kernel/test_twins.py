@@ -153,7 +153,7 @@ def test_leases(pure: SimpleNamespace, chance: random.Random) -> None:
                     "lease", chance.choice([1, 2**64 - 1]), payload, first, begin, begin + chance.randrange(40),
                     chance.choice([None, chance.randbytes(3)]), chance.choice([b"", b"", b"\x01\x01\0k", b"\x05"]),
                     chance.randrange(3), now + chance.randrange(20), chance.choice([2, 100]),
-                    chance.choice([0, 50, 10**6]), chance.choice([0, 0, 5]),
+                    chance.choice([0, 50, 10**6]), chance.choice([0, 0, 5]), chance.choice([-1, -1, 12]),
                 )  # fmt: skip
                 if isinstance(response[0], bytes):
                     parsed = leases.list_ids(response[0], 1)
