@@ -102,9 +102,8 @@ def main() -> None:
     parser.add_argument("--plain-malloc", action="store_true")
     options = parser.parse_args()
     kept = not options.plain_malloc and keep_freed_memory()
-    print(
-        f"kernel {'compiled' if kernel.COMPILED else 'uncompiled'}; ns per message, batches of {BATCH}, freed memory {'kept' if kept else 'given back'}"
-    )
+    how, memory = "compiled" if kernel.COMPILED else "uncompiled", "kept" if kept else "given back"
+    print(f"kernel {how}; ns per message, batches of {BATCH}, freed memory {memory}")
     print(f"{'data':>8} {'attributes':>10} {'publish':>9} {'lease':>9} {'ack':>9} {'together':>9}")
     for size in (100, 1_000, 10_000):
         for attributes in (0, 3):
