@@ -152,10 +152,10 @@ class Schedule:
             return
         if world.store.failure is not None:
             return
-        rounds = [keeper.scrub_rounds for keeper in world.store._keepers]
+        rounds = [keeper.scrub_rounds for keeper in world.store._disks.keepers]
         for _ in range(30):
             world.heal(2)
-            if all(k.scrub_rounds > before + 1 for k, before in zip(world.store._keepers, rounds, strict=True)):
+            if all(k.scrub_rounds > before + 1 for k, before in zip(world.store._disks.keepers, rounds, strict=True)):
                 break
         world.heal(20)
         if world.store.failure is not None:

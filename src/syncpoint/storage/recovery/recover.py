@@ -14,19 +14,19 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from syncpoint.runtime.files import Files, write_all
+from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random
 from syncpoint.storage.access import Access
 from syncpoint.storage.catalog import Catalog, Copy, Segment
 from syncpoint.storage.errors import DisksMissing, ForeignDisk, StorageDamaged
 from syncpoint.storage.identity import Identity, Marks, encode_marks, merge_marks, write_identity, write_marks
 from syncpoint.storage.index import DamagedIndex
-from syncpoint.storage.layout import LOCK_FILE, log_dir, logs_dir, quarantine_dir, segment_path
+from syncpoint.storage.layout import LOCK_FILE, logs_dir
 from syncpoint.storage.quorum import majority
 from syncpoint.storage.recovery.find_tail import LogTail, SegmentTail, find_tail
 from syncpoint.storage.recovery.repair import rebuild, seal_again, settle
 from syncpoint.storage.recovery.scan import DiskScan, FoundCopy, scan_disk, scan_frames
-from syncpoint.storage.segment import encode_header
+from syncpoint.storage.recovery.tidy import tidy
 from syncpoint.storage.settings import StorageSettings
 
 
@@ -238,67 +238,13 @@ class Recovery:
         self.recovered.universe, self.recovered.log_counter = self.universe, self.counter
 
     def _tidy(self) -> None:
-        """Put misplaced files in their place, void and unreadable ones aside, removed ones away."""
+        void = {copy.path for tail in self._tails for copy in tail.void}
         for disk in self.good:
             assert disk.scan is not None
             try:
-                self._tidy_disk(disk, disk.scan)
+                tidy(self._files, disk.scan, self.marks, void, self.recovered.notes)
             except OSError as error:
                 self._fail(disk, error)
-
-    def _tidy_disk(self, disk: DiskState, scan: DiskScan) -> None:
-        void = {copy.path for tail in self._tails for copy in tail.void}
-        held = {copy.path for copy in scan.copies if not copy.misplaced}
-        for copy in scan.copies:
-            log, seq = copy.header.log, copy.header.seq
-            if self.marks.is_removed(log, seq):
-                self._files.unlink(copy.path)
-            elif copy.path in void:
-                self._quarantine(disk, copy.path, f"{log:010d}-{seq:08d}.void")
-            elif copy.misplaced:
-                place = segment_path(disk.root, log, seq)
-                if place in held or any(other is not copy and other.path == place for other in scan.copies):
-                    # Two files swapped, or a second copy: the right one takes the place, this one is copied anew.
-                    self._quarantine(disk, copy.path, f"{log:010d}-{seq:08d}.misplaced")
-                    copy.path = f"{quarantine_dir(disk.root)}/{log:010d}-{seq:08d}.misplaced"
-                    if place not in held:
-                        continue
-                else:
-                    self._files.mkdir(log_dir(disk.root, log))
-                    self._files.rename(copy.path, place)
-                    self._files.sync_dir(log_dir(disk.root, log))
-                    copy.path = place
-                self.recovered.notes.append(f"segment {log}/{seq} lay under another name on {disk.root}")
-        for copy in scan.copies:
-            place = segment_path(disk.root, copy.header.log, copy.header.seq)
-            if copy.misplaced and copy.path != place and place not in held and copy.path not in void:
-                self._files.mkdir(log_dir(disk.root, copy.header.log))
-                self._files.rename(copy.path, place)
-                self._files.sync_dir(log_dir(disk.root, copy.header.log))
-                copy.path = place
-                self.recovered.notes.append(
-                    f"segment {copy.header.log}/{copy.header.seq} lay under another name on {disk.root}"
-                )
-            if copy.header_damaged:
-                self._mend_header(copy)
-        for path in scan.unreadable:
-            self._quarantine(disk, path, path.rpartition("/logs/")[2].replace("/", "-") + ".unreadable")
-
-    def _mend_header(self, copy: FoundCopy) -> None:
-        page = encode_header(copy.header)
-        handle = self._files.open(copy.path)
-        try:
-            write_all(self._files, handle, [page, page], 0)
-            self._files.fdatasync(handle)
-        finally:
-            self._files.close(handle)
-        self.recovered.notes.append(f"wrote the damaged header of {copy.path} again")
-
-    def _quarantine(self, disk: DiskState, path: str, name: str) -> None:
-        self._files.mkdir(quarantine_dir(disk.root))
-        self._files.rename(path, f"{quarantine_dir(disk.root)}/{name}")
-        self._files.sync_dir(quarantine_dir(disk.root))
-        self.recovered.notes.append(f"set aside {path} as quarantine/{name}")
 
     def _load(self) -> None:
         """The catalog, and proof that every index can be read; segments whose index is gone are scanned."""

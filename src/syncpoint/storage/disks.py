@@ -1,0 +1,324 @@
+"""The disks of a store, and the log over them: who is live, who failed, who comes back, what each lacks.
+
+Place: between `store`, which knows messages, and `log`, `disk` and `keeper`, which know one thing each. It is what
+the keepers ask and tell.
+Promise: a failed disk leaves at once and the others go on while they can acknowledge; once they cannot, `failed` is
+called once, nothing is appended any more, and no folder is touched again.
+Threads: owner's thread, but for what says otherwise.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.files import Files
+from syncpoint.runtime.random import Random
+from syncpoint.storage.access import Access
+from syncpoint.storage.catalog import Copy, Segment
+from syncpoint.storage.disk import DiskWriter, Progress
+from syncpoint.storage.errors import DisksFailed, DisksMissing
+from syncpoint.storage.identity import encode_marks, to_spans
+from syncpoint.storage.keeper import Keeper
+from syncpoint.storage.log import Log
+from syncpoint.storage.pool import Pool
+from syncpoint.storage.quorum import kth_largest
+from syncpoint.storage.recovery.recover import Recovery
+from syncpoint.storage.settings import Durability, StorageSettings
+from syncpoint.storage.workers import Worker, Workers
+
+Notify = Callable[[Callable[[], None]], None]
+
+
+class Disks:
+    """All disks of one store, from opening to closing."""
+
+    def __init__(
+        self,
+        recovery: Recovery,
+        settings: StorageSettings,
+        files: Files,
+        clock: Clock,
+        random: Random,
+        notify: Notify,
+        workers: Workers,
+        persisted: Callable[[int], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self.universe = recovery.universe
+        self.catalog = recovery.catalog
+        self.failure: Exception | None = None
+        self.closed = False
+        self.marks = recovery.marks
+        self.progress = Progress()
+        self.keepers: list[Keeper] = []
+        self.access = Access(files, self._preference, self.damaged)
+        self.catalog.load = self.access.page
+        self._settings = settings
+        self._files = files
+        self._clock = clock
+        self._random = random
+        self._notify = notify
+        self._workers = workers
+        self._persisted = persisted
+        self._failed = failed
+        self._memory = Durability(settings.durability) is Durability.MEMORY
+        self._reported = False
+        self._writer_workers: dict[DiskWriter, Worker] = {}
+        self._keeper_workers: list[Worker] = []
+        self._stale: list[DiskWriter] = []
+        writers = [self._open_disk(recovery, slot) for slot in range(len(recovery.disks))]
+        self.log = Log(recovery.counter, settings, self.catalog, writers, self.progress, self._retired)
+        self._begin_log(recovery, writers)
+        self.room_changed()
+
+    def _open_disk(self, recovery: Recovery, slot: int) -> DiskWriter | None:
+        disk = recovery.disks[slot]
+        pool = Pool(self._files, disk.root, self._settings.segment_bytes, self._settings.bytes_max)
+        keeper = Keeper(
+            slot,
+            disk.root,
+            self,
+            self._settings,
+            self._files,
+            self._clock,
+            self._random,
+            None,
+            pool,
+            disk.lock,
+        )
+        self.keepers.append(keeper)
+        if disk.error is None and disk.identity is not None:
+            try:
+                pool.open()
+                keeper.refresh()
+                keeper.note_identity()
+                keeper.writer = self.make_writer(slot, disk.identity.incarnation, pool)
+            except OSError as error:
+                disk.error = error
+        return keeper.writer
+
+    def _begin_log(self, recovery: Recovery, writers: Sequence[DiskWriter | None]) -> None:
+        fragment, segment = self.log.fragment, self.log.segment
+        opened = []
+        for writer in writers:
+            if writer is not None:
+                try:
+                    writer.open_now(segment, fragment.members, fragment.quorum)
+                    opened.append(writer)
+                except OSError as error:
+                    writer.error = error
+                    self.log.dropped(writer)
+        held = {writer.incarnation for writer in opened}
+        if len(opened) < fragment.quorum or len(held.intersection(recovery.old_members)) < recovery.old_quorum:
+            raise DisksMissing("the new log could not be begun on a majority of the disks")
+        recovery.recovered.disks = ["" if w is None or w.error else w.incarnation.hex() for w in writers]
+
+    def start(self) -> None:
+        """Let the threads run."""
+        for writer in self.log.live:
+            self._start_writer(writer)
+        self.list_live()
+        self._keeper_workers = [
+            self._workers.start(f"syncpoint-keep-{keeper.slot}", keeper.step) for keeper in self.keepers
+        ]
+
+    def _start_writer(self, writer: DiskWriter) -> None:
+        self._writer_workers[writer] = self._workers.start(f"syncpoint-write-{writer.slot}", writer.step)
+
+    def close(self, timeout_s: float) -> None:
+        """Seal the log on all live disks, stop the threads, give the disks back."""
+        self.closed = True
+        if self.failure is None:
+            self.log.roll(final=True)
+        for worker in self._keeper_workers:
+            worker.stop(timeout_s)
+        for writer, worker in self._writer_workers.items():
+            if worker.stop(timeout_s):
+                writer.drain()  # whatever was still queued, on this thread
+                writer.release()
+        self._advance()
+        self.list_live()
+        for keeper in self.keepers:
+            keeper.close()
+
+    @property
+    def accepting(self) -> bool:
+        """Whether entries are taken: not closed, and enough disks are left. Any thread."""
+        return self.failure is None and not self.closed
+
+    def wake(self) -> None:
+        """Let the writers take what is queued; a disk far behind is let go."""
+        lag_max = self._settings.lag_bytes_max
+        for writer in self.log.live:
+            worker = self._writer_workers.get(writer)
+            if worker is not None:
+                worker.wake()
+            if writer.lag_bytes > lag_max:
+                self._shed(writer)
+        if self._memory and not self._reported:
+            self._reported = True
+            self.notify(self._advance)
+
+    def _shed(self, writer: DiskWriter) -> None:
+        """A disk that lags far behind leaves the live stream, if the others can acknowledge without it."""
+        fragment = self.log.fragment
+        faster = [w for w in self.log.live if w is not writer and w.lag_bytes < self._settings.lag_bytes_max // 2]
+        if len(faster) >= fragment.quorum:
+            writer.fail(OSError(errno.ETIMEDOUT, f"more than {self._settings.lag_bytes_max} bytes behind"))
+
+    def hung(self, writer: DiskWriter) -> None:
+        """A keeper saw a commit that does not end."""
+        if writer.ok and self.log.fragment.live - 1 >= self.log.fragment.quorum:
+            writer.fail(OSError(errno.ETIMEDOUT, f"a commit took longer than {self._settings.hung_s} s"))
+
+    def room_changed(self) -> None:
+        """A keeper counted the room again."""
+        self._room, self._room_at = self.count_room(), self.log.appended_bytes
+
+    @property
+    def room(self) -> int:
+        """Bytes a majority of the disks can still take, as counted last, less what was appended since."""
+        return self._room - (self.log.appended_bytes - self._room_at)
+
+    def count_room(self) -> int:
+        rest = self.log.room_in_segment
+        rooms = [
+            keeper.free + len(keeper.pool) * self._settings.segment_bytes + rest for keeper in self.keepers if keeper.ok
+        ]
+        return kth_largest(rooms, self.log.fragment.quorum)
+
+    def notify(self, act: Callable[[], None]) -> None:
+        """Run `act` on the owner's thread; any thread."""
+        self._notify(act)
+
+    def make_writer(self, slot: int, incarnation: bytes, pool: Pool) -> DiskWriter:
+        return DiskWriter(
+            slot,
+            pool.root,
+            incarnation,
+            self.universe,
+            self._settings,
+            self._files,
+            self._clock,
+            self._random,
+            pool,
+            self.progress,
+            self._report,
+            self._writer_failed,
+        )
+
+    def _report(self, writer: DiskWriter) -> None:
+        if not self._reported:
+            self._reported = True
+            self.notify(self._advance)
+
+    def _advance(self) -> None:
+        self._reported = False
+        if self.log.advance():
+            self._persisted(self.log.persisted)
+        if self.log.held:
+            for writer in self.log.ready_writers():
+                self._start_writer(writer)
+
+    def _writer_failed(self, writer: DiskWriter, error: Exception) -> None:
+        self.notify(lambda: self._drop_writer(writer, error))
+
+    def _drop_writer(self, writer: DiskWriter, error: Exception) -> None:
+        enough = self.log.dropped(writer)
+        self._stale.append(writer)
+        if not enough and self.failure is None:
+            self.failure = DisksFailed(
+                f"too few disks are left to acknowledge: {error}",
+                disks=[keeper.root for keeper in self.keepers if not keeper.ok],
+            )
+            self._failed(self.failure)
+        self._advance()
+        self.bury()
+
+    def bury(self) -> None:
+        """Close the files of failed writers whose thread has ended."""
+        for writer in self._stale[:]:
+            worker = self._writer_workers.get(writer)
+            if worker is None or worker.stop(0.0):
+                self._stale.remove(writer)
+                self._writer_workers.pop(writer, None)
+                writer.release()
+
+    def joined(self, slot: int, writer: DiskWriter) -> None:
+        """A failed disk is usable again: from the next segment on it is a member, under a new incarnation."""
+        if not self.accepting:
+            return
+        for segment in self.catalog:
+            copy = segment.copies.get(slot)
+            if copy is not None and (len(segment.copies) > 1 or segment.active is not None):
+                del segment.copies[slot]
+        self.log.join(slot, writer)
+        self.bury()
+        self.wake()
+
+    def completed(self, slot: int, segment: Segment, copy: Copy, lost: Sequence[int]) -> None:
+        """A keeper copied a segment."""
+        keeper = self.keepers[slot]
+        if segment.removed or self.catalog.get(segment.id) is not segment:
+            keeper.put_drop(copy.path)
+            return
+        segment.copies[slot] = copy
+        for position in lost:
+            keeper.damaged.append(f"entry {position} of log {segment.log} is on no disk in good order")
+
+    def marks_content(self) -> bytes:
+        return encode_marks(self.marks)
+
+    def _retired(self, segment: Segment) -> None:
+        """A segment is sealed on all live disks; failed ones do not hold it whole."""
+        for slot, copy in list(segment.copies.items()):
+            if not copy.sealed:
+                del segment.copies[slot]
+        for worker in self._keeper_workers:
+            worker.wake()
+
+    def _preference(self, segment: Segment) -> list[int]:
+        return sorted(segment.copies, key=lambda slot: not self.keepers[slot].ok)
+
+    def damaged(self, segment: Segment, slot: int, reason: str) -> None:
+        """A copy is not what was written; any thread."""
+        self.notify(lambda: self._note_damage(segment, slot, reason))
+
+    def _note_damage(self, segment: Segment, slot: int, reason: str) -> None:
+        """Forget a bad copy where another one is left; the keeper then writes it anew."""
+        keeper = self.keepers[slot]
+        keeper.damaged.append(f"segment {segment.log}/{segment.seq}: {reason}")
+        del keeper.damaged[:-100]
+        if segment.active is None and len(segment.copies) > 1 and slot in segment.copies:
+            del segment.copies[slot]
+
+    def list_live(self) -> None:
+        """Have every disk note which sealed segments there are, so that one missing later is noticed."""
+        live: dict[int, list[int]] = {}
+        for segment in self.catalog:
+            if segment.sealed_by and (segment.log != self.log.counter or self.closed):
+                live.setdefault(segment.log, []).append(segment.seq)
+        self.marks.live = {log: to_spans(seqs) for log, seqs in live.items()}
+        self.marks.version += 1
+        content = self.marks_content()
+        for keeper in self.keepers:
+            keeper.put_marks(content)
+
+    def delete(self, segments: Sequence[Segment]) -> list[int]:
+        """Tombstones first, then the files, on every disk by its keeper; returns the logs that are gone whole."""
+        for segment in segments:
+            self.catalog.remove(segment)
+            self.marks.remove(segment.log, segment.seq)
+        left = {segment.log for segment in self.catalog}
+        gone = sorted({segment.log for segment in segments} - left - {self.log.counter})
+        for log in gone:
+            self.marks.remove_log(log)
+        self.list_live()
+        for segment in segments:
+            for slot, copy in segment.copies.items():
+                self.keepers[slot].put_drop(copy.path)
+        for worker in self._keeper_workers:
+            worker.wake()
+        return gone
