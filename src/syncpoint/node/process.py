@@ -22,6 +22,7 @@ from syncpoint.api.server_admin import LIMITS, Parts, ServerAdmin, take_limits
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
 from syncpoint.api.unimplemented import unimplemented_methods
+from syncpoint.kernel.memory import keep_freed_memory
 from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import Change, Setting
 from syncpoint.metadata.sqlite import SqliteStore
@@ -55,6 +56,7 @@ class Node:
     async def start(self) -> None:
         """Recover and open the door. Raises `SyncpointError` with what to do when the folders can not be used."""
         settings, loop = self.settings, asyncio.get_running_loop()
+        keep_freed_memory()
         self.locks.take(settings.data)
         self.metadata = SqliteStore(
             settings.data / "metadata.sqlite", clock=self.clock, random=self.random, durable=False
