@@ -46,7 +46,7 @@ SETTLED_S = 2.0
 EXPLANATION = """\
 again: delivered more than once. wrong: never published, or not what the filter lets through.
 p50, p99: from the call of publish() to its answer and to the callback, before the kill. With kill:
-of everything; receiving, most of it is the client's limit of five tries in ten seconds to reconnect."""
+of everything; when receiving, most of it is the client's limit of five tries in ten seconds."""
 
 fork = multiprocessing.get_context("fork")
 
