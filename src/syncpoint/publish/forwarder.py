@@ -72,8 +72,7 @@ class PublishForwarder:
         """Take a serialised PublishRequest; `caller` is answered once it is persisted. Raises `SyncpointError` if it
         is refused.
         """
-        if self.failed is not None:
-            raise Unavailable(f"the log can not be written: {self.failed}")
+        self.check_writable()
         try:
             name = kernel.topic_of(request).decode()
             topic = self.catalog.topic(name)
@@ -97,6 +96,10 @@ class PublishForwarder:
         source.end += count
         self.admission.enter(source.topic, count, len(payload))
         self.flush_soon()
+
+    def check_writable(self) -> None:
+        if self.failed is not None:
+            raise Unavailable(f"the log can not be written: {self.failed}")
 
     def publish(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
         """`PublishSide.publish`: a message the service itself sends, a dead letter for instance."""
@@ -163,8 +166,7 @@ class PublishForwarder:
 
     def append_fact(self, kind: Kind, payload: bytes, done: Settled | None = None) -> None:
         """Write a fact of the catalog or the ledger; messages of this turn that came before it stay before it."""
-        if self.failed is not None:
-            raise Unavailable(f"the log can not be written: {self.failed}")
+        self.check_writable()
         self.append_pending()
         position = self.store.append(kind, payload)
         if done is not None:
@@ -217,12 +219,18 @@ class PublishForwarder:
         audience = self._audience.setdefault(record.topic_incarnation, [])
         if subscription not in audience:
             audience.append(subscription)
-        if record.early_delivery:
-            self.early.add(subscription)
+        self._hear_early(record)
         return [
             SourceView(source.number, ledger.first_gap(source.number, 0), source.sealed)
             for source in self.sources.of_topic(record.topic_incarnation)
         ]
+
+    def _hear_early(self, record: Subscription) -> None:
+        """Let an attached subscription have messages before they are persisted, or no longer."""
+        if record.early_delivery:
+            self.early.add(record.incarnation)
+        else:
+            self.early.discard(record.incarnation)
 
     def detach(self, subscription: int) -> None:
         if self._listeners.pop(subscription, None) is None:
@@ -333,6 +341,8 @@ class PublishForwarder:
                 self.subscription_removed(record.incarnation)
             else:
                 self.memory.begin_ledger(record)
+                if record.incarnation in self._listeners:
+                    self._hear_early(record)
         elif isinstance(record, Snapshot):
             if change.op is Op.DELETE:
                 self.snapshots.pop(record.incarnation, None)
@@ -362,6 +372,10 @@ class PublishForwarder:
         """Everything recovery needs beside the messages. Fuzzy: facts appended meanwhile are replayed over it."""
         for part in self.catalog.encode_parts():
             yield bytes((records.Fact.CATALOG,)) + part
+        yield from records.bundles(self._facts())
+
+    def _facts(self) -> Iterator[bytes]:
+        """Sources and ledgers as they are when drawn."""
         for number in list(self.sources.by_number):
             source = self.sources.by_number.get(number)
             if source is not None:

@@ -18,6 +18,8 @@ _SOURCE = struct.Struct("<BQQ")
 _HEAD = struct.Struct("<BQQI")  # kind, identity, generation or topic, number of sets
 _SET = struct.Struct("<QI")
 _ACKS = struct.Struct("<QIQI")  # subscription, generation, source, bytes of runs
+_LENGTH = struct.Struct("<I")
+BUNDLE_BYTES = 32 << 10
 
 
 class Fact(IntEnum):
@@ -26,6 +28,7 @@ class Fact(IntEnum):
     SOURCE = 1
     LEDGER = 2
     CATALOG = 3
+    BUNDLE = 4  # many sources and ledgers in one checkpoint part, each with its length before it
 
 
 class Acks(NamedTuple):
@@ -98,4 +101,29 @@ def decode_acks(payload: bytes) -> Iterator[Acks]:
         subscription, generation, source, length = _ACKS.unpack_from(payload, at)
         at += _ACKS.size
         yield Acks(subscription, generation, source, payload[at : at + length])
+        at += length
+
+
+def bundles(facts: Iterable[bytes]) -> Iterator[bytes]:
+    """Sources and ledgers as checkpoint parts of about 32 KiB: ten thousand topics are some twenty entries of the log
+    then, not twenty thousand, each of which every start would have to find and check. Facts are drawn as needed.
+    """
+    parts, size = [bytes((Fact.BUNDLE,))], 0
+    for fact in facts:
+        parts += (_LENGTH.pack(len(fact)), fact)
+        size += len(fact) + _LENGTH.size
+        if size >= BUNDLE_BYTES:
+            yield b"".join(parts)
+            parts, size = parts[:1], 0
+    if size:
+        yield b"".join(parts)
+
+
+def unbundled(payload: bytes) -> Iterator[bytes]:
+    """The facts of one bundle."""
+    at = 1
+    while at < len(payload):
+        (length,) = _LENGTH.unpack_from(payload, at)
+        at += _LENGTH.size
+        yield payload[at : at + length]
         at += length

@@ -9,7 +9,7 @@ its own log.
 from dataclasses import dataclass, field
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Snapshot, Subscription, decode_changes
+from syncpoint.metadata.records import Change, Snapshot, Subscription, decode_changes
 from syncpoint.publish import records
 from syncpoint.publish.ledger import Ledger, SnapshotState
 from syncpoint.publish.source import SourceTable
@@ -25,6 +25,9 @@ class Memory:
     catalog: Catalog = field(default_factory=Catalog)
     ledgers: dict[int, Ledger] = field(default_factory=dict)
     snapshots: dict[int, SnapshotState] = field(default_factory=dict)
+    checkpointed: bool = False  # a checkpoint was found
+    facts: int = 0  # read after it
+    changes: list[Change] = field(default_factory=list)  # those of the catalog among them; drop them when done
 
     def begin_ledger(self, record: Subscription) -> Ledger:
         """The ledger of a subscription, begun at its sync point when there is none yet."""
@@ -44,6 +47,7 @@ def recover(store: Store) -> Memory:
     in_checkpoint = True
     for entry in store.replay():
         if entry.kind == Kind.CHECKPOINT_PART:
+            memory.checkpointed = True
             if entry.payload[0] == records.Fact.CATALOG:
                 catalog_parts.append(entry.payload[1:])
             else:
@@ -52,6 +56,7 @@ def recover(store: Store) -> Memory:
         if in_checkpoint:
             in_checkpoint = False
             _end_checkpoint(memory, catalog_parts)
+        memory.facts += entry.kind in (Kind.LEDGER, Kind.ACKS, Kind.CATALOG)
         if entry.kind == Kind.LEDGER:
             _apply_fact(memory, entry.payload)
         elif entry.kind == Kind.ACKS:
@@ -73,6 +78,9 @@ def _end_checkpoint(memory: Memory, catalog_parts: list[bytes]) -> None:
 
 def _apply_fact(memory: Memory, payload: bytes) -> None:
     match payload[0]:
+        case records.Fact.BUNDLE:
+            for fact in records.unbundled(payload):
+                _apply_fact(memory, fact)
         case records.Fact.SOURCE:
             memory.sources.add(records.decode_source(payload))
         case records.Fact.LEDGER:
@@ -98,8 +106,10 @@ def _apply_acks(memory: Memory, payload: bytes) -> None:
 
 def _apply_changes(memory: Memory, payload: bytes) -> None:
     for change in decode_changes(payload):
-        if memory.catalog.apply(change) and isinstance(change.record, Subscription):
-            memory.begin_ledger(change.record)
+        if memory.catalog.apply(change):
+            memory.changes.append(change)
+            if isinstance(change.record, Subscription):
+                memory.begin_ledger(change.record)
 
 
 def _settle(memory: Memory, store: Store) -> None:
