@@ -55,9 +55,11 @@ def seek_to_snapshot(forwarder: PublishForwarder, record: Subscription, snapshot
 
 def take_snapshot(forwarder: PublishForwarder, record: Subscription) -> SnapshotState:
     """The state of a snapshot of this subscription as of now. Sources opened later are unacknowledged in it by being
-    absent.
+    absent. Raises `NotFound` when the subscription was deleted or detached meanwhile.
     """
-    ledger = forwarder.ledgers[record.incarnation]
+    ledger = forwarder.ledgers.get(record.incarnation)
+    if ledger is None:
+        raise NotFound(record.name)
     acks = {}
     for source in forwarder.sources.of_topic(record.topic_incarnation):
         held = ledger.acks.get(source.number)
