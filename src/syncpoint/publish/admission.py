@@ -33,7 +33,8 @@ class Admission:
     def check(self, topic: Topic, nbytes: int) -> None:
         """Raise `ResourceExhausted` if a publish of `nbytes` may not come in now."""
         limit, load = self.limits.system, self.system
-        if load.messages >= limit.messages_max or load.bytes + nbytes > limit.bytes_max:
+        # A request larger than the limit comes in alone: it would be told to retry for ever otherwise.
+        if load.messages and (load.messages >= limit.messages_max or load.bytes + nbytes > limit.bytes_max):
             self._refuse("the system", load)
         mine = self._topics.get(topic.incarnation)
         if mine is not None:
