@@ -132,10 +132,16 @@ class ServerAdmin:
 
     async def update_limits(self, request: Any) -> Any:
         """UpdateLimits."""
-        wanted = limits_message(self.parts.limits)
+        # As committed, not as in force: a change that another call waits for must not be undone by this one.
+        stored = self.parts.control.catalog.setting(LIMITS)
+        wanted = limits_message(self.parts.limits) if stored is None else admin.Limits.FromString(stored)
         for path in _paths(request.update_mask, [field.name for field in wanted.DESCRIPTOR.fields]):
             wanted.ClearField(path)
             wanted.MergeFrom(_only(request.limits, path))
+        for name in wanted.topics:
+            parse_topic(name)
+        for name in wanted.subscriptions:
+            parse_subscription(name)
         for limit in (
             wanted.system,
             wanted.topic,
@@ -144,7 +150,7 @@ class ServerAdmin:
             *wanted.subscriptions.values(),
         ):
             if limit.messages < 0 or limit.bytes < 0:
-                raise refused("limits", "must not be negative (0 means no bound)")
+                raise refused("limits", "limits must not be negative (0 means no bound)")
         await self.parts.control.commit([Change.put(Setting(LIMITS, wanted.SerializeToString()))])
         take_limits(self.parts.limits, wanted.SerializeToString())
         return wanted
@@ -180,6 +186,8 @@ class ServerAdmin:
     async def get_subscription_state(self, request: Any) -> Any:
         """GetSubscriptionState."""
         record = self._subscription(request.subscription)
+        if request.ranges_max < 0:
+            raise refused("ranges_max", "ranges_max must not be negative (0 means 100)")
         publish, store = self.parts.publish, self.parts.store
         ledger = publish.ledgers.get(record.incarnation)
         answer = admin.SubscriptionState(
@@ -215,7 +223,7 @@ class ServerAdmin:
         return answer
 
     async def update_subscription_options(self, request: Any) -> Any:
-        """UpdateSubscriptionOptions. Streams open now keep their way until they reopen."""
+        """UpdateSubscriptionOptions."""
         record = self._subscription(request.options.subscription)
         for path in _paths(request.update_mask, ["early_delivery"]):
             record = replace(record, **{path: getattr(request.options, path)})
@@ -254,6 +262,7 @@ def take_limits(limits: FlowLimits, stored: bytes) -> None:
     limits.system, limits.topic, limits.subscriber = map(limit, (message.system, message.topic, message.subscriber))
     limits.topics = {name: limit(one) for name, one in message.topics.items()}
     limits.subscriptions = {name: limit(one) for name, one in message.subscriptions.items()}
+    limits.on_change()
 
 
 def _options(record: Subscription) -> Any:
@@ -275,10 +284,10 @@ def _ack_state(source: int, end: int, start: int, acks: AckSet | None, ranges_ma
 
 def _paths(mask: Any, known: Iterable[str]) -> list[str]:
     if not mask.paths:
-        raise refused("update_mask", "must name at least one field")
+        raise refused("update_mask", "update_mask must name at least one field")
     for path in mask.paths:
         if path not in known:
-            raise refused("update_mask", f"{path!r} is not a field that can be changed")
+            raise refused("update_mask", f"update_mask: {path!r} is not a field that can be changed")
     return list(mask.paths)
 
 

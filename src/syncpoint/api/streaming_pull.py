@@ -14,7 +14,7 @@ from syncpoint.api.validate import parsed
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
-from syncpoint.model.flow import FlowLimits
+from syncpoint.model.flow import FlowLimit, FlowLimits
 from syncpoint.subscribe.flow import Consumer
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Methods, Stream, Streaming
@@ -31,12 +31,18 @@ class StreamingPullService:
     def __init__(self, forwarder: SubscribeForwarder, limits: FlowLimits) -> None:
         self.forwarder, self.limits = forwarder, limits
         self.streams: set[PullStream] = set()
+        limits.on_change = self.limits_changed
 
     def methods(self) -> Methods:
         return {b"/google.pubsub.v1.Subscriber/StreamingPull": Streaming(self.open)}
 
     def open(self, stream: Stream) -> None:
         self.streams.add(PullStream(stream, self))
+
+    def limits_changed(self) -> None:
+        """Open streams take over limits that were changed."""
+        for stream in self.streams:
+            stream.take_limits()
 
 
 class PullStream:
@@ -47,6 +53,7 @@ class PullStream:
         self.record: Subscription | None = None
         self.consumer: Consumer | None = None
         self.answers_pings = False
+        self.asked = FlowLimit()  # what the subscriber wants outstanding at most
         stream.on_message = self.message
         stream.on_end = self.half_closed
         stream.on_cancel = self.cancelled
@@ -79,15 +86,27 @@ class PullStream:
         record = usable(self.forwarder, asked.subscription)
         self.record = record
         self.answers_pings = asked.protocol_version >= 1
-        limit = self.service.limits.of_subscriber(record.name)
+        self.asked = FlowLimit(max(0, asked.max_outstanding_messages), max(0, asked.max_outstanding_bytes))
+        max_messages, max_bytes = self._room(record)
         self.consumer = self.forwarder.join(
             record,
             self._send,
-            max_messages=_at_most(asked.max_outstanding_messages, limit.messages_max),
-            max_bytes=_at_most(asked.max_outstanding_bytes, limit.bytes_max),
+            max_messages=max_messages,
+            max_bytes=max_bytes,
             deadline_s=asked.stream_ack_deadline_seconds,
             gone=self._gone,
         )
+
+    def _room(self, record: Subscription) -> tuple[int, int]:
+        """Messages and bytes that may be outstanding here: what was asked for, within the limit of a subscriber."""
+        limit = self.service.limits.of_subscriber(record.name)
+        return min(self.asked.messages_max, limit.messages_max), min(self.asked.bytes_max, limit.bytes_max)
+
+    def take_limits(self) -> None:
+        """The limits were changed."""
+        if self.consumer is not None and self.record is not None:
+            self.consumer.max_messages, self.consumer.max_bytes = self._room(self.record)
+            self.forwarder.wake(self.record.incarnation)
 
     def _check_later(self, asked: Any) -> None:
         assert self.consumer is not None
@@ -158,7 +177,7 @@ class PullStream:
     def writable(self) -> None:
         if self.consumer is not None and self.record is not None:
             self.consumer.writable = True
-            self.forwarder.delivery(self.record).wake()
+            self.forwarder.wake(self.record.incarnation)
 
     def half_closed(self) -> None:
         self.end(None if self.record is not None else InvalidArgument("", "first message must set subscription"))
@@ -188,10 +207,6 @@ def _check_deadline(seconds: int) -> None:
     low, high = STREAM_DEADLINE_S
     if not low <= seconds <= high:
         raise InvalidArgument("", f"stream_ack_deadline_seconds must be between {low} and {high} seconds")
-
-
-def _at_most(asked: int, limit: int) -> int:
-    return min(asked, limit) if asked > 0 else limit
 
 
 def _properties(exactly_once: bool, ordered: bool) -> bytes:

@@ -1,8 +1,10 @@
 """Flow control limits: how many messages and bytes may be on their way, system-wide, per topic and per subscriber.
 
-Place: read by admission (publish side) and by streaming pulls (subscribe side); changed through the admin API while running.
+Place: read by admission (publish side) and by streaming pulls (subscribe side); changed through the admin API while
+running.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 NO_BOUND = 1 << 62
@@ -33,6 +35,7 @@ class FlowLimits:
     subscriber: FlowLimit = FlowLimit(1_000_000, 1 << 30)  # outstanding at one stream, whatever it asks for
     topics: dict[str, FlowLimit] = field(default_factory=dict)  # exceptions, by full name
     subscriptions: dict[str, FlowLimit] = field(default_factory=dict)
+    on_change: Callable[[], None] = lambda: None  # for who keeps a copy: called after a change
 
     def of_topic(self, name: str) -> FlowLimit:
         return self.topics.get(name, self.topic)

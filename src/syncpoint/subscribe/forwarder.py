@@ -115,14 +115,19 @@ class SubscribeForwarder:
         if unsent:
             delivery.lending.release(list(unsent), self.clock.monotonic())
 
+    def wake(self, incarnation: int) -> None:
+        """A subscriber of this subscription can take more."""
+        delivery = self.deliveries.get(incarnation)
+        if delivery is not None:
+            delivery.wake()
+
     def tick(self) -> None:
         """Ten times a second: expire leases, look again where a fetch failed, forget what is at rest."""
         now = self.clock.monotonic()
         for incarnation, delivery in list(self.deliveries.items()):
             record = self.catalog.subscription_by_incarnation(incarnation)
-            if record is None:
+            if record is None or record.detached:
                 self.removed(incarnation)
-                self.used.pop(incarnation, None)
                 continue
             if delivery.consumers:
                 self.used[incarnation] = now
@@ -136,7 +141,7 @@ class SubscribeForwarder:
                 self.removed(incarnation)
 
     def removed(self, incarnation: int) -> None:
-        """The subscription is gone, or at rest."""
+        """The subscription is gone, detached, or at rest."""
         delivery = self.deliveries.pop(incarnation, None)
         if delivery is not None:
             delivery.on_removed()
