@@ -25,10 +25,10 @@ from syncpoint.api.unimplemented import unimplemented_methods
 from syncpoint.kernel.memory import keep_freed_memory
 from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import Change, Setting
-from syncpoint.metadata.sqlite import SqliteStore
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.control import ControlPlane
 from syncpoint.node.locks import FolderLocks
+from syncpoint.node.metadata import align, open_metadata
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.publish.forwarder import PublishForwarder
@@ -58,9 +58,7 @@ class Node:
         settings, loop = self.settings, asyncio.get_running_loop()
         keep_freed_memory()
         self.locks.take(settings.data)
-        self.metadata = SqliteStore(
-            settings.data / "metadata.sqlite", clock=self.clock, random=self.random, durable=False
-        )
+        self.metadata = open_metadata(settings.data / "metadata.sqlite", self.clock, self.random)
         identities = Identities(self.metadata, self.random)
         self.store = Store.open(
             settings.disk_folders,
@@ -87,8 +85,7 @@ class Node:
             self.store, memory, self.clock, self.limits, soon=loop.call_soon, later=loop.call_later
         )
         mirror = CatalogMirror(self.metadata)
-        if not mirror.agrees(memory.catalog):
-            mirror.rebuild(memory.catalog)
+        align(mirror, memory)
         self.control = ControlPlane(self.publish, mirror, self.clock, self.random)
         self.subscribe = SubscribeForwarder(
             self.publish,
@@ -107,7 +104,14 @@ class Node:
             settings.durability,
             self.clock.time_ns(),
         )
-        self.upkeep = Upkeep(self.store, self.publish, self.subscribe, self.control, self.clock)
+        self.upkeep = Upkeep(
+            self.store,
+            self.publish,
+            self.subscribe,
+            self.control,
+            self.clock,
+            begin_with_checkpoint=not memory.checkpointed or memory.facts > 0,
+        )
         self.upkeep.start()
         self.server = await self._open_door()
         gc.collect()

@@ -37,11 +37,15 @@ class Upkeep:
         subscribe: SubscribeForwarder,
         control: ControlPlane,
         clock: Clock,
+        *,
+        begin_with_checkpoint: bool = True,
     ) -> None:
+        """`begin_with_checkpoint`: something was read at the start that no checkpoint holds."""
         self.store, self.publish, self.subscribe, self.control, self.clock = store, publish, subscribe, control, clock
         self._task: asyncio.Task[None] | None = None
         self._began = clock.monotonic()
         self._checkpoint: Checkpoint | None = None
+        self._overdue = begin_with_checkpoint
         self._checkpointed = 0  # position of the last checkpoint's end
         self._checkpointed_bytes = 0
         self._disk_states: dict[str, str] = {}
@@ -93,10 +97,11 @@ class Upkeep:
                 or self.store.appended_bytes - self._checkpointed_bytes >= CHECKPOINT_BYTES
                 or (news and now - self._checkpointed_at >= CHECKPOINT_S)
             )
-            if self._checkpointed and not due:
+            if not (self._overdue or due):
                 return
             self._checkpoint = self.store.checkpoint(self.publish.checkpoint_parts())
         if self._checkpoint.step():
+            self._overdue = False
             self._checkpointed, self._checkpointed_at, self._checkpoint = self.store.appended, now, None
             self._checkpointed_bytes = self.store.appended_bytes
         self.publish.flush_soon()
@@ -111,8 +116,9 @@ class Upkeep:
 
     def _collect(self) -> None:
         if self.publish.failed is None:
-            self.store.collect(partial(is_needed, self.publish))
-            forget_empty_sources(self.publish)
+            report = self.store.collect(partial(is_needed, self.publish))
+            if report.removed:
+                forget_empty_sources(self.publish)
 
     def _watch_disks(self) -> None:
         """What becomes of a disk is told where an operator looks first: in the server's output."""
@@ -134,9 +140,11 @@ class Upkeep:
             return
         catalog, now_ns = self.control.catalog, self.clock.time_ns()
         gone: list[Change] = [Change.delete(record) for record in catalog.snapshots() if record.expire_ns <= now_ns]
-        now = self.clock.monotonic()
+        now, used_at = self.clock.monotonic(), self.subscribe.used
+        for incarnation in [one for one in used_at if catalog.subscription_by_incarnation(one) is None]:
+            del used_at[incarnation]
         for record in catalog.subscriptions():
-            used = self.subscribe.used.get(record.incarnation, self._began)
+            used = used_at.get(record.incarnation, self._began)
             idle_s = min(now - used, (now_ns - record.created_ns) / 1e9)
             if record.expiration_s is not None and idle_s > record.expiration_s:
                 gone.append(Change.delete(record))
