@@ -68,6 +68,9 @@ class PublishSide(Protocol):
         batches: none yet.
         """
 
+    def check_writable(self) -> None:
+        """Raise `Unavailable` if acknowledgements are known not to be recordable now; nothing was changed then."""
+
     def acknowledge(
         self, subscription: int, generation: int, source: int, runs: bytes, done: Done, *, urgent: bool
     ) -> None:

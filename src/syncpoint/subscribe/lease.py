@@ -45,9 +45,11 @@ class Lending:
     def acknowledge(self, request: bytes, field: int, now: float, confirmed: Confirmed | None) -> None:
         """Ack ids in `field` of a raw request. `confirmed(failed ids)` hears once all others are persisted.
 
-        Raises `BadAckId` before anything is changed when an id is not one of this subscription's.
+        Raises, before anything is changed, `BadAckId` when an id is not one of this subscription's, and `Unavailable`
+        when nothing can be recorded now.
         """
         record = self.owner.record
+        self.publish.check_writable()
         count, acked, failed = self.table.acknowledge(request, field, int(now * TICKS_PER_S), record.exactly_once)
         if count:
             self.owner.wake()

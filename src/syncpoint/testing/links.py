@@ -59,6 +59,9 @@ class LossyLink:
         else:
             self._later(lambda: self.inner.fetch(subscription, source, begin, max_bytes, arrived))
 
+    def check_writable(self) -> None:
+        self.inner.check_writable()
+
     def acknowledge(
         self, subscription: int, generation: int, source: int, runs: bytes, done: Done, *, urgent: bool
     ) -> None:
