@@ -282,13 +282,15 @@ class DiskWriter:
 
 
 def write_seal(files: Files, handle: int, header: SegmentHeader, segment: Segment, segment_bytes: int) -> None:
-    """Write index and trailer behind the frames; the caller syncs. A half-empty file gives its room back.
+    """Write the index behind the frames, sync, and then the trailer; the caller syncs that.
 
-    Order does not matter: the index pages carry checksums of their own, so a trailer without them is noticed.
+    A trailer is believed without reading the frames, so it must not reach the disk before them. A half-empty file gives
+    its room back.
     """
     body = segment.footer()
     used = segment.index_offset + len(body) + PAGE
     size = segment_bytes if segment_bytes // 2 < used <= segment_bytes else used
     write_all(files, handle, [bytes(segment.index_offset - segment.data_end), body], segment.data_end)
     files.truncate(handle, size)
+    files.fdatasync(handle)
     write_all(files, handle, [encode_trailer(header, segment.trailer())], size - PAGE)

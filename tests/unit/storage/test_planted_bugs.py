@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from storage_world import World  # a helper beside the tests; they are imported by path
-from test_crashes import Schedule
+from test_crashes import DieAt, Died, Schedule
 
-from syncpoint.storage import record, segment
+from syncpoint.storage import disk, record, segment
 from syncpoint.storage.disk import DiskWriter
 from syncpoint.storage.errors import DisksMissing, StorageDamaged
 from syncpoint.storage.recovery import find_tail, recover
@@ -167,3 +168,37 @@ def test_sealing_without_reading_the_other_disks_is_noticed(monkeypatch: pytest.
         Schedule(seed, 3).run(500)
 
     assert noticed(act, 60)
+
+
+def torn_seals(seed: int) -> None:
+    """The power goes at every call around the sealing of a segment; what is found then must be readable."""
+    for call in range(3, 14):
+        world = World(seed * 100 + call, 1, cache_bytes=1, commit_bytes_max=1 << 20)
+        world.open()
+        for _ in range(50):
+            world.publish(0, 1, 900)
+        world.commit()
+        for _ in range(20):
+            world.publish(0, 1, 900)
+        world.files.faults.append(DieAt(call))
+        world.store.flush()
+        with suppress(Died):
+            world.run("syncpoint-write-0")
+        world.power_cut()
+        world.open()
+        world.judge()
+
+
+def test_a_seal_does_not_reach_the_disk_before_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(4):
+        torn_seals(seed)
+    right = disk.write_seal
+
+    def hasty(files, *rest, **named):  # type: ignore[no-untyped-def]
+        monkeypatch.setattr(files, "fdatasync", lambda handle: None)
+        right(files, *rest, **named)
+        monkeypatch.undo()
+        monkeypatch.setattr(disk, "write_seal", hasty)
+
+    monkeypatch.setattr(disk, "write_seal", hasty)
+    assert noticed(torn_seals, 60)

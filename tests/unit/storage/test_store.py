@@ -501,3 +501,18 @@ def test_close_seals_so_that_nothing_is_scanned() -> None:
     assert not world.waiting
     world.kill()
     assert world.open().recovered.scanned == []
+
+
+def test_a_commit_that_does_not_end_costs_the_disk_and_nothing_else() -> None:
+    world = World(5, 3)
+    store = world.open()
+    writer = store._disks.log.live[2]
+    writer.busy_since = world.clock.monotonic()
+    world.clock.advance(16)
+    world.run("syncpoint-keep-2")
+    world.deliver()
+    assert store.status().disks[2].state == "failed"
+    assert "longer" in store.status().disks[2].reason
+    world.publish()
+    world.commit()
+    assert not world.waiting

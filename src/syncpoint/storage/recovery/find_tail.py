@@ -95,7 +95,8 @@ def find_tail(
             if seal is not None:
                 must_end = seal.last_position
             mine = {slot: tables[copy.path] for slot, copy in found.items()}
-            proof = must_end if must_end is not None and (seal is not None or seq < proven) else synced
+            sure = sum(1 for c in found.values() if c.trailer is not None) >= _any(found).header.quorum or seq < proven
+            proof = must_end if must_end is not None and sure else synced
             segment = _scanned(log, seq, found, mine, must_end, proof)
             tail.segments.append(segment)
             if must_end is not None and segment.last_position < must_end and not segment.lost:
