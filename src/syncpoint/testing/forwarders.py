@@ -86,8 +86,16 @@ class Subscriber:
 class World:
     """One topic, one subscription, both forwarders."""
 
-    def __init__(self, *, loss: float = 0.0, delay_s: float = 0.0, seed: int = 1, **options: object) -> None:
-        self.clock, self.random = ManualClock(), SeededRandom(seed)
+    def __init__(
+        self,
+        *,
+        loss: float = 0.0,
+        delay_s: float = 0.0,
+        seed: int = 1,
+        clock: ManualClock | None = None,
+        **options: object,
+    ) -> None:
+        self.clock, self.random = clock or ManualClock(), SeededRandom(seed)
         self.soon: deque[Callable[[], None]] = deque()
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.loss, self.delay_s = loss, delay_s
@@ -95,17 +103,25 @@ class World:
         self.record = Subscription(2, SUB, 1, TOPIC, **options)  # type: ignore[arg-type]
         self.commit(Change.put(Topic(1, TOPIC)), Change.put(self.record))
 
+    def run_soon(self, act: Callable[[], None]) -> None:
+        """Where the forwarders put what is for the end of the turn."""
+        self.soon.append(act)
+
+    def run_later(self, seconds: float, act: Callable[[], None]) -> None:
+        """Where they put what is for later."""
+        self.timers.append((self.clock.monotonic() + seconds, act))
+
     def _build(self, store: MemoryStore) -> None:
-        self.store = store
+        self.store, self.limits = store, FlowLimits()
+        self.memory = recover(store)  # type: ignore[arg-type]
         self.publish = PublishForwarder(
-            store, recover(store), self.clock, FlowLimits(), self.soon.append,  # type: ignore[arg-type]
-            lambda seconds, fn: self.timers.append((self.clock.monotonic() + seconds, fn)),
+            store, self.memory, self.clock, self.limits, self.run_soon, self.run_later,  # type: ignore[arg-type]
         )  # fmt: skip
         self.link: PublishSide = self.publish
         if self.loss or self.delay_s:
             self.link = LossyLink(self.publish, self.clock, self.random, loss=self.loss, delay_s=self.delay_s)
         self.subscribe = SubscribeForwarder(
-            self.link, self.publish.catalog, self.clock, key=bytes(32), random=self.random, soon=self.soon.append
+            self.link, self.publish.catalog, self.clock, key=bytes(32), random=self.random, soon=self.run_soon
         )
 
     def restart(self) -> None:

@@ -8,7 +8,10 @@ the next log counter.
 from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.model.identity import UNIVERSE_MIN
-from syncpoint.storage.record import Batch, Entry, Kind
+from syncpoint.storage.checkpoint import Checkpoint
+from syncpoint.storage.record import CHECKPOINT_KINDS, Batch, Entry, Kind
+from syncpoint.storage.recovery.trim import CollectReport, Live
+from syncpoint.storage.status import DiskStatus, StoreStatus
 
 
 class MemoryStore:
@@ -19,9 +22,13 @@ class MemoryStore:
         self.log_counter = log_counter
         self.on_persisted: Callable[[int], None] = lambda position: None
         self.on_failed: Callable[[Exception], None] = lambda error: None
+        self.on_flush: Callable[[], None] = lambda: None  # a test's disks may begin to work
         self.entries = list(entries)
         self.flushes = 0
         self._persisted = len(self.entries)
+        self._deleted: set[int] = set()  # positions of messages that were collected
+        self._before = len(self.entries)  # of earlier logs
+        self.state = DiskStatus("memory", "ok", "", "00" * 16, 0, 0, 1 << 40, 0, 0, ())
 
     def append(
         self,
@@ -40,6 +47,7 @@ class MemoryStore:
 
     def flush(self) -> None:
         self.flushes += 1
+        self.on_flush()
 
     def admit(self, nbytes: int) -> None:
         """There is always room."""
@@ -57,14 +65,72 @@ class MemoryStore:
 
     def reopened(self) -> "MemoryStore":
         """The store after a crash and a restart."""
-        return MemoryStore(self.entries[: self._persisted], self.log_counter + 1)
+        again = MemoryStore(self.entries[: self._persisted], self.log_counter + 1)
+        again._deleted = set(self._deleted)
+        return again
 
     def replay(self) -> Iterator[Entry]:
+        begin = self._checkpoint()
+        parts = [entry for entry in self.entries if entry.kind == Kind.CHECKPOINT_PART and entry.source == begin]
+        yield from parts
+        for entry in self.entries[begin:]:
+            if entry.kind not in CHECKPOINT_KINDS:
+                yield entry._replace(payload=b"") if entry.kind in (Kind.MESSAGES, Kind.COPY) else entry
+
+    def _checkpoint(self) -> int:
+        """Position of the newest complete checkpoint's beginning, 0 when there is none."""
+        ends = [entry.first_offset for entry in self.entries if entry.kind == Kind.CHECKPOINT_END]
+        return ends[-1] if ends else 0
+
+    @property
+    def appended(self) -> int:
+        return len(self.entries) - self._before
+
+    @property
+    def appended_bytes(self) -> int:
+        return sum(len(entry.payload) for entry in self.entries[self._before :])
+
+    def checkpoint(self, parts: Iterator[bytes]) -> Checkpoint:
+        def append(kind: int, payload: bytes, source: int, first_offset: int, count: int) -> int:
+            return self.append(Kind(kind), payload, source=source, first_offset=first_offset, count=count)
+
+        return Checkpoint(append, parts)
+
+    def collect(self, live: Live) -> CollectReport:
+        """Delete every message entry that is not live, at once."""
+        report = CollectReport()
         for entry in self.entries:
-            yield entry._replace(payload=b"") if entry.kind in (Kind.MESSAGES, Kind.COPY) else entry
+            if entry.kind == Kind.MESSAGES and entry.position not in self._deleted:
+                report.looked_at += 1
+                if not live(entry.source, entry.first_offset, entry.count, entry.time_ns):
+                    self._deleted.add(entry.position)
+                    report.removed.append((entry.log, entry.position))
+        return report
+
+    def status(self) -> StoreStatus:
+        """One disk called `memory`, in the `state` a test gave it."""
+        lag = len(self.entries) - self._persisted
+        return StoreStatus(
+            self.universe,
+            self.log_counter,
+            len(self.entries),
+            self._persisted,
+            lag,
+            1,
+            0,
+            0,
+            1 << 40,
+            False,
+            "",
+            (self.state,),
+        )
 
     def _of(self, source: int) -> list[Entry]:
-        return [entry for entry in self.entries if entry.kind == Kind.MESSAGES and entry.source == source]
+        return [
+            entry
+            for entry in self.entries
+            if entry.kind == Kind.MESSAGES and entry.source == source and entry.position not in self._deleted
+        ]
 
     def read(
         self,

@@ -1,0 +1,242 @@
+"""Every servicer over both forwarders and a log in memory, reached through the transport's twin without sockets.
+
+Place: `forwarders.World` with the doors of a node put on: control plane, upkeep, method table, channel. Runs on a
+`SimulatedLoop`, so deadlines, leases and checkpoints take no time.
+Promise: what a call meets here is the code of production from the method table down to the store. The disks persist a
+turn after a flush, unless `disks_rest` is set: then when `persist` is called.
+Leaves out: sockets, and with them windows; `BareStream` stands in for a stream that is held back.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from syncpoint.api.admin_handlers import CatalogService
+from syncpoint.api.publisher import publisher_methods
+from syncpoint.api.seek import seek_methods
+from syncpoint.api.server_admin import LIMITS, Parts, ServerAdmin, take_limits
+from syncpoint.api.streaming_pull import StreamingPullService
+from syncpoint.api.subscriber import SubscriberService
+from syncpoint.metadata.memory import MemoryStore as MemoryMetadata
+from syncpoint.metadata.mirror import CatalogMirror
+from syncpoint.model.errors import SyncpointError
+from syncpoint.node.control import ControlPlane
+from syncpoint.node.upkeep import Upkeep
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.forwarders import SUB, TOPIC, World
+from syncpoint.testing.memory_store import MemoryStore
+from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.transport.memory import MemoryChannel, MemoryStream
+from syncpoint.wire.messages import admin, pubsub, well_known
+
+_ANSWERS = {
+    "Publish": pubsub.PublishResponse,
+    "Pull": pubsub.PullResponse,
+    "CreateTopic": pubsub.Topic,
+    "CreateSubscription": pubsub.Subscription,
+    "CreateSnapshot": pubsub.Snapshot,
+    "UpdateSubscription": pubsub.Subscription,
+    "GetServer": admin.Server,
+    "ListDisks": admin.ListDisksResponse,
+    "GetLimits": admin.Limits,
+    "UpdateLimits": admin.Limits,
+    "GetSubscriptionState": admin.SubscriptionState,
+    "GetTopicState": admin.TopicState,
+    "UpdateSubscriptionOptions": admin.SubscriptionOptions,
+}
+_REQUESTS = {"CreateTopic": pubsub.Topic, "CreateSubscription": pubsub.Subscription}
+_PUBLISHER = ("Publish", "CreateTopic", "UpdateTopic", "DeleteTopic", "DetachSubscription")
+
+
+class ServicerWorld(World):
+    """A node's doors over the world of the forwarders; one topic and one subscription exist."""
+
+    def __init__(self, clock: ManualClock, **options: Any) -> None:
+        self.disks_rest = False
+        self.metadata = MemoryMetadata(clock=clock, random=SeededRandom(2))
+        self.channel: MemoryChannel
+        self.upkeep: Upkeep
+        super().__init__(clock=clock, **options)
+
+    def run_soon(self, act: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(act)
+
+    def run_later(self, seconds: float, act: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(seconds, act)
+
+    def _build(self, store: MemoryStore) -> None:
+        super()._build(store)
+        store.on_flush = lambda: self.run_soon(lambda: None if self.disks_rest else store.persist())
+        stored = self.memory.catalog.setting(LIMITS)
+        if stored is not None:
+            take_limits(self.limits, stored)
+        self.control = ControlPlane(self.publish, CatalogMirror(self.metadata), self.clock, self.random)
+        self.parts = Parts(
+            self.control, self.publish, self.subscribe, store, self.limits, "sync", self.clock.time_ns(),  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.streams = StreamingPullService(self.subscribe, self.limits)
+        self.admin = ServerAdmin(self.parts)
+        self.channel = MemoryChannel(
+            {
+                **publisher_methods(self.publish),
+                **SubscriberService(self.subscribe).methods(),
+                **self.streams.methods(),
+                **seek_methods(self.control),
+                **CatalogService(self.control).methods(),
+                **self.admin.methods(),
+            }
+        )
+        self.upkeep = Upkeep(store, self.publish, self.subscribe, self.control, self.clock)  # type: ignore[arg-type]
+        self.upkeep.start()
+
+    def settle(self) -> None:
+        """Nothing: the loop runs what is due."""
+
+    def persist(self) -> None:
+        """The disks have caught up."""
+        self.store.persist()
+
+    async def crash(self) -> None:
+        """Everything in memory is lost, and what was not persisted; then a start."""
+        await self.close()
+        self.restart()
+
+    async def close(self) -> None:
+        await self.upkeep.stop()
+        await self.channel.close()
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    async def call(self, method: str, *, timeout: float | None = None, **fields: Any) -> Any:
+        """Call a method by its short name with the fields of its request. Raises `SyncpointError`."""
+        if hasattr(admin, f"{method}Request"):
+            service, package = "syncpoint.admin.v1.Admin", admin
+        else:
+            service, package = "google.pubsub.v1." + ("Publisher" if method in _PUBLISHER else "Subscriber"), pubsub
+        kind = _REQUESTS.get(method) or getattr(package, f"{method}Request")
+        path = f"/{service}/{method}"
+        answer = await self.channel.unary(path, kind(**fields).SerializeToString(), timeout=timeout)
+        return _ANSWERS.get(method, well_known.Empty).FromString(answer)
+
+    async def put(self, *data: str, key: str = "", topic: str = TOPIC) -> list[str]:
+        """Publish; returns the ids."""
+        messages = [pubsub.PubsubMessage(data=one.encode(), ordering_key=key) for one in data]
+        return list((await self.call("Publish", topic=topic, messages=messages)).message_ids)
+
+    async def pull(self, most: int = 1000, *, subscription: str = SUB, timeout: float | None = 8.0) -> list[Any]:
+        """One pull; empty when nothing came in time."""
+        answer = await self.call("Pull", subscription=subscription, max_messages=most, timeout=timeout)
+        return list(answer.received_messages)
+
+    async def stream(self, subscription: str = SUB, **first: Any) -> "Stream":
+        """An open streaming pull whose first message was sent."""
+        opened = Stream(self.channel.stream("/google.pubsub.v1.Subscriber/StreamingPull"))
+        await opened.send(subscription=subscription, **{"stream_ack_deadline_seconds": 10, **first})
+        return opened
+
+
+class Stream:
+    """The subscriber's end of a streaming pull."""
+
+    def __init__(self, raw: MemoryStream) -> None:
+        self.raw = raw
+
+    async def send(self, **fields: Any) -> None:
+        await self.raw.send(pubsub.StreamingPullRequest(**fields).SerializeToString())
+
+    async def response(self, within: float = 5.0) -> Any:
+        """The next response, or None at the end. Raises `SyncpointError`, or `TimeoutError` when nothing comes."""
+        async with asyncio.timeout(within):
+            raw = await self.raw.receive()
+        return None if raw is None else pubsub.StreamingPullResponse.FromString(raw)
+
+    async def messages(self, count: int) -> list[Any]:
+        """Received messages, exactly `count`."""
+        got: list[Any] = []
+        while len(got) < count:
+            got += (await self.response()).received_messages
+        assert len(got) == count, [one.message.data for one in got]
+        return got
+
+    async def silent(self, seconds: float = 1.0) -> bool:
+        """Whether nothing comes for so long."""
+        try:
+            await self.response(seconds)
+        except TimeoutError:
+            return True
+        return False
+
+    async def error(self) -> SyncpointError:
+        """The error the stream ends with, behind whatever was sent before it."""
+        try:
+            while await self.response() is not None:
+                pass
+        except SyncpointError as error:
+            return error
+        raise AssertionError("the stream ended well")
+
+
+class BareStream:
+    """The server's end of a stream whose connection the test plays: see `transport.calls.Stream`."""
+
+    def __init__(self) -> None:
+        self.path, self.metadata, self.deadline, self.peer = b"", dict[bytes, bytes](), None, "test"
+        self.cancelled = False
+        self.writable = True
+        self.on_message: Callable[[bytes], None] | None = None
+        self.on_end: Callable[[], None] | None = None
+        self.on_cancel: Callable[[], None] | None = None
+        self.on_writable: Callable[[], None] | None = None
+        self.on_drain: Callable[[], None] | None = None
+        self.sent: list[Any] = []
+        self.tokens: list[object] = []
+        self.finished: list[SyncpointError | None] = []
+
+    def send(self, message: Any, token: object = None) -> None:
+        self.sent.append(pubsub.StreamingPullResponse.FromString(b"".join(map(bytes, message))
+                         if isinstance(message, (list, tuple)) else bytes(message)))  # fmt: skip
+        self.tokens.append(token)
+
+    def finish(self, error: SyncpointError | None = None) -> None:
+        self.finished.append(error)
+
+    def unsent(self) -> list[object]:
+        return list(self.tokens)
+
+    def receive(self, **fields: Any) -> None:
+        """The subscriber's message arrives."""
+        assert self.on_message is not None
+        self.on_message(pubsub.StreamingPullRequest(**fields).SerializeToString())
+
+    def break_off(self) -> None:
+        """The connection is lost."""
+        self.cancelled = True
+        assert self.on_cancel is not None
+        self.on_cancel()
+
+    @property
+    def data(self) -> list[str]:
+        return [one.message.data.decode() for response in self.sent for one in response.received_messages]
+
+
+def simulated(**options: Any) -> Callable[[Callable[[ServicerWorld], Coroutine[Any, Any, None]]], Callable[[], None]]:
+    """Make a coroutine function over a `ServicerWorld` (with the subscription's options) a plain test."""
+
+    def decorate(work: Callable[[ServicerWorld], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+        def test() -> None:
+            clock = ManualClock()
+
+            async def run() -> None:
+                world = ServicerWorld(clock, **options)
+                try:
+                    await work(world)
+                finally:
+                    await world.close()
+
+            run_simulated(clock, run())
+
+        test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
+        return test
+
+    return decorate

@@ -1,0 +1,163 @@
+"""Publish through its servicer: what is refused and with which words, when it is answered, what bounds it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.flow import FlowLimit
+from syncpoint.testing.forwarders import TOPIC
+from syncpoint.testing.servicers import ServicerWorld, simulated
+from syncpoint.wire.messages import pubsub
+
+PATH = "/google.pubsub.v1.Publisher/Publish"
+M = pubsub.PubsubMessage
+
+
+@simulated()
+async def test_messages_are_stored_and_ids_rise(world: ServicerWorld) -> None:
+    ids = await world.put("a", "b") + await world.put("c")
+    assert len(set(ids)) == 3
+    assert ids == sorted(ids, key=int)
+    assert [one.message.message_id for one in await world.pull()] == ids
+
+
+REFUSED = [
+    ([], "No messages to publish"),
+    ([M()], "Some messages are empty"),
+    ([M(data=b"x")] * 1001, "Too many messages to publish"),
+    ([M(data=b"x"), M(data=b"x", attributes={"": "v"})], "messages[1].attributes"),
+    ([M(data=b"x", attributes={"k" * 257: "v"})], "messages[0].attributes"),
+    ([M(data=b"x", attributes={"k": "v" * 1025})], "messages[0].attributes"),
+    ([M(data=b"x", attributes={"googkey": "v"})], "messages[0].attributes"),
+    ([M(data=b"x", attributes={str(n): "v" for n in range(101)})], "messages[0].attributes"),
+    ([M(data=b"x", ordering_key="k" * 1025)], "ordering_key"),
+    ([M(data=b"x", ordering_key="a"), M(data=b"x", ordering_key="b")], "ordering key"),
+    ([M(data=b"x" * 10_000_001)], "request_size is too large"),
+]
+
+
+def test_bad_messages_are_refused_in_words_that_name_the_field() -> None:
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        for messages, words in REFUSED:
+            with pytest.raises(SyncpointError) as caught:
+                await world.call("Publish", topic=TOPIC, messages=messages)
+            assert caught.value.code is Code.INVALID_ARGUMENT
+            assert words in caught.value.message, words
+        assert world.publish.published == 0
+        assert not world.publish.admission.system.messages
+
+    run()
+
+
+@simulated()
+async def test_topics_that_are_not_there_and_bytes_that_are_no_request(world: ServicerWorld) -> None:
+    for topic, code, words in (
+        ("projects/p/topics/nowhere", Code.NOT_FOUND, "Resource not found (resource=projects/p/topics/nowhere)."),
+        ("nonsense", Code.INVALID_ARGUMENT, "Invalid [topics] name: (name=nonsense)"),
+        ("", Code.INVALID_ARGUMENT, "Invalid [topics] name: (name=)"),
+    ):
+        with pytest.raises(SyncpointError) as caught:
+            await world.put("x", topic=topic)
+        assert (caught.value.code, caught.value.message) == (code, words)
+    for garbage in (b"\xff\xff\xff", b"\x0a\x05ab", b"\x0a\x02\xff\xfe"):
+        with pytest.raises(SyncpointError) as caught:
+            await world.channel.unary(PATH, garbage)
+        assert caught.value.code is Code.INVALID_ARGUMENT
+        assert "not a PublishRequest" in caught.value.message
+
+
+@simulated()
+async def test_the_answer_waits_for_the_disks(world: ServicerWorld) -> None:
+    world.disks_rest = True
+    publishing = asyncio.create_task(world.put("x"))
+    await asyncio.sleep(60)
+    assert not publishing.done()
+    assert not (await world.pull(timeout=2.0))
+    world.persist()
+    assert len(await publishing) == 1
+    assert len(await world.pull()) == 1
+
+
+@simulated()
+async def test_a_caller_who_gives_up_leaves_its_message_behind(world: ServicerWorld) -> None:
+    world.disks_rest = True
+    with pytest.raises(SyncpointError) as caught:
+        await world.call("Publish", topic=TOPIC, messages=[M(data=b"x")], timeout=1.0)
+    assert caught.value.code is Code.DEADLINE_EXCEEDED
+    world.persist()
+    assert [one.message.data for one in await world.pull()] == [b"x"]
+    assert not world.publish.admission.system.messages
+
+
+@simulated()
+async def test_failed_disks_leave_the_outcome_unknown_and_then_refuse(world: ServicerWorld) -> None:
+    world.disks_rest = True
+    publishing = asyncio.create_task(world.put("x"))
+    await asyncio.sleep(0.01)
+    world.store.fail(OSError("no disk left"))
+    for waiting, words in ((publishing, "outcome is unknown"), (world.put("y"), "can not be written")):
+        with pytest.raises(SyncpointError, match=words) as caught:
+            await waiting
+        assert caught.value.code is Code.UNAVAILABLE
+
+
+@pytest.mark.parametrize("scope", ["system", "topic", "topics"])
+@pytest.mark.parametrize("limit", [FlowLimit(messages=2), FlowLimit(bytes=2500)])
+def test_each_limit_binds_alone_and_lets_go(scope: str, limit: FlowLimit) -> None:
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        world.limits.system = world.limits.topic = FlowLimit()
+        if scope == "topics":
+            world.limits.topics[TOPIC] = limit
+        else:
+            setattr(world.limits, scope, limit)
+        world.disks_rest = True
+        waiting = [asyncio.create_task(world.put("x" * 1000)) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        with pytest.raises(SyncpointError) as caught:
+            await world.put("x" * 1000)
+        assert caught.value.code is Code.RESOURCE_EXHAUSTED
+        assert ("the system" if scope == "system" else TOPIC) in caught.value.message
+        world.persist()
+        world.disks_rest = False
+        await asyncio.gather(*waiting)
+        await world.put("x" * 1000)
+        assert len(await world.pull()) == 3
+
+    run()
+
+
+@simulated()
+async def test_an_exception_for_one_topic_spares_the_others(world: ServicerWorld) -> None:
+    await world.call("CreateTopic", name="projects/p/topics/other")
+    world.limits.topics["projects/p/topics/other"] = FlowLimit(messages=1)
+    world.disks_rest = True
+    waiting = [asyncio.create_task(world.put("x", topic=t)) for t in (TOPIC, "projects/p/topics/other", TOPIC)]
+    await asyncio.sleep(0.01)
+    with pytest.raises(SyncpointError, match="topics/other"):
+        await world.put("x", topic="projects/p/topics/other")
+    world.persist()
+    await asyncio.gather(*waiting)
+
+
+@pytest.mark.parametrize("scope", ["system", "topic"])
+def test_a_request_larger_than_the_limit_comes_in_alone(scope: str) -> None:
+    """Otherwise a client would be told to retry for ever."""
+
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        setattr(world.limits, scope, FlowLimit(bytes=100))
+        assert await world.put("x" * 1000)
+        world.disks_rest = True
+        first = asyncio.create_task(world.put("x" * 1000))
+        await asyncio.sleep(0.01)
+        with pytest.raises(SyncpointError):
+            await world.put("x")
+        world.persist()
+        await first
+
+    run()
