@@ -48,6 +48,7 @@ class Upkeep:
         self._overdue = begin_with_checkpoint
         self._checkpointed = 0  # position of the last checkpoint's end
         self._checkpointed_bytes = 0
+        self._more_to_collect = False
         self._disk_states: dict[str, str] = {}
         self._checkpointed_at = self._began
         self._background: set[asyncio.Task[None]] = set()
@@ -62,15 +63,18 @@ class Upkeep:
             await asyncio.gather(self._task, *self._background, return_exceptions=True)
 
     async def _run(self) -> None:
-        slowly_at = expire_at = disks_at = 0.0
+        collect_at = slowly_at = expire_at = disks_at = 0.0
         while True:
             await asyncio.sleep(TICK_S)
             now = self.clock.monotonic()
             self._guard(self.subscribe.tick)
             self._guard(partial(self._advance_checkpoint, now))
+            if now >= collect_at:
+                self._more_to_collect = False
+                self._guard(self._collect)
+                collect_at = now if self._more_to_collect else now + SLOWLY_S
             if now >= slowly_at:
                 slowly_at = now + SLOWLY_S
-                self._guard(self._collect)
                 self._guard(self.control.mirror.flush)
             if now >= disks_at:
                 disks_at = now + DISKS_S
@@ -117,6 +121,7 @@ class Upkeep:
     def _collect(self) -> None:
         if self.publish.failed is None:
             report = self.store.collect(partial(is_needed, self.publish))
+            self._more_to_collect = report.busy or bool(report.removed)
             if report.removed:
                 forget_empty_sources(self.publish)
 

@@ -24,7 +24,7 @@ from syncpoint.storage.disk import DiskWriter
 from syncpoint.storage.identity import Identity, write_identity, write_marks
 from syncpoint.storage.index import DamagedIndex
 from syncpoint.storage.layout import DISK_FILE, LOCK_FILE, logs_dir, parse_log, parse_segment, quarantine_dir
-from syncpoint.storage.pool import Pool
+from syncpoint.storage.pool import REFILL_STEP_BYTES, Pool
 from syncpoint.storage.recovery.repair import rebuild
 from syncpoint.storage.recovery.scrub import check_copy
 from syncpoint.storage.settings import StorageSettings
@@ -95,6 +95,7 @@ class Keeper:
         self._given_up: set[int] = set()
         self._aside: dict[tuple[int, int], str] = {}
         self._joining = False
+        self._refill_at = 0.0
         self.scrub_rounds = 0  # how often all of this disk was read through
         self._scrubbing: tuple[Segment, Iterator[tuple[int, str]]] | None = None
         self._scrubbed = (0, 0)
@@ -132,8 +133,9 @@ class Keeper:
             if now >= self._next_probe:
                 self._next_probe = now + interval
                 self._probe()
-            if self.pool.refill(self._settings.pool_segments, self.free - self._settings.segment_bytes):
-                return 0.0
+            if now >= self._refill_at:
+                more = self.pool.refill(self._settings.pool_segments, self.free - self._settings.segment_bytes)
+                self._refill_at = now + (REFILL_STEP_BYTES / self._settings.prewrite_bytes_per_s if more else interval)
             if self._complete_one():
                 return 0.0
             due = self._scrub()
@@ -142,7 +144,7 @@ class Keeper:
                 self.writer.fail(error)
             return interval
         now = self._clock.monotonic()
-        return max(0.001, min(self._next_probe, now + due) - now)
+        return max(0.001, min(self._next_probe, now + due, self._refill_at) - now)
 
     def close(self) -> None:
         """Give the disk back; no step runs any more."""

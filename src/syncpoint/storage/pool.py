@@ -18,6 +18,7 @@ from syncpoint.storage.segment import DATA_START
 
 _CHUNK = bytes(1 << 20)
 _CHUNKS_STEP = 4
+REFILL_STEP_BYTES = _CHUNKS_STEP * len(_CHUNK)  # written by one step of `refill`
 
 
 class Pool:

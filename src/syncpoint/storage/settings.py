@@ -26,11 +26,12 @@ class StorageSettings:
     commit_bytes_max: int = 4 * MIB  # of one write + sync; more waiting entries make further commits
     sync_interval_s: float = 0.05  # durability async and memory: age of the oldest unsynced write
     idle_mark_s: float = 0.2  # an idle disk notes how far it is synced, so that rot in the last commit is known as rot
-    cache_bytes: int = 64 * MIB  # newest batches kept in memory
+    cache_bytes: int = 192 * MIB  # newest batches kept in memory
     index_cache_bytes: int = 8 * MIB  # pages of sealed indexes kept in memory
     read_ahead_bytes: int = MIB  # a read from disk fetches at least this much where the source goes on
     pool_segments: int = 2  # spare pre-written segments kept ready; they are also the room reserved for a full disk
-    pool_segments_max: int = 4  # recycled segments beyond this are deleted
+    prewrite_bytes_per_s: int = 32 * MIB  # under load, segments that were not pre-written in time are only allocated
+    pool_segments_max: int = 8  # recycled segments beyond this are deleted
     reserve_bytes: int | None = None  # admission stops below this much room; default: two segments
     bytes_max: int | None = None  # quota of one disk folder; default: the file system's free space
     lag_bytes_max: int = 64 * MIB  # a disk further behind leaves the live stream and is completed from the others
