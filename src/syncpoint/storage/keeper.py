@@ -135,7 +135,8 @@ class Keeper:
                 self._probe()
             if now >= self._refill_at:
                 more = self.pool.refill(self._settings.pool_segments, self.free - self._settings.segment_bytes)
-                self._refill_at = now + (REFILL_STEP_BYTES / self._settings.prewrite_bytes_per_s if more else interval)
+                step_s = min(REFILL_STEP_BYTES, self._settings.segment_bytes) / self._settings.prewrite_bytes_per_s
+                self._refill_at = now + (step_s if more else interval)
             if self._complete_one():
                 return 0.0
             due = self._scrub()

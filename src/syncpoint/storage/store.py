@@ -364,4 +364,4 @@ class Store:
 
     def status(self) -> StoreStatus:
         """What an operator wants to know; cheap enough for every second."""
-        return disk_status(self, self._log, self._disks.keepers, self._settings, self._disks.count_room())
+        return disk_status(self, self._log, self._disks.keepers, self._settings, self._disks.room)
