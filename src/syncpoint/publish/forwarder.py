@@ -116,6 +116,11 @@ class PublishForwarder:
         self._turn_time = divmod(self._time_ns, 1_000_000_000)
         return self._turn_time
 
+    @property
+    def newest_ns(self) -> int:
+        """The newest publish time this process gave, 0 before the first."""
+        return self._time_ns
+
     def _open_source(self, topic: int) -> Source:
         source, opened = self.sources.open_for(topic)
         if opened:

@@ -36,7 +36,10 @@ def seek_to_time(forwarder: PublishForwarder, record: Subscription, time_ns: int
             revive = min(revive, forwarder.store.offset_at(number, topic_cut))
         if revive < source.end:
             fresh.remove(revive, source.end)
-        boundary = min(forwarder.store.offset_at(number, time_ns), source.end)
+        if not source.sealed and time_ns > forwarder.newest_ns:
+            boundary = source.end  # also what is on its way to the disks, which storage does not count yet
+        else:
+            boundary = min(forwarder.store.offset_at(number, time_ns), source.end)
         if boundary:
             fresh.add(0, boundary)
         acks[number] = fresh

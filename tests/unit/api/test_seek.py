@@ -1,0 +1,148 @@
+"""Seek: what it is refused for, and where it moves a subscription."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.testing.forwarders import SUB, TOPIC
+from syncpoint.testing.servicers import ServicerWorld, simulated
+
+GONE = "projects/p/subscriptions/gone"
+SNAP = "projects/p/snapshots/snap"
+
+
+def seconds(world: ServicerWorld) -> dict[str, int]:
+    return {"seconds": world.clock.time_ns() // 10**9}
+
+
+@simulated()
+async def test_seeks_are_refused_in_words(world: ServicerWorld) -> None:
+    await world.call("CreateTopic", name="projects/p/topics/other")
+    await world.call("CreateSubscription", name="projects/p/subscriptions/other", topic="projects/p/topics/other")
+    await world.call("CreateSnapshot", name=SNAP, subscription="projects/p/subscriptions/other")
+    await world.call("CreateSubscription", name="projects/p/subscriptions/detached", topic=TOPIC)
+    await world.call("DetachSubscription", subscription="projects/p/subscriptions/detached")
+    now = seconds(world)
+    for fields, code, words in (
+        ({"subscription": GONE, "time": now}, Code.NOT_FOUND, f"Resource not found (resource={GONE})."),
+        ({"subscription": "x", "time": now}, Code.INVALID_ARGUMENT, "Invalid [subscriptions] name: (name=x)"),
+        ({"subscription": SUB}, Code.INVALID_ARGUMENT, "The seek target (a time or a snapshot) must be set."),
+        (
+            {"subscription": "projects/p/subscriptions/detached", "time": now},
+            Code.FAILED_PRECONDITION,
+            "The subscription is detached from its topic: (resource=projects/p/subscriptions/detached).",
+        ),
+        (
+            {"subscription": SUB, "snapshot": "projects/p/snapshots/none"},
+            Code.NOT_FOUND,
+            "Resource not found (resource=projects/p/snapshots/none).",
+        ),
+        ({"subscription": SUB, "snapshot": "none"}, Code.INVALID_ARGUMENT, "Invalid [snapshots] name: (name=none)"),
+        (
+            {"subscription": SUB, "snapshot": SNAP},
+            Code.FAILED_PRECONDITION,
+            "The snapshot belongs to another topic than the subscription.",
+        ),
+    ):
+        with pytest.raises(SyncpointError) as caught:
+            await world.call("Seek", **fields)
+        assert (caught.value.code, caught.value.message) == (code, words)
+    with pytest.raises(SyncpointError, match="not a valid SeekRequest"):
+        await world.channel.unary("/google.pubsub.v1.Subscriber/Seek", b"\xff")
+
+
+@pytest.mark.parametrize("target", [{"seconds": 253_402_300_799}, {"seconds": 4_000_000_000, "nanos": 1}])
+def test_a_seek_far_ahead_purges(target: dict[str, int]) -> None:
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        await world.put("a", "b")
+        await world.call("Seek", subscription=SUB, time=target)
+        assert not await world.pull(timeout=4.0)
+        await world.put("c")
+        assert [one.message.data for one in await world.pull()] == [b"c"]
+
+    run()
+
+
+@pytest.mark.parametrize("target", [{}, {"seconds": -62_135_596_800}])
+def test_a_seek_far_back_revives_what_is_kept(target: dict[str, int]) -> None:
+    @simulated(retain_acked=True)
+    async def run(world: ServicerWorld) -> None:
+        await world.put("a", "b")
+        got = await world.pull()
+        await world.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in got])
+        assert not await world.pull(timeout=4.0)
+        await world.call("Seek", subscription=SUB, time=target)
+        assert len(await world.pull()) == 2
+
+    run()
+
+
+@simulated(retain_acked=True)
+async def test_a_seek_is_exact_and_survives_a_crash(world: ServicerWorld) -> None:
+    await world.put("a")
+    await asyncio.sleep(2)
+    middle = world.clock.time_ns()
+    await world.put("b")
+    target = {"seconds": middle // 10**9, "nanos": middle % 10**9}
+    await world.call("Seek", subscription=SUB, time=target)
+    for _ in range(2):
+        assert [one.message.data for one in await world.pull()] == [b"b"]
+        await world.crash()
+
+
+@simulated()
+async def test_a_seek_to_a_snapshot_takes_its_sets_over(world: ServicerWorld) -> None:
+    await world.put("a", "b")
+    got = await world.pull(1)
+    await world.call("Acknowledge", subscription=SUB, ack_ids=[got[0].ack_id])
+    await world.call("CreateSnapshot", name=SNAP, subscription=SUB)
+    rest = await world.pull()
+    await world.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in rest])
+    assert not await world.pull(timeout=4.0)
+    await world.call("Seek", subscription=SUB, snapshot=SNAP)
+    assert [one.message.data for one in await world.pull()] == [b"b"]
+
+
+@simulated()
+async def test_the_answer_waits_for_the_disks_and_says_when_it_is_unknown(world: ServicerWorld) -> None:
+    await world.put("a")
+    world.disks_rest = True
+    seeking = asyncio.create_task(world.call("Seek", subscription=SUB, time=seconds(world)))
+    await asyncio.sleep(60)
+    assert not seeking.done()
+    world.persist()
+    await seeking
+    seeking = asyncio.create_task(world.call("Seek", subscription=SUB, time=seconds(world)))
+    await asyncio.sleep(0.01)
+    world.store.fail(OSError("no disk left"))
+    with pytest.raises(SyncpointError, match="the seek may or may not be stored") as caught:
+        await seeking
+    assert caught.value.code is Code.UNAVAILABLE
+
+
+@simulated()
+async def test_what_is_on_its_way_at_a_seek_ahead_is_purged_too(world: ServicerWorld) -> None:
+    """A publish that came before the seek, though its answer did not: it lies before the seek's time."""
+    world.disks_rest = True
+    publishing = asyncio.create_task(world.put("a"))
+    await asyncio.sleep(0.01)
+    seeking = asyncio.create_task(
+        world.call("Seek", subscription=SUB, time={"seconds": seconds(world)["seconds"] + 3600})
+    )
+    await asyncio.sleep(0.01)
+    world.persist()
+    await asyncio.gather(publishing, seeking)
+    assert not await world.pull(timeout=4.0)
+
+
+@simulated()
+async def test_leases_from_before_a_seek_are_void(world: ServicerWorld) -> None:
+    await world.put("a")
+    (old,) = await world.pull()
+    await world.call("Seek", subscription=SUB, time={})
+    await world.call("Acknowledge", subscription=SUB, ack_ids=[old.ack_id])  # of an older generation: changes nothing
+    assert len(await world.pull()) == 1
