@@ -1,0 +1,437 @@
+"""StreamingPull: the protocol of its messages, keep-alives, confirmations, flow control, and all its ends."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from syncpoint.metadata.records import Change
+from syncpoint.model.errors import Code
+from syncpoint.model.flow import FlowLimit
+from syncpoint.testing.forwarders import SUB
+from syncpoint.testing.servicers import BareStream, ServicerWorld, simulated
+
+GONE = "projects/p/subscriptions/gone"
+
+
+def ids(received) -> list[str]:
+    return [one.ack_id for one in received]
+
+
+def bare(world: ServicerWorld, **first) -> BareStream:
+    stream = BareStream()
+    world.streams.open(stream)  # type: ignore[arg-type]
+    stream.receive(subscription=SUB, **{"stream_ack_deadline_seconds": 10, **first})
+    return stream
+
+
+# -- the first message and the later ones ------------------------------------------------------------------------------
+
+FIRST = [
+    ({"subscription": ""}, Code.INVALID_ARGUMENT, "first message must set subscription"),
+    (
+        {"stream_ack_deadline_seconds": 0},
+        Code.INVALID_ARGUMENT,
+        "first message must set stream_ack_deadline_seconds",
+    ),
+    *(
+        (
+            {"stream_ack_deadline_seconds": seconds},
+            Code.INVALID_ARGUMENT,
+            "stream_ack_deadline_seconds must be between 10 and 600 seconds",
+        )
+        for seconds in (9, 601, -1)
+    ),
+    ({"subscription": GONE}, Code.NOT_FOUND, f"Resource not found (resource={GONE})."),
+    ({"ack_ids": ["nonsense"]}, Code.INVALID_ARGUMENT, "Invalid ack id (ack_id=nonsense)."),
+]
+LATER = [
+    ({"subscription": SUB}, "subscription may only be set in first message"),
+    ({"max_outstanding_messages": 1}, "max_outstanding_messages: may only be set in first message"),
+    ({"max_outstanding_bytes": 1}, "max_outstanding_bytes: may only be set in first message"),
+    ({"protocol_version": 1}, "protocol_version: may only be set in first message"),
+    ({"client_id": "x"}, "client_id: may only be set in first message"),
+    ({"stream_ack_deadline_seconds": 9}, "stream_ack_deadline_seconds must be between 10 and 600 seconds"),
+    ({"modify_deadline_ack_ids": ["x"]}, "ack IDs and deadlines must have the same size"),
+    ({"modify_deadline_seconds": [1]}, "ack IDs and deadlines must have the same size"),
+    (
+        {"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [-1]},
+        "modify_deadline_seconds: Ack deadline cannot be negative",
+    ),
+    (
+        {"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [601]},
+        "modify_deadline_seconds: more than 600 seconds",
+    ),
+    ({"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": [1]}, "Invalid ack id (ack_id=x)."),
+    ({"ack_ids": ["y"]}, "Invalid ack id (ack_id=y)."),
+]
+
+
+def test_a_bad_first_message_ends_the_stream() -> None:
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        for fields, code, words in FIRST:
+            stream = await world.stream(**{"subscription": SUB, **fields})
+            error = await stream.error()
+            assert (error.code, error.message) == (code, words)
+        raw = world.channel.stream("/google.pubsub.v1.Subscriber/StreamingPull")
+        await raw.send(b"\xff")
+        with pytest.raises(Exception, match="The request is not a valid StreamingPullRequest"):
+            await raw.receive()
+        assert not world.streams.streams
+        await asyncio.sleep(0.2)
+        assert not world.subscribe.deliveries
+
+    run()
+
+
+def test_a_bad_later_message_ends_the_stream() -> None:
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        for fields, words in LATER:
+            stream = await world.stream()
+            await stream.send(**fields)
+            error = await stream.error()
+            assert (error.code, error.message) == (Code.INVALID_ARGUMENT, words)
+        assert not world.streams.streams
+
+    run()
+
+
+@simulated()
+async def test_a_detached_subscription_can_not_be_streamed(world: ServicerWorld) -> None:
+    await world.call("DetachSubscription", subscription=SUB)
+    assert (await (await world.stream()).error()).code is Code.FAILED_PRECONDITION
+
+
+# -- messages, keep-alives, properties ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_every_response_says_what_the_subscription_is(once: bool, ordered: bool) -> None:
+    @simulated(exactly_once=once, ordered=ordered)
+    async def run(world: ServicerWorld) -> None:
+        stream = await world.stream(protocol_version=1)
+        await world.put("x")
+        response = await stream.response()
+        assert len(response.received_messages) == 1
+        await stream.send()
+        for one in (response, await stream.response()):
+            assert one.subscription_properties.exactly_once_delivery_enabled is once
+            assert one.subscription_properties.message_ordering_enabled is ordered
+
+    run()
+
+
+@simulated()
+async def test_properties_change_under_an_open_stream(world: ServicerWorld) -> None:
+    stream = await world.stream()
+    world.commit(Change.put(replace(world.record, exactly_once=True)))
+    await world.put("x")
+    response = await stream.response()
+    assert response.subscription_properties.exactly_once_delivery_enabled
+    await stream.send(ack_ids=ids(response.received_messages))
+    assert (await stream.response()).acknowledge_confirmation.ack_ids == ids(response.received_messages)
+
+
+@simulated()
+async def test_keep_alives_are_answered_to_those_who_understand(world: ServicerWorld) -> None:
+    new, old = await world.stream(protocol_version=1), await world.stream()
+    assert await new.silent()  # the first message is none
+    for stream in (new, old):
+        await stream.send()
+    assert (await new.response()).HasField("subscription_properties")
+    assert await old.silent()
+    await new.send(stream_ack_deadline_seconds=60)
+    assert (await new.response()).HasField("subscription_properties")
+
+
+@simulated()
+async def test_the_streams_deadline_is_that_of_its_leases_and_may_change(world: ServicerWorld) -> None:
+    stream = await world.stream(stream_ack_deadline_seconds=20)
+    for seconds in (20, 50):
+        await world.put("x")
+        begin = world.clock.monotonic()
+        await stream.messages(1)
+        again = (await stream.response(within=100)).received_messages
+        assert world.clock.monotonic() - begin == pytest.approx(seconds, abs=0.3)
+        await stream.send(ack_ids=ids(again), stream_ack_deadline_seconds=50)
+
+
+@simulated()
+async def test_acks_nacks_and_extensions_in_one_message(world: ServicerWorld) -> None:
+    stream = await world.stream()
+    await world.put("a", "b", "c")
+    a, b, c = await stream.messages(3)
+    await stream.send(
+        ack_ids=[a.ack_id], modify_deadline_ack_ids=[b.ack_id, c.ack_id], modify_deadline_seconds=[0, 600]
+    )
+    (again,) = await stream.messages(1)
+    assert again.message.data == b"b"
+    await stream.send(ack_ids=[again.ack_id])
+    assert await stream.silent(500)
+    await asyncio.sleep(0.1)
+    await world.crash()
+    assert [one.message.data for one in await world.pull()] == [b"c"]
+
+
+@simulated()
+async def test_acks_may_come_with_the_first_message(world: ServicerWorld) -> None:
+    await world.put("a", "b")
+    got = await world.pull()
+    stream = await world.stream(
+        ack_ids=[got[0].ack_id], modify_deadline_ack_ids=[got[1].ack_id], modify_deadline_seconds=[0]
+    )
+    assert [one.message.data for one in await stream.messages(1)] == [b"b"]
+
+
+# -- exactly once ------------------------------------------------------------------------------------------------------
+
+
+@simulated(exactly_once=True)
+async def test_acks_are_confirmed_when_they_are_persisted(world: ServicerWorld) -> None:
+    stream = await world.stream()
+    await world.put("a", "b")
+    a, b = await stream.messages(2)
+    world.disks_rest = True
+    await stream.send(ack_ids=[b.ack_id, a.ack_id])
+    assert await stream.silent(5)
+    world.persist()
+    confirmation = (await stream.response()).acknowledge_confirmation
+    assert list(confirmation.ack_ids) == [b.ack_id, a.ack_id]
+    assert not confirmation.invalid_ack_ids
+    await stream.send(ack_ids=[a.ack_id])
+    confirmation = (await stream.response()).acknowledge_confirmation
+    assert (list(confirmation.ack_ids), list(confirmation.invalid_ack_ids)) == ([], [a.ack_id])
+
+
+@simulated(exactly_once=True)
+async def test_extensions_and_nacks_are_confirmed(world: ServicerWorld) -> None:
+    stream = await world.stream()
+    await world.put("a", "b")
+    a, b = await stream.messages(2)
+    await stream.send(ack_ids=[a.ack_id])
+    await stream.response()
+    both = [a.ack_id, b.ack_id]
+    await stream.send(modify_deadline_ack_ids=both, modify_deadline_seconds=[60, 60])
+    confirmation = (await stream.response()).modify_ack_deadline_confirmation
+    assert (list(confirmation.ack_ids), list(confirmation.invalid_ack_ids)) == ([b.ack_id], [a.ack_id])
+    await stream.send(modify_deadline_ack_ids=[b.ack_id], modify_deadline_seconds=[0])
+    got, confirmed = [], []
+    while not (got and confirmed):
+        response = await stream.response()
+        got += response.received_messages
+        confirmed += response.modify_ack_deadline_confirmation.ack_ids
+    assert confirmed == [b.ack_id]
+    assert got[0].ack_id != b.ack_id
+
+
+@simulated(exactly_once=True)
+async def test_confirmations_for_who_has_left_go_nowhere(world: ServicerWorld) -> None:
+    stream = bare(world)
+    await world.put("a")
+    await asyncio.sleep(0.01)
+    world.disks_rest = True
+    stream.receive(ack_ids=ids(stream.sent[0].received_messages))
+    stream.break_off()
+    world.persist()
+    await asyncio.sleep(0.01)
+    assert len(stream.sent) == 1
+    assert not stream.finished
+
+
+@simulated()
+async def test_at_least_once_streams_confirm_nothing(world: ServicerWorld) -> None:
+    stream = await world.stream()
+    await world.put("a")
+    (a,) = await stream.messages(1)
+    await stream.send(ack_ids=[a.ack_id], modify_deadline_ack_ids=[a.ack_id], modify_deadline_seconds=[10])
+    assert await stream.silent(5)
+
+
+# -- flow control ------------------------------------------------------------------------------------------------------
+
+BOUNDS = [
+    ({"max_outstanding_messages": 2}, None, None),
+    ({"max_outstanding_bytes": 2100}, None, None),
+    ({}, "subscriber", FlowLimit(messages=2)),
+    ({}, "subscriber", FlowLimit(bytes=2100)),
+    ({}, "subscriptions", FlowLimit(messages=2)),
+    ({}, "subscriptions", FlowLimit(bytes=2100)),
+    ({"max_outstanding_messages": 50}, "subscriber", FlowLimit(messages=2)),
+    ({"max_outstanding_messages": 2}, "subscriber", FlowLimit(messages=50)),
+    ({"max_outstanding_messages": -5}, "subscriber", FlowLimit(messages=2)),
+]
+
+
+@pytest.mark.parametrize(("first", "scope", "limit"), BOUNDS)
+def test_each_bound_binds_alone(first: dict[str, int], scope: str | None, limit: FlowLimit) -> None:
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        world.limits.subscriber = FlowLimit()
+        if scope == "subscriptions":
+            world.limits.subscriptions[SUB] = limit
+        elif scope:
+            world.limits.subscriber = limit
+        stream = await world.stream(**first)
+        for _ in range(5):
+            await world.put("x" * 950)
+        held = await stream.messages(2)
+        for _ in range(3):
+            assert await stream.silent(3)
+            await stream.send(ack_ids=[held.pop(0).ack_id])
+            held += await stream.messages(1)
+
+    run()
+
+
+@simulated()
+async def test_changed_limits_reach_open_streams(world: ServicerWorld) -> None:
+    stream = await world.stream(max_outstanding_messages=5)
+    await world.call("UpdateLimits", limits={"subscriber": {"messages": 1}}, update_mask={"paths": ["subscriber"]})
+    await world.put("a", "b", "c", "d", "e", "f")
+    await stream.messages(1)
+    assert await stream.silent(3)
+    await world.call("UpdateLimits", limits={"subscriber": {}}, update_mask={"paths": ["subscriber"]})
+    await stream.messages(4)
+    assert await stream.silent(3)
+
+
+@simulated()
+async def test_a_stream_that_is_held_back_is_given_no_more(world: ServicerWorld) -> None:
+    stream = bare(world)
+    stream.writable = False
+    await world.put("a")
+    await asyncio.sleep(0.01)
+    assert stream.data == ["a"]  # it said so only when it took this
+    await world.put("b")
+    await asyncio.sleep(3)
+    assert stream.data == ["a"]
+    stream.writable = True
+    assert stream.on_writable is not None
+    stream.on_writable()
+    await asyncio.sleep(0.01)
+    assert stream.data == ["a", "b"]
+
+
+@simulated()
+async def test_a_stream_that_goes_on_keeps_to_the_newest_record(world: ServicerWorld) -> None:
+    stream = bare(world)
+    await world.put("a")
+    await asyncio.sleep(0.2)
+    world.commit(Change.put(replace(world.record, exactly_once=True)))
+    await asyncio.sleep(0.2)
+    assert stream.on_writable is not None
+    stream.on_writable()
+    assert world.subscribe.deliveries[2].record.exactly_once
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+@simulated()
+async def test_a_half_close_is_answered_ok_and_leases_run_on(world: ServicerWorld) -> None:
+    stream = await world.stream()
+    await world.put("a")
+    await stream.messages(1)
+    await stream.raw.end()
+    assert await stream.response() is None
+    assert not world.streams.streams
+    begin = world.clock.monotonic()
+    assert len(await world.pull(timeout=None)) == 1
+    assert world.clock.monotonic() - begin == pytest.approx(10, abs=0.3)
+
+
+@simulated()
+async def test_a_half_close_before_the_first_message_is_an_error(world: ServicerWorld) -> None:
+    raw = world.channel.stream("/google.pubsub.v1.Subscriber/StreamingPull")
+    await raw.end()
+    with pytest.raises(Exception, match="first message must set subscription"):
+        await raw.receive()
+    assert not world.streams.streams
+
+
+@pytest.mark.parametrize(
+    ("method", "code"),
+    [("DeleteSubscription", Code.NOT_FOUND), ("DetachSubscription", Code.FAILED_PRECONDITION)],
+)
+def test_streams_end_with_their_subscription(method: str, code: Code) -> None:
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        streams = [await world.stream() for _ in range(3)]
+        await world.put("a")
+        await asyncio.sleep(0.1)
+        await world.call(method, subscription=SUB)
+        for stream in streams:
+            error = await stream.error()
+            assert error.code is code
+            assert SUB in error.message
+        assert not world.streams.streams
+
+    run()
+
+
+@simulated()
+async def test_a_drain_sends_clients_elsewhere(world: ServicerWorld) -> None:
+    stream = bare(world)
+    assert stream.on_drain is not None
+    stream.on_drain()
+    (error,) = stream.finished
+    assert error is not None
+    assert error.code is Code.UNAVAILABLE
+    assert not world.streams.streams
+    await world.put("a")
+    await asyncio.sleep(0.1)
+    assert not stream.sent
+
+
+@simulated()
+async def test_what_was_never_sent_is_given_back_at_once(world: ServicerWorld) -> None:
+    stream = bare(world)
+    await world.put("a")
+    await asyncio.sleep(0.01)
+    await world.put("b")
+    await asyncio.sleep(0.01)
+    assert stream.data == ["a", "b"]
+    stream.tokens.pop(0)  # the first response left
+    stream.break_off()
+    begin = world.clock.monotonic()
+    assert [one.message.data for one in await world.pull()] == [b"b"]
+    assert world.clock.monotonic() - begin < 0.2
+    assert [one.message.data for one in await world.pull(timeout=None)] == [b"a"]
+    assert world.clock.monotonic() - begin == pytest.approx(10, abs=0.3)
+
+
+@simulated()
+async def test_what_was_never_sent_before_an_end_is_given_back_too(world: ServicerWorld) -> None:
+    stream = bare(world)
+    await world.put("a")
+    await asyncio.sleep(0.01)
+    assert stream.on_end is not None
+    stream.on_end()
+    stream.break_off()
+    assert [one.message.data for one in await world.pull(timeout=2.0)] == [b"a"]
+
+
+@simulated(dead_letter=("projects/p/topics/dead", 5))
+async def test_what_was_never_sent_counts_as_no_attempt(world: ServicerWorld) -> None:
+    await world.put("a")
+    for _ in range(10):
+        stream = bare(world)
+        await asyncio.sleep(0.01)
+        assert stream.data == ["a"]
+        stream.break_off()
+    assert [one.delivery_attempt for one in await world.pull()] == [1]
+
+
+@simulated()
+async def test_streams_share_what_comes(world: ServicerWorld) -> None:
+    streams = [await world.stream() for _ in range(4)]
+    await asyncio.sleep(0.01)
+    await world.put(*map(str, range(100)))
+    counts = [len((await stream.response()).received_messages) for stream in streams]
+    assert sum(counts) == 100
+    assert max(counts) <= 50

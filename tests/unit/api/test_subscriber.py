@@ -1,0 +1,259 @@
+"""Pull, Acknowledge, ModifyAckDeadline: answers, deadlines, limits and every refusal."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from syncpoint.metadata.records import Change
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.testing.forwarders import SUB, TOPIC
+from syncpoint.testing.servicers import ServicerWorld, simulated
+from syncpoint.wire.messages import pubsub
+from syncpoint.wire.status import PERMANENT_INVALID_ACK_ID, unpacked
+
+GONE = "projects/p/subscriptions/gone"
+
+
+async def refusal(waiting) -> SyncpointError:
+    with pytest.raises(SyncpointError) as caught:
+        await waiting
+    return caught.value
+
+
+def ids(received) -> list[str]:
+    return [one.ack_id for one in received]
+
+
+# -- pull --------------------------------------------------------------------------------------------------------------
+
+
+@simulated()
+async def test_a_pull_takes_at_most_what_it_asks_for(world: ServicerWorld) -> None:
+    for begin in (0, 600):
+        await world.put(*map(str, range(begin, begin + 600)))
+    first = await world.pull(3)
+    assert [one.message.data for one in first] == [b"0", b"1", b"2"]
+    assert len(await world.pull(5000)) == 1000  # more is never given at once
+    assert len(await world.pull(5000)) == 197
+
+
+@simulated()
+async def test_a_pull_that_waits_is_answered_by_the_next_publish(world: ServicerWorld) -> None:
+    pulling = asyncio.create_task(world.pull(timeout=None))
+    await asyncio.sleep(5)
+    assert not pulling.done()
+    (sent,) = await world.put("x")
+    assert [one.message.message_id for one in await pulling] == [sent]
+
+
+@pytest.mark.parametrize(("timeout", "waits"), [(None, 25.0), (60.0, 25.0), (8.0, 7.0), (1.0, 0.5), (0.2, 0.1)])
+def test_an_empty_answer_comes_before_the_callers_deadline(timeout: float | None, waits: float) -> None:
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        begin = world.clock.monotonic()
+        assert await world.pull(timeout=timeout) == []
+        assert world.clock.monotonic() - begin == pytest.approx(waits, abs=0.01)
+        await asyncio.sleep(0.2)
+        assert not world.subscribe.deliveries  # nobody waits, nothing is lent
+
+    run()
+
+
+@simulated()
+async def test_return_immediately_looks_once(world: ServicerWorld) -> None:
+    begin = world.clock.monotonic()
+    answer = await world.call("Pull", subscription=SUB, max_messages=1, return_immediately=True)
+    assert not answer.received_messages
+    assert world.clock.monotonic() - begin < 0.2
+    await world.put("x")
+    answer = await world.call("Pull", subscription=SUB, max_messages=1, return_immediately=True)
+    assert len(answer.received_messages) == 1
+
+
+@simulated()
+async def test_pulls_are_refused_in_words(world: ServicerWorld) -> None:
+    for fields, code, words in (
+        ({"subscription": GONE, "max_messages": 1}, Code.NOT_FOUND, f"Resource not found (resource={GONE})."),
+        ({"subscription": SUB}, Code.INVALID_ARGUMENT, "No max_messages specified, or not positive."),
+        ({"subscription": SUB, "max_messages": -1}, Code.INVALID_ARGUMENT, "No max_messages specified"),
+    ):
+        error = await refusal(world.call("Pull", **fields))
+        assert error.code is code
+        assert words in error.message
+    for method in ("Pull", "Acknowledge", "ModifyAckDeadline"):
+        error = await refusal(world.channel.unary(f"/google.pubsub.v1.Subscriber/{method}", b"\xff"))
+        assert (error.code, error.message) == (
+            Code.INVALID_ARGUMENT,
+            f"The request is not a valid {method}Request.",
+        )
+
+
+@simulated()
+async def test_a_pull_ends_when_the_subscription_is_deleted_or_detached(world: ServicerWorld) -> None:
+    pulling = asyncio.create_task(world.pull(timeout=None))
+    await asyncio.sleep(1)
+    await world.call("DetachSubscription", subscription=SUB)
+    assert (await refusal(pulling)).code is Code.FAILED_PRECONDITION
+    for method, fields in (
+        ("Pull", {"max_messages": 1}),
+        ("Acknowledge", {"ack_ids": ["x"]}),
+        ("ModifyAckDeadline", {"ack_ids": ["x"]}),
+    ):
+        error = await refusal(world.call(method, subscription=SUB, **fields))
+        assert (error.code, error.message) == (
+            Code.FAILED_PRECONDITION,
+            f"The subscription is detached from its topic: (resource={SUB}).",
+        )
+    await world.call("CreateSubscription", name=GONE, topic=TOPIC)
+    pulling = asyncio.create_task(world.pull(subscription=GONE, timeout=None))
+    await asyncio.sleep(1)
+    await world.call("DeleteSubscription", subscription=GONE)
+    assert (await refusal(pulling)).code is Code.NOT_FOUND
+
+
+@simulated()
+async def test_a_detached_subscription_leaves_the_memory_of_this_room(world: ServicerWorld) -> None:
+    await world.put("x", "y")
+    await world.pull(1)
+    await world.call("DetachSubscription", subscription=SUB)
+    await asyncio.sleep(0.2)
+    assert not world.subscribe.deliveries
+    await asyncio.sleep(30)
+    assert not world.subscribe.deliveries
+
+
+@simulated()
+async def test_who_hangs_up_is_given_nothing(world: ServicerWorld) -> None:
+    call = world.channel.stream("/google.pubsub.v1.Subscriber/Pull")
+    await call.send(pubsub.PullRequest(subscription=SUB, max_messages=1).SerializeToString())
+    await asyncio.sleep(0.01)
+    call.cancel()
+    await asyncio.sleep(0.01)
+    await world.put("x")
+    assert world.subscribe.deliveries[2].table.total() == (0, 0)
+    assert len(await world.pull()) == 1
+
+
+@simulated()
+async def test_one_answer_stays_below_a_mebibyte_or_holds_one_message(world: ServicerWorld) -> None:
+    await world.put(*["x" * 300_000] * 5)
+    await world.put("y" * 3_000_000)
+    counts = [len(await world.pull()) for _ in range(3)]
+    assert counts == [3, 2, 1]
+
+
+# -- acknowledge and modify --------------------------------------------------------------------------------------------
+
+
+@simulated()
+async def test_acknowledged_messages_stay_away_also_after_a_crash(world: ServicerWorld) -> None:
+    await world.put("a", "b")
+    got = await world.pull()
+    await world.call("Acknowledge", subscription=SUB, ack_ids=ids(got[:1]))
+    await world.crash()
+    assert [one.message.data for one in await world.pull()] == [b"b"]
+
+
+@simulated()
+async def test_an_ack_is_answered_when_it_is_persisted(world: ServicerWorld) -> None:
+    await world.put("a")
+    got = await world.pull()
+    world.disks_rest = True
+    acking = asyncio.create_task(world.call("Acknowledge", subscription=SUB, ack_ids=ids(got)))
+    await asyncio.sleep(60)
+    assert not acking.done()
+    world.persist()
+    await acking
+
+
+@pytest.mark.parametrize(
+    ("method", "fields"), [("Acknowledge", {}), ("ModifyAckDeadline", {"ack_deadline_seconds": 9})]
+)
+def test_ids_that_are_none_are_refused_and_change_nothing(method: str, fields: dict[str, int]) -> None:
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        await world.put("a", "b")
+        got = await world.pull()
+        error = await refusal(world.call(method, subscription=SUB, ack_ids=[got[0].ack_id, "nonsense"], **fields))
+        assert (error.code, error.message) == (Code.INVALID_ARGUMENT, "Invalid ack id (ack_id=nonsense).")
+        assert world.subscribe.deliveries[2].table.total()[0] == 2
+        error = await refusal(world.call(method, subscription=SUB, **fields))
+        assert error.message == "No ack ids specified."
+        error = await refusal(world.call(method, subscription=GONE, ack_ids=["x"], **fields))
+        assert error.code is Code.NOT_FOUND
+        error = await refusal(world.call(method, subscription=SUB, ack_ids=ids(got) * 6000, **fields))
+        assert error.message == "ack_ids: the request is larger than 524288 bytes"
+        await world.call("CreateSubscription", name=GONE, topic=TOPIC)
+        error = await refusal(world.call(method, subscription=GONE, ack_ids=ids(got), **fields))
+        assert "Invalid ack id" in error.message  # another subscription's
+
+    run()
+
+
+@simulated()
+async def test_deadlines_are_bounded(world: ServicerWorld) -> None:
+    await world.put("a")
+    got = await world.pull()
+    for seconds, words in (
+        (-1, "Ack deadline cannot be negative"),
+        (601, "ack_deadline_seconds: 601 is more than 600 seconds"),
+    ):
+        error = await refusal(
+            world.call("ModifyAckDeadline", subscription=SUB, ack_ids=ids(got), ack_deadline_seconds=seconds)
+        )
+        assert (error.code, error.message) == (Code.INVALID_ARGUMENT, words)
+    await world.call("ModifyAckDeadline", subscription=SUB, ack_ids=ids(got), ack_deadline_seconds=600)
+    await asyncio.sleep(590)
+    assert not await world.pull(timeout=4.0)
+    assert len(await world.pull(timeout=None)) == 1
+
+
+@simulated(ack_deadline_s=20)
+async def test_a_lease_runs_as_long_as_the_subscription_says(world: ServicerWorld) -> None:
+    await world.put("a")
+    begin = world.clock.monotonic()
+    await world.pull()
+    assert len(await world.pull(timeout=None)) == 1
+    assert world.clock.monotonic() - begin == pytest.approx(20, abs=0.3)
+
+
+@simulated()
+async def test_a_nack_brings_the_message_back_at_once(world: ServicerWorld) -> None:
+    await world.put("a")
+    got = await world.pull()
+    await world.call("ModifyAckDeadline", subscription=SUB, ack_ids=ids(got), ack_deadline_seconds=0)
+    begin = world.clock.monotonic()
+    again = await world.pull()
+    assert world.clock.monotonic() - begin < 0.2
+    assert again[0].ack_id != got[0].ack_id
+    await world.call("Acknowledge", subscription=SUB, ack_ids=ids(got))  # a late ack still counts
+    await asyncio.sleep(30)
+    assert not await world.pull(timeout=4.0)
+
+
+@simulated(exactly_once=True)
+async def test_exactly_once_names_the_ids_that_failed(world: ServicerWorld) -> None:
+    await world.put("a", "b")
+    got = await world.pull()
+    await world.call("Acknowledge", subscription=SUB, ack_ids=ids(got[:1]))
+    for method, fields in (("Acknowledge", {}), ("ModifyAckDeadline", {"ack_deadline_seconds": 20})):
+        error = await refusal(world.call(method, subscription=SUB, ack_ids=ids(got), **fields))
+        assert error.code is Code.INVALID_ARGUMENT
+        (detail,) = unpacked(error.details)
+        assert dict(detail.metadata) == {got[0].ack_id: PERMANENT_INVALID_ACK_ID}
+        if method == "Acknowledge":
+            await world.put("b")
+            got = [got[0], *await world.pull()]  # the other one of the request was acknowledged
+    assert world.subscribe.deliveries[2].table.total()[0] == 1
+
+
+@simulated()
+async def test_a_change_of_the_subscription_holds_for_the_next_call(world: ServicerWorld) -> None:
+    await world.put("a")
+    (got,) = await world.pull()
+    await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
+    world.commit(Change.put(replace(world.record, exactly_once=True)))
+    assert (await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id]))).details
