@@ -1,0 +1,338 @@
+"""Soak: official clients work for as long as you like while the server is killed and restarted under them.
+
+Work goes round by round. In a round three publishers (one of them with ordering keys) and receivers on three
+subscriptions (plain, ordered, exactly once) run without a pause, while the nemesis ends the server with SIGKILL or
+SIGTERM at random moments and starts it again. Then publishing stops, everything is received, and the checkers judge the
+round. A fresh history per round keeps the memory of this program flat, so that what grows is the server.
+
+    python tests/soak/soak.py --minutes 30
+
+ends with a table, one line per round, and exit code 0 if every promise held and memory stayed flat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from google.api_core import exceptions
+from google.cloud.pubsub_v1.types import FlowControl
+
+from syncpoint.testing import checkers, official
+from syncpoint.testing.history import History, Identity, Outcome, seal
+from syncpoint.testing.server import ServerProcess
+
+REFUSALS = (exceptions.InvalidArgument, exceptions.NotFound, exceptions.FailedPrecondition)
+"""Errors after which a publish has certainly not happened; every other one leaves it unknown."""
+DRAIN_SECONDS = 120.0
+MEMORY_GROWTH_MAX = 1.5
+"""The highest memory of the last quarter of the rounds, over that of the first quarter, plus `MEMORY_SLACK_BYTES`."""
+MEMORY_SLACK_BYTES = 40_000_000
+
+
+@dataclass
+class Row:
+    """One line of the table."""
+
+    number: int
+    counts: dict[str, int] = field(default_factory=dict)
+    kills: int = 0
+    stops: int = 0
+    hangs: int = 0
+    longest_start_s: float = 0.0
+    memory: int = 0
+    disk: int = 0
+    verdicts: list[checkers.Verdict] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return all(verdict.good for verdict in self.verdicts)
+
+
+class Publisher(threading.Thread):
+    """A high-level publisher at a steady rate. Keyed messages wait for their predecessor, so that order is certain."""
+
+    def __init__(self, endpoint: str, history: History, topic: str, name: str, rate: float, keys: int) -> None:
+        super().__init__(name=name, daemon=True)
+        self.client = official.publisher(endpoint, ordering=keys > 0)
+        self.history, self.topic, self.rate, self.keys = history, topic, rate, keys
+        self.stop = threading.Event()
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self.publish()
+        except Exception as error:
+            self.failure = error
+
+    def publish(self) -> None:
+        number, chance = 0, random.Random(self.name)
+        while not self.stop.wait(10 / self.rate):
+            batch = []
+            for _ in range(10):
+                identity = Identity(self.name, number)
+                key = f"{self.name}-{number % self.keys}" if self.keys else ""
+                operation = self.history.publishing(self.topic, identity, key)
+                body = seal(identity, b"x" * chance.choice([0, 10, 100, 1000, 20_000]))
+                batch.append((operation, self.client.publish(self.topic, body, ordering_key=key, timeout=20), key))
+                number += 1
+            for operation, future, key in batch:
+                self.settle(operation, future, key)
+
+    def settle(self, operation: Any, future: Any, key: str) -> None:
+        try:
+            self.history.published(operation, future.result(timeout=60))
+        except REFUSALS:
+            self.history.end(operation, Outcome.FAILED)
+        except Exception:  # a lost answer, a deadline, or a key the client paused after an earlier failure
+            self.history.end(operation, Outcome.UNKNOWN)
+        if key and operation.outcome is not Outcome.OK:
+            with contextlib.suppress(RuntimeError, ValueError):  # resumed already, for an earlier message of the key
+                self.client.resume_publish(self.topic, key)
+
+    def end(self) -> None:
+        self.stop.set()
+        self.join()
+        self.client.stop()
+        if self.failure is not None:
+            raise self.failure
+
+
+class Receiver:
+    """A high-level subscriber that acknowledges, now and then nacks, and enters everything in the history."""
+
+    def __init__(self, endpoint: str, history: History, subscription: str, name: str, *, confirm: bool) -> None:
+        self.history, self.subscription, self.name, self.confirm = history, subscription, name, confirm
+        self.chance = random.Random(name)
+        self.client = official.subscriber(endpoint)
+        self.future = self.client.subscribe(
+            subscription, callback=self.receive, flow_control=FlowControl(max_messages=200)
+        )
+
+    def receive(self, message: Any) -> None:
+        self.history.delivered(self.subscription, self.name, message.message_id, message.data, message.ordering_key)
+        if self.chance.random() < 0.01:
+            message.nack()
+            return
+        operation = self.history.acking(self.subscription, message.message_id)
+        if not self.confirm:
+            message.ack()
+            self.history.end(operation, Outcome.UNKNOWN)
+            return
+
+        def settle(future: Any) -> None:
+            self.history.end(operation, Outcome.UNKNOWN if future.exception() else Outcome.OK)
+
+        message.ack_with_response().add_done_callback(settle)
+
+    def end(self) -> None:
+        self.future.cancel()
+        try:
+            self.future.result(timeout=30)
+        finally:
+            self.client.close()
+
+
+class Nemesis(threading.Thread):
+    """Ends the server at random moments, hard or politely, and starts it again; or lets it hang for a while."""
+
+    def __init__(self, server: ServerProcess, row: Row, every: float, chance: random.Random) -> None:
+        super().__init__(name="nemesis", daemon=True)
+        self.server, self.row, self.every, self.chance = server, row, every, chance
+        self.stop = threading.Event()
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        while not self.stop.wait(self.chance.uniform(0.3, 1.7) * self.every):
+            action = self.chance.choices(["kill", "stop", "hang"], [6, 3, 2])[0]
+            setattr(self.row, action + "s", getattr(self.row, action + "s") + 1)
+            try:
+                if action == "hang":
+                    self.hang()
+                    continue
+                if action == "kill":
+                    self.server.kill9()
+                else:
+                    self.server.terminate()
+                begun = time.monotonic()
+                self.server.start()
+                self.row.longest_start_s = max(self.row.longest_start_s, time.monotonic() - begun)
+            except Exception as error:
+                self.failure = error
+                return
+
+    def hang(self) -> None:
+        assert self.server.pid is not None
+        os.kill(self.server.pid, signal.SIGSTOP)
+        self.stop.wait(self.chance.uniform(0.5, 3.0))
+        os.kill(self.server.pid, signal.SIGCONT)
+
+    def end(self) -> None:
+        self.stop.set()
+        if self.ident is not None:
+            self.join()
+        if self.failure is not None:
+            raise self.failure
+
+
+def memory_of(pid: int | None) -> int:
+    """Resident bytes of a process, 0 if it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS")), 0)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of the files below a folder; files that vanish meanwhile count nothing."""
+    total = 0
+    for file in folder.rglob("*"):
+        try:
+            total += file.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def furnish(api: official.Api, history: History, number: int) -> tuple[str, dict[str, str]]:
+    """The topic and the subscriptions of one round, in a project of the round's own."""
+    project = f"projects/soak-{number}"
+    topic = api.create_topic({"name": f"{project}/topics/topic"}).name
+    kinds: dict[str, dict[str, bool]] = {
+        "plain": {},
+        "ordered": {"enable_message_ordering": True},
+        "once": {"enable_exactly_once_delivery": True},
+    }
+    names = {}
+    for kind, fields in kinds.items():
+        name = f"{project}/subscriptions/{kind}"
+        operation = history.creating(name, topic, ordered=kind == "ordered", exactly_once=kind == "once")
+        api.create_subscription({"name": name, "topic": topic, "ack_deadline_seconds": 10, **fields})
+        history.end(operation, Outcome.OK)
+        names[kind] = name
+    return topic, names
+
+
+def clean(api: official.Api, topic: str, names: dict[str, str]) -> None:
+    for name in names.values():
+        api.delete_subscription({"subscription": name})
+    api.delete_topic({"topic": topic})
+
+
+def run_round(server: ServerProcess, row: Row, seconds: float, options: argparse.Namespace) -> None:
+    """One round; fills `row`."""
+    history = History()
+    api = official.Api(server.endpoint)
+    topic, names = furnish(api, history, row.number)
+    publishers = [
+        Publisher(server.endpoint, history, topic, f"p{number}", options.rate / 3, keys=20 if number == 2 else 0)
+        for number in range(3)
+    ]
+    receivers = [
+        Receiver(server.endpoint, history, name, f"r-{kind}-{number}", confirm=kind == "once")
+        for kind, name in names.items()
+        for number in range(2 if kind != "ordered" else 1)
+    ]
+    nemesis = Nemesis(server, row, options.every, random.Random(f"{options.seed}-{row.number}"))
+    end = time.monotonic() + seconds
+    for publisher in publishers:
+        publisher.start()
+    if options.every > 0:
+        nemesis.start()
+    while time.monotonic() < end and nemesis.failure is None:
+        time.sleep(0.5)
+        row.memory = max(row.memory, memory_of(server.pid))
+    nemesis.end()
+    for publisher in publishers:
+        publisher.end()
+    drained = time.monotonic() + DRAIN_SECONDS
+    while any(history.missing(name, topic) for name in names.values()) and time.monotonic() < drained:
+        time.sleep(0.2)
+    for receiver in receivers:
+        receiver.end()
+    row.memory = max(row.memory, memory_of(server.pid))
+    row.disk = size_of(server.data)
+    row.counts = history.counts()
+    row.verdicts = [checker(history) for checker in checkers.CHECKERS if checker is not checkers.sync_point]
+    clean(api, topic, names)
+    api.close()
+
+
+HEAD = "round  published  unknown  deliveries    acks  kill  stop  hang  start s  memory MB  disk MB  verdict"
+
+
+def line(row: Row) -> str:
+    counts = row.counts
+    acks = counts.get("ack ok", 0) + counts.get("ack unknown", 0)
+    verdict = "good" if row.good else "; ".join(one.name for one in row.verdicts if not one.good)
+    return (
+        f"{row.number:5}  {counts.get('publish ok', 0):9}  {counts.get('publish unknown', 0):7}"
+        f"  {counts.get('deliveries', 0):10}  {acks:6}  {row.kills:4}  {row.stops:4}  {row.hangs:4}"
+        f"  {row.longest_start_s:7.1f}  {row.memory / 1e6:9.0f}  {row.disk / 1e6:7.0f}  {verdict}"
+    )
+
+
+def flat(rows: list[Row]) -> bool:
+    """Whether the server's memory in the last quarter of the rounds is about that of the first."""
+    quarter = max(1, len(rows) // 4)
+    before = max(row.memory for row in rows[:quarter])
+    after = max(row.memory for row in rows[-quarter:])
+    return after <= before * MEMORY_GROWTH_MAX + MEMORY_SLACK_BYTES
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=1.0, help="how long to run, without the drains")
+    parser.add_argument("--round-seconds", type=float, default=60.0, help="length of one round")
+    parser.add_argument("--rate", type=float, default=600.0, help="messages published per second in all")
+    parser.add_argument("--every", type=float, default=8.0, help="seconds between restarts on average; 0: none")
+    parser.add_argument("--seed", type=int, default=1, help="of the nemesis")
+    parser.add_argument("--disks", type=int, default=1, help="folders the server writes to (odd)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = arguments()
+    for noisy in ("google", "grpc"):  # what they say about lost connections and expired leases is what is tested here
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    server = ServerProcess()
+    server.disks = [server.data / f"soak-disk-{number}" for number in range(options.disks)] if options.disks > 1 else []
+    rows: list[Row] = []
+    rounds = max(1, round(options.minutes * 60 / options.round_seconds))
+    seconds = options.minutes * 60 / rounds
+    try:
+        server.start()
+        print(HEAD, flush=True)
+        for number in range(1, rounds + 1):
+            rows.append(Row(number))
+            run_round(server, rows[-1], seconds, options)
+            print(line(rows[-1]), flush=True)
+            for verdict in rows[-1].verdicts:
+                if not verdict.good:
+                    print(verdict, flush=True)
+    finally:
+        server.close()
+    steady = flat(rows)
+    good = all(row.good for row in rows)
+    published = sum(row.counts.get("publish ok", 0) for row in rows)
+    faults = sum(row.kills + row.stops + row.hangs for row in rows)
+    print(
+        f"{published} messages over {faults} crashes, stops and hangs: {'every promise held' if good else 'PROMISES BROKEN'}"
+    )
+    print(f"memory: {'flat' if steady else 'GROWING'}")
+    return 0 if good and steady and published else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

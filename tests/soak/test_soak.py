@@ -1,0 +1,26 @@
+"""A minute of the soak in the suite. The long one is run by hand: `python tests/soak/soak.py --minutes 30`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOAK = Path(__file__).with_name("soak.py")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_one_minute_of_restarts_under_load():
+    done = subprocess.run(
+        [sys.executable, SOAK, "--minutes", "1", "--round-seconds", "20", "--every", "5", "--disks", "3"],
+        capture_output=True,
+        text=True,
+        timeout=380,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "every promise held" in done.stdout
+    assert "memory: flat" in done.stdout
