@@ -27,9 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the questions named in `argv` (none: the quick set); the number of them that failed."""
     left = list(sys.argv[1:] if argv is None else argv)
     if {"-h", "--help"} & set(left):
-        print(
-            __doc__, "Questions: " + ", ".join(KNOWN), "", arguments("Options of every question").format_help(), sep="\n"
-        )
+        options_help = arguments("Options of every question").format_help()
+        print(__doc__, "Questions: " + ", ".join(KNOWN), "", options_help, sep="\n")
         return 0
     everything = "--all" in left
     names = [word for word in left if word in KNOWN]

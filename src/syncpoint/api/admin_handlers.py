@@ -190,9 +190,7 @@ class CatalogService:
         subscription = self._attached(request.subscription)
         self._check_new_name(request.name)
         if len(self._catalog.snapshots_of(subscription.topic_incarnation)) >= SNAPSHOTS_PER_TOPIC_MAX:
-            raise ResourceExhausted(
-                f"Topic {subscription.topic_name} has {SNAPSHOTS_PER_TOPIC_MAX} snapshots already."
-            )
+            raise ResourceExhausted(f"Topic {subscription.topic_name} has {SNAPSHOTS_PER_TOPIC_MAX} snapshots already.")
         record = snapshots.new_snapshot(request, subscription, state, oldest_s, self._control.clock.time_ns())
         record = replace(record, incarnation=self._control.next_incarnation())
         await self._control.commit([Change.put(record)])

@@ -65,9 +65,7 @@ class HealthService:
         call.reply(self._answer(service))
 
     def _list(self, call: Call, request: bytes) -> None:
-        statuses = {
-            service: health.HealthCheckResponse(status=self._status(service)) for service in self._serving
-        }
+        statuses = {service: health.HealthCheckResponse(status=self._status(service)) for service in self._serving}
         call.reply(health.HealthListResponse(statuses=statuses).SerializeToString())
 
     def _watch(self, stream: Stream) -> None:

@@ -85,9 +85,7 @@ class AlreadyExists(SyncpointError):
     """The name is taken."""
 
     def __init__(self, resource: str) -> None:
-        super().__init__(
-            Code.ALREADY_EXISTS, f"Resource already exists in the project (resource={resource})."
-        )
+        super().__init__(Code.ALREADY_EXISTS, f"Resource already exists in the project (resource={resource}).")
         self.resource = resource
 
 

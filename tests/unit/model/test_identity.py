@@ -29,8 +29,18 @@ def test_source_numbers(log: int, index: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "1", "a" * 30, "0" * 40, "1" * 25, "1" * 46, "1" * 13 + "01" + "0" * 12, "-" + "1" * 30, "\u0661" * 30,
-     "1" * 13 + str(2**64) + "0" * 12],
+    [
+        "",
+        "1",
+        "a" * 30,
+        "0" * 40,
+        "1" * 25,
+        "1" * 46,
+        "1" * 13 + "01" + "0" * 12,
+        "-" + "1" * 30,
+        "\u0661" * 30,
+        "1" * 13 + str(2**64) + "0" * 12,
+    ],
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(InvalidArgument):

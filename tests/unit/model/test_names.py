@@ -8,9 +8,7 @@ from syncpoint.model import names
 from syncpoint.model.errors import InvalidArgument
 
 
-@pytest.mark.parametrize(
-    "identifier", ["abc", "a-b_c.d~e+f%g", "A" * 255, "topic-1", "Google", "gooooal", "a12"]
-)
+@pytest.mark.parametrize("identifier", ["abc", "a-b_c.d~e+f%g", "A" * 255, "topic-1", "Google", "gooooal", "a12"])
 def test_legal_ids(identifier: str) -> None:
     name = f"projects/p/topics/{identifier}"
     assert names.parse_topic(name) == name
