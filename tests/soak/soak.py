@@ -327,9 +327,8 @@ def main() -> int:
     good = all(row.good for row in rows)
     published = sum(row.counts.get("publish ok", 0) for row in rows)
     faults = sum(row.kills + row.stops + row.hangs for row in rows)
-    print(
-        f"{published} messages over {faults} crashes, stops and hangs: {'every promise held' if good else 'PROMISES BROKEN'}"
-    )
+    outcome = "every promise held" if good else "PROMISES BROKEN"
+    print(f"{published} messages over {faults} crashes, stops and hangs: {outcome}")
     print(f"memory: {'flat' if steady else 'GROWING'}")
     return 0 if good and steady and published else 1
 
