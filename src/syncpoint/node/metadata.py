@@ -10,8 +10,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from syncpoint.metadata.contract import Unavailable
 from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.metadata.sqlite import SqliteStore
+from syncpoint.model.errors import FailedPrecondition
 from syncpoint.publish.recovery import Memory
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
@@ -23,8 +25,8 @@ _FILES = ("", "-wal", "-shm")
 
 
 def open_metadata(path: Path, clock: Clock, random: Random) -> SqliteStore:
-    """The store at `path`, a new one if there is none or a damaged one. Raises `Unavailable` when another process
-    holds it or it is of another format.
+    """The store at `path`, a new one if there is none or a damaged one. Raises `FailedPrecondition` when
+    another process holds it or it is of another format.
     """
     problem = damage(path)
     if problem is not None:
@@ -34,7 +36,10 @@ def open_metadata(path: Path, clock: Clock, random: Random) -> SqliteStore:
             Path(f"{aside}{end}").unlink(missing_ok=True)
             if Path(f"{path}{end}").exists():
                 os.replace(f"{path}{end}", f"{aside}{end}")
-    return SqliteStore(path, clock=clock, random=random, durable=False)
+    try:
+        return SqliteStore(path, clock=clock, random=random, durable=False)
+    except Unavailable as error:
+        raise FailedPrecondition(f"the metadata file can not be used: {error}") from error
 
 
 def damage(path: Path) -> str | None:
