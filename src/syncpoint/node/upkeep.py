@@ -25,6 +25,7 @@ CHECKPOINT_S = 30.0
 CHECKPOINT_ENTRIES = 20_000
 CHECKPOINT_BYTES = 128 << 20
 DISKS_S = 1.0
+QUICK_STEPS = 50  # of deletion, one a tick: at the start and behind a checkpoint there is the most to delete
 
 
 class Upkeep:
@@ -49,6 +50,7 @@ class Upkeep:
         self._checkpointed = 0  # position of the last checkpoint's end
         self._checkpointed_bytes = 0
         self._more_to_collect = False
+        self._quick_steps = QUICK_STEPS
         self._disk_states: dict[str, str] = {}
         self._checkpointed_at = self._began
         self._background: set[asyncio.Task[None]] = set()
@@ -105,7 +107,7 @@ class Upkeep:
                 return
             self._checkpoint = self.store.checkpoint(self.publish.checkpoint_parts())
         if self._checkpoint.step():
-            self._overdue = False
+            self._overdue, self._quick_steps = False, QUICK_STEPS
             self._checkpointed, self._checkpointed_at, self._checkpoint = self.store.appended, now, None
             self._checkpointed_bytes = self.store.appended_bytes
         self.publish.flush_soon()
@@ -124,6 +126,8 @@ class Upkeep:
             self._more_to_collect = report.busy or bool(report.removed)
             if report.removed:
                 forget_empty_sources(self.publish)
+            # Something is being moved, or a life too short for slow steps has to get round all segments once.
+            self._quick_steps = QUICK_STEPS if report.busy else max(0, self._quick_steps - 1)
 
     def _watch_disks(self) -> None:
         """What becomes of a disk is told where an operator looks first: in the server's output."""

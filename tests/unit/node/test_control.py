@@ -1,0 +1,204 @@
+"""The catalog's only writer: races, callers who give up, failing disks, snapshots, seeks."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from syncpoint.metadata.records import Change, Topic
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.testing.forwarders import SUB, TOPIC
+from syncpoint.testing.servicers import ServicerWorld, simulated
+
+NEW = "projects/p/topics/new"
+SNAP = "projects/p/snapshots/snap"
+
+
+async def codes(*waiting) -> list[str]:
+    """Sorted outcomes of calls that run at once."""
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    return sorted(one.code.name if isinstance(one, SyncpointError) else "OK" for one in found)
+
+
+CREATES = [
+    ("CreateTopic", {"name": NEW}),
+    ("CreateSubscription", {"name": "projects/p/subscriptions/new", "topic": TOPIC}),
+    ("CreateSnapshot", {"name": SNAP, "subscription": SUB}),
+]
+
+
+@pytest.mark.parametrize(("method", "fields"), CREATES)
+def test_of_racing_creates_one_wins_also_after_a_restart(method: str, fields: dict[str, str]) -> None:
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        await world.put("a")
+        assert await codes(*(world.call(method, **fields) for _ in range(5))) == ["ALREADY_EXISTS"] * 4 + ["OK"]
+        counts = world.control.catalog.counts()
+        await world.crash()
+        assert world.control.catalog.counts() == counts
+
+    run()
+
+
+@pytest.mark.parametrize("first", ["DeleteSubscription", "DetachSubscription"])
+def test_a_snapshot_loses_against_the_end_of_its_subscription(first: str) -> None:
+    """The store answers late: the subscription goes while the snapshot looks for its oldest message."""
+
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        await world.put("a")
+        read = world.store.read
+
+        def late(source, begin, max_bytes, reply, *, early=False):  # type: ignore[no-untyped-def]
+            asyncio.get_running_loop().call_later(5, lambda: read(source, begin, max_bytes, reply, early=early))
+
+        world.store.read = late  # type: ignore[method-assign]
+        snapping = asyncio.create_task(world.call("CreateSnapshot", name=SNAP, subscription=SUB))
+        await asyncio.sleep(1)
+        await world.call(first, subscription=SUB)
+        with pytest.raises(SyncpointError) as caught:
+            await snapping
+        assert caught.value.code in (Code.NOT_FOUND, Code.FAILED_PRECONDITION)
+        assert SUB in caught.value.message
+        assert world.control.catalog.snapshot(SNAP) is None
+
+    run()
+
+
+@simulated()
+async def test_a_change_shows_at_once_and_is_answered_when_persisted(world: ServicerWorld) -> None:
+    world.disks_rest = True
+    creating = asyncio.create_task(world.call("CreateTopic", name=NEW))
+    await asyncio.sleep(60)
+    assert not creating.done()
+    assert world.control.catalog.topic(NEW) is not None
+    assert world.control.mirror.revision < world.control.catalog.revision
+    world.persist()
+    await creating
+    await asyncio.sleep(1)
+    assert world.control.mirror.agrees(world.control.catalog)
+
+
+@simulated()
+async def test_a_caller_who_gives_up_leaves_a_whole_change_behind(world: ServicerWorld) -> None:
+    world.disks_rest = True
+    with pytest.raises(SyncpointError) as caught:
+        await world.call("CreateTopic", name=NEW, timeout=1.0)
+    assert caught.value.code is Code.DEADLINE_EXCEEDED
+    committing = asyncio.create_task(world.control.commit([Change.put(Topic(77, "projects/p/topics/seventy"))]))
+    seeking = asyncio.create_task(world.control.seek(world.record, time_ns=1))
+    await asyncio.sleep(0)
+    for task in (committing, seeking):
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    world.persist()
+    world.disks_rest = False
+    await asyncio.sleep(1)
+    assert world.control.mirror.agrees(world.control.catalog)
+    await world.crash()
+    assert world.control.catalog.topic(NEW) is not None
+    assert world.control.catalog.topic("projects/p/topics/seventy") is not None
+
+
+@simulated()
+async def test_what_was_not_persisted_is_gone_after_a_crash_and_can_be_made_again(world: ServicerWorld) -> None:
+    await asyncio.sleep(1)
+    world.disks_rest = True
+    creating = asyncio.create_task(world.call("CreateTopic", name=NEW))
+    await asyncio.sleep(0.01)
+    creating.cancel()
+    await world.crash()
+    world.disks_rest = False
+    assert world.control.catalog.topic(NEW) is None
+    await world.call("CreateTopic", name=NEW)
+
+
+@simulated()
+async def test_failed_disks_make_the_outcome_unknown_and_then_refuse(world: ServicerWorld) -> None:
+    world.disks_rest = True
+    creating = asyncio.create_task(world.call("CreateTopic", name=NEW))
+    await asyncio.sleep(0.01)
+    world.store.fail(OSError("no disk left"))
+    with pytest.raises(SyncpointError, match="may or may not be stored") as caught:
+        await creating
+    assert caught.value.code is Code.UNAVAILABLE
+    before = world.control.catalog.revision
+    with pytest.raises(SyncpointError, match="can not be written"):
+        await world.call("CreateTopic", name="projects/p/topics/later")
+    assert world.control.catalog.revision == before
+
+
+@simulated()
+async def test_updates_of_one_subscription_do_not_undo_one_another(world: ServicerWorld) -> None:
+    async def update(field: str, **fields) -> None:
+        await world.call("UpdateSubscription", subscription={"name": SUB, **fields}, update_mask={"paths": [field]})
+
+    early = {"options": {"subscription": SUB, "early_delivery": True}, "update_mask": {"paths": ["early_delivery"]}}
+    await asyncio.gather(
+        update("labels", labels={"a": "b"}),
+        update("ack_deadline_seconds", ack_deadline_seconds=99),
+        world.call("UpdateSubscriptionOptions", **early),
+        update("retain_acked_messages", retain_acked_messages=True),
+    )
+    await world.crash()
+    record = world.control.catalog.subscription(SUB)
+    assert record is not None
+    assert (record.ack_deadline_s, record.early_delivery, record.retain_acked) == (99, True, True)
+
+
+@simulated()
+async def test_a_name_may_be_used_again_and_messages_do_not_come_back(world: ServicerWorld) -> None:
+    await world.put("old")
+    for number in range(3):
+        await world.call("DeleteTopic", topic=TOPIC)
+        await world.call("DeleteSubscription", subscription=SUB)
+        await world.call("CreateTopic", name=TOPIC)
+        await world.call("CreateSubscription", name=SUB, topic=TOPIC)
+        if number:
+            await world.crash()
+        await world.put("new")
+        assert [one.message.data for one in await world.pull()] == [b"new"]
+
+
+@simulated()
+async def test_the_oldest_message_and_a_store_that_can_not_read(world: ServicerWorld) -> None:
+    assert await world.control.oldest_unacked(world.record) is None
+    await world.put("a")
+    await asyncio.sleep(100)
+    await world.put("b")
+    age_s, size = await world.control.oldest_unacked(world.record) or (0.0, 0.0)
+    assert age_s == pytest.approx(100, abs=0.5)
+    assert 1 < size < 200
+    world.store.read = lambda source, begin, size, reply, early=False: reply(OSError("rotten"))  # type: ignore
+    with pytest.raises(OSError, match="rotten"):
+        await world.control.oldest_unacked(world.record)
+
+
+@simulated()
+async def test_a_snapshot_holds_what_is_unacknowledged_at_its_return(world: ServicerWorld) -> None:
+    await world.put("a", "b")
+    got = await world.pull(1)
+    snapping = asyncio.create_task(world.call("CreateSnapshot", name=SNAP, subscription=SUB))
+    await snapping
+    await world.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in got + await world.pull()])
+    await asyncio.sleep(5)  # nobody but the snapshot needs them now
+    await world.crash()
+    assert not await world.pull(timeout=4.0)
+    await world.call("Seek", subscription=SUB, snapshot=SNAP)
+    assert sorted(one.message.data for one in await world.pull()) == [b"a", b"b"]
+
+
+@simulated()
+async def test_incarnations_are_never_used_twice(world: ServicerWorld) -> None:
+    seen = set()
+    for _ in range(3):
+        await world.call("CreateTopic", name=NEW)
+        record = world.control.catalog.topic(NEW)
+        assert record is not None
+        assert record.incarnation not in seen
+        seen.add(record.incarnation)
+        await world.call("DeleteTopic", topic=NEW)
+        await world.crash()
+    assert world.record.incarnation not in seen

@@ -1,0 +1,119 @@
+"""The metadata file of a node: whatever its state, the server starts with what the log says."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from syncpoint.metadata.mirror import CatalogMirror, Identities
+from syncpoint.metadata.records import Change, Topic
+from syncpoint.model.errors import FailedPrecondition
+from syncpoint.node.metadata import align, damage, open_metadata
+from syncpoint.publish.recovery import Memory
+from syncpoint.publish.source import SourceTable
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+
+CLOCK, RANDOM = ManualClock(), SeededRandom(1)
+
+
+def filled(path: Path, topics: int = 200) -> Memory:
+    """A store at `path` that agrees with the catalog it was made from."""
+    memory = Memory(SourceTable(10**12, 1))
+    for number in range(1, topics + 1):
+        change = Change.put(Topic(number, f"projects/p/topics/topic-{number}")).at(number)
+        memory.catalog.apply(change)
+        memory.changes.append(change)
+    store = open_metadata(path, CLOCK, RANDOM)
+    Identities(store, RANDOM).adopt_universe(10**12)
+    align(CatalogMirror(store), memory)
+    store.close()
+    return memory
+
+
+def test_a_good_file_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.sqlite"
+    assert damage(path) is None
+    filled(path)
+    assert damage(path) is None
+    store = open_metadata(path, CLOCK, RANDOM)
+    assert Identities(store, RANDOM).universe == 10**12
+    assert len(list(CatalogMirror(store).records())) == 200
+    store.close()
+    assert [one.name for one in tmp_path.iterdir() if "damaged" in one.name] == []
+
+
+def spoil_head(path: Path) -> None:
+    path.write_bytes(b"not a database at all " * 100)
+
+
+def spoil_middle(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[4096:-4096] = b"\xa5" * (len(content) - 8192)
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def forget_format(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("delete from about")
+        connection.commit()
+
+
+@pytest.mark.parametrize("spoil", [spoil_head, spoil_middle, cut, forget_format])
+def test_a_damaged_file_is_set_aside_and_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil) -> None:
+    path = tmp_path / "metadata.sqlite"
+    for _ in range(2):  # the second one takes the place of the first
+        memory = filled(path)
+        spoil(path)
+        assert damage(path) is not None
+        store = open_metadata(path, CLOCK, RANDOM)
+        mirror = CatalogMirror(store)
+        align(mirror, memory)
+        assert len(list(mirror.records())) == 200
+        assert Identities(store, RANDOM).universe is None
+        store.close()
+        path.unlink()
+    assert "is damaged" in caplog.text
+    assert [one.name for one in tmp_path.glob("*.damaged")] == ["metadata.sqlite.damaged"]
+
+
+def test_a_locked_file_is_not_taken_for_a_damaged_one(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.sqlite"
+    first = open_metadata(path, CLOCK, RANDOM)
+    with pytest.raises(FailedPrecondition, match="locked"):
+        open_metadata(path, CLOCK, RANDOM)
+    first.close()
+
+
+@pytest.mark.parametrize("known", [0, 50, 199, 200])
+@pytest.mark.parametrize("replayed", [0, 1, 150, 200])
+def test_an_old_copy_is_brought_to_the_logs_revision(tmp_path: Path, known: int, replayed: int) -> None:
+    """Known: up to here the copy has it; replayed: so many of the newest changes stood behind the checkpoint."""
+    path = tmp_path / "metadata.sqlite"
+    filled(path, known)
+    memory = filled(tmp_path / "other.sqlite")
+    memory.changes = [Change.put(record).at(n) for n, record in enumerate(memory.catalog.topics(), 1)][200 - replayed :]
+    store = open_metadata(path, CLOCK, RANDOM)
+    align(CatalogMirror(store), memory)
+    again = CatalogMirror(store)
+    assert again.agrees(memory.catalog)
+    assert sorted(record.name for record in again.records()) == sorted(one.name for one in memory.catalog.topics())
+    assert not memory.changes
+    store.close()
+
+
+def test_a_copy_that_is_ahead_of_the_log_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.sqlite"
+    filled(path, 210)
+    memory = filled(tmp_path / "other.sqlite", 200)
+    store = open_metadata(path, CLOCK, RANDOM)
+    align(CatalogMirror(store), memory)
+    assert len(list(CatalogMirror(store).records())) == 200
+    store.close()

@@ -1,0 +1,279 @@
+"""What a node does by the clock: deletes what has run out, writes checkpoints, notices disks, outlives faults."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+
+from syncpoint.metadata.records import Change
+from syncpoint.node import upkeep
+from syncpoint.node.upkeep import Upkeep
+from syncpoint.storage.record import Kind
+from syncpoint.testing.forwarders import SUB, TOPIC
+from syncpoint.testing.servicers import ServicerWorld, simulated
+
+DAY = 86_400
+SNAP = "projects/p/snapshots/snap"
+
+
+def count(world: ServicerWorld, kind: Kind) -> int:
+    return sum(entry.kind == kind for entry in world.store.entries)
+
+
+async def passes(world: ServicerWorld, seconds: float) -> None:
+    """So much time at once, and some more to notice it."""
+    world.clock.advance(seconds)
+    await asyncio.sleep(61)
+
+
+async def checkpointed(world: ServicerWorld) -> None:
+    """Until the checkpoint of the start is over."""
+    while world.upkeep._overdue or world.upkeep._checkpoint is not None:
+        await asyncio.sleep(0.1)
+
+
+# -- what runs out -----------------------------------------------------------------------------------------------------
+
+
+@simulated()
+async def test_expired_snapshots_are_deleted_with_what_only_they_kept(world: ServicerWorld) -> None:
+    await world.put("a")
+    await world.call("CreateSnapshot", name=SNAP, subscription=SUB)
+    (got,) = await world.pull()
+    await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
+    await passes(world, 6.9 * DAY)
+    assert world.control.catalog.snapshot(SNAP) is not None
+    assert world.store.bounds(1 << 24) is not None
+    await passes(world, 0.2 * DAY)
+    assert world.control.catalog.snapshot(SNAP) is None
+    assert world.store.bounds(1 << 24) is None
+    await world.crash()
+    assert world.control.catalog.snapshot(SNAP) is None
+
+
+@simulated(expiration_s=3600)
+async def test_subscriptions_nobody_uses_are_deleted(world: ServicerWorld) -> None:
+    await world.call("CreateSubscription", name="projects/p/subscriptions/kept", topic=TOPIC)
+    for _ in range(3):  # use begins the time anew
+        await passes(world, 2900)
+        assert not await world.pull(timeout=2.0)
+    stream = await world.stream()  # and whoever listens uses it
+    await passes(world, 7100)
+    assert world.control.catalog.subscription(SUB) is not None
+    stream.raw.cancel()
+    await asyncio.sleep(0.2)
+    await passes(world, 3400)
+    assert world.control.catalog.subscription(SUB) is not None
+    await passes(world, 300)
+    assert world.control.catalog.subscription(SUB) is None
+    assert world.control.catalog.subscription("projects/p/subscriptions/kept") is not None
+    assert 2 not in world.subscribe.used
+    assert 2 not in world.publish.ledgers
+
+
+@simulated(expiration_s=3600)
+async def test_a_start_gives_subscriptions_their_whole_time(world: ServicerWorld) -> None:
+    await passes(world, 2900)
+    await world.crash()
+    await passes(world, 2900)
+    assert world.control.catalog.subscription(SUB) is not None
+    await passes(world, 700)
+    assert world.control.catalog.subscription(SUB) is None
+
+
+@simulated()
+async def test_who_used_a_deleted_subscription_is_forgotten(world: ServicerWorld) -> None:
+    await world.pull(timeout=1.0)
+    assert world.subscribe.used
+    await asyncio.sleep(1)
+    await world.call("DeleteSubscription", subscription=SUB)
+    await asyncio.sleep(61)
+    assert not world.subscribe.used
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+@simulated()
+async def test_checkpoints_begin_by_time_and_only_with_news(world: ServicerWorld) -> None:
+    await checkpointed(world)
+    assert count(world, Kind.CHECKPOINT_END) == 1
+    await asyncio.sleep(200)
+    assert count(world, Kind.CHECKPOINT_END) == 1
+    await world.put("x")
+    await asyncio.sleep(1)
+    assert count(world, Kind.CHECKPOINT_END) == 2
+    await world.put("x")
+    await asyncio.sleep(25)
+    assert count(world, Kind.CHECKPOINT_END) == 2
+    await asyncio.sleep(10)
+    assert count(world, Kind.CHECKPOINT_END) == 3
+
+
+@pytest.mark.parametrize(("name", "bound"), [("CHECKPOINT_ENTRIES", 20), ("CHECKPOINT_BYTES", 20_000)])
+def test_checkpoints_begin_by_entries_and_by_bytes(monkeypatch: pytest.MonkeyPatch, name: str, bound: int) -> None:
+    monkeypatch.setattr(upkeep, name, bound)
+
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        await checkpointed(world)
+        for expected in (1, 2):
+            for _ in range(15):
+                assert count(world, Kind.CHECKPOINT_BEGIN) == expected
+                await world.put("x" * 1000)
+            for _ in range(15):
+                await world.put("x" * 1000)
+            await asyncio.sleep(1)
+        assert count(world, Kind.CHECKPOINT_END) == 3
+
+    run()
+
+
+def lose_parts(world: ServicerWorld, parts: int) -> None:
+    """Let each step of a checkpoint write only so many parts."""
+    begin = world.store.checkpoint
+
+    def slowly(found):  # type: ignore[no-untyped-def]
+        checkpoint = begin(found)
+        step = checkpoint.step
+        checkpoint.step = lambda max_bytes=parts: step(parts)  # type: ignore[method-assign]
+        return checkpoint
+
+    world.store.checkpoint = slowly  # type: ignore[method-assign]
+
+
+@simulated(retain_acked=True)
+async def test_a_crash_in_the_middle_of_a_checkpoint_loses_nothing(world: ServicerWorld) -> None:
+    """Crash after every step; meanwhile the catalog and the acknowledgements change."""
+    for number in range(30):
+        await world.call("CreateTopic", name=f"projects/p/topics/topic-{number}")
+        await world.call("CreateSubscription", name=f"projects/p/subscriptions/s-{number}", topic=TOPIC)
+    await world.put(*map(str, range(20)))
+    acked: set[str] = set()
+    for steps in range(8):
+        monkey = pytest.MonkeyPatch()
+        monkey.setattr("syncpoint.metadata.catalog.PART_BYTES_MAX", 500)
+        monkey.setattr("syncpoint.publish.records.BUNDLE_BYTES", 100)
+        await world.crash()
+        lose_parts(world, 1)
+        before = count(world, Kind.CHECKPOINT_PART)
+        while count(world, Kind.CHECKPOINT_PART) < before + steps:
+            await asyncio.sleep(0.1)
+        (got,) = await world.pull(1)
+        await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
+        acked.add(got.message.data.decode())
+        await world.call("CreateTopic", name=f"projects/p/topics/more-{steps}")
+        await world.call("DeleteTopic", topic=f"projects/p/topics/topic-{steps}")
+        monkey.undo()
+        await world.crash()
+        assert world.control.catalog.counts() == (31, 31, 0)
+        state = await world.call("GetSubscriptionState", subscription=SUB)
+        assert state.backlog_messages == 20 - len(acked)
+    got = await world.pull()
+    assert {one.message.data.decode() for one in got} == set(map(str, range(20))) - acked
+
+
+@simulated()
+async def test_what_happens_while_a_checkpoint_is_written_is_in_it_or_behind_it(world: ServicerWorld) -> None:
+    await world.put("a", "b", "c")
+    got = await world.pull()
+    await checkpointed(world)
+    lose_parts(world, 1)
+    world.upkeep._overdue = True
+    await asyncio.sleep(0.25)
+    assert world.upkeep._checkpoint is not None
+    await world.call("Acknowledge", subscription=SUB, ack_ids=[got[0].ack_id])
+    world.commit(Change.put(replace(world.record, ack_deadline_s=77)))
+    await world.call("CreateTopic", name="projects/p/topics/new")
+    await world.put("x", topic="projects/p/topics/new")
+    await checkpointed(world)
+    ends = count(world, Kind.CHECKPOINT_END)
+    await world.crash()
+    assert count(world, Kind.CHECKPOINT_END) == ends == 2
+    assert world.record.ack_deadline_s == 77
+    assert sorted(one.message.data for one in await world.pull()) == [b"b", b"c"]
+
+
+@simulated()
+async def test_the_last_checkpoint_makes_the_next_start_short(world: ServicerWorld) -> None:
+    await world.put("a")
+    world.upkeep.last_checkpoint()
+    await asyncio.sleep(0.01)
+    await world.crash()
+    assert world.memory.checkpointed
+    assert world.memory.facts == 0
+    assert [one.message.data for one in await world.pull()] == [b"a"]
+
+
+@simulated()
+async def test_a_start_that_read_nothing_new_writes_no_checkpoint(world: ServicerWorld) -> None:
+    await checkpointed(world)
+    quiet = Upkeep(world.store, world.publish, world.subscribe, world.control, world.clock, begin_with_checkpoint=False)  # type: ignore[arg-type]
+    quiet._checkpointed = world.store.appended
+    await world.upkeep.stop()
+    before = count(world, Kind.CHECKPOINT_BEGIN)
+    quiet.start()
+    await asyncio.sleep(100)
+    assert count(world, Kind.CHECKPOINT_BEGIN) == before
+    await world.put("x")
+    await asyncio.sleep(1)
+    assert count(world, Kind.CHECKPOINT_BEGIN) == before + 1
+    await quiet.stop()
+
+
+# -- the rest ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_becomes_of_disks_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "syncpoint.node")
+
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        for state, reason in (("failed", "I/O error"), ("healing", ""), ("ok", "")):
+            world.store.state = replace(world.store.state, state=state, reason=reason)
+            await asyncio.sleep(10)
+        assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO"]
+        assert "disk memory is failed: I/O error" in caplog.text
+
+    run()
+
+
+def test_a_failing_step_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        def broken() -> None:
+            raise RuntimeError("broken")
+
+        world.control.mirror.flush = broken  # type: ignore[method-assign]
+        await world.put("a")
+        await world.pull()
+        assert len(await world.pull(timeout=None)) == 1  # leases still expire
+        assert "upkeep step failed" in caplog.text
+
+    run()
+
+
+@simulated()
+async def test_failed_disks_end_checkpoints_and_deletion(world: ServicerWorld) -> None:
+    await world.put("a")
+    world.store.fail(OSError("no disk left"))
+    entries = len(world.store.entries)
+    await asyncio.sleep(200)
+    world.upkeep.last_checkpoint()
+    assert len(world.store.entries) == entries
+    assert world.store.bounds(1 << 24) is not None
+
+
+@simulated()
+async def test_sources_of_earlier_lives_are_forgotten_with_their_messages(world: ServicerWorld) -> None:
+    for _ in range(5):
+        await world.put("a")
+        await world.crash()
+    assert len(world.publish.sources.by_number) == 5
+    await world.call("Seek", subscription=SUB, time={"seconds": 4_000_000_000})
+    await asyncio.sleep(2)
+    assert not world.publish.sources.by_number
+    assert not any(ledger.acks for ledger in world.publish.ledgers.values())
