@@ -27,7 +27,7 @@ class Block:
             self.deadline = [0] * 1024  # ticks of 10 ms
             self.serial = [0] * 1024
             self.consumer = [0] * 1024
-            self.size = [0] * 1024  # bytes
+            self.size = [0] * 1024  # bytes; the top bit says that the deadline was modified
 
     def begin(self, source: u64, number: i64):
         """Use the block, in which nothing is outstanding, for other offsets."""

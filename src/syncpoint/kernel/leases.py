@@ -56,6 +56,7 @@ else:
 OFFSET_END = 1 << 62
 NOBODY = 0xFFFFFFFF
 _U32_END = 1 << 32
+_CONFIRMED = cython.declare(cython.uint, 1 << 31)  # in a block's size: its holder modified the deadline
 _U64_END = 1 << 64
 _SECONDS_END = 1 << 31
 
@@ -502,9 +503,12 @@ class LeaseTable:
                         self._drop(block, slot)
         return ended
 
-    def release_consumer(self, consumer: int) -> list:
-        """End all leases of a consumer; returns their (source, offset), in order."""
+    def release_consumer(self, consumer: int, unconfirmed: bool = False) -> list:
+        """End all leases of a consumer, or only those whose deadlines were never modified: nothing says that they
+        arrived. Returns their (source, offset), in order.
+        """
         wanted: u32 = _whole("consumer", consumer, NOBODY)
+        spared: u32 = _CONFIRMED if unconfirmed else 0
         slot: cython.Py_ssize_t
         block: Block
         ended: list = []
@@ -512,7 +516,11 @@ class LeaseTable:
             if self._holder(wanted) is None:
                 break
             for slot in range(1024):
-                if block.serial[slot] != 0 and block.consumer[slot] == wanted:
+                if (
+                    block.serial[slot] != 0
+                    and block.consumer[slot] == wanted
+                    and block.size[slot] & spared == 0
+                ):
                     ended.append((block.source, (block.number << 10) + slot))
                     self._drop(block, slot)
         return ended
@@ -652,7 +660,7 @@ class LeaseTable:
     def _drop(self, block: Block, slot: cython.Py_ssize_t):
         """End the lease in a slot that is outstanding; the block must not be used for more than asking afterwards."""
         holder: Holder = self._holder(block.consumer[slot])
-        size: u32 = block.size[slot]
+        size: u32 = block.size[slot] & (_CONFIRMED - 1)
         blocks: dict
         holder.messages -= 1
         holder.bytes -= size
@@ -678,6 +686,7 @@ class LeaseTable:
         if block.deadline[slot] == block.earliest:
             block.exact = False
         block.deadline[slot] = deadline
+        block.size[slot] |= _CONFIRMED
         if deadline <= block.earliest:
             block.earliest = deadline
             block.exact = True

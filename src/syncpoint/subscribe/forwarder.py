@@ -104,22 +104,20 @@ class SubscribeForwarder:
         return consumer
 
     def leave(self, record: Subscription, consumer: Consumer | None, unsent: Sequence[int] = ()) -> None:
-        """A subscriber goes. What was never sent to it (by serials) is free again at once; the rest stays lent until
-        its deadline.
+        """A subscriber goes. What it was never sent (by serials) is free again at once, and so is what it never said
+        to have received, by extending its deadline as clients do; the rest stays lent until its deadline. An
+        exactly-once subscription delivers nothing again before its deadline, whatever became of the subscriber.
         """
         delivery = self.deliveries.get(record.incarnation)
         if delivery is None:
             return
         if consumer is not None:
             delivery.remove(consumer)
+        now = self.clock.monotonic()
         if unsent:
-            delivery.lending.release(list(unsent), self.clock.monotonic())
-
-    def wake(self, incarnation: int) -> None:
-        """A subscriber of this subscription can take more."""
-        delivery = self.deliveries.get(incarnation)
-        if delivery is not None:
-            delivery.wake()
+            delivery.lending.release(list(unsent), now)
+        if consumer is not None and not consumer.single and not delivery.record.exactly_once:
+            delivery.lending.release_unconfirmed(consumer.number, now)
 
     def tick(self) -> None:
         """Ten times a second: expire leases, look again where a fetch failed, forget what is at rest."""
@@ -131,6 +129,8 @@ class SubscribeForwarder:
                 continue
             if delivery.consumers:
                 self.used[incarnation] = now
+            else:
+                delivery.put_back()
             delivery.record = record
             delivery.lending.expire(now)
             if delivery.stalled:

@@ -126,6 +126,12 @@ class Lending:
         for serial in serials:
             self.came_back(self.table.release_serial(serial), now, delivered=False)
 
+    def release_unconfirmed(self, consumer: int, now: float) -> None:
+        """What a subscriber that is gone never said to have received."""
+        identities = self.table.release_consumer(consumer, unconfirmed=True)
+        if identities:
+            self.came_back(identities, now, delivered=True)
+
     def came_back(self, identities: list[tuple[int, int]], now: float, *, delivered: bool) -> None:
         """Messages whose lease ended undone are offered again: now, after a backoff, or as dead letters."""
         record, order = self.owner.record, self.order

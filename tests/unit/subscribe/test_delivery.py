@@ -11,6 +11,7 @@ from syncpoint.metadata.records import Change, DeadLetter, Retry, Subscription, 
 from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.publish.seek import seek_to_snapshot, seek_to_time, take_snapshot
 from syncpoint.testing.forwarders import SUB, Subscriber, World
+from syncpoint.wire.messages import pubsub
 
 
 def test_a_message_is_answered_and_delivered_once_it_is_persisted() -> None:
@@ -300,6 +301,22 @@ def test_a_subscriber_that_leaves_gives_back_what_was_not_sent() -> None:
     other = Subscriber(world)
     world.settle()
     assert other.data == ["a", "b"]
+
+
+def test_a_subscriber_that_is_gone_gives_back_what_it_never_confirmed() -> None:
+    for exactly_once, expected in ((False, ["b"]), (True, [])):
+        world = World(exactly_once=exactly_once)
+        subscriber = Subscriber(world)
+        world.send("a", "b")
+        by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
+        request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=[by_data["a"]]).SerializeToString()
+        assert world.lending.modify(request, 4, 20, world.clock.monotonic()) == []
+        world.subscribe.leave(world.record, subscriber.consumer)
+        other = Subscriber(world)
+        world.settle()
+        assert other.data == expected
+        world.advance(21)
+        assert set(other.data) == {"a", "b"}
 
 
 def test_a_subscription_gets_everything_published_after_it_was_created() -> None:
