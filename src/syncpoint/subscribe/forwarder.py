@@ -119,6 +119,12 @@ class SubscribeForwarder:
         if consumer is not None and not consumer.single and not delivery.record.exactly_once:
             delivery.lending.release_unconfirmed(consumer.number, now)
 
+    def wake(self, incarnation: int) -> None:
+        """A subscriber of this subscription can take more."""
+        delivery = self.deliveries.get(incarnation)
+        if delivery is not None:
+            delivery.wake()
+
     def tick(self) -> None:
         """Ten times a second: expire leases, look again where a fetch failed, forget what is at rest."""
         now = self.clock.monotonic()
