@@ -7,7 +7,7 @@ ready, and the turn goes round.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from syncpoint.kernel import frames
@@ -18,7 +18,7 @@ from syncpoint.model.delivery import Batch, PublishSide
 from syncpoint.subscribe.fetch import CREDIT_BYTES, Cursor
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX, Consumer
 from syncpoint.subscribe.lease import TICKS_PER_S, Lending
-from syncpoint.subscribe.ordering import Identity
+from syncpoint.subscribe.ordering import Identity, KeyOrder
 from syncpoint.subscribe.retry import Run
 
 REDELIVER_AT_ONCE = 1024
@@ -123,7 +123,7 @@ class Delivery:
     @property
     def at_rest(self) -> bool:
         """Nobody listens and nothing is lent: it may be forgotten, the ledger knows all that matters."""
-        return not self.consumers and self.lending.at_rest
+        return not self.consumers and not self._redelivered and not self._refetching and self.lending.at_rest
 
     # -- the pump ----------------------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class Delivery:
             return False
         moved = False
         if self.lending.order is not None:
-            moved = self._go_on_with_keys(consumer, room)
+            moved = self._go_on_with_keys(consumer, room, room_bytes)
             room, room_bytes = consumer.room(self.table)
         share = self._share(room, sharers)
         parts: list[bytes] = []
@@ -162,7 +162,8 @@ class Delivery:
                 break
             batch, attempt, cursor = ready
             if cursor is not None and self.lending.order is not None:
-                response, at, count, nbytes = self._lend_in_order(batch, consumer, left, room_bytes, free and not parts)
+                most = min(room_bytes, RESPONSE_BYTES_MAX - size) if parts else room_bytes
+                response, at, count, nbytes = self._lend_in_order(batch, consumer, left, most, free and not parts)
             else:
                 most = min(room_bytes, RESPONSE_BYTES_MAX - size)
                 first_max = -1 if free and not parts else room_bytes
@@ -258,7 +259,8 @@ class Delivery:
                 if taken_bytes + sizes[index] > room_bytes and (taken or not any_first):
                     break
                 wanted = not self.program or matches(self.program, frames.message_at(batch.payload, index))
-                if wanted and keys[index] and not order.admit(keys[index], (batch.source, at), consumer.holder):
+                key, nbytes = keys[index], sizes[index]
+                if wanted and key and not order.admit(key, (batch.source, at), consumer.holder, nbytes):
                     skip[index >> 3] |= 1 << (index & 7)
                 elif wanted:
                     taken += 1
@@ -277,12 +279,9 @@ class Delivery:
             return
         order = self.lending.order
         for run in self.lending.redelivery.take_due(limit):
-            if order is not None and order.knows((run.source, run.begin)):
-                for offset in range(run.begin, run.end):
-                    order.unblock((run.source, offset))
-                continue
-            self._refetching += run.end - run.begin
-            self._fetch(run.source, run.begin, run.end, partial(self._refetched, run))
+            for part in (run,) if order is None else _without_keys(run, order):
+                self._refetching += part.end - part.begin
+                self._fetch(part.source, part.begin, part.end, partial(self._refetched, part))
 
     def _refetched(self, run: Run, batches: Sequence[Batch] | Exception) -> None:
         self._refetching -= run.end - run.begin
@@ -295,14 +294,27 @@ class Delivery:
                 self._redelivered.append((batch._replace(end=min(batch.end, run.end)), run.attempt))
         self.wake()
 
-    def _go_on_with_keys(self, consumer: Consumer, room: int) -> bool:
+    def put_back(self) -> None:
+        """Nobody is there to take what was read again: it waits as before, with its count of deliveries."""
+        for batch, _ in self._redelivered:
+            for offset in range(batch.begin, batch.end):
+                index = offset - batch.first_offset
+                if not (batch.skip and batch.skip[index >> 3] >> (index & 7) & 1):
+                    self.lending.redelivery.add(batch.source, offset)
+        self._redelivered.clear()
+
+    def _go_on_with_keys(self, consumer: Consumer, room: int, room_bytes: int) -> bool:
         """Messages that were held back by their keys, or came back, go to this consumer now. True if there were any."""
         order = self.lending.order
         assert order is not None
-        before = room
-        while room > 0 and (begun := order.start(consumer.holder, min(room, KEY_RUN_MAX))) is not None:
+        before, free = room, consumer.free(self.table)
+        while room > 0 and room_bytes > 0:
+            most, any_first = min(room_bytes, RESPONSE_BYTES_MAX), free and room == before
+            begun = order.start(consumer.holder, min(room, KEY_RUN_MAX), most, any_first=any_first)
+            if begun is None:
+                break
             key, identities = begun
-            room -= len(identities)
+            room, room_bytes = room - len(identities), room_bytes - order.size(identities)
             self._read_key(consumer, key, identities)
             if consumer.single:
                 break
@@ -328,6 +340,8 @@ class Delivery:
         parts: list[bytes] = []
         serials: list[int] = []
         unread = consumer.closed
+        size, free = 0, consumer.free(self.table)
+        room, room_bytes = consumer.room(self.table)  # asked for again: other keys may have been read faster
         for identity, batches in messages:
             if not order.is_outstanding(identity):
                 continue  # acknowledged, or taken back, while it was being read
@@ -336,16 +350,22 @@ class Delivery:
                 order.take_back(identity, block=False)  # and everything of the key after it
                 continue
             batch = next((b for b in batches if b.begin == identity[1]), None)
-            count = 0
+            at, count = identity[1] + 1, 0
             if batch is not None:
                 attempt = self.lending.redelivery.attempts.get(identity, 0) + 1
                 one = batch._replace(end=identity[1] + 1)
-                response, _, count, _ = self._lend(one, consumer, 1, 1 << 62, attempt)
+                most = min(room_bytes, RESPONSE_BYTES_MAX - size) if parts else room_bytes
+                first_max = -1 if free and not parts else most
+                response, at, count, nbytes = self._lend(one, consumer, room, most, attempt, first_max)
             if count:
                 parts.append(response)
                 serials.append(self.table.last_serial)
-            else:
+                room, room_bytes, size = room - count, room_bytes - nbytes, size + nbytes
+            elif at > identity[1]:
                 order.settle(identity)  # acknowledged meanwhile, or deleted
+            else:
+                unread = True  # no room for it
+                order.take_back(identity, block=False)
         order.started(key)
         if parts:
             self.delivered += len(parts)
@@ -388,3 +408,16 @@ class Delivery:
                 ahead += bool(cursor.batches or cursor.asking)
                 if ahead >= SOURCES_AHEAD:
                     break
+
+
+def _without_keys(run: Run, order: KeyOrder) -> Iterator[Run]:
+    """The parts of a run that no ordering key holds; the retry time of the others has come, their keys may go on."""
+    begin = run.begin
+    for offset in range(run.begin, run.end):
+        if order.knows((run.source, offset)):
+            order.unblock((run.source, offset))
+            if begin < offset:
+                yield run._replace(begin=begin, end=offset)
+            begin = offset + 1
+    if begin < run.end:
+        yield run._replace(begin=begin)

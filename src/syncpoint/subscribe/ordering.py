@@ -8,6 +8,7 @@ numbered in publish order, so tuples compare in publish order.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from syncpoint.kernel.acks import decode_runs
@@ -23,7 +24,7 @@ class KeyState:
     holder: int
     outstanding: list[Identity] = field(default_factory=list)
     waiting: deque[Identity] = field(default_factory=deque)
-    blocked: bool = False  # waits for a retry time or for a dead letter to be stored
+    blockers: set[Identity] = field(default_factory=set)  # rest until a retry time, or until a dead letter is stored
     loading: bool = False  # messages of it are being read again: nothing may overtake them
 
 
@@ -33,6 +34,7 @@ class KeyOrder:
     def __init__(self) -> None:
         self._keys: dict[bytes, KeyState] = {}
         self._key_of: dict[Identity, bytes] = {}
+        self._size_of: dict[Identity, int] = {}
         self._ready: deque[bytes] = deque()  # keys nobody holds
         self._more: dict[int, deque[bytes]] = {}  # holder -> keys it holds of which more waits
         self.waiting = 0
@@ -44,16 +46,17 @@ class KeyOrder:
     def full(self) -> bool:
         return self.waiting >= WAITING_MAX
 
-    def admit(self, key: bytes, identity: Identity, holder: int) -> bool:
-        """A message read for the first time: True if `holder` may have it now, False if it waits here."""
+    def admit(self, key: bytes, identity: Identity, holder: int, nbytes: int = 0) -> bool:
+        """A message of `nbytes` read for the first time: True if `holder` may have it now, False if it waits here."""
         if identity in self._key_of:
             return False
         self._key_of[identity] = key
+        self._size_of[identity] = nbytes
         state = self._keys.get(key)
         if state is None:
             self._keys[key] = KeyState(holder, [identity])
             return True
-        free = state.outstanding and not state.waiting and not state.blocked and not state.loading
+        free = state.outstanding and not state.waiting and not state.blockers and not state.loading
         if free and state.holder == holder:
             state.outstanding.append(identity)
             return True
@@ -63,41 +66,60 @@ class KeyOrder:
             self._more.setdefault(state.holder, deque()).append(key)
         return False
 
-    def start(self, holder: int, limit: int) -> tuple[bytes, list[Identity]] | None:
-        """A key and what waits of it that may go to `holder` now, at most `limit`: of a key it holds, or a free
-        one.
+    def start(
+        self, holder: int, limit: int, bytes_max: int = 1 << 62, *, any_first: bool = True
+    ) -> tuple[bytes, list[Identity]] | None:
+        """A key and what waits of it that may go to `holder` now: of a key it holds, or a free one.
 
-        They count as outstanding, and nothing else of the key is given away until `started` is called. Meanwhile they
-        may be taken back or settled: ask `is_outstanding` before lending them.
+        At most `limit` messages and `bytes_max` bytes; with `any_first` the first one may be of any size. None also
+        when the next message is too large: it keeps its turn. What is given counts as outstanding, and nothing else of
+        the key is given away until `started` is called. Meanwhile it may be taken back or settled: ask
+        `is_outstanding` before lending it.
         """
-        key = self._next_key(holder)
-        if key is None:
+        turn = self._next_key(holder)
+        if turn is None:
             return None
+        key, queue = turn
         state = self._keys[key]
-        taken = [state.waiting.popleft() for _ in range(min(limit, len(state.waiting)))]
+        taken: list[Identity] = []
+        size = 0
+        while state.waiting and len(taken) < limit:
+            nbytes = self._size_of[state.waiting[0]]
+            if size + nbytes > bytes_max and (taken or not any_first):
+                break
+            taken.append(state.waiting.popleft())
+            size += nbytes
+        if not taken:
+            queue.appendleft(key)
+            return None
         self.waiting -= len(taken)
         state.holder, state.loading = holder, True
         state.outstanding += taken
         return key, taken
 
-    def _next_key(self, holder: int) -> bytes | None:
+    def _next_key(self, holder: int) -> tuple[bytes, deque[bytes]] | None:
+        """The key whose turn it is, and the queue it was taken from."""
         more = self._more.get(holder)
         while more:
             key = more.popleft()
             state = self._keys.get(key)
             if state is not None and state.holder == holder and state.outstanding and self._may_go_on(state):
-                return key
+                return key, more
         self._more.pop(holder, None)
         while self._ready:
             key = self._ready.popleft()
             state = self._keys.get(key)
             if state is not None and not state.outstanding and self._may_go_on(state):
-                return key
+                return key, self._ready
         return None
 
     @staticmethod
     def _may_go_on(state: KeyState) -> bool:
-        return bool(state.waiting) and not state.blocked and not state.loading
+        return bool(state.waiting) and not state.blockers and not state.loading
+
+    def size(self, identities: Iterable[Identity]) -> int:
+        """Bytes of messages that are known here."""
+        return sum(self._size_of[identity] for identity in identities)
 
     def started(self, key: bytes) -> None:
         """What `start` gave was lent, taken back or settled: the key may go on."""
@@ -121,7 +143,9 @@ class KeyOrder:
         key = self._key_of.pop(identity, None)
         if key is None:
             return
+        del self._size_of[identity]
         state = self._keys[key]
+        state.blockers.discard(identity)
         if identity in state.outstanding:
             state.outstanding.remove(identity)
         elif identity in state.waiting:
@@ -131,12 +155,15 @@ class KeyOrder:
 
     def take_back(self, identity: Identity, *, block: bool) -> list[Identity]:
         """A message came back undone: it and everything of its key after it waits again. Returns what must lose its
-        lease, in order; empty if this was known already. With `block` the key rests until `unblock`.
+        lease, in order; empty if this was known already. With `block` the key rests until `unblock`, or until the
+        message is settled.
         """
         key = self._key_of.get(identity)
         if key is None:
             return []
         state = self._keys[key]
+        if block:
+            state.blockers.add(identity)
         if identity not in state.outstanding:
             return []
         at = state.outstanding.index(identity)
@@ -144,7 +171,6 @@ class KeyOrder:
         del state.outstanding[at:]
         state.waiting.extendleft(reversed(back))
         self.waiting += len(back)
-        state.blocked = state.blocked or block
         self._go_on(key, state)
         return back
 
@@ -153,11 +179,11 @@ class KeyOrder:
         key = self._key_of.get(identity)
         if key is not None:
             state = self._keys[key]
-            state.blocked = False
+            state.blockers.discard(identity)
             self._go_on(key, state)
 
     def _go_on(self, key: bytes, state: KeyState) -> None:
-        if state.blocked or state.loading:
+        if state.blockers or state.loading:
             return
         if state.outstanding:
             if state.waiting:

@@ -2,6 +2,8 @@
 between them.
 """
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Change, DeadLetter, Retry, Subscription, Topic
 from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.publish.seek import seek_to_snapshot, seek_to_time, take_snapshot
+from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
 from syncpoint.testing.forwarders import SUB, Subscriber, World
 from syncpoint.wire.messages import pubsub
 
@@ -381,3 +384,93 @@ def test_over_a_link_that_delays_and_drops_nothing_is_lost_and_keys_stay_in_orde
             for subscriber in subscribers:
                 first_seen = list(dict.fromkeys(text for text in subscriber.data if text.startswith(key)))
                 assert first_seen == [text for text in sent if text in first_seen]
+
+
+def test_an_ack_during_the_backoff_of_a_key_lets_the_key_go_on() -> None:
+    world = World(ordered=True, retry=Retry(1.0, 1.0))
+    subscriber = Subscriber(world)
+    for data in "abc":
+        world.send(data, key="k")
+    first = next(ack_id for ack_id, data in subscriber.held.items() if data == "a")
+    subscriber.nack(first)
+    subscriber.ack(first)
+    world.settle()
+    assert subscriber.data == ["a", "b", "c", "b", "c"], "what it rested for is done"
+
+
+def test_a_key_rests_until_the_last_of_its_backoffs_is_over() -> None:
+    world = World(ordered=True, retry=Retry(1.0, 8.0))
+    subscriber = Subscriber(world)
+    for data in "ab":
+        world.send(data, key="k")
+    by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
+    subscriber.nack(by_data["b"])
+    world.advance(1.1)
+    by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
+    subscriber.nack(by_data["a"], by_data["b"])  # the first time for one, the second for the other
+    world.advance(1.5)
+    assert subscriber.data == ["a", "b", "b"]
+    world.advance(1.0)
+    assert subscriber.data == ["a", "b", "b", "a", "b"]
+
+
+def test_a_dead_letter_lets_its_key_go_on() -> None:
+    world = World(ordered=True, dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    world.commit(Change.put(Topic(20, "projects/p/topics/dead")))
+    subscriber = Subscriber(world)
+    for data in "abc":
+        world.send(data, key="k")
+    for _ in range(5):
+        subscriber.nack(next(ack_id for ack_id, data in subscriber.held.items() if data == "a"))
+    world.settle()
+    assert subscriber.data == ["a", "b", "c"] * 5 + ["b", "c"]
+
+
+def test_messages_without_a_key_come_back_beside_those_of_a_key() -> None:
+    world = World(ordered=True, retry=Retry(1.0, 1.0))
+    subscriber = Subscriber(world)
+    for number, key in enumerate(("k", "", "k", "", "")):
+        world.send(str(number), key=key)
+    subscriber.nack(*subscriber.held)
+    world.advance(1.5)
+    assert sorted(subscriber.data[5:]) == ["0", "1", "2", "3", "4"]
+
+
+def test_what_waits_for_its_next_delivery_keeps_its_count_while_nobody_listens() -> None:
+    world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    subscriber = Subscriber(world)
+    world.send("a", "b")
+    world.subscribe.leave(world.record, subscriber.consumer)
+    subscriber.nack(*subscriber.held)
+    second = Subscriber(world, single=True, max_messages=1)
+    world.settle()
+    assert [message.delivery_attempt for message in second.received] == [2]
+    second.ack()
+    world.advance(0.5)
+    third = Subscriber(world)
+    world.settle()
+    assert [message.delivery_attempt for message in third.received] == [2]
+
+
+def test_held_back_messages_of_a_key_respect_bytes_outstanding_and_the_size_of_a_response() -> None:
+    world = World(ordered=True)
+    subscriber = Subscriber(world, max_messages=1)
+    for number in range(40):
+        world.send(f"{number:02}" + "x" * 300_000, key="k")
+    subscriber.consumer.max_messages, subscriber.consumer.max_bytes = 1000, 1_000_000
+    responses: list[int] = []
+    deliver = subscriber.consumer.send
+
+    def send(parts: Sequence[bytes], serials: Sequence[int]) -> None:
+        responses.append(sum(map(len, parts)))
+        deliver(parts, serials)
+
+    subscriber.consumer.send = send
+    subscriber.nack(*subscriber.held)
+    received = []
+    while subscriber.held:
+        assert len(subscriber.held) <= 3, "three of them fit into the million bytes"
+        received += [data[:2] for data in subscriber.held.values()]
+        subscriber.ack()
+    assert received == [f"{number:02}" for number in range(40)]
+    assert max(responses) < RESPONSE_BYTES_MAX + 1000
