@@ -193,3 +193,52 @@ def test_a_deleted_topic_leaves_its_backlog_to_its_subscriptions() -> None:
     world.settle()
     assert subscriber.data == ["a"]
     assert world.publish.catalog.subscription(SUB) is not None
+
+
+def test_a_checkpoint_bundles_what_there_is_of_every_topic() -> None:
+    """A thousand topics with a source and a ledger each are a few entries, and all come back."""
+    world = World()
+    for number in range(10, 1010):
+        name = f"projects/p/topics/topic-{number}"
+        subscription = f"projects/p/subscriptions/sub-{number}"
+        world.commit(
+            Change.put(Topic(number, name)), Change.put(Subscription(number + 5000, subscription, number, name))
+        )
+        world.send("x", topic=name, settle=False)
+    world.settle()
+    before = len(world.store.entries)
+    checkpoint = world.store.checkpoint(world.publish.checkpoint_parts())
+    while not checkpoint.step():
+        pass
+    world.settle()
+    assert len(world.store.entries) - before < 20
+    old = world.publish
+    world.restart()
+    assert world.memory.checkpointed
+    assert world.memory.facts == 0
+    assert set(world.publish.sources.by_number) == set(old.sources.by_number)
+    assert set(world.publish.ledgers) == set(old.ledgers)
+    assert world.publish.catalog.records() == old.catalog.records()
+
+
+def test_facts_of_older_checkpoints_that_were_not_bundled_are_read() -> None:
+    world = World()
+    world.send("a", "b")
+    subscriber = Subscriber(world)
+    world.settle()
+    subscriber.ack(next(iter(subscriber.held)))
+    catalog, facts = [], []
+    for part in world.publish.checkpoint_parts():
+        if part[0] == records.Fact.BUNDLE:
+            facts += records.unbundled(part)
+        else:
+            catalog.append(part)
+    checkpoint = world.store.checkpoint(iter([*catalog, *facts]))
+    while not checkpoint.step():
+        pass
+    world.settle()
+    world.restart()
+    assert world.memory.facts == 0
+    again = Subscriber(world)
+    world.settle()
+    assert again.data == ["b"]
