@@ -1,4 +1,4 @@
-"""`syncpoint subscriptions pull|ack|modify-ack-deadline|seek`: what is done with a subscription's messages.
+"""`syncpoint subscriptions pull|ack|modify-message-ack-deadline|seek`: what is done with a subscription's messages.
 
 Place: the end of a message's way to a person; each command is a call of google.pubsub.v1.Subscriber.
 Promise: `pull --auto-ack` acknowledges only after the messages were printed, so an interrupted one loses nothing.
@@ -7,14 +7,16 @@ Promise: `pull --auto-ack` acknowledges only after the messages were printed, so
 from __future__ import annotations
 
 import sys
+import time
 from datetime import datetime
 from typing import Any
 
 import click
 
-from syncpoint.cli.output import as_dict, dig, print_json, print_table, said, show, without_empty_columns
+from syncpoint.cli.output import as_dict, count, dig, print_json, print_table, said, show, without_empty_columns
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.values import TimeType, parse_list, put_time
+from syncpoint.model.errors import Code, SyncpointError
 
 COLUMNS = [
     ("MESSAGE_ID", "message.messageId"),
@@ -23,6 +25,9 @@ COLUMNS = [
     ("PUBLISH_TIME", "message.publishTime"),
     ("DELIVERY_ATTEMPT", "deliveryAttempt"),
 ]
+
+WAIT_S_MIN = 0.1
+"""A wait shorter than this is not worth a call."""
 
 ack_ids_option = click.option(
     "--ack-ids", multiple=True, required=True, metavar="ID,...", help="What `pull` showed as ACK_ID."
@@ -33,7 +38,7 @@ ack_ids_option = click.option(
 @click.argument("subscription")
 @click.option("--limit", default=1, show_default=True, type=click.IntRange(1, 1000), help="At most this many messages.")
 @click.option("--auto-ack", is_flag=True, help="Acknowledge the messages once they are printed.")
-@click.option("--wait", is_flag=True, help="Wait for a message instead of returning at once when there is none.")
+@click.option("--wait", is_flag=True, help="Wait until there is a message; with --timeout, at most so long.")
 @with_settings
 def pull(settings: Settings, subscription: str, limit: int, auto_ack: bool, wait: bool) -> None:
     """Receive messages of a subscription. Those not acknowledged come again after their deadline.
@@ -41,6 +46,7 @@ def pull(settings: Settings, subscription: str, limit: int, auto_ack: bool, wait
     \b
     Examples:
       syncpoint subscriptions pull billing --auto-ack --limit 10
+      syncpoint subscriptions pull billing --wait --timeout 20
       syncpoint subscriptions pull billing --format json
     """
     from syncpoint.wire.messages import pubsub
@@ -48,14 +54,32 @@ def pull(settings: Settings, subscription: str, limit: int, auto_ack: bool, wait
     name = settings.name("subscriptions", subscription)
     request = pubsub.PullRequest(subscription=name, max_messages=limit, return_immediately=not wait)
     with settings.client() as client:
-        answer = client.call("Subscriber.Pull", request)
-        while wait and not answer.received_messages:
-            answer = client.call("Subscriber.Pull", request)
+        answer = _receive(client, request, settings.timeout_option) if wait else client.call("Subscriber.Pull", request)
         _print(answer.received_messages, settings.format, with_ack_ids=not auto_ack)
         sys.stdout.flush()
         if auto_ack and answer.received_messages:
             ack_ids = [one.ack_id for one in answer.received_messages]
             client.call("Subscriber.Acknowledge", pubsub.AcknowledgeRequest(subscription=name, ack_ids=ack_ids))
+
+
+def _receive(client: Any, request: Any, wait_s: float | None) -> Any:
+    """Pull until something comes, or until `wait_s` seconds have passed (None: for ever); the last answer."""
+    if wait_s is None:
+        answer = client.call("Subscriber.Pull", request)
+        while not answer.received_messages:
+            answer = client.call("Subscriber.Pull", request)
+        return answer
+    end = time.monotonic() + wait_s
+    answer = client.call("Subscriber.Pull", request, timeout_s=wait_s)
+    # The server answers a little before a call's time is over; what is left is spent on another call.
+    while not answer.received_messages and (left := end - time.monotonic()) > WAIT_S_MIN:
+        try:
+            answer = client.call("Subscriber.Pull", request, timeout_s=left)
+        except SyncpointError as error:
+            if error.code is not Code.DEADLINE_EXCEEDED:
+                raise
+            break
+    return answer
 
 
 @click.command()
@@ -69,10 +93,10 @@ def ack(settings: Settings, subscription: str, ack_ids: tuple[str, ...]) -> None
     name, ids = settings.name("subscriptions", subscription), parse_list(ack_ids)
     with settings.client() as client:
         client.call("Subscriber.Acknowledge", pubsub.AcknowledgeRequest(subscription=name, ack_ids=ids))
-    said(f"Acknowledged {len(ids)} message(s) of subscription [{name}].")
+    said(f"Acknowledged {count(len(ids), 'message')} of subscription [{name}].")
 
 
-@click.command("modify-ack-deadline")
+@click.command("modify-message-ack-deadline")
 @click.argument("subscription")
 @ack_ids_option
 @click.option(
@@ -87,7 +111,7 @@ def modify_ack_deadline(settings: Settings, subscription: str, ack_ids: tuple[st
     request = pubsub.ModifyAckDeadlineRequest(subscription=name, ack_ids=ids, ack_deadline_seconds=ack_deadline)
     with settings.client() as client:
         client.call("Subscriber.ModifyAckDeadline", request)
-    said(f"Set the deadline of {len(ids)} message(s) of subscription [{name}] to {ack_deadline} s.")
+    said(f"Set the deadline of {count(len(ids), 'message')} of subscription [{name}] to {ack_deadline} s.")
 
 
 @click.command()

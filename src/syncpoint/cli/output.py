@@ -20,11 +20,13 @@ PIPE_WIDTH = 4_000
 """Columns a table may use where no terminal bounds it."""
 
 
-def as_dict(message: Any) -> dict[str, Any]:
-    """A message as the REST interface writes it."""
+def as_dict(message: Any, *, with_zeros: bool = False) -> dict[str, Any]:
+    """A message as the REST interface writes it; `with_zeros`, also fields that hold 0, nothing or no."""
     from syncpoint.wire.messages import POOL
 
-    result: dict[str, Any] = json_format.MessageToDict(message, descriptor_pool=POOL)
+    result: dict[str, Any] = json_format.MessageToDict(
+        message, always_print_fields_with_no_presence=with_zeros, descriptor_pool=POOL
+    )
     return result
 
 
@@ -42,13 +44,13 @@ def print_messages(messages: Sequence[Any], form: str, columns: Sequence[tuple[s
         print_table([heading for heading, _ in columns], [[show(dig(v, path)) for _, path in columns] for v in values])
 
 
-def print_message(message: Any, form: str) -> None:
-    """One message: JSON, or a table of its fields, nested ones under their paths."""
-    value = as_dict(message)
+def print_message(message: Any, form: str, *, with_zeros: bool = False) -> None:
+    """One message: JSON, or a table of its fields, nested ones under their paths; the table `with_zeros` if a 0 is
+    news (an empty backlog), JSON always as the REST interface has it."""
     if form == "json":
-        print_json(value)
+        print_json(as_dict(message))
     else:
-        print_fields(value)
+        print_fields(as_dict(message, with_zeros=with_zeros))
 
 
 def print_fields(value: dict[str, Any]) -> None:
@@ -92,6 +94,11 @@ def without_empty_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]
 def said(text: str) -> None:
     """What a command did, on standard error, where it does not mix with an answer."""
     click.echo(text, err=True)
+
+
+def count(number: int, of: str) -> str:
+    """A number of things in words: `1 topic`, `2 topics`."""
+    return f"{number:,} {of}{'' if number == 1 else 's'}"
 
 
 def show(content: Any) -> str:

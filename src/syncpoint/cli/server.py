@@ -24,4 +24,4 @@ def describe(settings: Settings) -> None:
 
     with settings.client() as client:
         found = client.call("Admin.GetServer", admin.GetServerRequest())
-    print_message(found, settings.format)
+    print_message(found, settings.format, with_zeros=True)

@@ -6,6 +6,7 @@ done with the messages of a subscription (pull, ack, seek) stands in `syncpoint.
 
 from __future__ import annotations
 
+import copy
 from itertools import islice
 from typing import Any
 
@@ -55,7 +56,7 @@ OPTIONS = (
     click.option(
         "--expiration-period", type=DurationType(never=True), help="Delete it when unused so long (from 1d), or never."
     ),
-    click.option("--push-endpoint", metavar="URL", help="Push messages to this address."),
+    click.option("--push-endpoint", metavar="URL", help="Push messages to this address (not served yet)."),
 )
 FIELDS = {
     "ack_deadline": "ack_deadline_seconds",
@@ -78,6 +79,9 @@ def subscriptions() -> None:
 
 for verb in (deliveries.pull, deliveries.ack, deliveries.modify_ack_deadline, deliveries.seek):
     subscriptions.add_command(verb)
+shorter = copy.copy(deliveries.modify_ack_deadline)
+shorter.hidden = True
+subscriptions.add_command(shorter, "modify-ack-deadline")
 
 
 @subscriptions.command()
@@ -160,7 +164,7 @@ def state(settings: Settings, subscription: str) -> None:
     request = admin.GetSubscriptionStateRequest(subscription=settings.name("subscriptions", subscription))
     with settings.client() as client:
         found = client.call("Admin.GetSubscriptionState", request)
-    print_message(found, settings.format)
+    print_message(found, settings.format, with_zeros=True)
 
 
 @subscriptions.command()

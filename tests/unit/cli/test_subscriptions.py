@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from syncpoint.wire.messages import pubsub
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.wire.messages import admin, pubsub
 
 NAME = "projects/p/subscriptions/billing"
 
@@ -124,6 +125,20 @@ def test_pull_waits_until_something_comes(server, run):
     assert not server.calls[0][1].return_immediately
 
 
+def test_pull_waits_no_longer_than_told(server, run):
+    server.answers["Subscriber.Pull"] = pulled()
+    result = run("subscriptions", "pull", "billing", "--wait", "--timeout", "0.05")
+    assert result.exit_code == 0
+    assert "(none)" in result.stderr
+
+    answers = iter([pulled(), SyncpointError(Code.DEADLINE_EXCEEDED, "late")])
+    server.answers["Subscriber.Pull"] = lambda request: next(answers)
+    assert run("subscriptions", "pull", "billing", "--wait", "--timeout", "60").exit_code == 0
+
+    server.answers["Subscriber.Pull"] = SyncpointError(Code.DEADLINE_EXCEEDED, "no answer at all")
+    assert run("subscriptions", "pull", "billing", "--wait", "--timeout", "60").exit_code == 5
+
+
 def test_pull_json_has_the_form_of_the_interface(server, run_json):
     server.answers["Subscriber.Pull"] = pulled(b"hello")
     assert run_json("subscriptions", "pull", "billing") == [
@@ -135,9 +150,17 @@ def test_ack_and_modify(server, run):
     server.answers["Subscriber.Acknowledge"] = server.answers["Subscriber.ModifyAckDeadline"] = None
     run("subscriptions", "ack", "billing", "--ack-ids", "a,b", "--ack-ids", "c")
     assert list(server.request("Subscriber.Acknowledge").ack_ids) == ["a", "b", "c"]
-    run("subscriptions", "modify-ack-deadline", "billing", "--ack-ids", "a", "--ack-deadline", "0")
-    request = server.request("Subscriber.ModifyAckDeadline")
-    assert (list(request.ack_ids), request.ack_deadline_seconds) == (["a"], 0)
+    for name in ("modify-message-ack-deadline", "modify-ack-deadline"):
+        server.calls.clear()
+        run("subscriptions", name, "billing", "--ack-ids", "a", "--ack-deadline", "0")
+        request = server.request("Subscriber.ModifyAckDeadline")
+        assert (list(request.ack_ids), request.ack_deadline_seconds) == (["a"], 0)
+
+
+def test_state_says_that_nothing_waits(server, run, run_json):
+    server.answers["Admin.GetSubscriptionState"] = admin.SubscriptionState(subscription="projects/p/subscriptions/s")
+    assert ["backlogMessages", "0"] in [line.split() for line in run("subscriptions", "state", "s").stdout.splitlines()]
+    assert run_json("subscriptions", "state", "s") == {"subscription": "projects/p/subscriptions/s"}
 
 
 def test_seek(server, run):
