@@ -15,9 +15,11 @@ from syncpoint.cli.settings import Settings, with_settings
 def env_init(settings: Settings) -> None:
     """Print what points client libraries to the server.
 
+    The project is part of it when one is known: by --project, by PUBSUB_PROJECT_ID, or kept by `config set`.
+
     \b
     Example:
-      eval "$(syncpoint env-init)"
+      eval "$(syncpoint env-init --project demo)"
     """
     found = {"PUBSUB_EMULATOR_HOST": settings.endpoint}
     if settings.project_or_none:

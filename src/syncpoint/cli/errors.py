@@ -7,6 +7,7 @@ Promise: one or two lines on standard error, and an exit code a script can tell 
 from __future__ import annotations
 
 import json
+import re
 from typing import IO, Any
 
 import click
@@ -16,8 +17,10 @@ from syncpoint.model.errors import Code, SyncpointError
 EXIT_CODES = {Code.NOT_FOUND: 3, Code.ALREADY_EXISTS: 4, Code.UNAVAILABLE: 5, Code.DEADLINE_EXCEEDED: 5}
 
 ADVICE = {
-    Code.NOT_FOUND: "Check the name and the project ({project}); `syncpoint {group} list` shows what there is.",
-    Code.ALREADY_EXISTS: "`syncpoint {group} describe` shows it, `syncpoint {group} update` changes it.",
+    Code.NOT_FOUND: (
+        "Check the name and the project ({project}); `syncpoint {group} list{elsewhere}` shows what there is."
+    ),
+    Code.ALREADY_EXISTS: "`syncpoint {group} describe {name}` shows it, `syncpoint {group} update {name}` changes it.",
     Code.INVALID_ARGUMENT: "Correct the value; `syncpoint {command} --help` names the form and the bounds.",
     Code.OUT_OF_RANGE: "Correct the value; `syncpoint {command} --help` names the form and the bounds.",
     Code.FAILED_PRECONDITION: "`syncpoint {group} describe` shows in which state it is; this needs another one.",
@@ -27,7 +30,9 @@ ADVICE = {
         "--endpoint or PUBSUB_EMULATOR_HOST; one that serves TLS needs --tls-ca. `syncpoint doctor` finds more."
     ),
     Code.DEADLINE_EXCEEDED: "The server at {endpoint} did not answer in time; look at `syncpoint server describe`.",
-    Code.UNIMPLEMENTED: "The server at {endpoint} does not serve this; is it Syncpoint, of this version?",
+    Code.UNIMPLEMENTED: (
+        "Syncpoint does not serve this yet (docs/api.md says what it serves), or {endpoint} is something else."
+    ),
     Code.PERMISSION_DENIED: "The server at {endpoint} does not let you do this.",
     Code.UNAUTHENTICATED: "The server at {endpoint} wants to know who you are.",
     Code.INTERNAL: "This is a fault of the server; its output says more. Please report it.",
@@ -38,8 +43,11 @@ ADVICE = {
 }
 
 NAME_ADVICE = (
-    "Names have 3 to 255 characters, begin with a letter, do not begin with goog, and hold letters, digits and -_.~+%."
+    "Names have 3 to 255 characters, begin with a letter, do not begin with goog, and hold letters, digits and -_.~+%; "
+    "in full: {full}."
 )
+_INVALID_NAME = re.compile(r"Invalid \[(\w+)\]")
+_RESOURCE = re.compile(r"projects/([^/\s]+)/(topics|subscriptions|snapshots)/([^/\s)]+)")
 
 
 class CommandFailed(click.ClickException):
@@ -49,8 +57,10 @@ class CommandFailed(click.ClickException):
         super().__init__(error.message)
         self.error = error
         self.exit_code = EXIT_CODES.get(error.code, 1)  # type: ignore[misc]  # click reads it here too
-        where = _where(ctx)
-        advice = NAME_ADVICE if error.message.startswith("Invalid [") else ADVICE.get(error.code, "")
+        where = _where(ctx, error.message)
+        bad = _INVALID_NAME.match(error.message)
+        where["full"] = f"projects/PROJECT/{bad[1]}/NAME" if bad and bad[1] != "projects" else "projects/NAME"
+        advice = NAME_ADVICE if bad else ADVICE.get(error.code, "")
         self.advice = advice.format(**where)
         self._as_json = where["format"] == "json"
 
@@ -79,14 +89,18 @@ class Problem(click.ClickException):
             click.echo(f"  {self.advice}", file, err=True)
 
 
-def _where(ctx: click.Context | None) -> dict[str, str]:
-    """What the advice may name: the command, its group, and the settings in force."""
+def _where(ctx: click.Context | None, message: str) -> dict[str, str]:
+    """What the advice may name: the command, the settings in force, and the resource that the message is about."""
     settings = ctx.find_root().obj if ctx else None
     words = list(getattr(settings, "command", ())) or ["topics"]
+    project = getattr(settings, "project_or_none", None) or "not set"
+    about = _RESOURCE.search(message)
     return {
         "command": " ".join(words),
-        "group": words[0],
-        "project": getattr(settings, "project_or_none", None) or "not set",
+        "group": about[2] if about else words[0],
+        "name": about[3] if about else "NAME",
+        "project": about[1] if about else project,
+        "elsewhere": f" --project {about[1]}" if about and about[1] != project.removeprefix("projects/") else "",
         "endpoint": getattr(settings, "endpoint", None) or "the endpoint",
         "format": getattr(settings, "format", None) or "table",
     }

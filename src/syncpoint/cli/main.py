@@ -9,6 +9,7 @@ answers, else 1.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -37,10 +38,19 @@ COMMANDS = {
     "completion": ("completion", "completion", "Print the completion script of a shell."),
 }
 
+HABITS = {
+    "pubsub": "Leave `pubsub` out, as in: syncpoint topics list.",
+    "emulators": "Did you mean 'serve'?",
+    "start": "Did you mean 'serve'?",
+    "run": "Did you mean 'serve'?",
+    "schemas": "Schemas are not served yet.",
+}
+"""What users of gcloud and its emulator type."""
+
 EPILOG = """\b
 The first minutes:
   syncpoint serve                                        (in another terminal)
-  eval "$(syncpoint env-init)"
+  eval "$(syncpoint env-init --project demo)"
   syncpoint topics create orders
   syncpoint subscriptions create billing --topic orders
   syncpoint topics publish orders --message hello
@@ -64,6 +74,16 @@ class Root(click.Group):
         module, attribute, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(f"syncpoint.cli.{module}"), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if word not in COMMANDS and not word.startswith("-") and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(word, COMMANDS, 1)
+            hint = HABITS.get(word) or (f"Did you mean {close[0]!r}?" if close else "")
+            ctx.fail(f"No such command {word!r}. {hint}".rstrip())
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import ssl
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -108,9 +109,27 @@ class Settings:
         """A connection to the server; it is opened by the first call."""
         if self.connect is not None:
             return self.connect(self)
-        from syncpoint.client.client import Client, client_tls
+        from syncpoint.client.client import Client, client_tls, parse_endpoint
+        from syncpoint.model.errors import InvalidArgument
 
-        tls = client_tls(self.tls_ca) if self.tls_ca else None
+        try:
+            parse_endpoint(self.endpoint)
+        except InvalidArgument as error:
+            raise Problem(
+                f"{self.endpoint!r} is not an address",
+                f"Write HOST:PORT, for example {ENDPOINT_DEFAULT}, in --endpoint, PUBSUB_EMULATOR_HOST or "
+                "`syncpoint config set endpoint`.",
+                exit_code=2,
+            ) from error
+        try:
+            tls = client_tls(self.tls_ca) if self.tls_ca else None
+        except (ssl.SSLError, OSError) as error:
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+            raise Problem(
+                f"cannot use --tls-ca {self.tls_ca}: {reason}",
+                "It must hold certificates in PEM form: the server's own, or that of who signed it.",
+                exit_code=2,
+            ) from error
         return Client(self.endpoint, tls=tls, timeout_s=self.timeout_option or 60.0, patience_s=patience_s)
 
 
@@ -134,8 +153,20 @@ COMMON = (
         help=f"Server [PUBSUB_EMULATOR_HOST, or the configuration, or {ENDPOINT_DEFAULT}].",
     ),
     _kept("format_option", "--format", type=click.Choice(["table", "json"]), help="How to print the answer [table]."),
-    _kept("timeout_option", "--timeout", type=float, metavar="SECONDS", help="How long to wait for an answer [60]."),
-    _kept("tls_ca", "--tls-ca", metavar="FILE", help="Connect with TLS, trusting the certificates in FILE."),
+    _kept(
+        "timeout_option",
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="How long to wait for an answer [60].",
+    ),
+    _kept(
+        "tls_ca",
+        "--tls-ca",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="Connect with TLS, trusting the certificates in FILE.",
+    ),
 )
 
 

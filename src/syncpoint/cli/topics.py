@@ -36,7 +36,14 @@ def topics() -> None:
     type=DurationType(),
     help="Keep messages this long, so that a subscription can seek back to them (10m to 31d).",
 )
-@click.option("--allowed-region", "regions", multiple=True, metavar="REGION", help="Store messages only there.")
+@click.option(
+    "--message-storage-policy-allowed-regions",
+    "--allowed-region",
+    "regions",
+    multiple=True,
+    metavar="REGION,...",
+    help="Kept and given back; with one node there is nothing to choose.",
+)
 @labels_option
 @with_settings
 def create(
@@ -103,7 +110,7 @@ def state(settings: Settings, topic: str) -> None:
 
     with settings.client() as client:
         found = client.call("Admin.GetTopicState", admin.GetTopicStateRequest(topic=settings.name("topics", topic)))
-    print_message(found, settings.format)
+    print_message(found, settings.format, with_zeros=True)
 
 
 @topics.command()
@@ -209,6 +216,20 @@ def list_subscriptions(settings: Settings, topic: str, limit: int | None) -> Non
         print_json(found)
     else:
         print_table(["NAME"], [[one] for one in found])
+
+
+@topics.command("detach-subscription")
+@click.argument("subscription", nargs=-1, required=True)
+@with_settings
+def detach_subscription(settings: Settings, subscription: tuple[str, ...]) -> None:
+    """Part subscriptions from their topic. They stay, but get no messages and lose those they have."""
+    from syncpoint.wire.messages import pubsub
+
+    with settings.client() as client:
+        for given in subscription:
+            name = settings.name("subscriptions", given)
+            client.call("Publisher.DetachSubscription", pubsub.DetachSubscriptionRequest(subscription=name))
+            said(f"Detached subscription [{name}].")
 
 
 def require_change(paths: Any) -> None:

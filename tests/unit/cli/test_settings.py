@@ -2,6 +2,8 @@
 
 import pytest
 
+from syncpoint.cli.errors import Problem
+from syncpoint.cli.settings import Settings
 from syncpoint.wire.messages import pubsub
 
 
@@ -43,6 +45,31 @@ def test_without_a_project_it_says_how_to_set_one(run, monkeypatch):
     assert result.exit_code == 2
     assert "PUBSUB_PROJECT_ID" in result.stderr
     assert "config set project" in result.stderr
+
+
+def test_an_address_that_is_none():
+    with pytest.raises(Problem, match="not an address"):
+        Settings(endpoint_option="127.0.0.1:99999").client()
+
+
+def test_a_file_without_certificates():
+    with pytest.raises(Problem, match="--tls-ca"):
+        Settings(tls_ca=__file__).client()
+
+
+@pytest.mark.parametrize("words", [["--timeout", "0"], ["--timeout", "-1"], ["--tls-ca", "/nowhere"]])
+def test_options_that_cannot_be(server, run, words):
+    assert run("topics", "list", *words).exit_code == 2
+    assert server.calls == []
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"), [("topic", "'topics'"), ("pubsub", "Leave `pubsub` out"), ("start", "'serve'"), ("xyz", "xyz")]
+)
+def test_a_command_that_is_none(run, word, hint):
+    result = run(word, "list")
+    assert result.exit_code == 2
+    assert hint in result.stderr
 
 
 def test_env_init_is_for_the_shell(run):

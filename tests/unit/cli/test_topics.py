@@ -2,7 +2,7 @@
 
 import pytest
 
-from syncpoint.model.errors import AlreadyExists, NotFound, Unavailable
+from syncpoint.model.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
 from syncpoint.wire.messages import pubsub
 
 
@@ -104,11 +104,20 @@ def test_list_subscriptions(server, run_json):
     assert run_json("topics", "list-subscriptions", "orders") == ["a", "b"]
 
 
+def test_detach(server, run):
+    server.answers["Publisher.DetachSubscription"] = pubsub.DetachSubscriptionResponse()
+    assert run("topics", "detach-subscription", "billing").exit_code == 0
+    assert server.request("Publisher.DetachSubscription").subscription == "projects/p/subscriptions/billing"
+
+
 @pytest.mark.parametrize(
     ("error", "exit_code", "words"),
     [
+        (NotFound("projects/p/snapshots/nope"), 3, ["snapshots list"]),
+        (NotFound("projects/other/topics/orders"), 3, ["project (other)", "topics list --project other"]),
+        (InvalidArgument("", "Invalid [topics] name: (name=x)"), 1, ["projects/PROJECT/topics/NAME"]),
         (NotFound("projects/p/topics/orders"), 3, ["NOT_FOUND", "projects/p/topics/orders", "topics list"]),
-        (AlreadyExists("projects/p/topics/orders"), 4, ["ALREADY_EXISTS", "topics describe"]),
+        (AlreadyExists("projects/p/topics/orders"), 4, ["ALREADY_EXISTS", "topics describe orders"]),
         (Unavailable("connection refused"), 5, ["UNAVAILABLE", "127.0.0.1:8085", "syncpoint serve"]),
     ],
 )
