@@ -14,7 +14,7 @@ import click
 
 from syncpoint.cli import examinations
 from syncpoint.cli.examinations import Finding
-from syncpoint.cli.output import print_json, print_table
+from syncpoint.cli.output import count, print_json, print_table
 from syncpoint.cli.serve import default_data
 from syncpoint.cli.settings import Settings, with_settings
 
@@ -24,11 +24,23 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address the server listens on.")
-@click.option("--port", default=8085, show_default=True, type=click.IntRange(1, 65_535), help="Its port.")
+@click.option("--port", default=8085, show_default=True, type=click.IntRange(0, 65_535), help="Its port.")
 @click.option("--data", type=anywhere, help="Its data folder [SYNCPOINT_DATA, or your data folder].")
 @click.option("--disk", "disks", multiple=True, type=anywhere, help="Its disks, as given to serve.")
+@click.option("--durability", type=click.Choice(["sync", "async", "memory"]), default="sync", show_default=True)
+@click.option("--tls-cert", type=anywhere, help="Its certificate chain (PEM).")
+@click.option("--tls-key", type=anywhere, help="The certificate's private key (PEM).")
 @with_settings
-def doctor(settings: Settings, host: str, port: int, data: Path | None, disks: tuple[Path, ...]) -> None:
+def doctor(
+    settings: Settings,
+    host: str,
+    port: int,
+    data: Path | None,
+    disks: tuple[Path, ...],
+    durability: str,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+) -> None:
     """Examine this machine: can a server run well here, and how fast are its disks?
 
     Give the options that `syncpoint serve` gets.
@@ -48,7 +60,10 @@ def doctor(settings: Settings, host: str, port: int, data: Path | None, disks: t
     for disk in disks or (data / "disk-1",):
         found += examinations.disk(disk)
     found += examinations.disk_set(disks)
-    found += examinations.port(settings, host, port)
+    found.append(examinations.durability(durability))
+    found += examinations.tls(tls_cert, tls_key)
+    if port:
+        found += examinations.port(settings, host, port)
 
     if settings.format == "json":
         print_json([{"what": f.what, "state": f.state, "found": f.found, "advice": f.advice} for f in found])
@@ -68,4 +83,5 @@ def _print(found: list[Finding]) -> None:
     print_table(["EXAMINED", "STATE", "FOUND"], rows, fold=True)
     problems = sum(finding.state == "problem" for finding in found)
     warnings = sum(finding.state == "warning" for finding in found)
-    click.echo(f"\n{problems} problem(s), {warnings} warning(s)." if problems or warnings else "\nAll is well.")
+    told = ", ".join(count(n, of) for n, of in ((problems, "problem"), (warnings, "warning")) if n)
+    click.echo(f"\n{told}." if told else "\nAll is well.")

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from syncpoint.cli.output import count
+from syncpoint.cli.serve import unusable
 from syncpoint.cli.settings import Settings
 
 MEASURE_S_MAX = 2.0
@@ -131,8 +133,30 @@ def disk_set(disks: tuple[Path, ...]) -> list[Finding]:
     return findings
 
 
+def durability(chosen: str) -> Finding:
+    """What a crash may cost with the chosen durability."""
+    if chosen == "memory":
+        advice = "Fine for tests; else serve with --durability sync."
+        return Finding("durability", "warning", "memory: everything is gone when the server ends", advice)
+    if chosen == "async":
+        return Finding("durability", "ok", "async: a power failure may cost the last moment's messages")
+    return Finding("durability", "ok", "sync: what was confirmed is on disk")
+
+
+def tls(cert: Path | None, key: Path | None) -> list[Finding]:
+    """Can TLS be served with these files?"""
+    if cert is None or key is None:
+        if cert == key:
+            return []
+        return [Finding("TLS", "problem", "one file of two", "--tls-cert and --tls-key belong together.")]
+    if reason := unusable(cert, key):
+        advice = "Both files must be in PEM form, and the key, without a password, that of the first certificate."
+        return [Finding("TLS", "problem", f"{cert}, {key}: {reason}", advice)]
+    return [Finding("TLS", "ok", f"{cert}, {key}")]
+
+
 def port(settings: Settings, host: str, number: int) -> list[Finding]:
-    """Is the port free, or does a server answer there?"""
+    """Is the port free, or does a server answer there? Port 0 is always free."""
     what = f"port {number}"
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -160,10 +184,12 @@ def _server(settings: Settings, host: str, number: int) -> list[Finding]:
             server = client.call("Admin.GetServer", admin.GetServerRequest())
             disks = client.call("Admin.ListDisks", admin.ListDisksRequest()).disks
     except (SyncpointError, OSError) as error:
-        advice = "End it, or choose another port: syncpoint serve --port 8086"
+        advice = "End it, or choose another port: syncpoint serve --port 8086."
+        if settings.tls_ca is None:
+            advice += " A server that serves TLS answers only with --tls-ca FILE."
         return [Finding(f"port {number}", "problem", f"taken by something else ({error})", advice)]
     hours = server.uptime.seconds / 3600
-    told = f"a server answers: version {server.version}, up {hours:.1f} h, {server.topics} topics"
+    told = f"a server answers: version {server.version}, up {hours:.1f} h, {count(server.topics, 'topic')}"
     findings = [Finding(f"port {number}", "ok", told)]
     for one in disks:
         if one.reason:

@@ -73,6 +73,8 @@ def set_limit(
                 if name in exceptions:
                     del exceptions[name]
             else:
+                if name not in exceptions:  # what is not named stays as it was until now
+                    exceptions[name].CopyFrom(getattr(request.limits, scope))
                 _write(exceptions[name], messages, size)
         else:
             place = scope
@@ -114,4 +116,8 @@ def _print(found: Any, form: str) -> None:
 
 
 def _row(scope: str, limit: Any, what: str) -> tuple[str, str, str, str]:
-    return scope, f"{limit.messages:,}" if limit.messages else "-", f"{limit.bytes:,}" if limit.bytes else "-", what
+    return scope, _bound(limit.messages), _bound(limit.bytes), what
+
+
+def _bound(number: int) -> str:
+    return f"{number:,}" if number else "no bound"

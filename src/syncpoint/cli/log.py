@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from syncpoint.cli.errors import Problem
-from syncpoint.cli.output import print_json, print_table
+from syncpoint.cli.output import count, print_json, print_table, said
 from syncpoint.cli.serve import default_data
 from syncpoint.cli.settings import Settings, with_settings
 
@@ -31,6 +31,9 @@ COLUMNS = (
     ("COUNT", "count", 7),
     ("SEGMENT", "segment", 7),
 )
+
+OF_A_DISK = ("disk.json", "marks.json", "logs", "lock")
+"""A folder with none of these was never a disk, or was wiped."""
 
 disk_folder = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -78,7 +81,7 @@ def verify(settings: Settings, data: Path | None, disks: tuple[Path, ...]) -> No
         click.echo("\nAll is well." if report["ok"] else "\n" + "\n".join(report["problems"]))
     if not report["ok"]:
         raise Problem(
-            f"{len(report['problems'])} problem(s)",
+            count(len(report["problems"]), "problem"),
             "A copy that is bad on one disk is repaired from the others when the server starts. "
             "Where no good copy is left, restore the disk from a backup before you start it.",
         )
@@ -117,6 +120,13 @@ def dump(
 def _stopped(data: Path | None, disks: tuple[Path, ...]) -> tuple[Path, ...]:
     """The folders of the disks. Raises Problem when there are none, or when a server has one of them open."""
     folders = disks or ((data or default_data()) / "disk-1",)
+    strangers = [folder for folder in folders if folder.is_dir() and not any((folder / n).exists() for n in OF_A_DISK)]
+    if strangers:
+        what = f"no server has kept anything in {', '.join(map(str, strangers))}"
+        advice = "Name the folders that `serve` got as --disk; without --disk it is DATA/disk-1."
+        if len(strangers) == len(folders):
+            raise Problem(what, advice)
+        said(f"{what}: a wiped disk, or another folder than meant?")
     for folder in folders:
         if not folder.is_dir():
             raise Problem(f"{folder} is not there", "Name the server's disks: --disk, or --data when it has one only.")

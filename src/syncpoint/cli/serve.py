@@ -6,7 +6,10 @@ Promise: once the server can be called, one line `syncpoint ready on HOST:PORT` 
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
+import ssl
 from pathlib import Path
 
 import click
@@ -67,6 +70,11 @@ def serve(
         raise click.UsageError("Each --disk must be a folder of its own.")
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key belong together.")
+    if tls_cert and tls_key and (reason := unusable(tls_cert, tls_key)):
+        raise Problem(
+            f"cannot serve TLS with {tls_cert} and {tls_key}: {reason}",
+            "Both must be in PEM form, and the key, without a password, must be that of the first certificate.",
+        )
 
     from syncpoint.node.serve import run
     from syncpoint.node.settings import ServeSettings
@@ -77,9 +85,16 @@ def serve(
     )
     said(f"Serving {data.absolute()}, durability {durability}; Ctrl-C ends it.")
     if tls_cert is None:  # clients speak plain text to what PUBSUB_EMULATOR_HOST names
-        where = "" if (host, port) == ("127.0.0.1", 8085) else f" --endpoint {host}:{port or 'PORT'}"
-        said(f'In another terminal: eval "$(syncpoint env-init{where})"')
+        near = "127.0.0.1" if host in ("0.0.0.0", "") else f"[{host}]" if ":" in host else host
+        where = "" if (near, port) == ("127.0.0.1", 8085) else f" --endpoint {near}:{port or 'PORT'}"
+        said(f'In another terminal: eval "$(syncpoint env-init --project demo{where})"')
     if run(settings):  # it has said why
+        if port and taken(host, port):
+            raise Problem(
+                "the server did not start",
+                f"Choose another --port (0 takes a free one), or use what runs there: `syncpoint doctor --port {port}` "
+                "tells what it is.",
+            )
         words = [
             "syncpoint doctor",
             f"--port {port}" if port else "",
@@ -87,3 +102,27 @@ def serve(
             *(f"--disk {d}" for d in disks),
         ]
         raise Problem("the server did not start", f"`{' '.join(filter(None, words))}` finds what is in the way.")
+
+
+def taken(host: str, port: int) -> bool:
+    """Does something listen at this address already?"""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
+
+
+def unusable(cert: Path, key: Path) -> str:
+    """Why TLS cannot be served with a certificate and a key; empty when it can."""
+
+    def no_password() -> str:  # else OpenSSL asks at the terminal
+        raise ValueError("the key has a password")
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, no_password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
+    return ""

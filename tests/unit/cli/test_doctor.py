@@ -113,12 +113,22 @@ def test_a_port_taken_by_something_else(server, listener):
     assert "another port" in finding.advice
 
 
+def test_durability_and_tls(tmp_path):
+    assert [examinations.durability(one).state for one in ("sync", "async", "memory")] == ["ok", "ok", "warning"]
+    assert examinations.tls(None, None) == []
+    (half,) = examinations.tls(tmp_path, None)
+    assert half.state == "problem"
+    (tmp_path / "cert.pem").write_text("no certificate")
+    (bad,) = examinations.tls(tmp_path / "cert.pem", tmp_path / "cert.pem")
+    assert bad.state == "problem"
+
+
 def test_the_report(run, run_json, tmp_path, listener, server):
     (tmp_path / "file").write_text("x")
     server.answers["Admin.GetServer"] = Unavailable("no")
     result = run("doctor", "--data", str(tmp_path / "file"), "--port", str(listener))
     assert result.exit_code == 1
-    assert "problem(s)" in result.stdout
+    assert "3 problems." in result.stdout
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         free = one.getsockname()[1]

@@ -96,6 +96,17 @@ def test_a_running_server_keeps_its_disks_to_itself(run, disk, report):
     assert report["asked"] is None
 
 
+def test_a_folder_that_is_no_disk(run, disk, report):
+    assert run("log", "verify", "--disk", str(disk.parent)).exit_code == 1
+    assert report["asked"] is None
+    wiped = disk.parent / "wiped"
+    wiped.mkdir()
+    result = run("log", "verify", "--disk", str(disk), "--disk", str(wiped))
+    assert result.exit_code == 0
+    assert "wiped disk" in result.stderr
+    assert report["asked"] == (disk, wiped)
+
+
 def test_a_disk_that_is_not_there(run, tmp_path):
     result = run("log", "dump", "--data", str(tmp_path))
     assert result.exit_code == 1

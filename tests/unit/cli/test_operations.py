@@ -1,5 +1,6 @@
 """The operator's commands: server, disks, limits, and the options of serve."""
 
+import socket
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -36,7 +37,7 @@ def test_limits_set_changes_what_is_named(server, run):
 
 def test_limits_of_one_topic(server, run):
     name = "projects/p/topics/orders"
-    current = admin.Limits()
+    current = admin.Limits(topic=admin.FlowLimit(messages=9, bytes=77))
     current.topics["projects/p/topics/other"].messages = 1
     server.answers["Admin.GetLimits"] = lambda request: current
     server.answers["Admin.UpdateLimits"] = lambda request: request.limits
@@ -45,6 +46,8 @@ def test_limits_of_one_topic(server, run):
     assert list(request.update_mask.paths) == ["topics"]
     assert request.limits.topics[name].messages == 5
     assert request.limits.topics["projects/p/topics/other"].messages == 1
+
+    assert request.limits.topics[name].bytes == 77, "what was not named stays"
 
     current.topics[name].messages = 5
     server.calls.clear()
@@ -114,3 +117,20 @@ def test_serve_says_how_to_find_what_keeps_it_from_starting(run, served, monkeyp
     result = run("serve", "--port", "9000")
     assert result.exit_code == 1
     assert "syncpoint doctor --port 9000" in result.stderr
+
+
+def test_serve_says_that_its_port_is_taken(run, served, monkeypatch):
+    monkeypatch.setattr(sys.modules["syncpoint.node.serve"], "run", lambda settings: 1)
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        result = run("serve", "--port", str(one.getsockname()[1]))
+    assert result.exit_code == 1
+    assert "another --port" in result.stderr
+
+
+def test_serve_refuses_what_is_no_certificate(run, served):
+    result = run("serve", "--tls-cert", __file__, "--tls-key", __file__)
+    assert result.exit_code == 1
+    assert "PEM" in result.stderr
+    assert served == []
