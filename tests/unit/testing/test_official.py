@@ -42,7 +42,7 @@ def test_a_call_that_is_accepted_fails_the_test():
 
 
 def test_another_code_fails_the_test():
-    with pytest.raises(AssertionError, match="NOT_FOUND .* instead of ALREADY_EXISTS"), refused("ALREADY_EXISTS"):
+    with pytest.raises(AssertionError, match=r"NOT_FOUND .* instead of ALREADY_EXISTS"), refused("ALREADY_EXISTS"):
         refuse()
 
 
@@ -59,7 +59,7 @@ def test_other_errors_pass_through():
 def test_eventually_returns_the_value_and_gives_up_in_time():
     values = iter([0, "", None, 7])
     assert eventually(lambda: next(values)) == 7
-    with pytest.raises(AssertionError, match="within 0.05 s: the impossible"):
+    with pytest.raises(AssertionError, match=r"within 0\.05 s: the impossible"):
         eventually(lambda: False, within=0.05, what="the impossible")
 
 
