@@ -37,7 +37,11 @@ def seek_methods(control: Seeker) -> Methods:
             raise FailedPrecondition(f"The subscription is detached from its topic: (resource={name}).")
         match asked.WhichOneof("target"):
             case "time":
-                await control.seek(record, time_ns=asked.time.ToNanoseconds())
+                try:
+                    time_ns = asked.time.ToNanoseconds()
+                except ValueError as bad:
+                    raise InvalidArgument("time", str(bad)) from None
+                await control.seek(record, time_ns=time_ns)
             case "snapshot":
                 snapshot = control.catalog.snapshot(parse_snapshot(asked.snapshot))
                 if snapshot is None:

@@ -50,6 +50,10 @@ async def test_seeks_are_refused_in_words(world: ServicerWorld) -> None:
         with pytest.raises(SyncpointError) as caught:
             await world.call("Seek", **fields)
         assert (caught.value.code, caught.value.message) == (code, words)
+    for seconds_, nanos in ((-(2**63), 0), (2**63 - 1, 0), (253_402_300_800, 0), (0, -1), (0, 2**31 - 1)):
+        with pytest.raises(SyncpointError, match="Timestamp is not valid") as caught:
+            await world.call("Seek", subscription=SUB, time={"seconds": seconds_, "nanos": nanos})
+        assert caught.value.code == Code.INVALID_ARGUMENT
     with pytest.raises(SyncpointError, match="not a valid SeekRequest"):
         await world.channel.unary("/google.pubsub.v1.Subscriber/Seek", b"\xff")
 
