@@ -27,7 +27,21 @@ def as_dict(message: Any, *, with_zeros: bool = False) -> dict[str, Any]:
     result: dict[str, Any] = json_format.MessageToDict(
         message, always_print_fields_with_no_presence=with_zeros, descriptor_pool=POOL
     )
-    return result
+    return _in_order(result, message.DESCRIPTOR) if with_zeros else result
+
+
+def _in_order(value: dict[str, Any], descriptor: Any) -> dict[str, Any]:
+    """The fields in the order of their declaration; protobuf puts those it adds at the end."""
+    ordered = {}
+    for field in descriptor.fields:
+        if field.json_name in value:
+            content = value[field.json_name]
+            if isinstance(content, dict) and not field.message_type.GetOptions().map_entry:
+                content = _in_order(content, field.message_type)
+            elif isinstance(content, list):
+                content = [_in_order(one, field.message_type) if isinstance(one, dict) else one for one in content]
+            ordered[field.json_name] = content
+    return ordered
 
 
 def print_json(value: Any) -> None:
