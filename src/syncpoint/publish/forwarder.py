@@ -277,7 +277,9 @@ class PublishForwarder:
 
     def _granted(self, ledger: Ledger, begin: int, end: int, stored: Sequence[Stored]) -> list[Batch]:
         record = self.catalog.subscription_by_incarnation(ledger.subscription)
-        oldest = self.clock.time_ns() - (record.retention_s if record else 0) * 1_000_000_000
+        topic = self.catalog.topic_of(record) if record else None
+        kept_s = max(record.retention_s if record else 0, topic.retention_s if topic else 0)
+        oldest = self.clock.time_ns() - kept_s * 1_000_000_000
         out = []
         for batch in stored:
             last = min(end, batch.first_offset + batch.count)

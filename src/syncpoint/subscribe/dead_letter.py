@@ -1,8 +1,8 @@
 """Dead letters: a message that was delivered too often goes to another topic.
 
 It is published there with a new id, its data, ordering key and attributes, and four attributes that say where it came
-from; only when that is persisted the original is acknowledged. If the topic is missing or the publish fails, the
-original is offered again instead: nothing is lost.
+from (left out where the message would outgrow a limit with them); only when that is persisted the original is
+acknowledged. If the topic is missing or the publish fails, the original is offered again instead: nothing is lost.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from syncpoint.kernel import frames
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.model.delivery import Batch, PublishSide
+from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.names import project_of, short_id
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.wire.messages import pubsub
@@ -38,7 +39,14 @@ def dead_letter(publish: PublishSide, delivery: Delivery, source: int, offset: i
             done(b"")  # acknowledged meanwhile
         else:
             message = frames.message_at(batch.payload, offset - batch.first_offset)
-            publish.publish(policy[0], letter(message, record.name, policy[0], attempts), done)
+
+            def answered(answer: bytes | Exception) -> None:
+                if isinstance(answer, InvalidArgument):  # with our attributes it is too large: better without them
+                    publish.publish(policy[0], letter(message, record.name, policy[0], None), done)
+                else:
+                    done(answer)
+
+            publish.publish(policy[0], letter(message, record.name, policy[0], attempts), answered)
 
     def done(answer: bytes | Exception) -> None:
         if isinstance(answer, Exception):
@@ -50,13 +58,17 @@ def dead_letter(publish: PublishSide, delivery: Delivery, source: int, offset: i
     publish.fetch(record.incarnation, source, offset, 1, fetched)
 
 
-def letter(message: bytes, subscription: str, topic: str, attempts: int) -> bytes:
-    """The PublishRequest that carries a dead message (a serialised PubsubMessage)."""
+def letter(message: bytes, subscription: str, topic: str, attempts: int | None) -> bytes:
+    """The PublishRequest that carries a dead message (a serialised PubsubMessage). `attempts` None: as it came, without
+    attributes that say so.
+    """
     dead = pubsub.PubsubMessage.FromString(message)
     published = dead.publish_time.ToNanoseconds()
     when = datetime.fromtimestamp(published // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     dead.ClearField("message_id")
     dead.ClearField("publish_time")
+    if attempts is None:
+        return bytes(pubsub.PublishRequest(topic=topic, messages=[dead]).SerializeToString())
     dead.attributes[f"{PREFIX}DeliveryCount"] = str(attempts)
     dead.attributes[f"{PREFIX}Subscription"] = short_id(subscription)
     dead.attributes[f"{PREFIX}SubscriptionProject"] = project_of(subscription).removeprefix("projects/")

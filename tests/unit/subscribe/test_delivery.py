@@ -13,7 +13,7 @@ from syncpoint.metadata.records import Change, DeadLetter, Retry, Subscription, 
 from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.publish.seek import seek_to_snapshot, seek_to_time, take_snapshot
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
-from syncpoint.testing.forwarders import SUB, Subscriber, World
+from syncpoint.testing.forwarders import SUB, TOPIC, Subscriber, World
 from syncpoint.wire.messages import pubsub
 
 
@@ -474,3 +474,32 @@ def test_held_back_messages_of_a_key_respect_bytes_outstanding_and_the_size_of_a
         subscriber.ack()
     assert received == [f"{number:02}" for number in range(40)]
     assert max(responses) < RESPONSE_BYTES_MAX + 1000
+
+
+def test_a_message_as_large_as_the_limits_allow_still_becomes_a_dead_letter() -> None:
+    world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    dead = Subscription(21, "projects/p/subscriptions/dead", 20, "projects/p/topics/dead")
+    world.commit(Change.put(Topic(20, "projects/p/topics/dead")), Change.put(dead))
+    subscriber = Subscriber(world)
+    world.send("poison", **{f"k{number}": "v" for number in range(100)})
+    for _ in range(5):
+        subscriber.nack(*subscriber.held)
+    world.advance(2)
+    assert len(subscriber.received) == 5
+    world.record = dead
+    letters = Subscriber(world)
+    world.settle()
+    assert letters.data == ["poison"]
+
+
+def test_what_the_topic_keeps_is_available_to_subscriptions_that_keep_less() -> None:
+    world = World(retention_s=600)
+    world.commit(Change.put(Topic(1, TOPIC, retention_s=86_400)))
+    subscriber = Subscriber(world)
+    world.send("a")
+    subscriber.ack()
+    began = world.clock.time_ns() - 1
+    world.clock.advance(3_600)
+    seek_to_time(world.publish, world.record, began, lambda error: None)
+    world.settle()
+    assert subscriber.data == ["a", "a"]
