@@ -1,6 +1,6 @@
 """Demonstration: 336,776 real records, the official client, a server killed in the middle, and nothing lost.
 
-    make demo                              all records, about two minutes
+    make demo                              all records, about a minute
     make demo DEMO="--records 50000"       fewer
 
 A fresh server is started. One process publishes every flight record with Google's client to one topic; two more
