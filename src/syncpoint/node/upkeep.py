@@ -74,7 +74,7 @@ class Upkeep:
             if now >= collect_at:
                 self._more_to_collect = False
                 self._guard(self._collect)
-                collect_at = now if self._more_to_collect else now + SLOWLY_S
+                collect_at = now if self._more_to_collect or self._quick_steps else now + SLOWLY_S
             if now >= slowly_at:
                 slowly_at = now + SLOWLY_S
                 self._guard(self.control.mirror.flush)

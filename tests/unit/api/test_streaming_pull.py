@@ -333,15 +333,20 @@ async def test_a_stream_that_goes_on_keeps_to_the_newest_record(world: ServicerW
 
 
 @simulated()
-async def test_a_half_close_is_answered_ok_and_leases_run_on(world: ServicerWorld) -> None:
+async def test_a_half_close_is_answered_ok_and_leases_that_were_extended_run_on(world: ServicerWorld) -> None:
     stream = await world.stream()
-    await world.put("a")
-    await stream.messages(1)
+    await world.put("a", "b")
+    got = await stream.messages(2)
+    await stream.send(modify_deadline_ack_ids=[got[0].ack_id], modify_deadline_seconds=[10])
     await stream.raw.end()
     assert await stream.response() is None
     assert not world.streams.streams
     begin = world.clock.monotonic()
-    assert len(await world.pull(timeout=None)) == 1
+    again = await world.pull()
+    assert [one.message.data for one in again] == [b"b"]  # nobody ever said to have received it
+    assert world.clock.monotonic() - begin < 0.2
+    await world.call("Acknowledge", subscription=SUB, ack_ids=ids(again))
+    assert [one.message.data for one in await world.pull(timeout=None)] == [b"a"]
     assert world.clock.monotonic() - begin == pytest.approx(10, abs=0.3)
 
 
@@ -396,11 +401,15 @@ async def test_what_was_never_sent_is_given_back_at_once(world: ServicerWorld) -
     await world.put("b")
     await asyncio.sleep(0.01)
     assert stream.data == ["a", "b"]
-    stream.tokens.pop(0)  # the first response left
+    stream.tokens.pop(0)  # the first response left, and arrived
+    (first,) = ids(stream.sent[0].received_messages)
+    stream.receive(modify_deadline_ack_ids=[first], modify_deadline_seconds=[10])
     stream.break_off()
     begin = world.clock.monotonic()
-    assert [one.message.data for one in await world.pull()] == [b"b"]
+    again = await world.pull()
+    assert [one.message.data for one in again] == [b"b"]
     assert world.clock.monotonic() - begin < 0.2
+    await world.call("Acknowledge", subscription=SUB, ack_ids=ids(again))
     assert [one.message.data for one in await world.pull(timeout=None)] == [b"a"]
     assert world.clock.monotonic() - begin == pytest.approx(10, abs=0.3)
 

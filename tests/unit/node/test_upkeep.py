@@ -277,3 +277,26 @@ async def test_sources_of_earlier_lives_are_forgotten_with_their_messages(world:
     await asyncio.sleep(2)
     assert not world.publish.sources.by_number
     assert not any(ledger.acks for ledger in world.publish.ledgers.values())
+
+
+@simulated()
+async def test_deletion_is_quick_behind_a_start_and_a_checkpoint_and_slow_later(world: ServicerWorld) -> None:
+    """A life of a few seconds has to get round all segments, or lives would leave theirs behind for ever."""
+    steps, collect = 0, world.store.collect
+
+    def counted(live):  # type: ignore[no-untyped-def]
+        nonlocal steps
+        steps += 1
+        return collect(live)
+
+    world.store.collect = counted  # type: ignore[method-assign]
+    for wait_s, least, most in ((0, 9, 11), (10, 1, 3)):
+        await asyncio.sleep(wait_s)
+        before = steps
+        await asyncio.sleep(1)
+        assert least <= steps - before <= most
+    world.upkeep._overdue = True
+    await checkpointed(world)
+    before = steps
+    await asyncio.sleep(1)
+    assert 9 <= steps - before <= 11
