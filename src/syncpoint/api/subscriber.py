@@ -5,7 +5,7 @@ kernel as they came. An acknowledgement is answered when it is persisted. Limits
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from syncpoint.api.validate import parsed
@@ -51,6 +51,12 @@ class SubscriberService:
 
     def __init__(self, forwarder: SubscribeForwarder) -> None:
         self.forwarder = forwarder
+        self._waiting: set[Callable[[], None]] = set()
+
+    def drain(self) -> None:
+        """Pulls that wait are answered now, with nothing: the server is about to stop."""
+        for answer in list(self._waiting):
+            answer()
 
     def methods(self) -> Methods:
         prefix = b"/google.pubsub.v1.Subscriber/"
@@ -73,12 +79,16 @@ class SubscriberService:
             left = call.deadline - now
             wait = min(wait, max(left - 1.0, left / 2))  # the empty answer must come before the caller's deadline
 
-        def send(parts: Sequence[bytes], serials: Sequence[int]) -> None:
+        def over() -> None:
             timer.cancel()
+            self._waiting.discard(empty)
+
+        def send(parts: Sequence[bytes], serials: Sequence[int]) -> None:
+            over()
             call.reply(parts)
 
         def stop() -> None:
-            timer.cancel()
+            over()
             self.forwarder.leave(record, consumer)
 
         def empty() -> None:
@@ -86,10 +96,11 @@ class SubscriberService:
             call.reply(b"")
 
         def gone() -> None:
-            timer.cancel()
+            over()
             call.fail(ended(self.forwarder.catalog.subscription_by_incarnation(record.incarnation) or record))
 
         timer = loop.call_later(wait, empty)
+        self._waiting.add(empty)
         call.on_cancel = stop
         consumer = self.forwarder.join(
             record,

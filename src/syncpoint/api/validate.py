@@ -17,6 +17,7 @@ from syncpoint.wire.messages import unset_or_default, well_known
 
 CONFIG_BYTES_MAX = 64 * 1024  # what one resource may keep; far above anything the documented limits add up to
 _NANOS = 10**9
+_DURATION_S_MAX = 315_576_000_000  # google.protobuf.Duration: ten thousand years
 
 
 def parsed(kind: Any, request: bytes) -> Any:
@@ -51,7 +52,8 @@ def seconds_of(message: Any, field: str) -> float | None:
     if not message.HasField(field):
         return None
     duration = getattr(message, field)
-    if not -_NANOS < duration.nanos < _NANOS or duration.seconds * duration.nanos < 0:
+    in_range = -_DURATION_S_MAX <= duration.seconds <= _DURATION_S_MAX and -_NANOS < duration.nanos < _NANOS
+    if not in_range or duration.seconds * duration.nanos < 0:
         raise refused(field, f"The value for {field} is not a valid duration.")
     return float(duration.seconds + duration.nanos / _NANOS)
 

@@ -132,11 +132,12 @@ class Node:
     async def _open_door(self) -> Server:
         settings = self.settings
         self.streams = StreamingPullService(self.subscribe, self.limits)
+        self.pulls = SubscriberService(self.subscribe)
         self.health = HealthService()
         methods = {
             **unimplemented_methods(),
             **publisher_methods(self.publish),
-            **SubscriberService(self.subscribe).methods(),
+            **self.pulls.methods(),
             **self.streams.methods(),
             **seek_methods(self.control),
             **CatalogService(self.control).methods(),
@@ -154,6 +155,7 @@ class Node:
         """Drain and close. What was acknowledged is on the disks already; this only makes the next start quicker."""
         self.parts.draining = True
         self.health.stop()
+        self.pulls.drain()
         await self.server.drain(self.settings.drain_s)
         await self.upkeep.stop()
         self.publish.flush()
