@@ -50,6 +50,8 @@ def doctor(
       syncpoint doctor --disk /mnt/a/sp --disk /mnt/b/sp --disk /mnt/c/sp
     """
     data = data or default_data()
+    if tls_cert and not examinations.unusable(tls_cert, tls_key or tls_cert) and settings.tls_ca is None:
+        settings.tls_ca = str(tls_cert)  # the server's own word, if it signed itself
     found: list[Finding] = [
         examinations.python_version(),
         examinations.kernel(),

@@ -185,9 +185,8 @@ def _server(settings: Settings, host: str, number: int) -> list[Finding]:
             disks = client.call("Admin.ListDisks", admin.ListDisksRequest()).disks
     except (SyncpointError, OSError) as error:
         advice = "End it, or choose another port: syncpoint serve --port 8086."
-        if settings.tls_ca is None:
-            advice += " A server that serves TLS answers only with --tls-ca FILE."
-        return [Finding(f"port {number}", "problem", f"taken by something else ({error})", advice)]
+        advice += " A server that serves TLS answers only with the right --tls-ca FILE."
+        return [Finding(f"port {number}", "problem", f"taken, but no server answers ({error})", advice)]
     hours = server.uptime.seconds / 3600
     told = f"a server answers: version {server.version}, up {hours:.1f} h, {count(server.topics, 'topic')}"
     findings = [Finding(f"port {number}", "ok", told)]
