@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from syncpoint.api import pages, snapshots, subscriptions, topics
-from syncpoint.api.validate import parsed
+from syncpoint.api.serving import served
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Change, Snapshot, Start, Subscription, Topic
 from syncpoint.model.errors import AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted
@@ -29,8 +29,7 @@ from syncpoint.model.names import (
 )
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
-from syncpoint.transport.calls import Call, Unary
-from syncpoint.transport.tasks import unary_async
+from syncpoint.transport.calls import Unary
 from syncpoint.wire.messages import pubsub, well_known
 
 _Named = TypeVar("_Named", Topic, Subscription, Snapshot)
@@ -221,7 +220,7 @@ class CatalogService:
     def methods(self) -> dict[bytes, Unary]:
         """The method table of this service."""
         return {
-            f"/google.pubsub.v1.{service}/{name}".encode(): _served(kind, getattr(self, _snake(name)))
+            f"/google.pubsub.v1.{service}/{name}".encode(): served(kind, getattr(self, _snake(name)))
             for service, names in _METHODS.items()
             for name, kind in names.items()
         }
@@ -285,14 +284,6 @@ def _named_page(request: Any, collection: str, records: Sequence[_Named]) -> tup
     page = pages.asked(request.page_size, request.page_token, listing)
     names = sorted(record.name for record in records if page.after is None or record.name > page.after)
     return pages.cut(names, page, listing, str)
-
-
-def _served(kind: Any, function: Callable[[Any], Awaitable[Any]]) -> Unary:
-    async def run(call: Call, request: bytes) -> bytes:
-        answer: bytes = (await function(parsed(kind, request))).SerializeToString()
-        return answer
-
-    return unary_async(run)
 
 
 def _snake(name: str) -> str:

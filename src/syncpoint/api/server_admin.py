@@ -4,14 +4,14 @@ Place: beside the other servicers; the CLI and the console use it. It reads the 
 limits and options, persisted before the answer, in force at once.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Protocol
 
 import syncpoint
 from syncpoint import kernel
-from syncpoint.api.validate import parsed, refused
+from syncpoint.api.validate import refused
 from syncpoint.kernel.acks import AckSet
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Change, Setting, Subscription
@@ -23,8 +23,7 @@ from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.runtime.clock import Clock
 from syncpoint.storage.store import Store
 from syncpoint.subscribe.forwarder import SubscribeForwarder
-from syncpoint.transport.calls import Call, Unary
-from syncpoint.transport.tasks import unary_async
+from syncpoint.transport.calls import Unary
 from syncpoint.wire.messages import admin
 
 LIMITS = "flow-limits"  # the setting that holds changed limits
@@ -80,7 +79,7 @@ class ServerAdmin:
             ),
         }
         return {
-            f"/syncpoint.admin.v1.Admin/{name}".encode(): _served(kind, function)
+            f"/syncpoint.admin.v1.Admin/{name}".encode(): served(kind, function)
             for name, (kind, function) in served.items()
         }
 
@@ -298,11 +297,3 @@ def _only(message: Any, field: str) -> Any:
         if other.name != field:
             part.ClearField(other.name)
     return part
-
-
-def _served(kind: Any, function: Callable[[Any], Awaitable[Any]]) -> Unary:
-    async def run(call: Call, request: bytes) -> bytes:
-        answer: bytes = (await function(parsed(kind, request))).SerializeToString()
-        return answer
-
-    return unary_async(run)
