@@ -66,7 +66,7 @@ class ServerAdmin:
 
     def methods(self) -> dict[bytes, Unary]:
         """The method table of this service."""
-        served = {
+        table = {
             "GetServer": (admin.GetServerRequest, self.get_server),
             "ListDisks": (admin.ListDisksRequest, self.list_disks),
             "GetLimits": (admin.GetLimitsRequest, self.get_limits),
@@ -80,7 +80,7 @@ class ServerAdmin:
         }
         return {
             f"/syncpoint.admin.v1.Admin/{name}".encode(): served(kind, function)
-            for name, (kind, function) in served.items()
+            for name, (kind, function) in table.items()
         }
 
     async def get_server(self, request: Any) -> Any:
