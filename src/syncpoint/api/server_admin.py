@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import syncpoint
 from syncpoint import kernel
+from syncpoint.api.serving import served
 from syncpoint.api.validate import refused
 from syncpoint.kernel.acks import AckSet
 from syncpoint.metadata.catalog import Catalog
