@@ -15,7 +15,7 @@ import click
 from syncpoint.cli import examinations
 from syncpoint.cli.examinations import Finding
 from syncpoint.cli.output import count, print_json, print_table
-from syncpoint.cli.serve import default_data
+from syncpoint.cli.serve import default_data, unusable
 from syncpoint.cli.settings import Settings, with_settings
 
 anywhere = click.Path(path_type=Path)
@@ -50,7 +50,7 @@ def doctor(
       syncpoint doctor --disk /mnt/a/sp --disk /mnt/b/sp --disk /mnt/c/sp
     """
     data = data or default_data()
-    if tls_cert and not examinations.unusable(tls_cert, tls_key or tls_cert) and settings.tls_ca is None:
+    if tls_cert and not unusable(tls_cert, tls_key or tls_cert) and settings.tls_ca is None:
         settings.tls_ca = str(tls_cert)  # the server's own word, if it signed itself
     found: list[Finding] = [
         examinations.python_version(),
