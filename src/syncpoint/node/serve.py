@@ -1,6 +1,7 @@
 """`syncpoint serve`: run a node until a signal ends it."""
 
 import asyncio
+import errno
 import logging
 import signal
 import sys
@@ -21,9 +22,20 @@ def run(settings: ServeSettings) -> int:
         print(f"syncpoint can not start: {error.message}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"syncpoint can not start: {error}", file=sys.stderr)
+        print(f"syncpoint can not start: {_in_words(error, settings)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _in_words(error: OSError, settings: ServeSettings) -> str:
+    """What the operating system refused, said with what it was asked for."""
+    if error.errno == errno.EADDRINUSE:
+        return f"port {settings.port} of {settings.host} is taken; choose another one with --port (0: any free one)"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{settings.host} is no address of this machine"
+    if error.filename is not None:
+        return f"{error.filename} can not be used: {error.strerror}"
+    return str(error)
 
 
 async def _serve(settings: ServeSettings) -> None:
