@@ -52,6 +52,7 @@ class Upkeep:
         self._more_to_collect = False
         self._quick_steps = QUICK_STEPS
         self._disk_states: dict[str, str] = {}
+        self._damages: dict[str, set[str]] = {}
         self._checkpointed_at = self._began
         self._background: set[asyncio.Task[None]] = set()
 
@@ -138,6 +139,12 @@ class Upkeep:
                 self._disk_states[disk.path] = state
                 level = logging.INFO if disk.state == "ok" else logging.WARNING
                 log.log(level, "disk %s is %s (identity %s)", disk.path, state, disk.incarnation or "none")
+            for damage in set(disk.damaged) - self._damages.get(disk.path, set()):
+                if len(status.disks) > 1:
+                    log.warning("disk %s is damaged, the others are read instead: %s", disk.path, damage)
+                else:
+                    log.error("disk %s is damaged, what is lost there can not be delivered: %s", disk.path, damage)
+            self._damages[disk.path] = set(disk.damaged)
         full = "full" if status.full else "not full"
         if self._disk_states.setdefault("", "not full") != full:
             self._disk_states[""] = full

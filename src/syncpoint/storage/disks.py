@@ -289,8 +289,10 @@ class Disks:
     def _note_damage(self, segment: Segment, slot: int, reason: str) -> None:
         """Forget a bad copy where another one is left; the keeper then writes it anew."""
         keeper = self.keepers[slot]
-        keeper.damaged.append(f"segment {segment.log}/{segment.seq}: {reason}")
-        del keeper.damaged[:-100]
+        found = f"segment {segment.log}/{segment.seq}: {reason}"
+        if found not in keeper.damaged:
+            keeper.damaged.append(found)
+            del keeper.damaged[:-100]
         if segment.active is None and len(segment.copies) > 1 and slot in segment.copies:
             del segment.copies[slot]
 

@@ -241,6 +241,20 @@ def test_what_becomes_of_disks_is_told_once(caplog: pytest.LogCaptureFixture) ->
     run()
 
 
+def test_damage_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "syncpoint.node")
+
+    @simulated()
+    async def run(world: ServicerWorld) -> None:
+        for damaged in (("segment 1/1: frame at 64: checksum",), ("segment 1/1: frame at 64: checksum", "segment 1/2")):
+            world.store.state = replace(world.store.state, damaged=damaged)
+            await asyncio.sleep(10)
+        assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+        assert "disk memory is damaged, what is lost there can not be delivered: segment 1/1" in caplog.text
+
+    run()
+
+
 def test_a_failing_step_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
     @simulated()
     async def run(world: ServicerWorld) -> None:
