@@ -183,7 +183,8 @@ class PullStream:
         self.end(None if self.record is not None else InvalidArgument("", "first message must set subscription"))
 
     def cancelled(self) -> None:
-        self._leave([serial for token in self.stream.unsent() if isinstance(token, list) for serial in token])
+        unsent = [serial for token in self.stream.unsent() if isinstance(token, list) for serial in token]
+        self._leave(unsent, broken=True)
 
     def _gone(self) -> None:
         assert self.record is not None
@@ -195,12 +196,12 @@ class PullStream:
         if not self.stream.cancelled:
             self.stream.finish(error)
 
-    def _leave(self, unsent: Sequence[int]) -> None:
+    def _leave(self, unsent: Sequence[int], *, broken: bool = False) -> None:
         """Leave once; what turns out later not to have been sent is given back, too."""
         self.service.streams.discard(self)
         consumer, self.consumer = self.consumer, None
         if self.record is not None:
-            self.forwarder.leave(self.record, consumer, unsent)
+            self.forwarder.leave(self.record, consumer, unsent, broken=broken)
 
 
 def _check_deadline(seconds: int) -> None:

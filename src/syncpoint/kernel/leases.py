@@ -516,11 +516,7 @@ class LeaseTable:
             if self._holder(wanted) is None:
                 break
             for slot in range(1024):
-                if (
-                    block.serial[slot] != 0
-                    and block.consumer[slot] == wanted
-                    and block.size[slot] & spared == 0
-                ):
+                if block.serial[slot] != 0 and block.consumer[slot] == wanted and block.size[slot] & spared == 0:
                     ended.append((block.source, (block.number << 10) + slot))
                     self._drop(block, slot)
         return ended

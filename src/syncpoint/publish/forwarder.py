@@ -24,6 +24,7 @@ from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.recovery import Memory, snapshot_state
 from syncpoint.publish.source import Source
 from syncpoint.runtime.clock import Clock
+from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.record import Kind
 from syncpoint.storage.store import Batch as Stored
 from syncpoint.storage.store import Store
@@ -266,7 +267,13 @@ class PublishForwarder:
         generation = ledger.generation
 
         def answer(stored: Sequence[Stored] | Exception) -> None:
-            if isinstance(stored, Exception):
+            nonlocal begin
+            if isinstance(stored, StorageDamaged) and stored.resume_offset is not None:
+                # Told loudly, never acknowledged, so never deleted: what lies behind it is delivered all the same.
+                log.error("messages %d to %d of source %d: %s", begin, stored.resume_offset - 1, source, stored)
+                begin = max(begin + 1, stored.resume_offset)
+                self.store.read(source, begin, max_bytes, answer, early=early)
+            elif isinstance(stored, Exception):
                 reply(stored)
             elif ledger.generation != generation:
                 reply([])  # a seek came between: the listener was told and asks again

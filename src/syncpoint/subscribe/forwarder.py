@@ -103,10 +103,14 @@ class SubscribeForwarder:
         delivery.add(consumer)
         return consumer
 
-    def leave(self, record: Subscription, consumer: Consumer | None, unsent: Sequence[int] = ()) -> None:
-        """A subscriber goes. What it was never sent (by serials) is free again at once, and so is what it never said
-        to have received, by extending its deadline as clients do; the rest stays lent until its deadline. An
-        exactly-once subscription delivers nothing again before its deadline, whatever became of the subscriber.
+    def leave(
+        self, record: Subscription, consumer: Consumer | None, unsent: Sequence[int] = (), *, broken: bool = False
+    ) -> None:
+        """A subscriber goes. What it was never sent (by serials) is free again at once.
+
+        If it broke off, so is what it never said to have received, by extending its deadline as clients do at once;
+        everything else stays lent until its deadline. An exactly-once subscription delivers nothing again before its
+        deadline, whatever became of the subscriber.
         """
         delivery = self.deliveries.get(record.incarnation)
         if delivery is None:
@@ -116,7 +120,7 @@ class SubscribeForwarder:
         now = self.clock.monotonic()
         if unsent:
             delivery.lending.release(list(unsent), now)
-        if consumer is not None and not consumer.single and not delivery.record.exactly_once:
+        if broken and consumer is not None and not delivery.record.exactly_once:
             delivery.lending.release_unconfirmed(consumer.number, now)
 
     def wake(self, incarnation: int) -> None:

@@ -333,14 +333,25 @@ async def test_a_stream_that_goes_on_keeps_to_the_newest_record(world: ServicerW
 
 
 @simulated()
-async def test_a_half_close_is_answered_ok_and_leases_that_were_extended_run_on(world: ServicerWorld) -> None:
+async def test_a_half_close_is_answered_ok_and_leases_run_on(world: ServicerWorld) -> None:
+    stream = await world.stream()
+    await world.put("a")
+    await stream.messages(1)
+    await stream.raw.end()
+    assert await stream.response() is None
+    assert not world.streams.streams
+    begin = world.clock.monotonic()
+    assert [one.message.data for one in await world.pull(timeout=None)] == [b"a"]
+    assert world.clock.monotonic() - begin == pytest.approx(10, abs=0.3)
+
+
+@simulated()
+async def test_a_stream_that_breaks_off_gives_back_what_it_never_confirmed(world: ServicerWorld) -> None:
     stream = await world.stream()
     await world.put("a", "b")
     got = await stream.messages(2)
     await stream.send(modify_deadline_ack_ids=[got[0].ack_id], modify_deadline_seconds=[10])
-    await stream.raw.end()
-    assert await stream.response() is None
-    assert not world.streams.streams
+    stream.raw.cancel()
     begin = world.clock.monotonic()
     again = await world.pull()
     assert [one.message.data for one in again] == [b"b"]  # nobody ever said to have received it

@@ -1,5 +1,7 @@
 """The publish forwarder alone: admission, answers, failing disks, recovery, checkpoints, retention."""
 
+from typing import Any
+
 import pytest
 
 from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
@@ -8,6 +10,7 @@ from syncpoint.model.flow import FlowLimit
 from syncpoint.publish import records
 from syncpoint.publish.retention import forget_empty_sources, is_needed
 from syncpoint.publish.seek import take_snapshot
+from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.record import Entry, Kind
 from syncpoint.testing.forwarders import SUB, TOPIC, Caller, Subscriber, World
 from syncpoint.wire.messages import pubsub
@@ -242,3 +245,28 @@ def test_facts_of_older_checkpoints_that_were_not_bundled_are_read() -> None:
     again = Subscriber(world)
     world.settle()
     assert again.data == ["b"]
+
+
+def test_a_damaged_entry_is_skipped_loudly_and_stays_unacknowledged(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    for data in ("a", "b", "c"):
+        world.send(data)
+    read = world.store.read
+
+    def damaged(source: int, begin: int, max_bytes: int, reply: Any, *, early: bool = False) -> None:
+        if begin <= 1:
+            if begin == 1:
+                reply(StorageDamaged("entry 2 is on no disk in good order", resume_offset=2))
+            else:
+                read(source, begin, 1, reply, early=early)
+        else:
+            read(source, begin, max_bytes, reply, early=early)
+
+    world.store.read = damaged  # type: ignore[method-assign]
+    subscriber = Subscriber(world)
+    world.settle()
+    assert subscriber.data == ["a", "c"]
+    assert "on no disk in good order" in caplog.text
+    subscriber.ack()
+    (source,) = world.publish.sources.of_topic(1)
+    assert is_needed(world.publish, source.number, 1, 1, world.clock.time_ns())

@@ -314,7 +314,7 @@ def test_a_subscriber_that_is_gone_gives_back_what_it_never_confirmed() -> None:
         by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
         request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=[by_data["a"]]).SerializeToString()
         assert world.lending.modify(request, 4, 20, world.clock.monotonic()) == []
-        world.subscribe.leave(world.record, subscriber.consumer)
+        world.subscribe.leave(world.record, subscriber.consumer, broken=True)
         other = Subscriber(world)
         world.settle()
         assert other.data == expected
