@@ -21,7 +21,7 @@ help: ## list the commands
 setup: $(MADE)/kernel ## create .venv, install the server and compile its kernel
 	@echo "Ready: $(BIN)/syncpoint serve"
 
-dev: $(MADE)/kernel $(MADE)/dev
+dev: $(MADE)/kernel $(MADE)/dev ## as setup, with what tests and the demonstration need
 
 demo: dev ## publish 336,776 real flight records, kill the server in the middle, lose none
 	@$(BIN)/python demo/flights.py $(DEMO)

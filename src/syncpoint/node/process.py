@@ -114,6 +114,9 @@ class Node:
         )
         self.upkeep.start()
         self.server = await self._open_door()
+        self.publish.on_failed = self._log_failed
+        if self.publish.failed is not None:
+            self._log_failed()
         gc.collect()
         gc.freeze()
 
@@ -150,6 +153,11 @@ class Node:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(settings.tls_cert, settings.tls_key)
         return await serve(methods, settings.host, settings.port, tls=tls)
+
+    def _log_failed(self) -> None:
+        """Nothing can be stored until a restart: whoever balances load should know. What is stored can still be read."""
+        self.health.set_serving("", False)
+        self.health.set_serving("google.pubsub.v1.Publisher", False)
 
     async def stop(self) -> None:
         """Drain and close. What was acknowledged is on the disks already; this only makes the next start quicker."""

@@ -52,6 +52,7 @@ class PublishForwarder:
         self.admission = Admission(limits)
         self.sources, self.ledgers, self.snapshots = memory.sources, memory.ledgers, memory.snapshots
         self.failed: Exception | None = None
+        self.on_failed: Callable[[], None] = lambda: None  # the log can not be written any more
         self.published = 0
         self.early: set[int] = set()  # attached subscriptions that take messages before they are persisted
         self._soon, self._later = soon, later
@@ -213,6 +214,7 @@ class PublishForwarder:
         for done in self._ack_done:
             done(error)
         self._ack_done.clear()
+        self.on_failed()
 
     # -- serving subscribe forwarders (PublishSide) ------------------------------------------------------------------
 

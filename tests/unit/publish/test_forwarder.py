@@ -59,7 +59,10 @@ def test_flow_control_refuses_before_anything_is_queued_and_recovers() -> None:
 def test_a_lost_quorum_leaves_outcomes_unknown_and_refuses_what_is_new() -> None:
     world = World()
     caller = world.send("x", settle=False)
+    told: list[bool] = []
+    world.publish.on_failed = lambda: told.append(True)
     world.store.fail(OSError("no disk left"))
+    assert told == [True]
     assert isinstance(caller.error, Unavailable)
     assert "outcome is unknown" in str(caller.error)
     with pytest.raises(Unavailable):
