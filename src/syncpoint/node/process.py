@@ -155,7 +155,7 @@ class Node:
         return await serve(methods, settings.host, settings.port, tls=tls)
 
     def _log_failed(self) -> None:
-        """Nothing can be stored until a restart: whoever balances load should know. What is stored can still be read."""
+        """Nothing can be stored until a restart: whoever balances load should know. Reading goes on."""
         self.health.set_serving("", False)
         self.health.set_serving("google.pubsub.v1.Publisher", False)
 
