@@ -210,3 +210,21 @@ def test_one_subscriber_that_never_acknowledges_holds_up_nobody_else(space):
     finally:
         assert len(worker.leave()) == 100
     assert len(stuck.messages) == 5
+
+
+@pytest.mark.parametrize("size", [10, 3000, 100_000])
+@pytest.mark.parametrize("give_back", [0, 1])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_many_messages_come_again_whatever_their_size(space, size, give_back, ordered):
+    """Published one by one, given back all at once, by nack or by expiry: what is read again is many batches."""
+    topic, subscription = space.pair(ack_deadline_seconds=600, enable_message_ordering=ordered)
+    ids = [space.publish(topic, b"x" * size, key="k" if ordered else "")[0] for _ in range(100)]
+    stream = space.stream(subscription)
+    for time in (1, 2, 3):
+        stream.wait(100 * time)
+        got = stream.messages[-100:]
+        assert sorted(one.message.message_id for one in got) == ids
+        assert not ordered or [one.message.message_id for one in got] == ids
+        space.deadline(subscription, give_back if time < 3 else 600, *got)
+    space.ack(subscription, *got)
+    assert not space.peek(subscription)

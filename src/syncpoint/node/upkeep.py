@@ -25,7 +25,8 @@ CHECKPOINT_S = 30.0
 CHECKPOINT_ENTRIES = 20_000
 CHECKPOINT_BYTES = 128 << 20
 DISKS_S = 1.0
-QUICK_STEPS = 50  # of deletion, one a tick: at the start and behind a checkpoint there is the most to delete
+QUICK_STEPS = 50  # of deletion, `QUICK_S` apart: at the start and behind a checkpoint there is the most to delete
+QUICK_S = 0.02
 
 
 class Upkeep:
@@ -43,7 +44,7 @@ class Upkeep:
     ) -> None:
         """`begin_with_checkpoint`: something was read at the start that no checkpoint holds."""
         self.store, self.publish, self.subscribe, self.control, self.clock = store, publish, subscribe, control, clock
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._began = clock.monotonic()
         self._checkpoint: Checkpoint | None = None
         self._overdue = begin_with_checkpoint
@@ -57,25 +58,22 @@ class Upkeep:
         self._background: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._run()), loop.create_task(self._run_collection())]
 
     async def stop(self) -> None:
         """End the periodic work; what a step was doing is finished."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, *self._background, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._background, return_exceptions=True)
 
     async def _run(self) -> None:
-        collect_at = slowly_at = expire_at = disks_at = 0.0
+        slowly_at = expire_at = disks_at = 0.0
         while True:
             await asyncio.sleep(TICK_S)
             now = self.clock.monotonic()
             self._guard(self.subscribe.tick)
             self._guard(partial(self._advance_checkpoint, now))
-            if now >= collect_at:
-                self._more_to_collect = False
-                self._guard(self._collect)
-                collect_at = now if self._more_to_collect or self._quick_steps else now + SLOWLY_S
             if now >= slowly_at:
                 slowly_at = now + SLOWLY_S
                 self._guard(self.control.mirror.flush)
@@ -85,6 +83,13 @@ class Upkeep:
             if now >= expire_at:
                 expire_at = now + EXPIRE_S
                 self._guard(self._expire)
+
+    async def _run_collection(self) -> None:
+        """Deletion in steps of a millisecond or two: often while there is something to gain, else at leisure."""
+        while True:
+            await asyncio.sleep(QUICK_S if self._more_to_collect or self._quick_steps else TICK_S)
+            self._more_to_collect = False
+            self._guard(self._collect)
 
     def _guard(self, step: Callable[[], object]) -> None:
         """A failing step is a fault to be seen, and no reason to stop the others."""

@@ -39,7 +39,7 @@ class StorageSettings:
     probe_interval_s: float = 1.0  # how often identity, room and failed disks are looked at
     scrub_bytes_s: int = 8 * MIB  # of each disk's sealed segments, read through in the background; 0: never
     copy_live_share_max: float = 0.25  # a segment of which less is live is copied forward and freed
-    collect_entries_step: int = 2_000  # entries looked at per step of deletion
+    collect_entries_step: int = 300  # entries looked at per step of deletion
     copy_bytes_step: int = 2 * MIB  # copied forward per step of deletion
     accept_loss: bool = False  # open although acknowledged entries are on no disk; they are listed in `recovered.lost`
 

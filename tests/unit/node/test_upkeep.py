@@ -304,7 +304,7 @@ async def test_deletion_is_quick_behind_a_start_and_a_checkpoint_and_slow_later(
         return collect(live)
 
     world.store.collect = counted  # type: ignore[method-assign]
-    for wait_s, least, most in ((0, 9, 11), (10, 1, 3)):
+    for wait_s, least, most in ((0, 40, 60), (10, 9, 11)):
         await asyncio.sleep(wait_s)
         before = steps
         await asyncio.sleep(1)
@@ -313,4 +313,4 @@ async def test_deletion_is_quick_behind_a_start_and_a_checkpoint_and_slow_later(
     await checkpointed(world)
     before = steps
     await asyncio.sleep(1)
-    assert 9 <= steps - before <= 11
+    assert 40 <= steps - before <= 60
