@@ -220,11 +220,11 @@ def test_many_messages_come_again_whatever_their_size(space, size, give_back, or
     topic, subscription = space.pair(ack_deadline_seconds=600, enable_message_ordering=ordered)
     ids = [space.publish(topic, b"x" * size, key="k" if ordered else "")[0] for _ in range(100)]
     stream = space.stream(subscription)
-    for time in (1, 2, 3):
-        stream.wait(100 * time)
+    for turn in (1, 2, 3):
+        stream.wait(100 * turn)
         got = stream.messages[-100:]
         assert sorted(one.message.message_id for one in got) == ids
         assert not ordered or [one.message.message_id for one in got] == ids
-        space.deadline(subscription, give_back if time < 3 else 600, *got)
+        space.deadline(subscription, give_back if turn < 3 else 600, *got)
     space.ack(subscription, *got)
     assert not space.peek(subscription)
