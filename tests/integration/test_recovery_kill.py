@@ -246,6 +246,27 @@ def test_async_survives_the_crash_of_the_process(boot, enter):
     assert {one.message.message_id for one in got} == ids
 
 
+@pytest.mark.parametrize("ordering", [False, True])
+def test_a_backlog_over_nine_lives_of_the_server(boot, enter, ordering):
+    """Every life leaves a source of its own behind; all of them are read, and keys in the order of the lives."""
+    server = boot()
+    space = enter(server.endpoint)
+    topic, subscription = space.pair(enable_message_ordering=ordering, ack_deadline_seconds=600)
+    ids = []
+    for _ in range(9):
+        ids += enter(server.endpoint).publish(topic, *[b"x" * 3000] * 20, key="k" if ordering else "")
+        server.restart(hard=True)
+    after = enter(server.endpoint)
+    stream = after.stream(subscription)
+    got = [one.message.message_id for one in stream.wait(180)]
+    assert sorted(got) == sorted(ids)
+    assert not ordering or got == ids
+    after.nack(subscription, *stream.messages)
+    again = [one.message.message_id for one in stream.wait(360)[180:]]
+    assert sorted(again) == sorted(ids)
+    assert not ordering or again == ids
+
+
 def test_ids_stay_unique_and_rise_over_crashes(boot, enter):
     server = boot()
     space = enter(server.endpoint)

@@ -159,6 +159,24 @@ def test_a_dead_letter_topic_may_have_many_sources_and_readers(space):
         assert sources == {"main-sub", "other"}
 
 
+@pytest.mark.parametrize("size", [10, 5000])
+def test_many_failing_messages_are_all_forwarded_once(space, size):
+    case = Dead(space)
+    wanted = {b"%03d" % number + b"x" * size for number in range(100)}
+    for body in wanted:
+        space.publish(case.topic, body)
+    stream = space.stream(case.main)
+    for attempt in range(1, 6):
+        got = stream.wait(100 * attempt)[-100:]
+        assert {one.delivery_attempt for one in got} == {attempt}
+        assert set(bodies(got)) == wanted
+        space.nack(case.main, *got)
+    letters = space.pull(case.dead, 100, ack=True)
+    assert sorted(bodies(letters)) == sorted(wanted)
+    assert not space.peek(case.dead)
+    assert not space.peek(case.main)
+
+
 def attempt_times(space, subscription, attempts, give_up):
     times = []
     for _ in range(attempts):
@@ -188,6 +206,15 @@ def test_a_message_that_pauses_holds_up_no_other(space):
     space.publish(topic, b"other")
     assert bodies(space.pull(subscription)) == [b"other"]
     assert not space.peek(subscription)
+
+
+def test_many_large_messages_pause_and_all_come_again(space):
+    topic, subscription = space.pair(ack_deadline_seconds=600, **policy(1, 1))
+    ids = {space.publish(topic, b"x" * 5000)[0] for _ in range(100)}
+    stream = space.stream(subscription)
+    space.nack(subscription, *stream.wait(100))
+    again = stream.wait(200)[100:]
+    assert {one.message.message_id for one in again} == ids
 
 
 def test_pauses_hold_after_expiry_too(space):
