@@ -125,11 +125,11 @@ class Pool:
             offset = write_all(self._files, handle, [_CHUNK[:size]], offset)
             if offset == self._segment_bytes:
                 break
+        self._files.fdatasync(handle)  # a little at a time: a commit that waits for the same disk waits for little
         self._filling = (handle, path, offset)
         if offset < self._segment_bytes:
             return True
         self._filling = None
-        self._files.fdatasync(handle)
         self._files.close(handle)
         ready = path.removesuffix(".new") + ".free"
         self._files.rename(path, ready)

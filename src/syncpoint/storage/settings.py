@@ -30,7 +30,7 @@ class StorageSettings:
     index_cache_bytes: int = 8 * MIB  # pages of sealed indexes kept in memory
     read_ahead_bytes: int = MIB  # a read from disk fetches at least this much where the source goes on
     pool_segments: int = 2  # spare pre-written segments kept ready; they are also the room reserved for a full disk
-    prewrite_bytes_per_s: int = 32 * MIB  # under load, segments that were not pre-written in time are only allocated
+    prewrite_bytes_per_s: int = 16 * MIB  # under load, segments that were not pre-written in time are only allocated
     pool_segments_max: int = 8  # recycled segments beyond this are deleted
     reserve_bytes: int | None = None  # admission stops below this much room; default: two segments
     bytes_max: int | None = None  # quota of one disk folder; default: the file system's free space
