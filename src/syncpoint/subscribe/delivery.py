@@ -289,9 +289,13 @@ class Delivery:
             for offset in range(run.begin, run.end):
                 self.lending.redelivery.add(run.source, offset, at=self.now() + 0.1)
             return
+        read_to = run.begin if batches else run.end  # nothing came: nothing of the run is unacknowledged any more
         for batch in batches:
             if batch.begin < run.end:
                 self._redelivered.append((batch._replace(end=min(batch.end, run.end)), run.attempt))
+            read_to = batch.end
+        for offset in range(read_to, run.end):
+            self.lending.redelivery.add(run.source, offset)  # beyond what the credit brought: its turn comes next
         self.wake()
 
     def put_back(self) -> None:

@@ -120,6 +120,20 @@ def test_a_lease_ends_at_its_deadline() -> None:
     assert subscriber.data == ["a", "a"]
 
 
+@pytest.mark.parametrize("size", [10, 3_000, 100_000])
+def test_everything_comes_back_whatever_its_size(size: int) -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    sent = [f"{number:03d}" + "x" * size for number in range(100)]
+    for begin in range(0, 100, 10):
+        world.send(*sent[begin : begin + 10])
+    assert len(subscriber.data) == 100
+    world.advance(10.5)
+    assert subscriber.data[100:] == sent
+    subscriber.nack(*subscriber.held)
+    assert sorted(subscriber.data[200:]) == sent
+
+
 def test_a_nack_brings_it_back_at_once_and_a_policy_later() -> None:
     world = World()
     subscriber = Subscriber(world)
