@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SOAK = Path(__file__).with_name("soak.py")
+SOAK = Path(__file__).resolve().parents[1] / "soak" / "soak.py"
 
 
 @pytest.mark.slow
