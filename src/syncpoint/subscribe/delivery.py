@@ -22,6 +22,7 @@ from syncpoint.subscribe.ordering import Identity, KeyOrder
 from syncpoint.subscribe.retry import Run
 
 REDELIVER_AT_ONCE = 1024
+REDELIVER_BYTES = 8 << 20
 KEY_RUN_MAX = 100  # messages of one key in one response, when they were held back
 SOURCES_AHEAD = 4  # sources read ahead at once: bounds memory after many restarts
 
@@ -142,6 +143,8 @@ class Delivery:
                 self.wake()  # one consumer: the next response belongs to the next turn
                 break
         self._ask()
+        if self.lending.redelivery.has_due and not self._redelivered and not self._refetching and self._has_room():
+            self.wake()  # more came back than was read at once
 
     def _serve(self, consumer: Consumer, sharers: int) -> bool:
         """Give one consumer its share of what is ready. False if it has no room, or nothing moved."""
@@ -282,6 +285,8 @@ class Delivery:
             for part in (run,) if order is None else _without_keys(run, order):
                 self._refetching += part.end - part.begin
                 self._fetch(part.source, part.begin, part.end, partial(self._refetched, part))
+            if sum(len(batch.payload) for batch, _ in self._redelivered) >= REDELIVER_BYTES:
+                break  # large messages: the rest is read when these are lent
 
     def _refetched(self, run: Run, batches: Sequence[Batch] | Exception) -> None:
         self._refetching -= run.end - run.begin
@@ -403,9 +408,12 @@ class Delivery:
         if batches:
             self.wake()
 
+    def _has_room(self) -> bool:
+        return any(consumer.room(self.table)[0] for consumer in self.consumers)
+
     def _ask(self) -> None:
         """Read ahead while somebody has room, so that the next look finds something."""
-        if any(consumer.room(self.table)[0] for consumer in self.consumers):
+        if self._has_room():
             ahead = 0
             for cursor in list(self._cursors.values()):
                 self._read_on(cursor)

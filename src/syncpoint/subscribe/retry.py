@@ -35,6 +35,11 @@ class Redelivery:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def has_due(self) -> bool:
+        """Whether something may be due now."""
+        return bool(self._due)
+
     def add(self, source: int, offset: int, *, at: float | None = None) -> None:
         """Offer it again now, or at a time (seconds of the monotonic clock)."""
         if (source, offset) in self._waiting:

@@ -134,6 +134,16 @@ def test_everything_comes_back_whatever_its_size(size: int) -> None:
     assert sorted(subscriber.data[200:]) == sent
 
 
+def test_more_than_is_read_at_once_comes_back_to_several_subscribers_without_an_ack() -> None:
+    world = World()
+    subscribers = [Subscriber(world, max_messages=2000), Subscriber(world, max_messages=2000)]
+    for begin in range(0, 3000, 1000):
+        world.send(*(str(number) for number in range(begin, begin + 1000)))
+    assert sum(len(subscriber.data) for subscriber in subscribers) == 3000
+    world.advance(10.5)
+    assert sum(len(subscriber.data) for subscriber in subscribers) == 6000
+
+
 def test_a_nack_brings_it_back_at_once_and_a_policy_later() -> None:
     world = World()
     subscriber = Subscriber(world)
