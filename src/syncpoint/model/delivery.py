@@ -28,13 +28,20 @@ class Batch(NamedTuple):
 
 
 class SourceView(NamedTuple):
-    """One publish message source as a subscription sees it: the first offset not acknowledged, and whether it can
-    still grow.
+    """One publish message source as a subscription sees it.
+
+    `begin` is the first offset not acknowledged, `sealed` says that it can not grow any more. `epoch` and `chain` give
+    its place in the order of keys: a source comes after every source of a lower epoch, and after every source of the
+    same chain with a lower number. `grant` numbers the permission to deliver from it; 0 on one node, where there is
+    nobody to share with.
     """
 
     source: int
     begin: int
     sealed: bool
+    epoch: int = 0
+    chain: int = 0
+    grant: int = 0
 
 
 Reply = Callable[[Sequence[Batch] | Exception], None]
@@ -44,8 +51,16 @@ Done = Callable[[Exception | None], None]
 class Listener(Protocol):
     """What a subscribe forwarder is told about one subscription it serves."""
 
+    def on_sources(self, views: Sequence[SourceView], complete: bool) -> None:
+        """These sources may be delivered from now on; also called when one is sealed. `complete`: every source of the
+        topic that is known anywhere has been named by now, so order can be judged.
+        """
+
     def on_data(self, source: int) -> None:
-        """Messages of `source` became available (the source may be new)."""
+        """Messages of a granted source became available."""
+
+    def on_revoked(self, source: int) -> None:
+        """The grant of a source has ended: its cursor and its leases are void, somebody else delivers from it."""
 
     def on_reset(self) -> None:
         """The subscription was sought: its generation changed, every lease and cursor is void."""
@@ -57,11 +72,16 @@ class Listener(Protocol):
 class PublishSide(Protocol):
     """What a subscribe forwarder may ask of the publish forwarders that hold sources of a topic."""
 
-    def attach(self, subscription: int, listener: Listener) -> list[SourceView]:
-        """Begin to serve a subscription: its sources in publish order. `listener` hears of new data from now on."""
+    def attach(self, subscription: int, listener: Listener) -> None:
+        """Begin to serve a subscription. `listener` hears of its sources, at once or later, and of new data. Attaching
+        again names all sources again. Raises `NotFound`.
+        """
 
     def detach(self, subscription: int) -> None:
         """Stop serving it."""
+
+    def wants(self, subscription: int, wanted: bool) -> None:
+        """Whether somebody here can take messages of it at all; sources go where they are wanted (protocol rule 19)."""
 
     def fetch(self, subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
         """Ask for messages of `source` from `begin` on that are not acknowledged, about `max_bytes` of credit. No
@@ -76,7 +96,8 @@ class PublishSide(Protocol):
     ) -> None:
         """Record acknowledged offsets (kernel run encoding; sending them twice changes nothing).
 
-        `done` hears when the record is persisted, or that nobody knows. Not urgent: it may ride with the next commit.
+        `done` hears when the record is persisted, or that nobody knows; `FailedPrecondition` when an exactly-once
+        subscription's source is granted to somebody else. Not urgent: it may ride with the next commit.
         """
 
     def generation(self, subscription: int) -> int:

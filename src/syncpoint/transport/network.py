@@ -1,0 +1,83 @@
+"""The door to the network: who can be called, and who answers.
+
+Place: processes of a cluster reach each other through this and nothing else, so a simulation can put its own network in
+its place (`transport/memory` is the other half of it).
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Protocol
+
+from syncpoint.transport.calls import Message, Methods
+from syncpoint.transport.client import Channel, MetadataItems
+from syncpoint.transport.server import serve
+
+
+class AnyStream(Protocol):
+    """A streaming call as its caller sees it; see `client.ClientStream`."""
+
+    async def send(self, message: Message) -> None: ...
+    async def receive(self) -> bytes | None: ...
+    async def end(self) -> None: ...
+    def cancel(self) -> None: ...
+
+
+class AnyChannel(Protocol):
+    """Calls to one address; see `client.Channel`."""
+
+    async def unary(
+        self, path: str, message: Message, *, metadata: MetadataItems = (), timeout: float | None = None
+    ) -> bytes: ...
+    def stream(self, path: str, metadata: MetadataItems = (), timeout: float | None = None) -> AnyStream: ...
+    async def close(self) -> None: ...
+
+
+class Listening(Protocol):
+    """An open door. `host` and `port` say where it really is."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    async def drain(self, grace_s: float) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Network(Protocol):
+    """Ways to others, and a door for them."""
+
+    def channel(self, address: str) -> AnyChannel:
+        """A channel to HOST:PORT; it connects when it is first used. The caller closes it."""
+        ...
+
+    async def serve(self, methods: Methods, host: str, port: int) -> Listening:
+        """Answer calls. Port 0: any free one."""
+        ...
+
+
+class TcpNetwork:
+    """The network of the operating system. `client_tls`, `server_tls`: contexts for the two directions, or plain TCP."""
+
+    def __init__(self, client_tls: ssl.SSLContext | None = None, server_tls: ssl.SSLContext | None = None) -> None:
+        self._client_tls, self._server_tls = client_tls, server_tls
+
+    def channel(self, address: str) -> AnyChannel:
+        host, port = split_address(address)
+        return Channel(host, port, self._client_tls)
+
+    async def serve(self, methods: Methods, host: str, port: int) -> Listening:
+        return await serve(methods, host, port, tls=self._server_tls)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """HOST:PORT as two values; an IPv6 host stands in brackets. Raises `ValueError`."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or not host:
+        raise ValueError(f"an address is HOST:PORT, not {address!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """The two as HOST:PORT."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
