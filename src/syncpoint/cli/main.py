@@ -25,11 +25,17 @@ from syncpoint.model.errors import SyncpointError
 # name -> (module, attribute, one line of help); the module is imported when the command is called.
 COMMANDS = {
     "serve": ("serve", "serve", "Run a server."),
+    "run": ("run", "run", "Run one process of a cluster."),
+    "cluster": ("cluster", "cluster", "Run a cluster on this machine, and look after it."),
     "topics": ("topics", "topics", "Create, change and list topics; publish to them."),
     "subscriptions": ("subscriptions", "subscriptions", "Create, change and list subscriptions; pull, ack and seek."),
     "snapshots": ("snapshots", "snapshots", "Keep what a subscription has not acknowledged, to seek back to it."),
     "server": ("server", "server", "What the running server is and how it is."),
     "disks": ("disks", "disks", "How the server's disks are."),
+    "constraints": ("constraints", "constraints", "Say which clients use which forwarders."),
+    "drain": ("drain", "drain", "Take a process, a cluster or a region out of service, unnoticed."),
+    "undrain": ("drain", "undrain", "Put it back into service."),
+    "simulate": ("simulate", "simulate", "Try out routing with a thousand forwarders, on paper."),
     "limits": ("limits", "limits", "Read and change the server's flow control limits."),
     "log": ("log", "log", "Look into a stopped server's disks: verify them, dump them."),
     "doctor": ("doctor", "doctor", "Examine this machine: can a server run well here?"),
@@ -42,7 +48,6 @@ HABITS = {
     "pubsub": "Leave `pubsub` out, as in: syncpoint topics list.",
     "emulators": "Did you mean 'serve'?",
     "start": "Did you mean 'serve'?",
-    "run": "Did you mean 'serve'?",
     "schemas": "Schemas are not served yet.",
 }
 """What users of gcloud and its emulator type."""

@@ -1,0 +1,158 @@
+"""`syncpoint cluster`: a whole cluster on this machine, and what its operator does to it.
+
+Place: over `node.cluster.local`, which starts and signals processes, and over syncpoint.admin.v1 of a running proxy.
+Promise: `up` returns when every proxy can be called and prints `ready on HOST:PORT` for each; `down` leaves no process
+behind.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from syncpoint.cli.output import print_json, print_table, said
+
+if TYPE_CHECKING:
+    from syncpoint.node.cluster.local import LocalCluster
+
+folder_option = click.option(
+    "--dir",
+    "folder",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The cluster's folder: settings, disks, logs.",
+)
+format_option = click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+
+# Commands that live in modules of their own: name -> (module, attribute).
+MORE = {
+    "backup": ("cluster_metadata", "backup"),
+    "restore": ("cluster_metadata", "restore"),
+    "import": ("cluster_metadata", "import_folder"),
+    "finalize": ("cluster_metadata", "finalize"),
+    "drain": ("drain", "drain"),
+    "undrain": ("drain", "undrain"),
+}
+
+
+class _Group(click.Group):
+    """Commands of other modules are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *MORE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in MORE:
+            module, attribute = MORE[cmd_name]
+            found: click.Command = getattr(importlib.import_module(f"syncpoint.cli.{module}"), attribute)
+            return found
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Group)
+def cluster() -> None:
+    """Run a cluster on this machine, and look after it."""
+
+
+def _local(folder: Path) -> LocalCluster:
+    from syncpoint.node.cluster.local import LocalCluster
+
+    return LocalCluster(folder)
+
+
+@cluster.command()
+@folder_option
+@click.option("--clusters", default=3, show_default=True, help="Failure domains (N, odd) in each region.")
+@click.option("--disks", default=3, show_default=True, help="Disks (M, odd) in each failure domain.")
+@click.option(
+    "--forwarders", default=3, show_default=True, help="Publish forwarders, and as many subscribe forwarders."
+)
+@click.option("--routers", default=2, show_default=True, help="Routers in each region.")
+@click.option("--proxies", default=2, show_default=True, help="Proxies in each region.")
+@click.option("--regions", default=1, show_default=True, help="Regions.")
+@click.option("--etcd", default=1, show_default=True, help="Members of etcd (odd); three in production.")
+@click.option("--durability", type=click.Choice(["sync", "async", "memory"]), default="sync", show_default=True)
+def up(folder: Path, **numbers: Any) -> None:
+    """Start a cluster of real processes on loopback, with a real etcd.
+
+    A folder that has a cluster already starts that one again; the numbers are for a new one.
+
+    \b
+    Example:
+      syncpoint cluster up --dir /tmp/demo --clusters 3 --disks 3
+    """
+    from syncpoint.node.cluster.local import Shape
+
+    made = _local(folder)
+    made.create(Shape(**numbers))
+    said(f"Starting {len(made.states())} processes in {made.folder}; their output is in {made.folder / 'logs'}.")
+    for address in made.up():
+        click.echo(f"ready on {address}")
+    said(f"`syncpoint cluster down --dir {folder}` ends it.")
+
+
+@cluster.command()
+@folder_option
+@click.option("--remove", is_flag=True, help="Delete the folder, with all messages.")
+def down(folder: Path, remove: bool) -> None:
+    """End all processes of a cluster."""
+    _local(folder).down(remove=remove)
+
+
+@cluster.command()
+@folder_option
+@format_option
+def status(folder: Path, form: str) -> None:
+    """What runs, what each process does, who owns which chain."""
+    from syncpoint.node.cluster.inspect import describe
+
+    made = _local(folder)
+    view = describe(made)
+    if form == "json":
+        print_json(view)
+        return
+    print_table(
+        ["PROCESS", "STATE", "PID", "ADDRESS", "REGION", "DOING"],
+        [[p["name"], p["state"], p["pid"] or "", p["address"], p["region"], p["doing"]] for p in view["processes"]],
+    )
+    if view["chains"]:
+        print_table(
+            ["CHAIN", "CLASS", "REGION", "HOME", "OWNER", "EPOCH", "PERSISTED", "DISKS OK", "UNDER-REPLICATED"],
+            [
+                [
+                    str(c["number"]),
+                    c["class"],
+                    c["region"],
+                    c["home"],
+                    c["owner"] or "(nobody)",
+                    str(c["epoch"]),
+                    c["persisted"],
+                    c["disks"],
+                    c["under_replicated"],
+                ]
+                for c in view["chains"]
+            ],
+        )
+    for problem in view["problems"]:
+        said(f"problem: {problem}")
+
+
+def _one(name: str, text: str, act: Callable[[LocalCluster, str], None]) -> None:
+    """A command that does one thing to one process."""
+
+    @cluster.command(name, help=text)
+    @folder_option
+    @click.argument("process")
+    def command(folder: Path, process: str) -> None:
+        act(_local(folder), process)
+
+
+_one("kill", "End one process as a crash does (SIGKILL).", lambda made, name: made.kill(name))
+_one("stop", "End one process politely: it drains first.", lambda made, name: made.stop(name))
+_one("pause", "Stop one process in its tracks, as a hung machine does (SIGSTOP).", lambda made, name: made.pause(name))
+_one("resume", "Let a paused process go on.", lambda made, name: made.resume(name))
+_one("start", "Start one process again and wait until it is ready.", lambda made, name: made.start(name))

@@ -1,0 +1,68 @@
+"""`syncpoint run`: one process of a cluster, in the foreground.
+
+Place: the door to `syncpoint.node.cluster`; it reads options and hands them over.
+Promise: once others can call the process, one line `NAME ready on HOST:PORT` stands on standard output (a proxy also
+says `syncpoint ready on HOST:PORT`, the address for clients).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from syncpoint.cli.errors import Problem
+
+
+@click.command()
+@click.argument("roles", nargs=-1, metavar="[ROLE]...")
+@click.option(
+    "--config",
+    "path",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The cluster's file.",
+)
+@click.option("--name", required=True, help="What this process is called, as in the file's `processes`.")
+@click.option("--listen", help="HOST:PORT where other processes call this one [from the file].")
+@click.option("--public", help="HOST:PORT where clients call a proxy [from the file].")
+@click.option("--region", help="Region this process stands in [from the file].")
+@click.option(
+    "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="Written once the process is ready."
+)
+def run(
+    roles: tuple[str, ...],
+    path: Path,
+    name: str,
+    listen: str | None,
+    public: str | None,
+    region: str | None,
+    ready_file: Path | None,
+) -> None:
+    """Run one process of a cluster until it is told to stop (Ctrl-C or SIGTERM: it drains first).
+
+    ROLE is one or more of storage, publish-forwarder, subscribe-forwarder, router, proxy; none: what the file says.
+
+    \b
+    Examples:
+      syncpoint run --config cluster.yaml --name storage-c1
+      syncpoint run publish-forwarder subscribe-forwarder --config cluster.yaml --name worker-7 --listen 10.0.0.7:7000
+    """
+    from dataclasses import replace
+
+    from syncpoint.node.cluster.serve import run_process
+    from syncpoint.node.cluster.settings import ROLES, load
+
+    for role in roles:
+        if role not in ROLES:
+            raise click.UsageError(f"{role!r} is no role; there are {', '.join(ROLES)}.")
+    settings = load(path)
+    process = settings.process(name, roles)
+    if listen:
+        process = replace(process, listen=listen)
+    if public:
+        process = replace(process, public=public)
+    if region:
+        process = replace(process, region=region)
+    if run_process(settings, process, ready_file):
+        raise Problem(f"{name} did not start", f"{path} says who {name} is; the lines above say what went wrong.")

@@ -1,0 +1,361 @@
+"""A whole cluster on one machine, for development and tests: real processes, a real etcd, loopback only.
+
+Place: behind `syncpoint cluster`, and in tests. A folder holds everything: cluster.yaml, the disks, etcd's data, the
+logs and one file per process with its id, so that any later command finds the processes again.
+Promise: a signal goes only to a process this module started: the id is believed only together with the time the kernel
+says the process was started at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from syncpoint.node.cluster.settings import ClusterSettings, load
+
+READY_S = 60.0
+SETTINGS_FILE = "cluster.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many of what; the disks are per cluster, everything else but etcd per region."""
+
+    clusters: int = 3
+    disks: int = 3
+    forwarders: int = 3
+    routers: int = 2
+    proxies: int = 2
+    regions: int = 1
+    etcd: int = 1
+    durability: str = "sync"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """One process as the operating system sees it: running, paused or down."""
+
+    name: str
+    roles: tuple[str, ...]
+    pid: int | None
+    state: str
+    address: str
+
+
+class LocalCluster:
+    """The processes of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self._host = "127.0.0.1"
+
+    # -- making one --------------------------------------------------------------------------------------------------
+
+    @property
+    def settings_path(self) -> Path:
+        return self.folder / SETTINGS_FILE
+
+    def settings(self) -> ClusterSettings:
+        """The cluster's file. Raises `NotFound` when there is none."""
+        try:
+            return load(self.settings_path)
+        except FileNotFoundError:
+            raise NotFound(f"{self.settings_path}; `syncpoint cluster up --dir {self.folder}` makes one") from None
+
+    def create(self, shape: Shape, changes: dict[str, Any] | None = None) -> None:
+        """Write cluster.yaml for a new folder; an existing file is kept. `changes`: further top-level keys."""
+        if self.settings_path.exists():
+            return
+        if shape.clusters % 2 == 0 or shape.disks % 2 == 0:
+            raise InvalidArgument("clusters", "clusters and disks must be odd, so that a majority decides")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        ports = free_ports(
+            2 * shape.etcd + shape.regions * (shape.clusters + 2 * shape.forwarders + shape.routers + 2 * shape.proxies)
+        )
+        content: dict[str, Any] = {
+            "cluster": self.folder.name or "dev",
+            "metadata": {"etcd": [f"{self._host}:{next(ports)}" for _ in range(shape.etcd)]},
+            "replication": {"clusters": shape.clusters, "disks": shape.disks, "durability": shape.durability},
+            "storage": {"segment_bytes": 16 << 20, "cache_bytes": 48 << 20, "pool_segments": 1},
+            "processes": self._processes(shape, ports),
+        }
+        content.update(changes or {})
+        content["etcd_peers"] = [f"{self._host}:{next(ports)}" for _ in range(shape.etcd)]
+        peers = content.pop("etcd_peers")
+        (self.folder / "etcd.json").write_text(json.dumps({"peers": peers}))
+        self.settings_path.write_text(yaml.safe_dump(content, sort_keys=False))
+
+    def _processes(self, shape: Shape, ports: Iterator[int]) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for region in range(1, shape.regions + 1):
+            place = f"r{region}"
+            prefix = "" if shape.regions == 1 else f"{place}-"
+
+            def add(name: str, role: str, place: str = place, prefix: str = prefix, **more: Any) -> None:
+                listen = f"{self._host}:{next(ports)}"
+                made[prefix + name] = {"roles": [role], "region": place, "listen": listen, **more}
+
+            for number in range(1, shape.clusters + 1):
+                folders = {f"d{disk}": f"disks/{prefix}c{number}-d{disk}" for disk in range(1, shape.disks + 1)}
+                cluster = f"{prefix}c{number}"
+                add(f"storage-c{number}", "storage", cluster=cluster, rack=f"{prefix}k{number}", disks=folders)
+            for number in range(1, shape.forwarders + 1):
+                add(f"publish-forwarder-{number}", "publish-forwarder", rack=f"{prefix}k{number}")
+            for number in range(1, shape.forwarders + 1):
+                add(f"subscribe-forwarder-{number}", "subscribe-forwarder", rack=f"{prefix}k{number}")
+            for number in range(1, shape.routers + 1):
+                add(f"router-{number}", "router")
+            for number in range(1, shape.proxies + 1):
+                add(f"proxy-{number}", "proxy", public=f"{self._host}:{next(ports)}")
+        return made
+
+    # -- running it --------------------------------------------------------------------------------------------------
+
+    def up(self) -> list[str]:
+        """Start whatever does not run and wait until all of it is ready; returns the addresses for clients."""
+        settings = self.settings()
+        for name in self._etcd_names(settings):
+            if self.state(name).state == "down":
+                self._start_etcd(settings, name)
+        self._await_etcd(settings)
+        starting = [name for name in settings.processes if self.state(name).state == "down"]
+        for name in starting:
+            self._launch(name)
+        for name in starting:
+            self._await_ready(name)
+        return [one.public for one in settings.processes.values() if "proxy" in one.roles]
+
+    def start(self, name: str) -> None:
+        """Start one process and wait until it is ready."""
+        settings = self.settings()
+        if self._known(name).state != "down":
+            raise FailedPrecondition(f"{name} runs already")
+        if name in self._etcd_names(settings):
+            self._start_etcd(settings, name)
+            self._await_etcd(settings)
+        else:
+            self._launch(name)
+            self._await_ready(name)
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to one process of this cluster. Raises `FailedPrecondition` when it does not run."""
+        found = self._known(name)
+        if found.pid is None:
+            raise FailedPrecondition(f"{name} does not run")
+        os.kill(found.pid, number)
+
+    def kill(self, name: str) -> None:
+        """End one process as a crash does, and wait until it is gone."""
+        self.send(name, signal.SIGKILL)
+        self._await_end(name, 10.0)
+
+    def stop(self, name: str, timeout_s: float = 30.0) -> None:
+        """End one process politely; it drains first."""
+        self.send(name, signal.SIGTERM)
+        with contextlib.suppress(FailedPrecondition):
+            self.send(name, signal.SIGCONT)
+        self._await_end(name, timeout_s)
+
+    def pause(self, name: str) -> None:
+        """Stop one process in its tracks, as a hung machine does."""
+        self.send(name, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        self.send(name, signal.SIGCONT)
+
+    def down(self, *, remove: bool = False) -> None:
+        """End all processes, those in front first; `remove` deletes the folder."""
+        settings = self.settings()
+        order = [*reversed(list(settings.processes)), *self._etcd_names(settings)]
+        groups = [[n for n in order if not n.startswith("etcd-")], [n for n in order if n.startswith("etcd-")]]
+        for group in groups:
+            running = [name for name in group if self.state(name).state != "down"]
+            for name in running:
+                with contextlib.suppress(FailedPrecondition, ProcessLookupError):
+                    self.send(name, signal.SIGCONT)
+                    self.send(name, signal.SIGTERM)
+            for name in running:
+                try:
+                    self._await_end(name, 20.0)
+                except Unavailable:
+                    self.kill(name)
+        if remove:
+            shutil.rmtree(self.folder)
+
+    # -- looking at it -----------------------------------------------------------------------------------------------
+
+    def states(self) -> list[ProcessState]:
+        """All processes, etcd first."""
+        settings = self.settings()
+        return [self.state(name) for name in (*self._etcd_names(settings), *settings.processes)]
+
+    def state(self, name: str) -> ProcessState:
+        settings = self.settings()
+        known = settings.processes.get(name)
+        roles = known.roles if known else ("etcd",)
+        address = (known.public or known.listen) if known else self._etcd_address(settings, name)
+        pid = self._pid(name)
+        return ProcessState(name, roles, pid, _state_of(pid), address)
+
+    def log(self, name: str) -> Path:
+        """The file with everything a process printed."""
+        return self.folder / "logs" / f"{name}.log"
+
+    def _known(self, name: str) -> ProcessState:
+        settings = self.settings()
+        names = [*self._etcd_names(settings), *settings.processes]
+        if name not in names:
+            raise NotFound(f"process {name}; there are {', '.join(names)}")
+        return self.state(name)
+
+    def _pid(self, name: str) -> int | None:
+        try:
+            noted = json.loads((self.folder / "pids" / f"{name}.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        pid = int(noted["pid"])
+        return pid if _started_at(pid) == noted["started"] else None
+
+    # -- starting ----------------------------------------------------------------------------------------------------
+
+    def _spawn(self, name: str, command: Sequence[str]) -> None:
+        for folder in ("logs", "pids"):
+            (self.folder / folder).mkdir(parents=True, exist_ok=True)
+        with self.log(name).open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                start_new_session=True,
+                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            )
+        noted = {"pid": process.pid, "started": _started_at(process.pid)}
+        (self.folder / "pids" / f"{name}.json").write_text(json.dumps(noted))
+
+    def _launch(self, name: str) -> None:
+        self._ready_file(name).unlink(missing_ok=True)
+        self._spawn(
+            name,
+            [
+                *(sys.executable, "-m", "syncpoint.cli", "run"),
+                *("--config", str(self.settings_path), "--name", name),
+                *("--ready-file", str(self._ready_file(name))),
+            ],
+        )
+
+    def _ready_file(self, name: str) -> Path:
+        return self.folder / "pids" / f"{name}.ready"
+
+    def _await_ready(self, name: str) -> None:
+        end = time.monotonic() + READY_S
+        while not self._ready_file(name).exists():
+            if self._pid(name) is None or _state_of(self._pid(name)) == "down":
+                raise Unavailable(f"{name} ended while starting; {self.log(name)} says:\n{self._tail(name)}")
+            if time.monotonic() > end:
+                raise Unavailable(
+                    f"{name} was not ready within {READY_S:g} s; {self.log(name)} says:\n{self._tail(name)}"
+                )
+            time.sleep(0.05)
+
+    def _tail(self, name: str, lines: int = 15) -> str:
+        return "\n".join(self.log(name).read_text(errors="replace").splitlines()[-lines:])
+
+    def _await_end(self, name: str, timeout_s: float) -> None:
+        end = time.monotonic() + timeout_s
+        while _state_of(self._pid(name)) != "down":
+            if time.monotonic() > end:
+                raise Unavailable(f"{name} did not end within {timeout_s:g} s")
+            time.sleep(0.02)
+
+    # -- etcd --------------------------------------------------------------------------------------------------------
+
+    def _etcd_names(self, settings: ClusterSettings) -> list[str]:
+        return [f"etcd-{number}" for number in range(1, len(settings.etcd) + 1)]
+
+    def _etcd_address(self, settings: ClusterSettings, name: str) -> str:
+        return settings.etcd[int(name.removeprefix("etcd-")) - 1]
+
+    def _start_etcd(self, settings: ClusterSettings, name: str) -> None:
+        program = shutil.which("etcd")
+        if program is None:
+            raise FailedPrecondition("etcd is not installed (Debian: apt-get install etcd-server)")
+        peers = json.loads((self.folder / "etcd.json").read_text())["peers"]
+        names = self._etcd_names(settings)
+        mine = names.index(name)
+        client, peer = f"http://{settings.etcd[mine]}", f"http://{peers[mine]}"
+        together = ",".join(f"{one}=http://{where}" for one, where in zip(names, peers, strict=True))
+        command = [program, "--name", name, "--data-dir", str(self.folder / "etcd" / name)]
+        command += ["--listen-client-urls", client, "--advertise-client-urls", client]
+        command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+        command += ["--initial-cluster", together, "--initial-cluster-state", "new", "--log-level", "warn"]
+        command += ["--initial-cluster-token", self.folder.name, "--auto-compaction-retention", "1h"]
+        self._spawn(name, command)
+
+    def _await_etcd(self, settings: ClusterSettings) -> None:
+        end = time.monotonic() + READY_S
+        for address in settings.etcd:
+            host, _, port = address.rpartition(":")
+            while True:
+                with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 0.5):
+                    break
+                if time.monotonic() > end:
+                    raise Unavailable(f"etcd at {address} does not answer")
+                time.sleep(0.05)
+
+
+def _started_at(pid: int) -> int:
+    """When the kernel says a process began, in clock ticks since the machine's start; 0 when there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    fields = text.rpartition(")")[2].split()
+    return 0 if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def _state_of(pid: int | None) -> str:
+    if pid is None:
+        return "down"
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # one of ours that ended leaves the list of processes now
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "down"
+    letter = text.rpartition(")")[2].split()[0]
+    return {"T": "paused", "t": "paused", "Z": "down", "X": "down"}.get(letter, "running")
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> Iterator[int]:
+    """Ports nobody listens on, below the range the system takes outgoing ports from."""
+    low = 32_768
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found: list[int] = []
+    port = 10_240 + (os.getpid() * 37) % max(1, low - 12_000)
+    while len(found) < count:
+        port = port + 1 if port + 1 < low else 10_240
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+        found.append(port)
+    return iter(found)

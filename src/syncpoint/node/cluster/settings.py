@@ -1,0 +1,283 @@
+"""cluster.yaml: what all processes of a cluster must agree on, and what each process is told for itself.
+
+Place: read by `syncpoint run` and `syncpoint cluster`; turned into running parts by `process`.
+Promise: a file with a mistake is refused with the place and the reason. Cluster-wide settings have a fingerprint:
+processes compare it when they join, so two files that disagree are noticed before anything is stored.
+`docs/operations.md` explains every key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.storage.settings import MIB, Durability, StorageSettings
+from syncpoint.transport.network import split_address
+
+ROLES = ("storage", "publish-forwarder", "subscribe-forwarder", "router", "proxy")
+PLACEMENTS = ("enforce", "degrade", "any")
+DEFAULT_CLASS = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class DurabilityClass:
+    """How often, where and how firmly messages are kept before they are acknowledged."""
+
+    name: str = DEFAULT_CLASS
+    clusters: int = 3  # N, odd
+    disks: int = 3  # M in each cluster, odd
+    within: str = "majority"  # of the disks of a cluster; or all
+    over: str = "majority"  # of the clusters; or all
+    durability: str = Durability.SYNC.value
+    placement: str = "degrade"
+    racks_min: int = 1  # racks that every acknowledging set spans
+    spans_regions: bool = False  # the clusters may lie in several regions; refuses while they are parted
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """One process: its own settings, which may differ between processes."""
+
+    name: str
+    roles: tuple[str, ...]
+    listen: str = "127.0.0.1:0"  # where other processes call it
+    public: str = ""  # proxies: where clients call it
+    region: str = "local"
+    zone: str = ""
+    rack: str = ""
+    cluster: str = ""  # storage: the failure domain its disks belong to
+    disks: Mapping[str, Path] = field(default_factory=dict)  # storage: name -> folder
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """The whole file."""
+
+    name: str
+    etcd: tuple[str, ...]
+    classes: Mapping[str, DurabilityClass]
+    processes: Mapping[str, ProcessSettings]
+    etcd_user: str = ""
+    etcd_password_file: Path | None = None
+    etcd_ca: Path | None = None
+    metadata: str = ""  # instead of etcd: HOST:PORT of a process that serves its own store
+    sealing_key_file: Path | None = None  # given: message data is sealed under this key-encryption key
+    balance: float = 0.25  # no forwarder above (1 + balance) times the average
+    storage: StorageSettings = field(default_factory=StorageSettings)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What every process must agree on, as plain values."""
+        return {
+            "name": self.name,
+            "classes": {name: asdict(one) for name, one in sorted(self.classes.items())},
+            "sealing": self.sealing_key_file is not None,
+            "balance": self.balance,
+            "segment_bytes": self.storage.segment_bytes,
+        }
+
+    def digest(self) -> str:
+        """The fingerprint in 16 hexadecimal digits."""
+        text = json.dumps(self.fingerprint(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def process(self, name: str, roles: tuple[str, ...] = ()) -> ProcessSettings:
+        """One process. A name that is not in the file gets defaults; `roles` replace those of the file."""
+        found = self.processes.get(name) or ProcessSettings(name, roles)
+        found = replace(found, roles=roles or found.roles)
+        if not found.roles:
+            raise InvalidArgument("roles", f"process {name} has no roles; give one or more of {', '.join(ROLES)}")
+        if "storage" in found.roles and not (found.cluster and found.disks):
+            raise InvalidArgument("disks", f"process {name} is to store and has no `cluster` or no `disks`")
+        return found
+
+
+def load(path: Path) -> ClusterSettings:
+    """Read cluster.yaml. Raises `InvalidArgument` naming the key, `OSError` when it can not be read."""
+    try:
+        content = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise InvalidArgument(str(path), f"is not YAML: {error}") from None
+    return parse(content, path.parent)
+
+
+def parse(content: Any, base: Path = Path()) -> ClusterSettings:
+    """The file's content as settings; relative paths start at `base`. Raises `InvalidArgument`."""
+    top = _Reader(content, "cluster.yaml", base)
+    metadata = top.section("metadata")
+    etcd = tuple(metadata.texts("etcd"))
+    served = metadata.text("service")
+    if bool(etcd) == bool(served):
+        raise InvalidArgument("metadata", "give either `etcd`, a list of HOST:PORT, or `service`, one HOST:PORT")
+    for address in (*etcd, *([served] if served else [])):
+        _address("metadata", address)
+    default = _durability_class(DEFAULT_CLASS, top.section("replication"), DurabilityClass())
+    classes = {DEFAULT_CLASS: default}
+    extra = top.section("classes")
+    for name in extra.names():
+        classes[name] = _durability_class(name, extra.section(name), replace(default, name=name))
+    processes = {}
+    listed = top.section("processes")
+    for name in listed.names():
+        processes[name] = _process(name, listed.section(name))
+    store = top.section("storage")
+    storage = StorageSettings(
+        segment_bytes=store.whole("segment_bytes", 64 * MIB),
+        cache_bytes=store.whole("cache_bytes", 64 * MIB),
+        pool_segments=store.whole("pool_segments", 2),
+        hung_s=store.number("hung_s", 10.0),
+        scrub_bytes_s=store.whole("scrub_bytes_s", 8 * MIB),
+    )
+    store.done()
+    settings = ClusterSettings(
+        name=top.text("cluster") or "syncpoint",
+        etcd=etcd,
+        classes=classes,
+        processes=processes,
+        etcd_user=metadata.text("user"),
+        etcd_password_file=metadata.path("password_file"),
+        etcd_ca=metadata.path("ca_file"),
+        metadata=served,
+        sealing_key_file=top.section("sealing").path("key_file"),
+        balance=top.number("balance", 0.25),
+        storage=storage,
+    )
+    if settings.balance <= 0:
+        raise InvalidArgument("balance", "must be above 0, for instance 0.25")
+    metadata.done()
+    top.done()
+    return settings
+
+
+def _durability_class(name: str, reader: _Reader, base: DurabilityClass) -> DurabilityClass:
+    made = DurabilityClass(
+        name=name,
+        clusters=reader.whole("clusters", base.clusters),
+        disks=reader.whole("disks", base.disks),
+        within=reader.choice("within", ("majority", "all"), base.within),
+        over=reader.choice("over", ("majority", "all"), base.over),
+        durability=reader.choice("durability", tuple(one.value for one in Durability), base.durability),
+        placement=reader.choice("placement", PLACEMENTS, base.placement),
+        racks_min=reader.whole("racks_min", base.racks_min),
+        spans_regions=reader.flag("spans_regions", base.spans_regions),
+    )
+    for key, value in (("clusters", made.clusters), ("disks", made.disks)):
+        if value < 1 or value % 2 == 0:
+            raise InvalidArgument(f"{reader.place}.{key}", f"must be odd, so that a majority decides; not {value}")
+    reader.done()
+    return made
+
+
+def _process(name: str, reader: _Reader) -> ProcessSettings:
+    disks = reader.section("disks")
+    made = ProcessSettings(
+        name=name,
+        roles=tuple(reader.texts("roles")),
+        listen=reader.text("listen") or "127.0.0.1:0",
+        public=reader.text("public"),
+        region=reader.text("region") or "local",
+        zone=reader.text("zone"),
+        rack=reader.text("rack"),
+        cluster=reader.text("cluster"),
+        disks={disk: disks.path(disk) or Path() for disk in disks.names()},
+        tls_cert=reader.path("tls_cert"),
+        tls_key=reader.path("tls_key"),
+    )
+    for role in made.roles:
+        if role not in ROLES:
+            raise InvalidArgument(f"{reader.place}.roles", f"{role!r} is none of {', '.join(ROLES)}")
+    _address(f"{reader.place}.listen", made.listen)
+    if made.public:
+        _address(f"{reader.place}.public", made.public)
+    reader.done()
+    return made
+
+
+def _address(place: str, address: str) -> None:
+    try:
+        split_address(address)
+    except ValueError as error:
+        raise InvalidArgument(place, str(error)) from None
+
+
+class _Reader:
+    """One mapping of the file; remembers which keys were asked for, so that unknown ones can be refused."""
+
+    def __init__(self, content: Any, place: str, base: Path) -> None:
+        if content is None:
+            content = {}
+        if not isinstance(content, dict):
+            raise InvalidArgument(place, "a mapping of keys to values is needed")
+        self.place, self._content, self._base = place, content, base
+        self._asked: set[str] = set()
+
+    def names(self) -> list[str]:
+        self._asked.update(self._content)
+        return [str(key) for key in self._content]
+
+    def _get(self, key: str) -> Any:
+        self._asked.add(key)
+        return self._content.get(key)
+
+    def section(self, key: str) -> _Reader:
+        return _Reader(self._get(key), f"{self.place}: {key}", self._base)
+
+    def text(self, key: str) -> str:
+        value = self._get(key)
+        if value is not None and not isinstance(value, (str, int)):
+            raise InvalidArgument(f"{self.place}.{key}", "a text is needed")
+        return "" if value is None else str(value)
+
+    def texts(self, key: str) -> list[str]:
+        value = self._get(key) or []
+        if not isinstance(value, list):
+            raise InvalidArgument(f"{self.place}.{key}", "a list is needed")
+        return [str(one) for one in value]
+
+    def choice(self, key: str, allowed: tuple[str, ...], default: str) -> str:
+        value = self.text(key) or default
+        if value not in allowed:
+            raise InvalidArgument(f"{self.place}.{key}", f"{value!r} is none of {', '.join(allowed)}")
+        return value
+
+    def whole(self, key: str, default: int) -> int:
+        value = self._get(key)
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise InvalidArgument(f"{self.place}.{key}", "a whole number is needed")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        value = self._get(key)
+        if value is None:
+            return default
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise InvalidArgument(f"{self.place}.{key}", "a number is needed")
+        return float(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self._get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise InvalidArgument(f"{self.place}.{key}", "true or false is needed")
+        return value
+
+    def path(self, key: str) -> Path | None:
+        value = self.text(key)
+        return self._base / Path(value).expanduser() if value else None
+
+    def done(self) -> None:
+        """Refuse keys nobody asked for."""
+        unknown = sorted(str(key) for key in self._content if str(key) not in self._asked)
+        if unknown:
+            raise InvalidArgument(self.place, f"unknown: {', '.join(unknown)}")

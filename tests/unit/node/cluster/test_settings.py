@@ -1,0 +1,82 @@
+"""cluster.yaml: what it may say, and that mistakes are named."""
+
+from pathlib import Path
+
+import pytest
+
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.node.cluster.settings import ClusterSettings, load, parse
+
+GOOD = """
+cluster: shop
+metadata: {etcd: ["127.0.0.1:2379", "127.0.0.1:2381", "127.0.0.1:2383"]}
+replication: {clusters: 3, disks: 3, placement: enforce, racks_min: 2}
+classes:
+  relaxed: {clusters: 1, disks: 3, durability: async}
+sealing: {key_file: kek.bin}
+processes:
+  storage-c1: {roles: [storage], listen: "127.0.0.1:7001", cluster: c1, rack: k1, disks: {d1: disks/1, d2: /srv/2}}
+  proxy-1: {roles: [proxy], listen: "127.0.0.1:7002", public: "127.0.0.1:8085", region: r1}
+"""
+
+
+def read(text: str, tmp_path: Path) -> ClusterSettings:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    return load(path)
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    settings = read(GOOD, tmp_path)
+    assert settings.name == "shop"
+    assert len(settings.etcd) == 3
+    assert settings.classes["default"].racks_min == 2
+    relaxed = settings.classes["relaxed"]
+    assert (relaxed.clusters, relaxed.disks, relaxed.durability, relaxed.placement) == (1, 3, "async", "enforce")
+    assert settings.sealing_key_file == tmp_path / "kek.bin"
+    storage = settings.process("storage-c1")
+    assert storage.disks == {"d1": tmp_path / "disks/1", "d2": Path("/srv/2")}
+    assert settings.process("proxy-1").public == "127.0.0.1:8085"
+
+
+def test_a_process_that_is_not_in_the_file_needs_a_role(tmp_path: Path) -> None:
+    settings = read(GOOD, tmp_path)
+    assert settings.process("worker-7", ("router",)).roles == ("router",)
+    with pytest.raises(InvalidArgument, match="no roles"):
+        settings.process("worker-7")
+    with pytest.raises(InvalidArgument, match="no `disks`"):
+        settings.process("worker-7", ("storage",))
+
+
+def test_the_fingerprint_is_about_what_all_must_agree_on(tmp_path: Path) -> None:
+    settings = read(GOOD, tmp_path)
+    assert read(GOOD.replace("7002", "7999"), tmp_path).digest() == settings.digest()
+    assert read(GOOD.replace("disks: 3, placement", "disks: 5, placement"), tmp_path).digest() != settings.digest()
+    assert read(GOOD.replace("sealing: {key_file: kek.bin}\n", ""), tmp_path).digest() != settings.digest()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("clusters: 3, disks: 3", "clusters: 2, disks: 3"), "replication.clusters"),
+        (("clusters: 3, disks: 3", "clusters: 3, disks: 4"), "replication.disks"),
+        (("placement: enforce", "placement: perhaps"), "placement"),
+        (("durability: async", "durability: soon"), "durability"),
+        (("roles: [proxy]", "roles: [waiter]"), "waiter"),
+        (('listen: "127.0.0.1:7001"', "listen: here"), "HOST:PORT"),
+        (("cluster: shop", "clusters: shop"), "unknown: clusters"),
+        (("racks_min: 2", "rack_min: 2"), "unknown: rack_min"),
+        (('metadata: {etcd: ["127.0.0.1:2379", "127.0.0.1:2381", "127.0.0.1:2383"]}', "metadata: {}"), "etcd"),
+    ],
+)
+def test_mistakes_are_named(change: tuple[str, str], words: str, tmp_path: Path) -> None:
+    assert change[0] in GOOD
+    with pytest.raises(InvalidArgument, match=words):
+        read(GOOD.replace(*change), tmp_path)
+
+
+def test_what_is_no_yaml_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="YAML"):
+        read("a: [b", tmp_path)
+    with pytest.raises(InvalidArgument, match="mapping"):
+        parse(["a"])
