@@ -13,7 +13,6 @@ ends with a table, one line per round, and exit code 0 if every promise held and
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging
 import os
 import random
@@ -23,17 +22,12 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from google.api_core import exceptions
-from google.cloud.pubsub_v1.types import FlowControl
 
 from syncpoint.testing import checkers, official
-from syncpoint.testing.history import History, Identity, Outcome, seal
+from syncpoint.testing.history import History
 from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.workload import Publisher, Receiver, clean, furnish, rescue
 
-REFUSALS = (exceptions.InvalidArgument, exceptions.NotFound, exceptions.FailedPrecondition)
-"""Errors after which a publish has certainly not happened; every other one leaves it unknown."""
 DRAIN_SECONDS = 120.0
 MEMORY_GROWTH_MAX = 1.5
 """The highest memory of the last quarter of the rounds, over that of the first quarter, plus `MEMORY_SLACK_BYTES`."""
@@ -58,90 +52,6 @@ class Row:
     @property
     def good(self) -> bool:
         return not self.stuck and all(verdict.good for verdict in self.verdicts)
-
-
-class Publisher(threading.Thread):
-    """A high-level publisher at a steady rate. Keyed messages wait for their predecessor, so that order is certain."""
-
-    def __init__(self, endpoint: str, history: History, topic: str, name: str, rate: float, keys: int) -> None:
-        super().__init__(name=name, daemon=True)
-        self.client = official.publisher(endpoint, ordering=keys > 0)
-        self.history, self.topic, self.rate, self.keys = history, topic, rate, keys
-        self.stop = threading.Event()
-        self.failure: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self.publish()
-        except Exception as error:
-            self.failure = error
-
-    def publish(self) -> None:
-        number, chance = 0, random.Random(self.name)
-        while not self.stop.wait(10 / self.rate):
-            batch = []
-            for _ in range(10):
-                identity = Identity(self.name, number)
-                key = f"{self.name}-{number % self.keys}" if self.keys else ""
-                operation = self.history.publishing(self.topic, identity, key)
-                body = seal(identity, b"x" * chance.choice([0, 10, 100, 1000, 20_000]))
-                batch.append((operation, self.client.publish(self.topic, body, ordering_key=key, timeout=20), key))
-                number += 1
-            for operation, future, key in batch:
-                self.settle(operation, future, key)
-
-    def settle(self, operation: Any, future: Any, key: str) -> None:
-        try:
-            self.history.published(operation, future.result(timeout=60))
-        except REFUSALS:
-            self.history.end(operation, Outcome.FAILED)
-        except Exception:  # a lost answer, a deadline, or a key the client paused after an earlier failure
-            self.history.end(operation, Outcome.UNKNOWN)
-        if key and operation.outcome is not Outcome.OK:
-            with contextlib.suppress(RuntimeError, ValueError):  # resumed already, for an earlier message of the key
-                self.client.resume_publish(self.topic, key)
-
-    def end(self) -> None:
-        self.stop.set()
-        self.join()
-        self.client.stop()
-        if self.failure is not None:
-            raise self.failure
-
-
-class Receiver:
-    """A high-level subscriber that acknowledges, now and then nacks, and enters everything in the history."""
-
-    def __init__(self, endpoint: str, history: History, subscription: str, name: str, *, confirm: bool) -> None:
-        self.history, self.subscription, self.name, self.confirm = history, subscription, name, confirm
-        self.chance = random.Random(name)
-        self.client = official.subscriber(endpoint)
-        self.future = self.client.subscribe(
-            subscription, callback=self.receive, flow_control=FlowControl(max_messages=200)
-        )
-
-    def receive(self, message: Any) -> None:
-        self.history.delivered(self.subscription, self.name, message.message_id, message.data, message.ordering_key)
-        if self.chance.random() < 0.01:
-            message.nack()
-            return
-        operation = self.history.acking(self.subscription, message.message_id)
-        if not self.confirm:
-            message.ack()
-            self.history.end(operation, Outcome.UNKNOWN)
-            return
-
-        def settle(future: Any) -> None:
-            self.history.end(operation, Outcome.UNKNOWN if future.exception() else Outcome.OK)
-
-        message.ack_with_response().add_done_callback(settle)
-
-    def end(self) -> None:
-        self.future.cancel()
-        try:
-            self.future.result(timeout=30)
-        finally:
-            self.client.close()
 
 
 class Nemesis(threading.Thread):
@@ -206,31 +116,6 @@ def size_of(folder: Path) -> int:
     return total
 
 
-def furnish(api: official.Api, history: History, number: int) -> tuple[str, dict[str, str]]:
-    """The topic and the subscriptions of one round, in a project of the round's own."""
-    project = f"projects/soak-{number}"
-    topic = api.create_topic({"name": f"{project}/topics/topic"}).name
-    kinds: dict[str, dict[str, bool]] = {
-        "plain": {},
-        "ordered": {"enable_message_ordering": True},
-        "once": {"enable_exactly_once_delivery": True},
-    }
-    names = {}
-    for kind, fields in kinds.items():
-        name = f"{project}/subscriptions/{kind}"
-        operation = history.creating(name, topic, ordered=kind == "ordered", exactly_once=kind == "once")
-        api.create_subscription({"name": name, "topic": topic, "ack_deadline_seconds": 10, **fields})
-        history.end(operation, Outcome.OK)
-        names[kind] = name
-    return topic, names
-
-
-def clean(api: official.Api, topic: str, names: dict[str, str]) -> None:
-    for name in names.values():
-        api.delete_subscription({"subscription": name})
-    api.delete_topic({"topic": topic})
-
-
 def run_round(server: ServerProcess, row: Row, seconds: float, options: argparse.Namespace) -> None:
     """One round; fills `row`."""
     history = History()
@@ -271,16 +156,6 @@ def run_round(server: ServerProcess, row: Row, seconds: float, options: argparse
     row.verdicts = [checker(history) for checker in checkers.CHECKERS if checker is not checkers.sync_point]
     clean(api, topic, names)
     api.close()
-
-
-def rescue(api: official.Api, history: History, topic: str, names: dict[str, str]) -> None:
-    """Receive by unary calls what the receivers did not get in time: tells what is stuck from what is lost."""
-    for name in names.values():
-        end = time.monotonic() + 90  # longer than the deadline of a stream's messages
-        while history.missing(name, topic) and time.monotonic() < end:
-            for one in api.pull({"subscription": name, "max_messages": 1000}, timeout=5).received_messages:
-                message = one.message
-                history.delivered(name, "rescue", message.message_id, message.data, message.ordering_key)
 
 
 HEAD = "round  published  unknown  deliveries    acks  kill  stop  hang  start s  memory MB  disk MB  verdict"

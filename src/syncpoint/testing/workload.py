@@ -1,0 +1,143 @@
+"""A steady load by official clients, entered in a history: what runs while something is broken on purpose.
+
+Place on the message's path: both ends. Soak and fault tests start publishers and receivers from here, break the service
+meanwhile, and let `checkers` judge the history.
+Promise: outcomes are entered as certain only where the client was told so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from typing import Any
+
+from google.api_core import exceptions
+from google.cloud.pubsub_v1.types import FlowControl
+
+from syncpoint.testing import official
+from syncpoint.testing.history import History, Identity, Outcome, seal
+
+REFUSALS = (exceptions.InvalidArgument, exceptions.NotFound, exceptions.FailedPrecondition)
+"""Errors after which a publish has certainly not happened; every other one leaves it unknown."""
+
+
+class Publisher(threading.Thread):
+    """A high-level publisher at a steady rate. Keyed messages wait for their predecessor, so that order is certain."""
+
+    def __init__(self, endpoint: str, history: History, topic: str, name: str, rate: float, keys: int) -> None:
+        super().__init__(name=name, daemon=True)
+        self.client = official.publisher(endpoint, ordering=keys > 0)
+        self.history, self.topic, self.rate, self.keys = history, topic, rate, keys
+        self.stop = threading.Event()
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self.publish()
+        except Exception as error:
+            self.failure = error
+
+    def publish(self) -> None:
+        number, chance = 0, random.Random(self.name)
+        while not self.stop.wait(10 / self.rate):
+            batch = []
+            for _ in range(10):
+                identity = Identity(self.name, number)
+                key = f"{self.name}-{number % self.keys}" if self.keys else ""
+                operation = self.history.publishing(self.topic, identity, key)
+                body = seal(identity, b"x" * chance.choice([0, 10, 100, 1000, 20_000]))
+                batch.append((operation, self.client.publish(self.topic, body, ordering_key=key, timeout=20), key))
+                number += 1
+            for operation, future, key in batch:
+                self.settle(operation, future, key)
+
+    def settle(self, operation: Any, future: Any, key: str) -> None:
+        try:
+            self.history.published(operation, future.result(timeout=60))
+        except REFUSALS:
+            self.history.end(operation, Outcome.FAILED)
+        except Exception:  # a lost answer, a deadline, or a key the client paused after an earlier failure
+            self.history.end(operation, Outcome.UNKNOWN)
+        if key and operation.outcome is not Outcome.OK:
+            with contextlib.suppress(RuntimeError, ValueError):  # resumed already, for an earlier message of the key
+                self.client.resume_publish(self.topic, key)
+
+    def end(self) -> None:
+        self.stop.set()
+        self.join()
+        self.client.stop()
+        if self.failure is not None:
+            raise self.failure
+
+
+class Receiver:
+    """A high-level subscriber that acknowledges, now and then nacks, and enters everything in the history."""
+
+    def __init__(self, endpoint: str, history: History, subscription: str, name: str, *, confirm: bool) -> None:
+        self.history, self.subscription, self.name, self.confirm = history, subscription, name, confirm
+        self.chance = random.Random(name)
+        self.client = official.subscriber(endpoint)
+        self.future = self.client.subscribe(
+            subscription, callback=self.receive, flow_control=FlowControl(max_messages=200)
+        )
+
+    def receive(self, message: Any) -> None:
+        self.history.delivered(self.subscription, self.name, message.message_id, message.data, message.ordering_key)
+        if self.chance.random() < 0.01:
+            message.nack()
+            return
+        operation = self.history.acking(self.subscription, message.message_id)
+        if not self.confirm:
+            message.ack()
+            self.history.end(operation, Outcome.UNKNOWN)
+            return
+
+        def settle(future: Any) -> None:
+            self.history.end(operation, Outcome.UNKNOWN if future.exception() else Outcome.OK)
+
+        message.ack_with_response().add_done_callback(settle)
+
+    def end(self) -> None:
+        self.future.cancel()
+        try:
+            self.future.result(timeout=30)
+        finally:
+            self.client.close()
+
+
+def furnish(api: official.Api, history: History, number: int) -> tuple[str, dict[str, str]]:
+    """A topic with a plain, an ordered and an exactly-once subscription, in a project of its own."""
+    project = f"projects/load-{number}"
+    topic = api.create_topic({"name": f"{project}/topics/topic"}).name
+    kinds: dict[str, dict[str, bool]] = {
+        "plain": {},
+        "ordered": {"enable_message_ordering": True},
+        "once": {"enable_exactly_once_delivery": True},
+    }
+    names = {}
+    for kind, fields in kinds.items():
+        name = f"{project}/subscriptions/{kind}"
+        operation = history.creating(name, topic, ordered=kind == "ordered", exactly_once=kind == "once")
+        api.create_subscription({"name": name, "topic": topic, "ack_deadline_seconds": 10, **fields})
+        history.end(operation, Outcome.OK)
+        names[kind] = name
+    return topic, names
+
+
+def clean(api: official.Api, topic: str, names: dict[str, str]) -> None:
+    """Delete what `furnish` made."""
+    for name in names.values():
+        api.delete_subscription({"subscription": name})
+    api.delete_topic({"topic": topic})
+
+
+def rescue(api: official.Api, history: History, topic: str, names: dict[str, str]) -> None:
+    """Receive by unary calls what the receivers did not get in time: tells what is stuck from what is lost."""
+    for name in names.values():
+        end = time.monotonic() + 90  # longer than the deadline of a stream's messages
+        while history.missing(name, topic) and time.monotonic() < end:
+            for one in api.pull({"subscription": name, "max_messages": 1000}, timeout=5).received_messages:
+                message = one.message
+                history.delivered(name, "rescue", message.message_id, message.data, message.ordering_key)
