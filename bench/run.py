@@ -20,7 +20,7 @@ from bench.harness import arguments
 
 QUICK = ("throughput", "single", "latency", "topics", "spike", "restart", "backlog")
 FULL = (*QUICK, "dimensions")
-KNOWN = (*FULL, "restarts")  # the last one takes an hour and runs only when it is named
+KNOWN = (*FULL, "restarts", "cluster")  # these run only when they are named: an hour, and many processes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
