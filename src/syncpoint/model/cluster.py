@@ -37,6 +37,18 @@ class Member:
     version: str = ""
     draining: bool = False
 
+    def covered_by(self, target: str) -> bool:
+        """Whether a drain's target, NAME or cluster/NAME or region/NAME, means this process.
+
+        A cluster is those who serve its disks, and the processes in the zone of that name.
+        """
+        kind, slash, name = target.partition("/")
+        if not slash:
+            return target == self.name
+        if kind == "region":
+            return name == self.region
+        return kind == "cluster" and name in (self.cluster, self.zone)
+
     def encode(self) -> bytes:
         """The stored form."""
         return _dump({**asdict(self), "incarnation": f"{self.incarnation:016x}"})

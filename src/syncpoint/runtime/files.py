@@ -17,6 +17,14 @@ from typing import NamedTuple, Protocol
 Buffer = bytes | bytearray | memoryview
 
 
+class DiskUnreachable(OSError):
+    """The way to a disk is gone, which says nothing about the disk: it may come back as itself."""
+
+
+class DiskFenced(OSError):
+    """The disk knows a higher epoch than the caller's: somebody else writes now, and the caller never may again."""
+
+
 class FileStat(NamedTuple):
     """What identifies a file: size in bytes, inode and device numbers."""
 

@@ -1,0 +1,342 @@
+"""The driver of `claims`: carries its decisions out, in the metadata and at the host of the chains.
+
+Place: in every publish forwarder process, between the metadata and `publish.host`.
+Promise: the owner's key of a chain is under this process's lease and says the epoch it was opened with. What fails is
+told to the machine, which decides whether and when to try again.
+Leaves to the host: fencing, recovery, serving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
+
+from syncpoint.control.claims import Ask, Claim, ClaimMachine, Close, Confirm, Effect, Open, Phase, Release, World
+from syncpoint.control.doors import Peers, Reach
+from syncpoint.control.membership import Membership
+from syncpoint.control.view import OWNERS, ClusterView, chain_key
+from syncpoint.metadata.contract import (
+    Compare,
+    Delete,
+    Indeterminate,
+    KeyValue,
+    Operation,
+    Put,
+    TxnResult,
+    Unavailable,
+    absent,
+    unchanged,
+)
+from syncpoint.metadata.shared import SharedLease
+from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
+from syncpoint.model.errors import FailedPrecondition, SyncpointError
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.files import DiskFenced
+from syncpoint.transport.calls import Call, Methods
+from syncpoint.transport.tasks import unary_async
+from syncpoint.wire.messages import internal
+
+EPOCHS = "epochs/"
+HAND_OVER = "/syncpoint.internal.v1.Chains/HandOver"
+TICK_S = 0.1
+PING_S = 0.3
+PINGED_MAX = 8
+HAND_OVER_S = 20.0
+_RETRY_S = 0.2
+
+log = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """What serves chains in this process."""
+
+    async def open(self, record: ChainRecord, epoch: int) -> None:
+        """Return when the chain is recovered and served. Raises `DiskFenced` (maybe as a cause), or anything else."""
+        ...
+
+    async def close(self, number: int) -> None:
+        """Seal it where that is still possible and let go. Never to be called twice for one `open`."""
+        ...
+
+
+class ChainKeeper:
+    """Keeps open here what should be open here. `machine` shows where it stands."""
+
+    def __init__(self, view: ClusterView, membership: Membership, host: Host, peers: Peers, clock: Clock) -> None:
+        self.view, self.membership, self.host, self.peers, self.clock = view, membership, host, peers, clock
+        self.store = view.store
+        me = membership.me
+        self.machine = ClaimMachine(me.name, me.incarnation, clock.monotonic())
+        self._wake = asyncio.Event()
+        self._world: World | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []
+        self._gone: dict[int, asyncio.Future[None]] = {}
+
+    def start(self) -> None:
+        """Begin. View and membership have been started."""
+        loop = asyncio.get_running_loop()
+        self.view.on_change.append(self._changed)
+        self.membership.on_lease.append(self._leased)
+        self._leased(self.membership.lease)
+        self._loops = [loop.create_task(self._run()), loop.create_task(self._ping_others())]
+
+    async def stop(self) -> None:
+        """Let go of every chain, sealed and ready for others, one after the other."""
+        self.view.on_change.remove(self._changed)
+        self.membership.on_lease.remove(self._leased)
+        for task in self._loops:
+            task.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        self.machine.leased(False, self.clock.monotonic())
+        while self._tasks or self.open_chains:
+            for chain in self.open_chains[:1]:
+                self.machine.hand_over(chain)
+            self._step()
+            if self._tasks:
+                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    @property
+    def open_chains(self) -> list[int]:
+        """Chains that are served here now."""
+        return sorted(chain for chain, held in self.machine.held.items() if held.phase is Phase.OPEN)
+
+    async def hand_over(self, chain: int) -> None:
+        """Close a chain and give its ownership up; returns when that is done. For Chains/HandOver."""
+        if not self.machine.hand_over(chain):
+            raise FailedPrecondition(f"Chain {chain} is not open at {self.membership.me.name}.")
+        gone = self._gone.setdefault(chain, asyncio.get_running_loop().create_future())
+        self._step()
+        await asyncio.shield(gone)
+
+    def ended(self, chain: int, error: Exception | None) -> None:
+        """The host says that a chain it had open has ended by itself."""
+        log.warning("chain %d has ended at %s: %s", chain, self.membership.me.name, error)
+        self.machine.ended(chain, self.clock.monotonic(), fenced=_is_fenced(error))
+        self._wake.set()
+
+    # -- deciding ----------------------------------------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        self._world = None
+        self._wake.set()
+
+    def _leased(self, lease: SharedLease | None) -> None:
+        self.machine.leased(lease is not None, self.clock.monotonic())
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            self._step()
+            try:
+                async with asyncio.timeout(TICK_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _step(self) -> None:
+        if self._world is None:
+            self._world = self._read_world()
+        for effect in self.machine.step(self.clock.monotonic(), self._world):
+            self._spawn(self._carry_out(effect))
+        for chain in [chain for chain in self._gone if chain not in self.machine.held]:
+            self._gone.pop(chain).set_result(None)
+
+    def _read_world(self) -> World:
+        view = self.view
+        members = view.members.items
+        return World(
+            members,
+            frozenset(name for name, seen in members.items() if view.draining(seen.value)),
+            {int(key): seen.value for key, seen in view.chains.items.items()},
+            {int(key): seen for key, seen in view.owners.items.items()},
+            view.owners.revision,
+        )
+
+    # -- doing -------------------------------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("keeping chains failed", exc_info=error)
+        self._wake.set()
+
+    async def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Claim(chain, seen, step):
+                await self._claim(chain, seen, step)
+            case Open(chain, epoch):
+                await self._open(chain, epoch)
+            case Confirm(chain, epoch):
+                await self._confirm(chain, epoch)
+            case Close(chain):
+                await self._close(chain)
+            case Release(chain, epoch):
+                await self._release(chain, epoch)
+            case Ask(chain, address):
+                await self._ask(chain, address)
+
+    async def _claim(self, chain: int, seen: int, step: int) -> None:
+        owner_key, epoch_key, lease = OWNERS + chain_key(chain), EPOCHS + chain_key(chain), self.membership.lease
+        try:
+            known = await self.store.get(epoch_key)
+            epoch = step + (0 if known is None else int(known.value))
+            if lease is None:
+                raise Unavailable("no lease")
+            result = await self._txn_known(
+                [absent(owner_key) if seen == 0 else unchanged(owner_key, seen), _is_value(epoch_key, known)],
+                [Put(owner_key, self._owner(epoch), lease.id), Put(epoch_key, b"%d" % epoch)],
+                owner_key,
+                self._owner(epoch),
+            )
+        except (Unavailable, Indeterminate, ValueError) as error:  # ValueError: the lease has ended
+            log.info("chain %d cannot be claimed: %s", chain, error)
+            self.machine.not_claimed(chain, self.clock.monotonic())
+            return
+        if result is None:
+            self.machine.not_claimed(chain, self.clock.monotonic())
+        else:
+            log.info("chain %d is owned by %s in epoch %d", chain, self.membership.me.name, epoch)
+            self.machine.claimed(chain, epoch, result)
+
+    async def _txn_known(
+        self, compares: Sequence[Compare], puts: Sequence[Operation], key: str, value: bytes
+    ) -> int | None:
+        """The revision at which `key` has `value`; None when the conditions do not hold. An unknown outcome is read."""
+        try:
+            result: TxnResult = await self.store.txn(compares, puts)
+            return result.revision if result.ok else None
+        except Indeterminate:
+            while True:
+                try:
+                    found = await self.store.get(key)
+                    return found.revision if found is not None and found.value == value else None
+                except (Unavailable, Indeterminate):
+                    await asyncio.sleep(_RETRY_S)
+
+    async def _open(self, chain: int, epoch: int) -> None:
+        record = self.view.chain(chain)
+        try:
+            if record is None:
+                raise FailedPrecondition(f"chain {chain} does not exist any more")
+            await self.host.open(record, epoch)
+        except Exception as error:
+            log.warning("chain %d cannot be opened in epoch %d: %s", chain, epoch, error, exc_info=_unusual(error))
+            self.machine.open_failed(chain, self.clock.monotonic(), fenced=_is_fenced(error))
+        else:
+            self.machine.opened(chain)
+
+    async def _close(self, chain: int) -> None:
+        try:
+            await self.host.close(chain)
+        except Exception as error:
+            # Whatever is left open, the next owner's epoch shuts it out.
+            log.warning("chain %d was not closed well: %s", chain, error, exc_info=_unusual(error))
+        self.machine.closed(chain)
+
+    async def _confirm(self, chain: int, epoch: int) -> None:
+        owner_key, epoch_key, lease = OWNERS + chain_key(chain), EPOCHS + chain_key(chain), self.membership.lease
+        value = self._owner(epoch)
+        try:
+            if lease is None:
+                raise Unavailable("no lease")
+            revision = await self._txn_known(
+                [absent(owner_key), Compare(epoch_key, "value", "=", b"%d" % epoch)],
+                [Put(owner_key, value, lease.id)],
+                owner_key,
+                value,
+            )
+            if revision is None:
+                found = await self.store.get(owner_key)
+                if found is not None and found.value == value:
+                    revision = found.revision
+        except (Unavailable, Indeterminate, ValueError) as error:
+            log.info("the ownership of chain %d cannot be confirmed: %s", chain, error)
+            await asyncio.sleep(_RETRY_S)
+            self.machine.not_confirmed(chain, overtaken=False)
+            return
+        if revision is None:
+            self.machine.not_confirmed(chain, overtaken=True)
+        else:
+            self.machine.confirmed(chain, revision)
+
+    async def _release(self, chain: int, epoch: int) -> None:
+        owner_key = OWNERS + chain_key(chain)
+        while True:
+            try:
+                await self.store.txn([Compare(owner_key, "value", "=", self._owner(epoch))], [Delete(owner_key)])
+                break
+            except (Unavailable, Indeterminate) as error:
+                lease = self.membership.lease
+                if lease is None or lease.lost.is_set():
+                    break  # the key went with the lease
+                log.info("chain %d cannot be released yet: %s", chain, error)
+                await asyncio.sleep(_RETRY_S)
+        self.machine.released(chain)
+
+    async def _ask(self, chain: int, address: str) -> None:
+        request = internal.HandOverRequest(chain=chain, to=self.membership.me.name).SerializeToString()
+        try:
+            await self.peers.call(address, HAND_OVER, request, timeout_s=HAND_OVER_S)
+        except SyncpointError as error:
+            log.info("chain %d is not handed over by %s: %s", chain, address, error)
+
+    def _owner(self, epoch: int) -> bytes:
+        me = self.membership.me
+        return Owner(me.name, me.incarnation, epoch, me.address).encode()
+
+    # -- who is still there ------------------------------------------------------------------------------------------
+
+    async def _ping_others(self) -> None:
+        while True:
+            await asyncio.gather(*(self._ping(member) for member in self._neighbours()))
+            await asyncio.sleep(PING_S)
+
+    async def _ping(self, member: Member) -> None:
+        if await self.peers.ping(member.address, timeout_s=1.0) is Reach.REFUSED:
+            self.machine.refused(member.name, member.incarnation)
+            self._wake.set()
+        else:
+            self.machine.answered(member.name, member.incarnation)
+
+    def _neighbours(self) -> list[Member]:
+        """Owners of chains whose name comes next after this one's, in a ring: few for each, and each has few."""
+        me = self.membership.me
+        others = [one for one in self.view.with_role(PUBLISH) if one.name != me.name and one.region == me.region]
+        after = [one for one in others if one.name > me.name]
+        return (after + [one for one in others if one.name < me.name])[:PINGED_MAX]
+
+
+def hand_over_methods(keeper: ChainKeeper) -> Methods:
+    """Chains/HandOver, for the method table of a publish forwarder."""
+
+    async def hand_over(call: Call, request: bytes) -> bytes:
+        await keeper.hand_over(internal.HandOverRequest.FromString(request).chain)
+        return b""
+
+    return {HAND_OVER.encode(): unary_async(hand_over)}
+
+
+def _is_value(key: str, known: KeyValue | None) -> Compare:
+    return absent(key) if known is None else Compare(key, "value", "=", known.value)
+
+
+def _is_fenced(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, DiskFenced):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _unusual(error: Exception) -> Exception | None:
+    """Errors that nobody planned for are logged with their trace."""
+    return None if isinstance(error, (SyncpointError, OSError)) else error

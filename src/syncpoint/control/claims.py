@@ -1,0 +1,370 @@
+"""Who opens which chain: the decisions, without a clock, a network or a store.
+
+Place: one machine in every publish forwarder process, driven by `chains`. It is told what the metadata says and what
+its own doings came to; `step` answers what to do now.
+Promise: safety is not made here. Every claim is one compare-and-set that raises the chain's epoch, and disks refuse
+lower epochs, so two owners of the same epoch are impossible whatever this machine believes. What is made here: a chain
+without a living owner is claimed, by the least loaded forwarder first and by the others a little later; a chain goes
+home when its home is back, one at a time; while the metadata is out of reach owners go on and nobody claims; when it
+comes back, owners have time to say that they still are.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from syncpoint.control.view import Seen
+from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
+
+BACKOFF_S = 0.4  # how long each next candidate waits for the one before it
+RANK_MAX = 5
+START_HOLD_S = 2.0  # after a start: until then only chains whose home this is
+RETURN_HOLD_S = 3.0  # after an outage of the metadata: until then owners confirm what they hold
+QUIET_S = 10.0  # an ownership younger than this is ended only by the end of a lease
+REFUSALS = 2
+RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
+ASK_S = 30.0
+
+
+class World(NamedTuple):
+    """What the metadata says. `draining`: names of members that take nothing new; `owned_at`: how far `owners` is."""
+
+    members: Mapping[str, Seen[Member]]
+    draining: frozenset[str]
+    chains: Mapping[int, ChainRecord]
+    owners: Mapping[int, Seen[Owner]]
+    owned_at: int
+
+
+class Claim(NamedTuple):
+    """Raise the epoch by `step` and become owner, if the owner's key is as of revision `seen` (0: absent)."""
+
+    chain: int
+    seen: int
+    step: int
+
+
+class Open(NamedTuple):
+    """Open the chain under this epoch."""
+
+    chain: int
+    epoch: int
+
+
+class Confirm(NamedTuple):
+    """Write the owner's key again, if it is absent and the epoch is still this one."""
+
+    chain: int
+    epoch: int
+
+
+class Close(NamedTuple):
+    """Stop serving the chain."""
+
+    chain: int
+    epoch: int
+
+
+class Release(NamedTuple):
+    """Delete the owner's key, if it still says this epoch."""
+
+    chain: int
+    epoch: int
+
+
+class Ask(NamedTuple):
+    """Ask the owner at an address to hand the chain over to this process."""
+
+    chain: int
+    address: str
+
+
+Effect = Claim | Open | Confirm | Close | Release | Ask
+
+
+class Phase(enum.Enum):
+    """Where this process stands with a chain."""
+
+    CLAIMING = "claiming"
+    OPENING = "opening"
+    OPEN = "open"
+    CLOSING = "closing"
+    RELEASING = "releasing"
+
+
+@dataclass(slots=True)
+class Held:
+    """A chain this process is busy with. `written_at`: revision of its owner's key, as far as known."""
+
+    phase: Phase
+    epoch: int = 0
+    written_at: int = 0
+    confirming: bool = False
+    overtaken: bool = False  # somebody else is owner: there is nothing to release
+    leaving: bool = False  # to be closed as soon as it is open
+
+
+class ClaimMachine:
+    """The decisions of one process. Tell it what happened, then ask `step` what to do."""
+
+    def __init__(self, name: str, incarnation: int, now: float) -> None:
+        self.name, self.incarnation = name, incarnation
+        self.held: dict[int, Held] = {}
+        self.takeovers = 0
+        self._effects: list[Effect] = []
+        self._leased = self._had_lease = False
+        self._hold_until = now  # for every chain
+        self._start_until = now + START_HOLD_S  # for chains at home elsewhere
+        self._orphan_since: dict[int, float] = {}
+        self._owner_of: dict[int, tuple[str, int, int] | None] = {}
+        self._changed_at: dict[int, float] = {}
+        self._not_before: dict[int, float] = {}
+        self._failures: dict[int, int] = {}
+        self._fenced: dict[int, int] = {}
+        self._refusals: dict[tuple[str, int], int] = {}
+        self._asked_until = now
+
+    # -- what happened -----------------------------------------------------------------------------------------------
+
+    def leased(self, has: bool, now: float) -> None:
+        """This process has a lease, or has lost it."""
+        if has and not self._leased and self._had_lease:
+            self._hold_until = now + RETURN_HOLD_S
+        self._leased = has
+        self._had_lease = self._had_lease or has
+
+    def refused(self, member: str, incarnation: int) -> None:
+        """Nobody listens at a member's address."""
+        self._refusals[member, incarnation] = self._refusals.get((member, incarnation), 0) + 1
+
+    def answered(self, member: str, incarnation: int) -> None:
+        """A member answered, or at least did not refuse."""
+        self._refusals.pop((member, incarnation), None)
+
+    def claimed(self, chain: int, epoch: int, revision: int) -> None:
+        """The claim stands in the metadata since that revision."""
+        self.held[chain] = Held(Phase.OPENING, epoch, revision)
+        self.takeovers += 1
+        self._effects.append(Open(chain, epoch))
+
+    def not_claimed(self, chain: int, now: float) -> None:
+        """Somebody was faster, or the metadata did not answer."""
+        del self.held[chain]
+        self._not_before[chain] = now + RETRY_FIRST_S
+
+    def opened(self, chain: int) -> None:
+        """The chain is served here now."""
+        held = self.held[chain]
+        held.phase = Phase.OPEN
+        if held.leaving:
+            self._close(chain, held)
+        else:
+            self._failures.pop(chain, None)
+            self._fenced.pop(chain, None)
+
+    def open_failed(self, chain: int, now: float, *, fenced: bool) -> None:
+        """It could not be opened; `fenced`: because disks know a higher epoch."""
+        self._failed(chain, now, fenced)
+        self._let_go(chain, self.held[chain])
+
+    def ended(self, chain: int, now: float, *, fenced: bool) -> None:
+        """The chain, served here until now, has ended by itself: fenced, or its disks are gone."""
+        if self.hand_over(chain):
+            self._failed(chain, now, fenced)
+
+    def hand_over(self, chain: int) -> bool:
+        """The chain must go elsewhere; False when it is not open here."""
+        held = self.held.get(chain)
+        if held is None or held.phase not in (Phase.OPENING, Phase.OPEN):
+            return False
+        if held.phase is Phase.OPEN:
+            self._close(chain, held)
+        held.leaving = True
+        return True
+
+    def confirmed(self, chain: int, revision: int) -> None:
+        """The owner's key is written again."""
+        held = self.held.get(chain)
+        if held is not None:
+            held.confirming, held.written_at = False, revision
+
+    def not_confirmed(self, chain: int, *, overtaken: bool) -> None:
+        """It could not be written; `overtaken`: because the epoch is higher now."""
+        held = self.held.get(chain)
+        if held is not None:
+            held.confirming = False
+            if overtaken:
+                self._overtake(chain, held)
+
+    def closed(self, chain: int) -> None:
+        """The chain is not served here any more."""
+        self._let_go(chain, self.held[chain])
+
+    def released(self, chain: int) -> None:
+        """The owner's key is gone, or somebody else's."""
+        del self.held[chain]
+
+    # -- what to do --------------------------------------------------------------------------------------------------
+
+    def step(self, now: float, world: World) -> list[Effect]:
+        """What to do now. To be asked after anything happened, and some times a second."""
+        self._note_changes(now, world)
+        for chain, held in list(self.held.items()):
+            if held.phase in (Phase.OPENING, Phase.OPEN) and world.owned_at >= held.written_at:
+                self._check_own(chain, held, world.owners.get(chain))
+        if self._leased:
+            self._leave_drained(world)
+            self._claim_orphans(now, world)
+            self._ask_for_home(now, world)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _note_changes(self, now: float, world: World) -> None:
+        for chain in world.chains:
+            seen = world.owners.get(chain)
+            owner = None if seen is None else (seen.value.member, seen.value.incarnation, seen.value.epoch)
+            if chain not in self._owner_of or self._owner_of[chain] != owner:
+                self._owner_of[chain] = owner
+                self._changed_at[chain] = now
+
+    def _check_own(self, chain: int, held: Held, seen: Seen[Owner] | None) -> None:
+        if seen is None:  # the lease it hung on has ended
+            if self._leased and not held.confirming:
+                held.confirming = True
+                self._effects.append(Confirm(chain, held.epoch))
+        elif not self._is_me(seen.value) or seen.value.epoch != held.epoch:
+            self._overtake(chain, held)
+
+    def _leave_drained(self, world: World) -> None:
+        """One chain after another goes to somebody who is not drained."""
+        if self.name not in world.draining or any(
+            held.phase in (Phase.CLOSING, Phase.RELEASING) for held in self.held.values()
+        ):
+            return
+        for chain, held in sorted(self.held.items()):
+            record = world.chains.get(chain)
+            if held.phase is Phase.OPEN and record is not None and self._others(record, world):
+                self._close(chain, held)
+                return
+
+    def _claim_orphans(self, now: float, world: World) -> None:
+        orphans = [chain for chain in sorted(world.chains) if self._is_orphan(chain, now, world)]
+        for chain in self._orphan_since.keys() - set(orphans):
+            del self._orphan_since[chain]
+        if now < self._hold_until:
+            return
+        loads: dict[str, int] = {}
+        for chain, seen in world.owners.items():
+            if chain not in orphans:
+                loads[seen.value.member] = loads.get(seen.value.member, 0) + 1
+        for chain in orphans:
+            record = world.chains[chain]
+            held_back = now < self._start_until and record.home != self.name
+            since = self._orphan_since.setdefault(chain, self._start_until if held_back else now)
+            ranked = self._candidates(chain, record, world, loads)
+            if not ranked:
+                continue
+            loads[ranked[0]] = loads.get(ranked[0], 0) + 1
+            if self.name not in ranked or chain in self.held:
+                continue
+            rank = min(ranked.index(self.name), RANK_MAX)
+            if now >= max(since + rank * BACKOFF_S, self._not_before.get(chain, now)):
+                self.held[chain] = Held(Phase.CLAIMING)
+                seen_at = world.owners[chain].revision if chain in world.owners else 0
+                self._effects.append(Claim(chain, seen_at, 1 << min(self._fenced.get(chain, 0), 20)))
+
+    def _is_orphan(self, chain: int, now: float, world: World) -> bool:
+        seen = world.owners.get(chain)
+        held = self.held.get(chain)
+        if held is not None and held.phase is not Phase.CLAIMING:
+            return False
+        if seen is None:
+            return True
+        owner = seen.value
+        if self._is_me(owner):
+            return True  # left over from a claim whose outcome was not known
+        member = world.members.get(owner.member)
+        if member is not None and member.value.incarnation != owner.incarnation and member.revision > seen.revision:
+            return True  # the process has been started again
+        return self._gone(owner) and now >= self._changed_at[chain] + QUIET_S
+
+    def _candidates(self, chain: int, record: ChainRecord, world: World, loads: Mapping[str, int]) -> list[str]:
+        """Who may claim a chain, best first; the same list everywhere that the same is known."""
+        owner = world.owners.get(chain)
+        found = [
+            seen.value.name
+            for seen in world.members.values()
+            if _serves(seen.value, record)
+            and self._refusals.get((seen.value.name, seen.value.incarnation), 0) < REFUSALS
+            and (owner is None or (owner.value.member, owner.value.incarnation) != _identity(seen.value)
+                 or self._is_me(owner.value))
+        ]  # fmt: skip
+        ready = [name for name in found if name not in world.draining] or found
+        return sorted(ready, key=lambda name: (name != record.home, loads.get(name, 0), _mixed(chain, name)))
+
+    def _ask_for_home(self, now: float, world: World) -> None:
+        """Chains that were made for this process come back, one at a time."""
+        busy = any(held.phase in (Phase.CLAIMING, Phase.OPENING) for held in self.held.values())
+        if busy or self.name in world.draining or now < self._asked_until or self.name not in world.members:
+            return
+        for chain, record in sorted(world.chains.items()):
+            seen = world.owners.get(chain)
+            at_home = record.home == self.name and _serves(world.members[self.name].value, record)
+            if not at_home or seen is None or chain in self.held or self._is_orphan(chain, now, world):
+                continue
+            if now >= self._changed_at[chain] + QUIET_S:
+                self._asked_until = now + ASK_S
+                self._effects.append(Ask(chain, seen.value.address))
+                return
+
+    # -- shared ------------------------------------------------------------------------------------------------------
+
+    def _close(self, chain: int, held: Held) -> None:
+        held.phase = Phase.CLOSING
+        self._effects.append(Close(chain, held.epoch))
+
+    def _overtake(self, chain: int, held: Held) -> None:
+        held.overtaken = held.leaving = True
+        if held.phase is Phase.OPEN:
+            self._close(chain, held)
+
+    def _let_go(self, chain: int, held: Held) -> None:
+        if held.overtaken:
+            del self.held[chain]
+        else:
+            held.phase = Phase.RELEASING
+            self._effects.append(Release(chain, held.epoch))
+
+    def _failed(self, chain: int, now: float, fenced: bool) -> None:
+        failures = self._failures[chain] = self._failures.get(chain, 0) + 1
+        self._not_before[chain] = now + min(RETRY_MAX_S, RETRY_FIRST_S * 2 ** min(failures - 1, 10))
+        if fenced:
+            self._fenced[chain] = self._fenced.get(chain, 0) + 1
+
+    def _others(self, record: ChainRecord, world: World) -> bool:
+        return any(
+            seen.value.name != self.name and _serves(seen.value, record) and seen.value.name not in world.draining
+            for seen in world.members.values()
+        )
+
+    def _is_me(self, owner: Owner) -> bool:
+        return owner.member == self.name and owner.incarnation == self.incarnation
+
+    def _gone(self, owner: Owner) -> bool:
+        return self._refusals.get((owner.member, owner.incarnation), 0) >= REFUSALS
+
+
+def _serves(member: Member, record: ChainRecord) -> bool:
+    return PUBLISH in member.roles and record.region in ("", member.region)
+
+
+def _identity(member: Member) -> tuple[str, int]:
+    return member.name, member.incarnation
+
+
+def _mixed(chain: int, name: str) -> bytes:
+    return hashlib.blake2b(b"%d/%s" % (chain, name.encode()), digest_size=8).digest()

@@ -1,0 +1,110 @@
+"""Ways to the other processes of a cluster: one channel per address, and whether somebody is there.
+
+Place: under every call from one process to another. Promise: a channel nobody has used for a while is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.transport.calls import Call, Methods, Unary
+from syncpoint.transport.lane import Message
+from syncpoint.transport.network import AnyChannel, AnyStream, Network
+from syncpoint.wire.messages import internal
+
+PING = "/syncpoint.internal.v1.Process/Ping"
+STATUS = "/syncpoint.internal.v1.Process/GetStatus"
+IDLE_S = 60.0
+
+
+class Reach(enum.Enum):
+    """What a ping came to. REFUSED: the host lives and nobody listens, so the process is dead."""
+
+    ANSWERED = "answered"
+    SILENT = "silent"
+    REFUSED = "refused"
+
+
+class Peers:
+    """Channels by address, HOST:PORT."""
+
+    def __init__(self, network: Network, *, idle_s: float = IDLE_S) -> None:
+        self._network, self._idle_s = network, idle_s
+        self._channels: dict[str, AnyChannel] = {}
+        self._used: dict[str, float] = {}
+        self._streams: dict[str, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def channel(self, address: str) -> AnyChannel:
+        """The channel to an address, to be used at once and not to be kept."""
+        loop = asyncio.get_running_loop()
+        found = self._channels.get(address)
+        if found is None:
+            found = self._channels[address] = self._network.channel(address)
+            if self._timer is None:
+                self._timer = loop.call_later(self._idle_s, self._sweep)
+        self._used[address] = loop.time()
+        return found
+
+    async def call(self, address: str, path: str, request: Message, *, timeout_s: float) -> bytes:
+        """A unary call. Raises `SyncpointError`."""
+        return await self.channel(address).unary(path, request, timeout=timeout_s)
+
+    def stream(self, address: str, path: str) -> AnyStream:
+        """A streaming call; its channel is kept until `unpin`."""
+        self._streams[address] = self._streams.get(address, 0) + 1
+        return self.channel(address).stream(path)
+
+    def unpin(self, address: str) -> None:
+        """A streaming call to this address is over."""
+        self._streams[address] -= 1
+        if not self._streams[address]:
+            del self._streams[address]
+
+    async def ping(self, address: str, *, timeout_s: float = 1.0) -> Reach:
+        """Whether somebody is there. Never raises `SyncpointError`."""
+        try:
+            await self.call(address, PING, b"", timeout_s=timeout_s)
+        except SyncpointError as error:
+            if isinstance(error.__cause__, ConnectionRefusedError):
+                return Reach.REFUSED
+            # Whatever has a word for it is alive, an older version without this method for example.
+            return Reach.SILENT if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED) else Reach.ANSWERED
+        return Reach.ANSWERED
+
+    async def close(self) -> None:
+        """Close all channels; open calls fail."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        channels, self._channels = list(self._channels.values()), {}
+        await asyncio.gather(*(channel.close() for channel in channels), *self._closing)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        for address in [one for one in self._channels if one not in self._streams]:
+            if self._used[address] + self._idle_s <= loop.time():
+                task = loop.create_task(self._channels.pop(address).close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+        if self._channels:
+            self._timer = loop.call_later(self._idle_s, self._sweep)
+
+
+def process_methods(status: Callable[[], Mapping[str, Any]]) -> Methods:
+    """What every process answers: Ping, and its condition as JSON."""
+
+    def ping(call: Call, request: bytes) -> None:
+        call.reply(request)
+
+    def get_status(call: Call, request: bytes) -> None:
+        call.reply(internal.StatusResponse(json=json.dumps(status())).SerializeToString())
+
+    return {PING.encode(): Unary(ping), STATUS.encode(): Unary(get_status)}

@@ -1,0 +1,183 @@
+"""What stands in the metadata, kept in memory by watching it.
+
+Place: under everything in a process of a cluster that asks who is there and who owns what.
+Promise: a view is what the store held at `revision`, some milliseconds ago; while the metadata is down it stays as it
+was. Listeners are called once per revision or more rarely, on the loop, after the view has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from syncpoint.metadata.contract import Event, Indeterminate, Resync, Unavailable
+from syncpoint.metadata.shared import SharedStore, SharedWatch, read_all
+from syncpoint.model.cluster import ChainRecord, Member, Owner
+
+MEMBERS = "members/"
+DRAINS = "drains/"
+CHAINS = "chains/"
+OWNERS = "owners/"
+LOADS = "load/"
+
+_RETRY_S = 0.2
+_V = TypeVar("_V")
+
+log = logging.getLogger(__name__)
+
+
+class Seen(NamedTuple, Generic[_V]):
+    """A value and the revision it was written at."""
+
+    value: _V
+    revision: int
+
+
+class View(Generic[_V]):
+    """The keys under one prefix, without the prefix, each decoded once. A value that cannot be decoded is left out."""
+
+    def __init__(self, store: SharedStore, prefix: str, decode: Callable[[bytes], _V]) -> None:
+        self._store, self._prefix, self._decode = store, prefix, decode
+        self._watch: SharedWatch | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.items: dict[str, Seen[_V]] = {}
+        self.revision = 0
+        self.listeners: list[Callable[[set[str]], None]] = []
+
+    def get(self, key: str) -> _V | None:
+        """The value now, None when there is none."""
+        found = self.items.get(key)
+        return None if found is None else found.value
+
+    async def start(self) -> None:
+        """Return when everything has been read once. Raises the store's `Unavailable`."""
+        self._watch = self._store.watch(self._prefix, from_revision=await self._list())
+        self._task = asyncio.get_running_loop().create_task(self._follow(self._watch))
+
+    async def close(self) -> None:
+        """No more changes."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._watch is not None:
+            await self._watch.close()
+
+    async def _list(self) -> int:
+        found, begin = await read_all(self._store, self._prefix)
+        listed = {item.key[len(self._prefix) :]: item for item in found}
+        changed = {key for key in self.items if key not in listed}
+        for key in changed:
+            del self.items[key]
+        for key, item in listed.items():
+            known = self.items.get(key)
+            if known is None or known.revision != item.revision:
+                self._put(key, item.value, item.revision)
+                changed.add(key)
+        self.revision = max(self.revision, begin - 1)
+        self._tell(changed)
+        return begin
+
+    async def _follow(self, watch: SharedWatch) -> None:
+        while True:
+            events = await watch.next()
+            if not isinstance(events, Resync):
+                self._apply(events)
+                continue
+            while True:  # the watch goes on behind what is listed now, or a little before it
+                try:
+                    await self._list()
+                    break
+                except (Unavailable, Indeterminate) as error:
+                    log.info("metadata: %s cannot be listed yet: %s", self._prefix, error)
+                    await asyncio.sleep(_RETRY_S)
+
+    def _apply(self, events: list[Event]) -> None:
+        changed = set()
+        for event in events:
+            key = event.key[len(self._prefix) :]
+            known = self.items.get(key)
+            if known is not None and event.revision <= known.revision:
+                continue  # listed later than it happened
+            if event.value is not None:
+                self._put(key, event.value, event.revision)
+            elif known is None:
+                continue
+            else:
+                del self.items[key]
+            changed.add(key)
+        if events:
+            self.revision = max(self.revision, events[-1].revision)
+            self._tell(changed)
+
+    def _put(self, key: str, value: bytes, revision: int) -> None:
+        try:
+            self.items[key] = Seen(self._decode(value), revision)
+        except (ValueError, TypeError, KeyError) as error:
+            self.items.pop(key, None)
+            log.warning("metadata: %s%s cannot be read: %s", self._prefix, key, error)
+
+    def _tell(self, changed: set[str]) -> None:
+        if changed:
+            for listener in list(self.listeners):
+                listener(changed)
+
+
+class ClusterView:
+    """Members, drains, chains, owners and loads. `on_change` listeners hear of any change to any of them but loads."""
+
+    def __init__(self, store: SharedStore) -> None:
+        self.store = store
+        self.members: View[Member] = View(store, MEMBERS, Member.decode)
+        self.drains: View[Mapping[str, Any]] = View(store, DRAINS, _mapping)
+        self.chains: View[ChainRecord] = View(store, CHAINS, ChainRecord.decode)
+        self.owners: View[Owner] = View(store, OWNERS, Owner.decode)
+        self.loads: View[Mapping[str, Any]] = View(store, LOADS, _mapping)
+        self.on_change: list[Callable[[], None]] = []
+        self._views: tuple[View[Any], ...] = (self.members, self.drains, self.chains, self.owners, self.loads)
+        for view in self._views[:-1]:
+            view.listeners.append(self._changed)
+
+    async def start(self) -> None:
+        """Return when all of it has been read. Raises the store's `Unavailable`."""
+        await asyncio.gather(*(view.start() for view in self._views))
+
+    async def close(self) -> None:
+        """No more changes."""
+        for view in self._views:
+            await view.close()
+
+    def draining(self, member: Member) -> bool:
+        """Whether a member takes nothing new, by its own word or by a drain."""
+        return member.draining or any(member.covered_by(target) for target in self.drains.items)
+
+    def with_role(self, role: str) -> list[Member]:
+        """Living members of a role, by name."""
+        found = (seen.value for _, seen in sorted(self.members.items.items()))
+        return [member for member in found if role in member.roles]
+
+    def chain(self, number: int) -> ChainRecord | None:
+        """A chain by its number."""
+        return self.chains.get(chain_key(number))
+
+    def owner(self, chain: int) -> Owner | None:
+        """Who has a chain open, None while nobody has."""
+        return self.owners.get(chain_key(chain))
+
+    def _changed(self, keys: set[str]) -> None:
+        for listener in list(self.on_change):
+            listener()
+
+
+def chain_key(number: int) -> str:
+    """How a chain's number is written in keys."""
+    return str(number)
+
+
+def _mapping(data: bytes) -> Mapping[str, Any]:
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError("not an object in JSON")
+    return found
