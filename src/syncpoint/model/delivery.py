@@ -33,7 +33,8 @@ class SourceView(NamedTuple):
     `begin` is the first offset not acknowledged, `sealed` says that it can not grow any more. `epoch` and `chain` give
     its place in the order of keys: a source comes after every source of a lower epoch, and after every source of the
     same chain with a lower number. `grant` numbers the permission to deliver from it; 0 on one node, where there is
-    nobody to share with.
+    nobody to share with. `held` False: it exists, but it is not, or not known to be, granted here; it only counts for
+    the order of keys until it is `done`, sealed and acknowledged to its end.
     """
 
     source: int
@@ -42,6 +43,8 @@ class SourceView(NamedTuple):
     epoch: int = 0
     chain: int = 0
     grant: int = 0
+    held: bool = True
+    done: bool = False
 
 
 Reply = Callable[[Sequence[Batch] | Exception], None]
@@ -52,8 +55,9 @@ class Listener(Protocol):
     """What a subscribe forwarder is told about one subscription it serves."""
 
     def on_sources(self, views: Sequence[SourceView], complete: bool) -> None:
-        """These sources may be delivered from now on; also called when one is sealed. `complete`: every source of the
-        topic that is known anywhere has been named by now, so order can be judged.
+        """These sources may be delivered from now on (those that are `held`); also called when one is sealed. The
+        same grant again changes nothing that was read or lent. `complete`: every source of the topic that is known
+        anywhere has been named by now, so order can be judged.
         """
 
     def on_data(self, source: int) -> None:
