@@ -126,7 +126,7 @@ class ClaimMachine:
         self._failures: dict[int, int] = {}
         self._fenced: dict[int, int] = {}
         self._refusals: dict[tuple[str, int], int] = {}
-        self._asked_until = now
+        self._asked: tuple[int, float] | None = None  # a chain asked for, and until when it is waited for
 
     # -- what happened -----------------------------------------------------------------------------------------------
 
@@ -160,6 +160,8 @@ class ClaimMachine:
         """The chain is served here now."""
         held = self.held[chain]
         held.phase = Phase.OPEN
+        if self._asked is not None and self._asked[0] == chain:
+            self._asked = None
         if held.leaving:
             self._close(chain, held)
         else:
@@ -309,7 +311,9 @@ class ClaimMachine:
     def _ask_for_home(self, now: float, world: World) -> None:
         """Chains that were made for this process come back, one at a time."""
         busy = any(held.phase in (Phase.CLAIMING, Phase.OPENING) for held in self.held.values())
-        if busy or self.name in world.draining or now < self._asked_until or self.name not in world.members:
+        if self._asked is not None and now >= self._asked[1]:
+            self._asked = None
+        if busy or self._asked is not None or self.name in world.draining or self.name not in world.members:
             return
         for chain, record in sorted(world.chains.items()):
             seen = world.owners.get(chain)
@@ -317,7 +321,7 @@ class ClaimMachine:
             if not at_home or seen is None or chain in self.held or self._is_orphan(chain, now, world):
                 continue
             if now >= self._changed_at[chain] + QUIET_S:
-                self._asked_until = now + ASK_S
+                self._asked = chain, now + ASK_S
                 self._effects.append(Ask(chain, seen.value.address))
                 return
 
