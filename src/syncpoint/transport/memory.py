@@ -14,6 +14,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from syncpoint.model.errors import Code, SyncpointError, Unimplemented
 from syncpoint.runtime.random import Random
@@ -49,6 +50,14 @@ def _bytes(message: Message) -> bytes:
     if isinstance(message, (bytes, bytearray, memoryview)):
         return bytes(message)
     return b"".join(bytes(part) for part in message)
+
+
+class Way(Protocol):
+    """One direction of a call."""
+
+    def carry(self, action: Callable[[], None], *, safe: bool = False) -> None:
+        """Let `action` happen at the other end; `safe`: it travels with a message that may be lost itself."""
+        ...
 
 
 class _Way:
@@ -145,14 +154,18 @@ class MemoryStream:
         self._over = False
         self._error: SyncpointError | None = None
         self._changed: asyncio.Future[None] = loop.create_future()
-        self._there = _Way(faults, self._broken)
-        self._back = _Way(faults, self._broken)
+        self._faults = faults
+        self._there, self._back = self._ways()
         self._method = methods.get(path.encode())
         deadline = None if timeout is None else loop.time() + timeout
         self.call = MemoryCall(path.encode(), dict(metadata), deadline, self._answered)
         self.call.to_client = self._to_client
         self._timer = None if timeout is None else loop.call_later(timeout, self._expire)
         self._there.carry(self._begin, safe=True)
+
+    def _ways(self) -> tuple[Way, Way]:
+        """Both directions: to the method, and back."""
+        return _Way(self._faults, self._broken), _Way(self._faults, self._broken)
 
     def _begin(self) -> None:
         if self._method is None:

@@ -1,0 +1,215 @@
+"""A network between simulated processes: it delays, breaks connections, parts groups of processes, and heals.
+
+Place: what `transport.network.TcpNetwork` is in production. Calls go through `transport.memory`.
+Promise: as over TCP, what is sent on one call arrives in order or the call breaks; while two processes are parted
+nothing passes between them and nothing fails by itself (deadlines do that), and what was under way arrives after the
+healing; the end of a process breaks its calls at once, and calling it then is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+from collections.abc import Callable, Iterable
+
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.runtime.random import Random
+from syncpoint.testing.simulation.loop import SimProcess, here
+from syncpoint.transport.calls import Methods
+from syncpoint.transport.client import MetadataItems
+from syncpoint.transport.lane import Message
+from syncpoint.transport.memory import MemoryStream
+from syncpoint.transport.network import AnyChannel, Listening, join_address
+
+
+class SimNetwork:
+    """Who listens where, and what lies between any two processes."""
+
+    def __init__(self, random: Random, *, delay_s_max: float = 0.002, break_chance: float = 0.0) -> None:
+        self.random = random
+        self.delay_s_max, self.break_chance = delay_s_max, break_chance
+        self.broken = 0
+        self._listening: dict[str, tuple[SimProcess, Methods]] = {}
+        self._streams: set[SimStream] = set()
+        self._parted: set[frozenset[str]] = set()
+        self._held: list[tuple[frozenset[str], Callable[[], None]]] = []
+        self._next_port = 20_000
+
+    # -- the door ----------------------------------------------------------------------------------------------------
+
+    def channel(self, address: str) -> AnyChannel:
+        return SimChannel(self, address)
+
+    async def serve(self, methods: Methods, host: str, port: int) -> Listening:
+        if port == 0:
+            self._next_port += 1
+            port = self._next_port
+        process = here()
+        assert process is not None, "only a process can listen"
+        address = join_address(host, port)
+        holder = self._listening.get(address)
+        if holder is not None and holder[0].alive:
+            raise OSError(98, f"{address} is in use")
+        self._listening[address] = (process, methods)
+        return SimListening(self, host, port)
+
+    # -- what the world does to it -----------------------------------------------------------------------------------
+
+    def part(self, some: Iterable[str], others: Iterable[str]) -> None:
+        """Let nothing pass between two groups of processes."""
+        self._parted |= {frozenset((a, b)) for a in some for b in others if a != b}
+
+    def heal(self) -> None:
+        """Everything passes again, and what was under way arrives."""
+        self._parted.clear()
+        held, self._held = self._held, []
+        for _, send in held:
+            send()
+
+    def parted(self, one: str, other: str) -> bool:
+        """Whether nothing passes between these two now."""
+        return frozenset((one, other)) in self._parted
+
+    def ended(self, process: SimProcess) -> None:
+        """A process is dead: its calls break, and nobody listens at its addresses."""
+        for address in [where for where, (owner, _) in self._listening.items() if owner is process]:
+            del self._listening[address]
+        for stream in [one for one in self._streams if process in (one.caller, one.callee)]:
+            stream.lost()
+
+    def stop_listening(self, address: str) -> None:
+        self._listening.pop(address, None)
+
+    # -- for streams -------------------------------------------------------------------------------------------------
+
+    def find(self, address: str) -> tuple[SimProcess, Methods] | None:
+        return self._listening.get(address)
+
+    def opened(self, stream: SimStream) -> None:
+        self._streams.add(stream)
+
+    def closed(self, stream: SimStream) -> None:
+        self._streams.discard(stream)
+
+    def breaks(self) -> bool:
+        """Whether a connection is lost just now."""
+        lost = self.break_chance > 0 and self.random.random() < self.break_chance
+        self.broken += lost
+        return lost
+
+    def wait_for_healing(self, one: str, other: str, send: Callable[[], None]) -> None:
+        self._held.append((frozenset((one, other)), send))
+
+
+class SimListening:
+    """An open door of a simulated process."""
+
+    def __init__(self, network: SimNetwork, host: str, port: int) -> None:
+        self.network, self.host, self.port = network, host, port
+
+    async def drain(self, grace_s: float) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        self.network.stop_listening(join_address(self.host, self.port))
+
+
+class SimChannel:
+    """Calls from the process that made it to one address."""
+
+    def __init__(self, network: SimNetwork, address: str) -> None:
+        self._network, self._address = network, address
+        self._caller = here()
+        self._closed = False
+
+    async def unary(
+        self, path: str, message: Message, *, metadata: MetadataItems = (), timeout: float | None = None
+    ) -> bytes:
+        """See Channel."""
+        stream = self.stream(path, metadata, timeout)
+        try:
+            await stream.send(message)
+            answer = await stream.receive()
+            if answer is None or await stream.receive() is not None:
+                raise SyncpointError(Code.INTERNAL, "The answer is not one message.")
+            return answer
+        except asyncio.CancelledError:
+            stream.cancel()
+            raise
+
+    def stream(self, path: str, metadata: MetadataItems = (), timeout: float | None = None) -> SimStream:
+        """See Channel."""
+        if self._closed:
+            raise SyncpointError(Code.UNAVAILABLE, "The channel is closed.")
+        found = self._network.find(self._address)
+        if found is None:
+            raise SyncpointError(
+                Code.UNAVAILABLE, f"No connection to {self._address}: refused."
+            ) from ConnectionRefusedError(111, "refused")
+        return SimStream(self._network, self._caller, found[0], found[1], path, metadata, timeout)
+
+    async def close(self) -> None:
+        """See Channel."""
+        self._closed = True
+
+
+class _Way:
+    """One direction: actions happen in the process at its end, in order, each later than the one before."""
+
+    def __init__(self, stream: SimStream, end: SimProcess | None) -> None:
+        self._stream, self._end = stream, end
+        self._last = 0.0
+
+    def carry(self, action: Callable[[], None], *, safe: bool = False) -> None:
+        stream = self._stream
+        network = stream.network
+        if not safe and network.breaks():
+            stream.lost()
+        elif network.parted(stream.caller_name, stream.callee.name):
+            network.wait_for_healing(stream.caller_name, stream.callee.name, lambda: self._send(action))
+        else:
+            self._send(action)
+
+    def _send(self, action: Callable[[], None]) -> None:
+        loop = self._stream.loop
+        delay = self._stream.network.random.random() * self._stream.network.delay_s_max
+        self._last = max(math.nextafter(self._last, math.inf), loop.time() + delay)
+        context = self._end.context() if self._end is not None else contextvars.copy_context()
+        loop.call_at(self._last, action, context=context)
+
+
+class SimStream(MemoryStream):
+    """A call between two simulated processes."""
+
+    def __init__(
+        self,
+        network: SimNetwork,
+        caller: SimProcess | None,
+        callee: SimProcess,
+        methods: Methods,
+        path: str,
+        metadata: MetadataItems,
+        timeout: float | None,
+    ) -> None:
+        self.network, self.caller, self.callee = network, caller, callee
+        self.caller_name = caller.name if caller is not None else "client"
+        self.loop = asyncio.get_running_loop()
+        network.opened(self)
+        super().__init__(methods, path, metadata, timeout, None)
+
+    def _ways(self) -> tuple[_Way, _Way]:
+        return _Way(self, self.callee), _Way(self, self.caller)
+
+    def lost(self) -> None:
+        """The connection under this call is gone: both ends hear it, if they still live."""
+        self.network.closed(self)
+        for end, act in ((self.caller, self._cut_off), (self.callee, self.call.cancel)):
+            self.loop.call_soon(act, context=end.context() if end is not None else contextvars.Context())
+
+    def _cut_off(self) -> None:
+        self._finish(SyncpointError(Code.UNAVAILABLE, "The connection was lost."))
+
+    def _finish(self, error: SyncpointError | None) -> None:
+        self.network.closed(self)
+        super()._finish(error)
