@@ -128,6 +128,8 @@ class PublishForwarder:
         if opened:
             self.store.append(Kind.LEDGER, records.encode_source(source))
             self.flush_soon()
+            for subscription in tuple(self._audience.get(topic, ())):
+                self._name_sources(subscription, (source,))
         return source
 
     # -- the log -----------------------------------------------------------------------------------------------------
@@ -218,7 +220,7 @@ class PublishForwarder:
 
     # -- serving subscribe forwarders (PublishSide) ------------------------------------------------------------------
 
-    def attach(self, subscription: int, listener: Listener) -> list[SourceView]:
+    def attach(self, subscription: int, listener: Listener) -> None:
         record = self.catalog.subscription_by_incarnation(subscription)
         ledger = self.ledgers.get(subscription)
         if record is None or ledger is None:
@@ -228,10 +230,16 @@ class PublishForwarder:
         if subscription not in audience:
             audience.append(subscription)
         self._hear_early(record)
-        return [
-            SourceView(source.number, ledger.first_gap(source.number, 0), source.sealed)
-            for source in self.sources.of_topic(record.topic_incarnation)
-        ]
+        self._name_sources(subscription, self.sources.of_topic(record.topic_incarnation))
+
+    def _name_sources(self, subscription: int, sources: Sequence[Source]) -> None:
+        """Tell a listener of sources. All there are, are here: nobody else grants any."""
+        ledger = self.ledgers[subscription]
+        views = [SourceView(one.number, ledger.first_gap(one.number, 0), one.sealed) for one in sources]
+        self._listeners[subscription].on_sources(views, complete=True)
+
+    def wants(self, subscription: int, wanted: bool) -> None:
+        """There is nobody else here who could have them instead."""
 
     def _hear_early(self, record: Subscription) -> None:
         """Let an attached subscription have messages before they are persisted, or no longer."""
