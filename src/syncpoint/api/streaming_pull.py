@@ -6,7 +6,7 @@ stream only with an error the official clients retry (UNAVAILABLE) or one that i
 FAILED_PRECONDITION, INVALID_ARGUMENT); it answers OK only to a half-close.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from syncpoint.api.subscriber import ACK_IDS_FIELD, MODIFY_DEADLINE_S_MAX, bad_ack_id, ended, usable
@@ -15,6 +15,7 @@ from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimit, FlowLimits
+from syncpoint.subscribe.confirm import Confirmed
 from syncpoint.subscribe.flow import Consumer
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Methods, Stream, Streaming
@@ -146,12 +147,16 @@ class PullStream:
         except BadAckId as bad:
             raise bad_ack_id(bad) from None
 
-    def _confirm(self, ack_ids: list[str]) -> Callable[[list[bytes]], None]:
-        def confirmed(failed: list[bytes]) -> None:
-            invalid = {one.decode() for one in failed}
-            good = [one for one in ack_ids if one not in invalid]
+    def _confirm(self, ack_ids: list[str]) -> Confirmed:
+        def confirmed(failed: list[bytes], unknown: list[bytes]) -> None:
+            invalid, unsure = {one.decode() for one in failed}, {one.decode() for one in unknown}
+            good = [one for one in ack_ids if one not in invalid and one not in unsure]
             kind = pubsub.StreamingPullResponse.AcknowledgeConfirmation
-            self._respond(acknowledge_confirmation=kind(ack_ids=good, invalid_ack_ids=sorted(invalid)))
+            self._respond(
+                acknowledge_confirmation=kind(
+                    ack_ids=good, invalid_ack_ids=sorted(invalid), temporary_failed_ack_ids=sorted(unsure)
+                )
+            )
 
         return confirmed
 

@@ -11,7 +11,7 @@ from typing import Any
 from syncpoint.api.validate import parsed
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Call, Methods, Unary
@@ -116,8 +116,11 @@ class SubscriberService:
         asked = parsed(pubsub.AcknowledgeRequest, request)
         record = self._with_ids(asked, request)
 
-        def confirmed(failed: list[bytes]) -> None:
-            _answer(call, failed)
+        def confirmed(failed: list[bytes], unknown: list[bytes]) -> None:
+            if unknown and not record.exactly_once:
+                call.fail(Unavailable("It is not known whether the acknowledgements were recorded."))
+            else:
+                _answer(call, failed, unknown)
 
         delivery = self.forwarder.delivery(record)
         try:
@@ -149,8 +152,8 @@ class SubscriberService:
         return record
 
 
-def _answer(call: Call, failed: list[bytes]) -> None:
-    if failed:
-        call.fail(ack_failure(failed))
+def _answer(call: Call, failed: list[bytes], unknown: Sequence[bytes] = ()) -> None:
+    if failed or unknown:
+        call.fail(ack_failure(failed, unknown=unknown))
     else:
         call.reply(b"")

@@ -7,24 +7,27 @@ ready, and the turn goes round.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from syncpoint.kernel import frames
 from syncpoint.kernel.filters import matches
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.delivery import Batch, PublishSide
+from syncpoint.model.delivery import Batch, PublishSide, SourceView
 from syncpoint.subscribe.fetch import CREDIT_BYTES, Cursor
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX, Consumer
 from syncpoint.subscribe.lease import TICKS_PER_S, Lending
 from syncpoint.subscribe.ordering import Identity, KeyOrder
 from syncpoint.subscribe.retry import Run
+from syncpoint.subscribe.sources import Sources
 
 REDELIVER_AT_ONCE = 1024
 REDELIVER_BYTES = 8 << 20
 KEY_RUN_MAX = 100  # messages of one key in one response, when they were held back
-SOURCES_AHEAD = 4  # sources read ahead at once: bounds memory after many restarts
+WANTED_FULL_S = 10.0  # so long a subscription stays wanted although its subscribers can take nothing,
+WANTED_IDLE_S = 5.0  # and so long when they are gone: pulls come one after the other
+LOOK_AGAIN_S = 1.0  # how often it is asked how far others are, while keys wait for them
 
 
 class Delivery:
@@ -54,7 +57,11 @@ class Delivery:
         self.stalled = False  # a fetch failed: look again at the next tick
         self._soon = soon
         self._dead_letter = dead_letter
-        self._cursors: dict[int, Cursor] = {}
+        self._sources = Sources(self._read_on, ordered=record.ordered)
+        self._grants: dict[int, int] = {}  # of the sources that are, or were last, delivered here
+        self._wanted = False
+        self._could_take = -WANTED_FULL_S  # when somebody here last could take a message
+        self._looked = now()
         self._redelivered: deque[tuple[Batch, int]] = deque()
         self._refetching = 0
         self._scheduled = False
@@ -70,31 +77,50 @@ class Delivery:
     # -- what happens around it --------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Attach to the sources of the topic."""
-        for view in self.publish.attach(self.record.incarnation, self):
-            self._cursors[view.source] = Cursor(view.source, view.begin, sealed=view.sealed)
+        """Ask for the sources of the topic."""
+        self._looked = self.now()
+        self.publish.attach(self.record.incarnation, self)
+
+    def on_sources(self, views: Sequence[SourceView], complete: bool) -> None:
+        for view in views:
+            if view.held:
+                if self.strict and self._grants.get(view.source, view.grant) != view.grant:
+                    self._void(view.source)  # somebody else may have delivered from it meanwhile
+                self._grants[view.source] = view.grant
+            elif view.source in self._grants:
+                self._put_back_of(view.source)
+            self._sources.named(view)
+        self._sources.complete = self._sources.complete or complete
+        self.wake()
 
     def on_data(self, source: int) -> None:
-        cursor = self._cursors.get(source)
-        if cursor is None:
-            for known in self._cursors.values():
-                known.sealed = known.sealed or known.source < source
-            cursor = self._cursors[source] = Cursor(source, 0, sealed=False)
-        cursor.data_came()
+        self._sources.data_came(source)
+        self.wake()
+
+    def on_revoked(self, source: int) -> None:
+        self._void(source)
+        self._sources.forget(source)
         self.wake()
 
     def on_reset(self) -> None:
         """A seek: every lease and cursor is void, everything unacknowledged is read anew."""
         self._voided += 1
-        self._cursors.clear()
+        self._sources.clear()
+        self._grants.clear()
         self._redelivered.clear()
         self._refetching = 0
-        self.lending.resend()  # what was unknown has become void: whoever waits for it is answered
+        self.lending.close()
         self.lending = Lending(self, self.table, self.publish)
         self.lending.generation = self.publish.generation(self.record.incarnation)
         self.table.reset(self.lending.generation)
         self.start()
         self.wake()
+
+    def _void(self, source: int) -> None:
+        """The grant of a source ended: what was read and lent of it is nobody's business here any more."""
+        self._grants.pop(source, None)
+        self._redelivered = deque(one for one in self._redelivered if one[0].source != source)
+        self.lending.void(source)
 
     def on_removed(self) -> None:
         """The subscription was deleted or detached: whoever waits is told."""
@@ -105,7 +131,28 @@ class Delivery:
 
     def add(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)
+        self._could_take = self.now()
+        self._want(True)
         self.wake()
+
+    def review(self, now: float) -> None:
+        """Every tick: whether sources are wanted here, and how far others are where keys wait for them."""
+        if self._has_room():
+            self._could_take = now
+        recently = now - self._could_take < (WANTED_FULL_S if self.consumers else WANTED_IDLE_S)
+        self._want(recently or (self.strict and self.lending.is_out))
+        if self._sources.waits_for_others and now - self._looked >= LOOK_AGAIN_S:
+            self.start()
+
+    def _want(self, wanted: bool) -> None:
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self.publish.wants(self.record.incarnation, wanted)
+
+    @property
+    def strict(self) -> bool:
+        """Whether what was lent under one grant means nothing under the next."""
+        return self.record.exactly_once or self.record.ordered
 
     def remove(self, consumer: Consumer) -> None:
         consumer.closed = True
@@ -197,7 +244,7 @@ class Delivery:
         if sharers < 2:
             return room
         ready = sum(batch.end - batch.begin for batch, _ in self._redelivered)
-        ready += sum(b.end - b.begin for cursor in self._cursors.values() for b in cursor.batches)
+        ready += self._sources.ready()
         return min(room, max(1, -(-ready // sharers)))
 
     def _next_ready(self) -> tuple[Batch, int, Cursor | None] | None:
@@ -207,21 +254,8 @@ class Delivery:
         order = self.lending.order
         if order is not None and order.full:
             return None
-        first = 1 if self.record.dead_letter else 0
-        for source in sorted(self._cursors) if order is not None else list(self._cursors):
-            cursor = self._cursors[source]
-            self._read_on(cursor)
-            head = cursor.head()
-            if cursor.drained:
-                del self._cursors[source]
-                continue
-            if head is not None:
-                if order is None and len(self._cursors) > 1:
-                    self._cursors[source] = self._cursors.pop(source)  # round robin over sources
-                return head, first, cursor
-            if order is not None and cursor.sealed:
-                return None  # a key's earlier messages may still come from here
-        return None
+        ready = self._sources.next_ready()
+        return (ready[0], 1 if self.record.dead_letter else 0, ready[1]) if ready is not None else None
 
     def _lend(
         self, batch: Batch, consumer: Consumer, room: int, room_bytes: int, attempt: int, first_max: int = -1
@@ -305,12 +339,20 @@ class Delivery:
 
     def put_back(self) -> None:
         """Nobody is there to take what was read again: it waits as before, with its count of deliveries."""
-        for batch, _ in self._redelivered:
+        self._put_back(self._redelivered)
+        self._redelivered.clear()
+
+    def _put_back_of(self, source: int) -> None:
+        """The same for one source, from which nothing may be lent now."""
+        self._put_back([one for one in self._redelivered if one[0].source == source])
+        self._redelivered = deque(one for one in self._redelivered if one[0].source != source)
+
+    def _put_back(self, redelivered: Iterable[tuple[Batch, int]]) -> None:
+        for batch, _ in redelivered:
             for offset in range(batch.begin, batch.end):
                 index = offset - batch.first_offset
                 if not (batch.skip and batch.skip[index >> 3] >> (index & 7) & 1):
                     self.lending.redelivery.add(batch.source, offset)
-        self._redelivered.clear()
 
     def _go_on_with_keys(self, consumer: Consumer, room: int, room_bytes: int) -> bool:
         """Messages that were held back by their keys, or came back, go to this consumer now. True if there were any."""
@@ -386,11 +428,11 @@ class Delivery:
     # -- fetching ----------------------------------------------------------------------------------------------------
 
     def _fetch(self, source: int, begin: int, end: int, reply: Callable[[Sequence[Batch] | Exception], None]) -> None:
-        voided = self._voided
+        voided, void = self._voided, self.lending.voids.get(source, 0)
 
         def answer(batches: Sequence[Batch] | Exception) -> None:
             if voided == self._voided:
-                reply(batches)
+                reply(batches if void == self.lending.voids.get(source, 0) else ())
 
         self.publish.fetch(self.record.incarnation, source, begin, min(CREDIT_BYTES, (end - begin) << 10), answer)
 
@@ -414,12 +456,7 @@ class Delivery:
     def _ask(self) -> None:
         """Read ahead while somebody has room, so that the next look finds something."""
         if self._has_room():
-            ahead = 0
-            for cursor in list(self._cursors.values()):
-                self._read_on(cursor)
-                ahead += bool(cursor.batches or cursor.asking)
-                if ahead >= SOURCES_AHEAD:
-                    break
+            self._sources.ask_ahead()
 
 
 def _without_keys(run: Run, order: KeyOrder) -> Iterator[Run]:

@@ -16,10 +16,10 @@ CREDIT_BYTES = 2 << 20
 class Cursor:
     """How far one source was read for one subscription."""
 
-    __slots__ = ("_news", "asking", "batches", "begin", "idle", "sealed", "source")
+    __slots__ = ("_news", "asking", "batches", "begin", "chain", "epoch", "idle", "sealed", "source")
 
-    def __init__(self, source: int, begin: int, *, sealed: bool) -> None:
-        self.source = source
+    def __init__(self, source: int, begin: int, *, sealed: bool, epoch: int = 0, chain: int = 0) -> None:
+        self.source, self.epoch, self.chain = source, epoch, chain
         self.begin = begin  # next offset to ask for
         self.sealed = sealed
         self.asking = False

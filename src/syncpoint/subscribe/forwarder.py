@@ -17,6 +17,7 @@ from syncpoint.model.errors import NotFound
 from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
+from syncpoint.subscribe import lenders
 from syncpoint.subscribe.dead_letter import dead_letter
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.flow import PULLS, Consumer
@@ -26,7 +27,11 @@ _NOTHING = b""
 
 
 class SubscribeForwarder:
-    """Deliveries of all subscriptions served here. `key` makes ack ids unforgeable."""
+    """Deliveries of all subscriptions served here. `key` makes ack ids unforgeable.
+
+    `lender`: the number ack ids carry where there are several forwarders, see `lenders`. `linger_s`: how long a
+    subscription at rest is kept, where attaching to it again is not for nothing.
+    """
 
     def __init__(
         self,
@@ -37,6 +42,8 @@ class SubscribeForwarder:
         key: bytes,
         random: Random,
         soon: Callable[[Callable[[], None]], object],
+        lender: int | None = None,
+        linger_s: float = 0.0,
     ) -> None:
         self.publish, self.catalog, self.clock = publish, catalog, clock
         self.deliveries: dict[int, Delivery] = {}
@@ -45,6 +52,7 @@ class SubscribeForwarder:
         ] = {}  # subscription -> when somebody last pulled or acknowledged (monotonic seconds)
         self._key, self._random, self._soon = key, random, soon
         self._numbers = PULLS
+        self._lender, self._linger_s, self._tables = lender, linger_s, 0
 
     def delivery(self, record: Subscription) -> Delivery:
         """The delivery of a subscription, begun when first needed."""
@@ -58,7 +66,7 @@ class SubscribeForwarder:
         found = self.deliveries[record.incarnation] = Delivery(
             record,
             self.publish,
-            table=LeaseTable(key, self._random.randrange(0, 1 << 32), generation),
+            table=LeaseTable(key, self._next_epoch(), generation),
             generation=generation,
             program=pubsub_filter.compile(record.filter_text) if record.filter_text else _NOTHING,
             now=self.clock.monotonic,
@@ -67,6 +75,13 @@ class SubscribeForwarder:
         )
         found.start()
         return found
+
+    def _next_epoch(self) -> int:
+        """What tells the ack ids of one lease table from those of another."""
+        if self._lender is None:
+            return self._random.randrange(0, 1 << 32)
+        self._tables += 1
+        return lenders.table_epoch(self._lender, self._tables)
 
     def named(self, name: str) -> Subscription:
         """The subscription of that name. Raises `NotFound`."""
@@ -143,11 +158,12 @@ class SubscribeForwarder:
                 delivery.put_back()
             delivery.record = record
             delivery.lending.expire(now)
+            delivery.review(now)
             if delivery.stalled:
                 delivery.stalled = False
                 delivery.lending.resend()
                 delivery.wake()
-            if delivery.at_rest:
+            if delivery.at_rest and now - self.used.get(incarnation, now) >= self._linger_s:
                 self.removed(incarnation)
 
     def removed(self, incarnation: int) -> None:

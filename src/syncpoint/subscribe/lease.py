@@ -2,21 +2,21 @@
 
 Station 9 and the second bend of a message's life. The kernel's table knows every outstanding message; this machine
 turns acknowledgements, nacks, extensions and expiries into records for the publish side, into redeliveries, and into
-dead letters. An exactly-once subscription accepts only the newest, unexpired ack id of a message and confirms only
-what is persisted; any other accepts late acknowledgements, too.
+dead letters. An exactly-once subscription accepts only the newest, unexpired ack id of a message, under the grant it
+was lent under, and confirms only what is persisted; any other accepts late acknowledgements, too.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
+from syncpoint.model.errors import FailedPrecondition
+from syncpoint.subscribe.confirm import Confirmation, Confirmed, Unsure
 from syncpoint.subscribe.ordering import KeyOrder
 from syncpoint.subscribe.retry import Redelivery
 
 TICKS_PER_S = 100
-Confirmed = Callable[[list[bytes]], None]
 
 
 class Owner(Protocol):
@@ -30,6 +30,15 @@ class Owner(Protocol):
     def dead_letter(self, source: int, offset: int, attempts: int) -> None: ...
 
 
+class _Record(NamedTuple):
+    """Acknowledged offsets of one source, not known to be persisted; `void` is how often its leases were void then."""
+
+    source: int
+    runs: bytes
+    waiting: Confirmation | None
+    void: int
+
+
 class Lending:
     """Leases, redeliveries and ordering of one subscription."""
 
@@ -38,12 +47,16 @@ class Lending:
         self.redelivery = Redelivery()
         self.order = KeyOrder() if owner.record.ordered else None
         self.generation = 0
-        self._unknown: list[tuple[int, bytes, Callable[[], None] | None]] = []
+        self.voids: dict[int, int] = {}  # source -> how often everything lent of it became void
+        self._unknown: list[_Record] = []
+        self._unsure = Unsure()
+        self._closed = False
 
     # -- acknowledgements --------------------------------------------------------------------------------------------
 
     def acknowledge(self, request: bytes, field: int, now: float, confirmed: Confirmed | None) -> None:
-        """Ack ids in `field` of a raw request. `confirmed(failed ids)` hears once all others are persisted.
+        """Ack ids in `field` of a raw request. `confirmed(failed ids, unknown ids)` hears once all others are
+        persisted; unknown are those of which nobody knows after a while, for their sender to try again.
 
         Raises, before anything is changed, `BadAckId` when an id is not one of this subscription's, and `Unavailable`
         when nothing can be recorded now.
@@ -53,40 +66,63 @@ class Lending:
         count, acked, failed = self.table.acknowledge(request, field, int(now * TICKS_PER_S), record.exactly_once)
         if count:
             self.owner.wake()
-        left = len(acked)
-        if not left:
-            if confirmed is not None:
-                confirmed(failed)
-            return
-
-        def persisted() -> None:
-            nonlocal left
-            left -= 1
-            if not left and confirmed is not None:
-                confirmed(failed)
-
+        if confirmed is None:
+            waiting = None
+        else:
+            unsure: list[bytes] = []
+            if failed and self._unsure:
+                failed, unsure = self._unsure.judge(failed)
+            waiting = Confirmation(request, field, confirmed, (source for source, _ in acked), failed, unsure, now)
         for source, runs in acked:
             self.settle(source, runs)
-            self._record(source, runs, persisted, urgent=confirmed is not None)
+            self._record(_Record(source, runs, waiting, self.voids.get(source, 0)), urgent=confirmed is not None)
 
-    def _record(self, source: int, runs: bytes, persisted: Callable[[], None] | None, *, urgent: bool) -> None:
+    def _record(self, record: _Record, *, urgent: bool) -> None:
         """Tell the publish side until it is known to be persisted; sending it again changes nothing."""
-        generation = self.generation
+        source, runs, waiting, void = record
 
         def done(error: Exception | None) -> None:
-            if error is not None and generation == self.generation:
-                self._unknown.append((source, runs, persisted))
+            if error is None or self._closed:
+                if waiting is not None:
+                    waiting.persisted(source)
+            elif self.owner.record.exactly_once and (
+                isinstance(error, FailedPrecondition) or self.voids.get(source, 0) != void
+            ):
+                if waiting is not None:
+                    waiting.lost(source)
+            else:
+                self._unknown.append(record)
                 self.owner.stalled = True
-            elif persisted is not None:
-                persisted()
 
-        self.publish.acknowledge(self.owner.record.incarnation, generation, source, runs, done, urgent=urgent)
+        self.publish.acknowledge(self.owner.record.incarnation, self.generation, source, runs, done, urgent=urgent)
 
     def resend(self) -> None:
-        """Acknowledgements whose outcome is unknown are sent again."""
+        """Acknowledgements whose outcome is unknown are sent again; under another grant they would be another's."""
         unknown, self._unknown = self._unknown, []
-        for source, runs, persisted in unknown:
-            self._record(source, runs, persisted, urgent=True)
+        for record in unknown:
+            if self.owner.record.exactly_once and self.voids.get(record.source, 0) != record.void:
+                if record.waiting is not None:
+                    record.waiting.lost(record.source)
+            else:
+                self._record(record, urgent=True)
+
+    def void(self, source: int) -> None:
+        """Somebody else delivers from a source: its leases and what waits for another delivery are forgotten."""
+        self.voids[source] = self.voids.get(source, 0) + 1
+        self.table.drop_source(source)
+        self.redelivery.forget_source(source)
+        if self.order is not None:
+            self.order.forget(source)
+        if self._unknown:
+            self.resend()
+
+    def close(self) -> None:
+        """A seek: what is not recorded now is void. Whoever waits is answered."""
+        self._closed = True
+        unknown, self._unknown = self._unknown, []
+        for record in unknown:
+            if record.waiting is not None:
+                record.waiting.persisted(record.source)
 
     def settle(self, source: int, runs: bytes) -> None:
         """These offsets need no delivery any more: forget their counts, let their keys go on."""
@@ -97,7 +133,7 @@ class Lending:
     def drop(self, source: int, runs: bytes) -> None:
         """Acknowledge on the subscriber's behalf: filtered out, or dead-lettered."""
         self.settle(source, runs)
-        self._record(source, runs, None, urgent=False)
+        self._record(_Record(source, runs, None, self.voids.get(source, 0)), urgent=False)
 
     # -- what comes back undone --------------------------------------------------------------------------------------
 
@@ -120,6 +156,12 @@ class Lending:
         if self.redelivery.next_time() is not None:
             self.redelivery.wake(now)
             self.owner.wake()
+        for record in self._unknown:
+            unsure = record.waiting.give_up(now) if record.waiting is not None else ()
+            if unsure and record.waiting is not None and self.owner.record.exactly_once:
+                self._unsure.remember(unsure, record.waiting)
+        if self._unsure:
+            self._unsure.forget_old(now)
 
     def release(self, serials: list[int], now: float) -> None:
         """Responses that never left: their messages were not delivered at all."""
@@ -154,6 +196,11 @@ class Lending:
         self.owner.wake()
 
     @property
+    def is_out(self) -> bool:
+        """Whether something is lent, or waits for a confirmation."""
+        return bool(self.table.total()[0] or self._unknown)
+
+    @property
     def at_rest(self) -> bool:
-        """Nothing is lent, waits for another delivery, or for a confirmation."""
-        return not self.table.total()[0] and not len(self.redelivery) and not self._unknown
+        """Nothing is lent, waits for another delivery, or for a confirmation; nobody will ask again."""
+        return not self.is_out and not len(self.redelivery) and not self._unsure

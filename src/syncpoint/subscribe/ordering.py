@@ -3,8 +3,8 @@
 Station 9, beside `lease`. A key is *held* by the consumer that has messages of it outstanding; further messages of
 the key may go to the same consumer at once, everybody else's wait here. When a message of a key comes back (nack, or
 its lease ran out), it and everything of the key after it is taken back and delivered again in order. Messages without
-a key never come here, subscriptions without ordering neither. Identities are (source, offset): sources of a topic are
-numbered in publish order, so tuples compare in publish order.
+a key never come here, subscriptions without ordering neither. Identities are (source, offset); the order of a key is
+the order in which its messages are admitted, which `sources` sees to.
 """
 
 from collections import deque
@@ -123,7 +123,7 @@ class KeyOrder:
 
     def started(self, key: bytes) -> None:
         """What `start` gave was lent, taken back or settled: the key may go on."""
-        state = self._keys[key]
+        state = self._keys[key]  # kept while it was loading
         state.loading = False
         self._go_on(key, state)
 
@@ -152,6 +152,21 @@ class KeyOrder:
             state.waiting.remove(identity)
             self.waiting -= 1
         self._go_on(key, state)
+
+    def forget(self, source: int) -> None:
+        """Somebody else delivers from a source: what is known of it here means nothing any more."""
+        touched = set()
+        for identity in [one for one in self._key_of if one[0] == source]:
+            touched.add(self._key_of.pop(identity))
+            del self._size_of[identity]
+        for key in touched:
+            state = self._keys[key]
+            self.waiting -= len(state.waiting)
+            state.outstanding = [one for one in state.outstanding if one[0] != source]
+            state.waiting = deque(one for one in state.waiting if one[0] != source)
+            state.blockers = {one for one in state.blockers if one[0] != source}
+            self.waiting += len(state.waiting)
+            self._go_on(key, state)
 
     def take_back(self, identity: Identity, *, block: bool) -> list[Identity]:
         """A message came back undone: it and everything of its key after it waits again. Returns what must lose its

@@ -69,6 +69,11 @@ class Redelivery:
                 for offset in range(begin, begin + length):
                     self.discard(source, offset)
 
+    def forget_source(self, source: int) -> None:
+        """Somebody else delivers from it."""
+        for key in [k for k in {*self.attempts, *self._waiting} if k[0] == source]:
+            self.discard(*key)
+
     def wake(self, now: float) -> None:
         """What waited for a time up to `now` is due."""
         while self._later and self._later[0][0] <= now:

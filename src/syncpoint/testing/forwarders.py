@@ -50,6 +50,7 @@ class Subscriber:
             gone=self._gone, single=single,
         )  # fmt: skip
         self.held: dict[str, str] = {}  # ack id -> data
+        self.unknown: list[bytes] = []  # ack ids of which nobody knew in time whether they were recorded
 
     def _gone(self) -> None:
         self.gone = True
@@ -65,13 +66,18 @@ class Subscriber:
         return [message.message.data.decode() for message in self.received]
 
     def ack(self, *ack_ids: str) -> list[bytes]:
-        """Acknowledge (everything held if none are given); returns the failed ids once confirmed."""
+        """Acknowledge (everything held if none are given); returns the failed ids, if it was confirmed by now."""
         ids = list(ack_ids or self.held)
         for one in ids:
             self.held.pop(one, None)
         failed: list[bytes] = []
         request = pubsub.AcknowledgeRequest(subscription=SUB, ack_ids=ids).SerializeToString()
-        self.world.lending.acknowledge(request, 2, self.world.clock.monotonic(), failed.extend)
+
+        def confirmed(refused: list[bytes], unknown: list[bytes]) -> None:
+            failed.extend(refused)
+            self.unknown.extend(unknown)
+
+        self.world.lending.acknowledge(request, 2, self.world.clock.monotonic(), confirmed)
         self.world.settle()
         return failed
 

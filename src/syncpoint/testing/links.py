@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from syncpoint.model.delivery import Batch, Done, Listener, PublishSide, Reply, SourceView
+from syncpoint.model.delivery import Batch, Done, Listener, PublishSide, Reply
 from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import Random
@@ -40,11 +40,14 @@ class LossyLink:
         while self._queue and self._queue[0][0] <= self.clock.monotonic():
             heapq.heappop(self._queue)[2]()
 
-    def attach(self, subscription: int, listener: Listener) -> list[SourceView]:
-        return self.inner.attach(subscription, listener)
+    def attach(self, subscription: int, listener: Listener) -> None:
+        self.inner.attach(subscription, listener)
 
     def detach(self, subscription: int) -> None:
         self.inner.detach(subscription)
+
+    def wants(self, subscription: int, wanted: bool) -> None:
+        self.inner.wants(subscription, wanted)
 
     def generation(self, subscription: int) -> int:
         return self.inner.generation(subscription)

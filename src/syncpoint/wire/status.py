@@ -68,13 +68,23 @@ def retry_info(delay_s: float) -> bytes:
     return _packed(rpc.RetryInfo(retry_delay=delay))
 
 
-def ack_failure(ack_ids: Iterable[str | bytes], outcome: str = PERMANENT_INVALID_ACK_ID) -> SyncpointError:
+def ack_failure(
+    ack_ids: Iterable[str | bytes],
+    outcome: str = PERMANENT_INVALID_ACK_ID,
+    *,
+    unknown: Iterable[str | bytes] = (),
+) -> SyncpointError:
     """The failure of some acknowledgements of an exactly-once subscription; ids that are not named succeeded.
 
-    Clients look only at the first detail; an outcome that starts with `TRANSIENT_` makes them retry those ids.
+    Clients look only at the first detail; an outcome that starts with `TRANSIENT_` makes them retry those ids, as is
+    right for `unknown` ones.
     """
-    texts = (ack_id.decode() if isinstance(ack_id, bytes) else ack_id for ack_id in ack_ids)
-    detail = error_info(EXACTLY_ONCE_REASON, dict.fromkeys(texts, outcome))
+    found = {
+        ack_id.decode() if isinstance(ack_id, bytes) else ack_id: what
+        for ids, what in ((ack_ids, outcome), (unknown, TRANSIENT_INVALID_ACK_ID))
+        for ack_id in ids
+    }
+    detail = error_info(EXACTLY_ONCE_REASON, found)
     message = "Some ack ids of the request are no longer valid: expired, replaced by a newer delivery, or acknowledged."
     return SyncpointError(Code.INVALID_ARGUMENT, message, [detail])
 

@@ -1,0 +1,107 @@
+"""Confirm: what becomes of the ack ids of one request.
+
+Beside `lease`. A request is answered when all it changed is persisted. Where the outcome stays unknown its sender is
+told so after a while and tries again; for an exactly-once subscription the ids are remembered, because a second
+attempt finds no lease any more and must still hear how the first one ended.
+"""
+
+import base64
+from collections.abc import Callable, Iterable
+
+from syncpoint.kernel.leases import list_ids
+
+UNKNOWN_S = 5.0  # after so long a caller is told that the outcome is unknown
+REMEMBER_S = 600.0  # clients try the ids of an exactly-once subscription again for so long
+Confirmed = Callable[[list[bytes], list[bytes]], None]
+
+
+class Confirmation:
+    """One request: `confirmed(failed ids, ids whose outcome is unknown)` is called once."""
+
+    __slots__ = ("_confirmed", "_failed", "_field", "_left", "_lost", "_request", "_unsure", "at")
+
+    def __init__(
+        self,
+        request: bytes,
+        field: int,
+        confirmed: Confirmed | None,
+        sources: Iterable[int],
+        failed: list[bytes],
+        unsure: list[bytes],
+        now: float,
+    ) -> None:
+        self.at = now
+        self._request, self._field, self._confirmed = request, field, confirmed
+        self._failed, self._unsure = failed, unsure
+        self._left = set(sources)
+        self._lost: set[int] = set()
+        self._answer_if_known()
+
+    def persisted(self, source: int) -> None:
+        """What was acknowledged of this source is."""
+        self._left.discard(source)
+        self._answer_if_known()
+
+    def lost(self, source: int) -> None:
+        """It is not, and will not be: the source is granted to somebody else."""
+        self._lost.add(source)
+        self.persisted(source)
+
+    def _answer_if_known(self) -> None:
+        if not self._left and self._confirmed is not None:
+            confirmed, self._confirmed = self._confirmed, None
+            confirmed(self._failed + (self._ids_of(self._lost) if self._lost else []), self._unsure)
+
+    def give_up(self, now: float) -> list[bytes]:
+        """Tell the caller what is unknown, if it has waited long enough; returns these ids."""
+        if self._confirmed is None or now < self.at + UNKNOWN_S:
+            return []
+        confirmed, self._confirmed = self._confirmed, None
+        unknown = self._ids_of(self._left)
+        confirmed(self._failed + (self._ids_of(self._lost) if self._lost else []), self._unsure + unknown)
+        return unknown
+
+    def _ids_of(self, sources: set[int]) -> list[bytes]:
+        refused = {*self._failed, *self._unsure}
+        return [one for one in list_ids(self._request, self._field) if one not in refused and _source(one) in sources]
+
+    def is_lost(self, ack_id: bytes) -> bool:
+        return _source(ack_id) in self._lost
+
+    def is_pending(self, ack_id: bytes) -> bool:
+        return _source(ack_id) in self._left
+
+
+class Unsure:
+    """Ids whose senders were told that the outcome is unknown, and what became of them."""
+
+    def __init__(self) -> None:
+        self._of: dict[bytes, Confirmation] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def remember(self, ack_ids: Iterable[bytes], confirmation: Confirmation) -> None:
+        for one in ack_ids:
+            self._of[one] = confirmation
+
+    def judge(self, failed: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+        """Ids without a lease: those that really failed, and those that are still unknown. The others succeeded."""
+        really, unsure = [], []
+        for one in failed:
+            confirmation = self._of.get(one)
+            if confirmation is None or confirmation.is_lost(one):
+                really.append(one)
+            elif confirmation.is_pending(one):
+                unsure.append(one)
+        return really, unsure
+
+    def forget_old(self, now: float) -> None:
+        """Nobody asks for these any more."""
+        for one in [one for one, confirmation in self._of.items() if confirmation.at + REMEMBER_S < now]:
+            del self._of[one]
+
+
+def _source(ack_id: bytes) -> int:
+    """The source an ack id of ours names: see `kernel.ackids`."""
+    return int.from_bytes(base64.urlsafe_b64decode(ack_id[:12])[:8], "little")
