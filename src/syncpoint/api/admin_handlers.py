@@ -3,7 +3,8 @@
 Place: off the message's path. A request is checked, turned into a change of the catalog, and answered when that change
 is persisted.
 Promise: between the check and the change nothing is awaited, so of two racing creates one wins and the other hears
-ALREADY_EXISTS. A failed commit is UNAVAILABLE: the change may have happened.
+ALREADY_EXISTS. Where several processes may change the catalog, who loses against another is checked anew, against what
+the other left. A failed commit is UNAVAILABLE: the change may have happened.
 Leaves to the control plane: persisting, and telling the forwarders.
 """
 
@@ -14,9 +15,9 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from syncpoint.api import pages, snapshots, subscriptions, topics
-from syncpoint.api.serving import served
+from syncpoint.api.serving import checked_again, served
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Snapshot, Start, Subscription, Topic
+from syncpoint.metadata.records import CREATING, Change, Snapshot, Subscription, Topic
 from syncpoint.model.errors import AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted
 from syncpoint.model.limits import SNAPSHOTS_PER_TOPIC_MAX, SUBSCRIPTIONS_PER_TOPIC_MAX
 from syncpoint.model.names import (
@@ -36,7 +37,10 @@ _Named = TypeVar("_Named", Topic, Subscription, Snapshot)
 
 
 class ControlPlane(Protocol):
-    """What the node supplies."""
+    """What the node or the cluster supplies. Methods that change something look at the catalog, and change it, before
+    they first suspend; they return when the change is persisted, and raise `Unavailable` when that is unknown. Where
+    other processes change the catalog too, they raise `Conflict` when one of them was first.
+    """
 
     @property
     def catalog(self) -> Catalog: ...
@@ -49,12 +53,16 @@ class ControlPlane(Protocol):
         """A number for a new record."""
         ...
 
-    def sync_point(self, topic: int, /) -> Sequence[tuple[int, int]]:
-        """Where a subscription of this topic incarnation, committed in this very turn, begins: (source, offset)s."""
+    def refresh(self) -> Awaitable[None]:
+        """Let the catalog catch up with what other processes have changed."""
         ...
 
     def commit(self, changes: Sequence[Change], /) -> Awaitable[None]:
-        """Apply the changes before it first suspends; return when they are persisted. Raises `Unavailable`."""
+        """Change records."""
+        ...
+
+    def create_subscription(self, record: Subscription, /) -> Awaitable[None]:
+        """Create a subscription, and let it begin here and now; or finish one of this incarnation."""
         ...
 
     def snapshot(self, record: Subscription, /) -> Awaitable[tuple[bytes, float]]:
@@ -62,6 +70,10 @@ class ControlPlane(Protocol):
 
         The former must be as of its return, so that what is committed in the same turn keeps every message it needs.
         """
+        ...
+
+    def create_snapshot(self, record: Snapshot, /) -> Awaitable[None]:
+        """Create a snapshot, in place of one of the same name that was never finished."""
         ...
 
 
@@ -123,16 +135,19 @@ class CatalogService:
             request.name = self._assigned_name(parse_topic(request.topic), "subscriptions", "sub")
         topic = self._catalog.topic(request.topic)
         record = subscriptions.new_subscription(request, topic, self._control.clock.time_ns())
-        if self._catalog.subscription(record.name) is not None:
+        known = self._catalog.subscription(record.name)
+        if known is not None and not subscriptions.resumes(known, record):
             raise AlreadyExists(record.name)
         if topic is None:
             raise NotFound(record.topic_name)
         self._check_dead_letter(record)
-        if self._catalog.subscription_count_of(topic.incarnation) >= SUBSCRIPTIONS_PER_TOPIC_MAX:
+        if known is not None:
+            record = known
+        elif self._catalog.subscription_count_of(topic.incarnation) >= SUBSCRIPTIONS_PER_TOPIC_MAX:
             raise ResourceExhausted(f"Topic {topic.name} has {SUBSCRIPTIONS_PER_TOPIC_MAX} subscriptions already.")
-        start = tuple(Start(*pair) for pair in self._control.sync_point(topic.incarnation))
-        record = replace(record, incarnation=self._control.next_incarnation(), start=start)
-        await self._control.commit([Change.put(record)])
+        else:
+            record = replace(record, incarnation=self._control.next_incarnation())
+        await self._control.create_subscription(record)
         return self._subscription_message(record)
 
     async def get_subscription(self, request: Any) -> Any:
@@ -192,7 +207,7 @@ class CatalogService:
             raise ResourceExhausted(f"Topic {subscription.topic_name} has {SNAPSHOTS_PER_TOPIC_MAX} snapshots already.")
         record = snapshots.new_snapshot(request, subscription, state, oldest_s, self._control.clock.time_ns())
         record = replace(record, incarnation=self._control.next_incarnation())
-        await self._control.commit([Change.put(record)])
+        await self._control.create_snapshot(record)
         return self._snapshot_message(record)
 
     async def get_snapshot(self, request: Any) -> Any:
@@ -220,7 +235,9 @@ class CatalogService:
     def methods(self) -> dict[bytes, Unary]:
         """The method table of this service."""
         return {
-            f"/google.pubsub.v1.{service}/{name}".encode(): served(kind, getattr(self, _snake(name)))
+            f"/google.pubsub.v1.{service}/{name}".encode(): served(
+                kind, checked_again(self._control, getattr(self, _snake(name)))
+            )
             for service, names in _METHODS.items()
             for name, kind in names.items()
         }
@@ -250,7 +267,8 @@ class CatalogService:
         return record
 
     def _check_new_name(self, snapshot: str) -> None:
-        if self._catalog.snapshot(snapshot) is not None:
+        known = self._catalog.snapshot(snapshot)
+        if known is not None and known.status != CREATING:
             raise AlreadyExists(snapshot)
 
     def _check_dead_letter(self, record: Subscription) -> None:

@@ -4,11 +4,42 @@ Place: between the transport and the servicers off the hot path.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from syncpoint.api.validate import parsed
+from syncpoint.model.errors import Aborted, Conflict
 from syncpoint.transport.calls import Call, Unary
 from syncpoint.transport.tasks import unary_async
+
+ATTEMPTS_MAX = 100
+
+_Request = TypeVar("_Request")
+_Answer = TypeVar("_Answer")
+
+
+class Refreshing(Protocol):
+    """A control plane with a copy of the catalog."""
+
+    def refresh(self) -> Awaitable[None]:
+        """Let the copy catch up with what other processes have changed."""
+        ...
+
+
+def checked_again(
+    control: Refreshing, function: Callable[[_Request], Awaitable[_Answer]]
+) -> Callable[[_Request], Awaitable[_Answer]]:
+    """The function on a catalog that is up to date, and again whenever another process changed it first."""
+
+    async def run(request: _Request) -> _Answer:
+        await control.refresh()
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return await function(request)
+            except Conflict:
+                continue  # the copy has caught up: the request may be wrong now
+        raise Aborted("Too many changes at once. Try again.")
+
+    return run
 
 
 def served(kind: Any, function: Callable[[Any], Awaitable[Any]]) -> Unary:

@@ -46,6 +46,7 @@ def new_snapshot(request: Any, subscription: Subscription, state: bytes, oldest_
         created_ns=now_ns,
         expire_ns=now_ns + round(lifetime_s * _NANOS),
         state=state,
+        subscription=subscription.incarnation,
     )
 
 

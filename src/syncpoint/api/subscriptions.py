@@ -21,7 +21,7 @@ from syncpoint.api.validate import (
     seconds_of,
     whole_seconds,
 )
-from syncpoint.metadata.records import DeadLetter, Retry, Subscription, Topic
+from syncpoint.metadata.records import CREATING, DeadLetter, Retry, Subscription, Topic
 from syncpoint.model import limits
 from syncpoint.model.errors import Unimplemented
 from syncpoint.model.names import DELETED_TOPIC, parse_subscription, parse_topic
@@ -51,6 +51,18 @@ def new_subscription(request: Any, topic: Topic | None, now_ns: int) -> Subscrip
     return _filled(Subscription(0, request.name, incarnation, request.topic, created_ns=now_ns), request)
 
 
+def resumes(known: Subscription, wanted: Subscription) -> bool:
+    """Whether a new subscription is the same as one whose creation was begun and not finished."""
+    same = replace(
+        known,
+        incarnation=wanted.incarnation,
+        created_ns=wanted.created_ns,
+        created_revision=wanted.created_revision,
+        state=wanted.state,
+    )
+    return known.state == CREATING and same == wanted
+
+
 def changed_subscription(record: Subscription, request: Any) -> Subscription:
     """The record as an UpdateSubscriptionRequest wants it. Raises `InvalidArgument` or `Unimplemented`."""
     paths = masks.checked_paths(request, request.subscription, _MUTABLE)
@@ -70,7 +82,8 @@ def subscription_message(record: Subscription, topic: Topic | None, dead_letter_
     message = pubsub.Subscription.FromString(record.config)
     message.name = record.name
     message.topic = DELETED_TOPIC if topic is None else record.topic_name
-    message.state = pubsub.Subscription.ACTIVE
+    if record.state != CREATING:
+        message.state = pubsub.Subscription.ACTIVE
     message.detached = record.detached
     message.push_config.SetInParent()
     if topic is not None and topic.retention_s:

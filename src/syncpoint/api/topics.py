@@ -51,4 +51,11 @@ def _filled(record: Topic, message: Any) -> Topic:
     if retention is not None:
         bounds = TOPIC_RETENTION_SECONDS_MIN, TOPIC_RETENTION_SECONDS_MAX
         in_bounds("message_retention_duration", retention, *bounds, "s")
-    return replace(record, config=config_of(message, _NOT_KEPT), retention_s=whole_seconds(retention or 0))
+    policy = message.message_storage_policy
+    return replace(
+        record,
+        config=config_of(message, _NOT_KEPT),
+        retention_s=whole_seconds(retention or 0),
+        regions=tuple(policy.allowed_persistence_regions),
+        enforce_in_transit=policy.enforce_in_transit,
+    )

@@ -128,6 +128,10 @@ class Aborted(_Coded):
     _code = Code.ABORTED
 
 
+class Conflict(Aborted):
+    """Another process changed the catalog first; our copy has caught up, and the request is to be checked again."""
+
+
 class Internal(_Coded):
     """A broken promise of ours."""
 

@@ -7,11 +7,12 @@ for identities, the log is the truth.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from syncpoint.kernel.frames import count
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.mirror import CatalogMirror
-from syncpoint.metadata.records import Change, Subscription, encode_changes
+from syncpoint.metadata.records import Change, Snapshot, Start, Subscription, encode_changes
 from syncpoint.model.delivery import Batch
 from syncpoint.model.errors import Unavailable
 from syncpoint.publish import records, seek
@@ -31,9 +32,17 @@ class ControlPlane:
     def next_incarnation(self) -> int:
         return self.catalog.next_incarnation()
 
-    def sync_point(self, topic: int) -> tuple[tuple[int, int], ...]:
-        """Where a subscription committed in this very turn begins."""
-        return self.publish.sync_point(topic)
+    async def refresh(self) -> None:
+        """Nobody else changes this catalog."""
+
+    async def create_subscription(self, record: Subscription) -> None:
+        """Create a subscription that begins here and now."""
+        start = tuple(Start(*pair) for pair in self.publish.sync_point(record.topic_incarnation))
+        await self.commit([Change.put(replace(record, start=start))])
+
+    async def create_snapshot(self, record: Snapshot) -> None:
+        """Create a snapshot whose state was taken in this very turn."""
+        await self.commit([Change.put(record)])
 
     async def commit(self, changes: Sequence[Change]) -> None:
         """Apply the changes now, return when they are persisted. Raises `Unavailable` when that is unknown."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
 
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Subscription
+from syncpoint.metadata.records import Change, Snapshot, Start, Subscription
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 
@@ -32,8 +33,14 @@ class FakeControlPlane:
     def next_incarnation(self) -> int:
         return self.catalog.next_incarnation()
 
-    def sync_point(self, topic: int, /) -> tuple[tuple[int, int], ...]:
-        return self.start
+    async def refresh(self) -> None:
+        pass
+
+    async def create_subscription(self, record: Subscription, /) -> None:
+        await self.commit([Change.put(replace(record, start=tuple(Start(*pair) for pair in self.start)))])
+
+    async def create_snapshot(self, record: Snapshot, /) -> None:
+        await self.commit([Change.put(record)])
 
     async def commit(self, changes: Sequence[Change], /) -> None:
         if self.failure is not None:

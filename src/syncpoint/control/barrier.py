@@ -1,0 +1,140 @@
+"""Asking every chain of a topic: have you taken this change over, and what is your backlog.
+
+Place: under the control plane's changes that must not return before the data plane acts by them (protocol rule 16).
+Promise: `confirm` returns only when every chain that was registered for the topic, at a moment after the change was
+committed, has persisted what follows from it. Chains registered later know the change from their first message on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from syncpoint.control.doors import Peers
+from syncpoint.control.registration import registered_chains
+from syncpoint.control.view import ClusterView, chain_key
+from syncpoint.metadata.contract import Indeterminate
+from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.model.cluster import Owner
+from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.wire.messages import internal
+
+CONFIRM = "/syncpoint.internal.v1.Chains/Confirm"
+BACKLOG = "/syncpoint.internal.v1.Chains/GetBacklog"
+DEADLINE_S = 3.0
+_PAUSE_S = 0.1
+
+
+class Backlog(NamedTuple):
+    """What a subscription has not acknowledged, over all chains."""
+
+    messages: int
+    oldest_age_s: float
+    mean_bytes: float
+
+
+class Barrier:
+    """Questions to all chains of a topic."""
+
+    def __init__(self, view: ClusterView, peers: Peers, *, deadline_s: float = DEADLINE_S) -> None:
+        self._view, self._peers, self._deadline_s = view, peers, deadline_s
+
+    async def confirm(self, topic: int, revision: int) -> None:
+        """Return when every chain of the topic has persisted what the catalog says at `revision`.
+
+        Raises `Unavailable` when one has not within the deadline.
+        """
+        chains = await self._chains(topic)
+        await self._all([self._confirm_one(chain, topic, revision) for chain in chains])
+
+    async def backlog(self, subscription: int, topic: int) -> Backlog:
+        """Counted by the owners of the topic's chains. Raises `Unavailable` when one does not answer in time."""
+        end = self._now() + self._deadline_s
+        while True:
+            answers, missing = await self._ask_owners(subscription, await self._chains(topic), end)
+            if not missing:
+                break
+            if self._now() >= end:
+                raise Unavailable(f"The owners of chains {sorted(missing)} do not answer.")
+            await asyncio.sleep(_PAUSE_S)
+        messages = sum(answer.messages for answer in answers)
+        size = sum(answer.messages * answer.mean_bytes for answer in answers)
+        oldest = max((answer.oldest_age_s for answer in answers if answer.messages), default=0.0)
+        return Backlog(messages, oldest, size / messages if messages else 0.0)
+
+    async def _ask_owners(self, subscription: int, chains: list[int], end: float) -> tuple[list[Any], set[int]]:
+        """The answers, and the chains that no answer covers."""
+        request = internal.BacklogRequest(subscription=subscription).SerializeToString()
+        found = {owner.address for chain in chains if (owner := self._view.owner(chain)) is not None}
+        addresses = sorted(found)
+        timeout_s = max(0.01, end - self._now())
+        results = await asyncio.gather(
+            *(self._peers.call(address, BACKLOG, request, timeout_s=timeout_s) for address in addresses),
+            return_exceptions=True,
+        )
+        answers: list[Any] = []
+        missing = set(chains)
+        for result in results:
+            if isinstance(result, bytes):
+                answers.append(internal.BacklogResponse.FromString(result))
+                missing -= set(answers[-1].chains)
+            elif not isinstance(result, SyncpointError):
+                raise result
+        return answers, missing
+
+    async def _chains(self, topic: int) -> list[int]:
+        try:
+            return await registered_chains(self._view.store, topic)
+        except (StoreUnavailable, Indeterminate) as error:
+            raise Unavailable(f"The metadata does not answer: {error}") from error
+
+    async def _all(self, questions: list[Any]) -> None:
+        """All of them, or the first failure; nothing goes on behind its back."""
+        tasks = [asyncio.ensure_future(question) for question in questions]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _confirm_one(self, chain: int, topic: int, revision: int) -> None:
+        end = self._now() + self._deadline_s
+        reason = "nobody owns it"
+        request = internal.ConfirmRequest(chain=chain, topic=topic, revision=revision).SerializeToString()
+        while (left_s := end - self._now()) > 0:
+            owner = self._view.owner(chain)
+            if owner is not None:
+                call = self._peers.call(owner.address, CONFIRM, request, timeout_s=left_s)
+                try:
+                    answer = await self._while_owner(chain, owner, call)
+                    if answer is not None and internal.ConfirmResponse.FromString(answer).revision >= revision:
+                        return
+                    reason = "its owner changes"
+                except SyncpointError as error:
+                    reason = str(error)
+            await asyncio.sleep(min(_PAUSE_S, max(0.0, end - self._now())))
+        raise Unavailable(f"Chain {chain} has not confirmed the change in time ({reason}). Try again.")
+
+    async def _while_owner(self, chain: int, owner: Owner, call: Any) -> bytes | None:
+        """The answer of a call; None when the chain has another owner before it comes."""
+        changed = asyncio.get_running_loop().create_future()
+
+        def look(keys: set[str]) -> None:
+            if chain_key(chain) in keys and self._view.owner(chain) != owner and not changed.done():
+                changed.set_result(None)
+
+        task = asyncio.ensure_future(call)
+        self._view.owners.listeners.append(look)
+        try:
+            await asyncio.wait((task, changed), return_when=asyncio.FIRST_COMPLETED)
+            answer: bytes | None = task.result() if task.done() else None
+            return answer
+        finally:
+            self._view.owners.listeners.remove(look)
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

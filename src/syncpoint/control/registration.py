@@ -1,0 +1,149 @@
+"""Which chains hold anything of a topic: open/TOPIC/CHAIN in the metadata.
+
+Place: a publish forwarder registers before a chain's first publish of a topic; whoever must ask "every chain of a
+topic" reads it. This is half of the sync point (protocol rule 16): registered first, then the catalog read at a
+revision that no change committed before the registration exceeds. So a subscription is either known to the source from
+its first message, or its creation finds the chain registered and waits for it.
+Promise: what is registered stays until its owner, still owner, says that nothing is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from syncpoint.control.view import OWNERS, View, chain_key
+from syncpoint.metadata.contract import TXN_OPS_MAX, Compare, Delete, Indeterminate, Put, Unavailable
+from syncpoint.metadata.shared import SharedStore, read_all
+from syncpoint.model import errors
+from syncpoint.model.cluster import Member, Owner
+
+OPEN = "open/"
+HEAD = "catalog/head"
+_ATTEMPTS = 5
+_RETRY_S = 0.1
+
+
+class CatalogCopy(Protocol):
+    """The part of a shared catalog that is needed here."""
+
+    async def at(self, revision: int) -> None:
+        """Return when the copy has reached a revision."""
+        ...
+
+
+class Registration:
+    """Registers for one process. What is asked in one turn of the loop shares its transactions."""
+
+    def __init__(self, store: SharedStore, catalog: CatalogCopy, me: Member) -> None:
+        self._store, self._catalog, self._me = store, catalog, me
+        self._waiting: dict[str, None] = {}
+        self._answer: asyncio.Future[int] | None = None
+        self._lock = asyncio.Lock()  # a registration never overtakes an earlier removal
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def register(self, topic: int, chain: int) -> int:
+        """Return the catalog revision a new source of this topic begins at: registered before, reached by the copy of
+        this process. Raises `Unavailable`; registering again does no harm.
+        """
+        loop = asyncio.get_running_loop()
+        if self._answer is None:
+            self._answer = loop.create_future()
+            task = loop.create_task(self._flush(self._answer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._waiting[_key(topic, chain)] = None
+        return await asyncio.shield(self._answer)
+
+    async def unregister(self, topic: int, chain: int, epoch: int) -> bool:
+        """Nothing of the topic is left in the chain, which this process owns under `epoch`; False when it does not own
+        it any more. Raises `Unavailable`; the caller tries again some time.
+        """
+        owner = Owner(self._me.name, self._me.incarnation, epoch, self._me.address).encode()
+        async with self._lock:
+            try:
+                result = await self._store.txn(
+                    [Compare(OWNERS + chain_key(chain), "value", "=", owner)], [Delete(_key(topic, chain))]
+                )
+            except (Unavailable, Indeterminate) as error:
+                raise errors.Unavailable(f"The metadata does not answer: {error}") from error
+        return result.ok
+
+    async def _flush(self, answer: asyncio.Future[int]) -> None:
+        async with self._lock:
+            keys, self._waiting, self._answer = list(self._waiting), {}, None
+            try:
+                revision = await self._write(keys)
+            except Exception as error:
+                answer.set_exception(error)
+                answer.exception()  # told to whoever still waits; if nobody does, there is nothing to report
+            else:
+                answer.set_result(revision)
+
+    async def _write(self, keys: list[str]) -> int:
+        for attempt in range(_ATTEMPTS):
+            try:
+                for begin in range(0, len(keys), TXN_OPS_MAX):
+                    await self._store.txn([], [Put(key, b"{}") for key in keys[begin : begin + TXN_OPS_MAX]])
+                revision = await head_revision(self._store)
+                break
+            except (Unavailable, Indeterminate) as error:
+                if attempt == _ATTEMPTS - 1:
+                    raise errors.Unavailable(f"The metadata does not answer: {error}") from error
+                await asyncio.sleep(_RETRY_S * 2**attempt)
+        await self._catalog.at(revision)
+        return revision
+
+
+class OpenTopics:
+    """A view of all registrations, for those who follow many topics. `listeners` hear the topics that changed."""
+
+    def __init__(self, store: SharedStore) -> None:
+        self._view: View[None] = View(store, OPEN, lambda data: None)
+        self._view.listeners.append(self._changed)
+        self._chains: dict[int, set[int]] = {}
+        self.listeners: list[Callable[[set[int]], None]] = []
+
+    async def start(self) -> None:
+        """Return when everything has been read once. Raises the store's `Unavailable`."""
+        await self._view.start()
+
+    async def close(self) -> None:
+        """No more changes."""
+        await self._view.close()
+
+    def chains_of(self, topic: int) -> frozenset[int]:
+        """Chains that hold, or are about to hold, messages of a topic."""
+        return frozenset(self._chains.get(topic, ()))
+
+    def _changed(self, keys: set[str]) -> None:
+        topics = set()
+        for key in keys:
+            topic, chain = map(int, key.split("/"))
+            topics.add(topic)
+            if key in self._view.items:
+                self._chains.setdefault(topic, set()).add(chain)
+            elif topic in self._chains:
+                self._chains[topic].discard(chain)
+                if not self._chains[topic]:
+                    del self._chains[topic]
+        for listener in list(self.listeners):
+            listener(topics)
+
+
+async def registered_chains(store: SharedStore, topic: int) -> list[int]:
+    """Chains registered for a topic now. Raises the store's `Unavailable`."""
+    prefix = f"{OPEN}{topic}/"
+    found, _ = await read_all(store, prefix)
+    return sorted(int(item.key[len(prefix) :]) for item in found)
+
+
+async def head_revision(store: SharedStore) -> int:
+    """The newest revision of the catalog now."""
+    head = await store.get(HEAD)
+    return 0 if head is None else int(head.value.split()[0])
+
+
+def _key(topic: int, chain: int) -> str:
+    return f"{OPEN}{topic}/{chain_key(chain)}"
