@@ -1,0 +1,171 @@
+"""What a served disk knows of each chain besides the chain's own files: who may write, and whether all of it is synced.
+
+    chains/<number>/claim.json     epoch and session of the owner, durability, boot of the machine, clean or not
+    chains/<number>/...            the chain's folder, see `storage.layout`
+    tombstones/<number>            the chain may be deleted
+    quarantine/<number>-<stamp>/   chains nobody knew; never deleted by itself
+
+Place: below `service`; on `Files`, so that simulations run it.
+Promise: a claim that was answered for is durable, and a lower one is never accepted again, whatever restarts. Where a
+machine restarted under an `async` or `memory` chain that was not synced to the end, the file that says who the disk is
+is set aside, so that the disk counts as unknown (protocol rule 3).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import NamedTuple
+
+from syncpoint.runtime.files import Files, read_file, replace_file
+from syncpoint.storage.checksum import crc32c
+from syncpoint.storage.layout import DISK_FILE
+from syncpoint.storage.settings import Durability
+
+CLAIM_FILE = "claim.json"
+UNCLEAN = ".unclean"
+
+
+class Claim(NamedTuple):
+    """Of two claims the greater one holds. Sessions tell apart what one owner opened one after the other."""
+
+    epoch: int
+    session: int
+
+
+class Record(NamedTuple):
+    """The content of `claim.json`."""
+
+    claim: Claim
+    durability: str
+    boot: str
+    clean: bool
+
+    def encode(self) -> bytes:
+        """The stored form."""
+        values = {**self._asdict(), "claim": list(self.claim)}
+        text = json.dumps(values, separators=(",", ":"), sort_keys=True)
+        return json.dumps({"crc32c": crc32c(text.encode()), "content": values}, indent=1, sort_keys=True).encode()
+
+
+def decode_record(data: bytes) -> Record | None:
+    """None for a damaged one."""
+    try:
+        outer = json.loads(data)
+        values = outer["content"]
+        text = json.dumps(values, separators=(",", ":"), sort_keys=True)
+        if crc32c(text.encode()) != outer["crc32c"]:
+            return None
+        epoch, session = values["claim"]
+        return Record(Claim(epoch, session), values["durability"], values["boot"], values["clean"])
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+class Claims:
+    """The chains of one disk folder. Not for several threads at once for one chain."""
+
+    def __init__(self, root: str, files: Files, boot: str) -> None:
+        self.root = root
+        self.boot = boot
+        self._files = files
+
+    def folder(self, chain: int) -> str:
+        """Where the chain's files lie."""
+        return f"{self.root}/chains/{chain:010d}"
+
+    def chains(self) -> list[int]:
+        """Chains this disk has a folder of."""
+        return sorted(int(name) for name in self._list("chains") if name.isdecimal())
+
+    def load(self, chain: int) -> Record | None:
+        """What is known of the chain; None when nothing is. Sets the identity aside where it cannot be believed."""
+        data = read_file(self._files, f"{self.folder(chain)}/{CLAIM_FILE}")
+        if data is None:
+            return None
+        record = decode_record(data)
+        if record is None:
+            self._distrust(chain)
+            return None
+        if record.boot != self.boot and not record.clean and record.durability != Durability.SYNC:
+            self._distrust(chain)
+        return record
+
+    def store(self, chain: int, record: Record) -> None:
+        """Write it durably, and the folder if it is new."""
+        folder = self.folder(chain)
+        self._files.mkdir(folder)
+        replace_file(self._files, f"{folder}/{CLAIM_FILE}", record.encode())
+        self._files.sync_dir(f"{self.root}/chains")
+        self._files.sync_dir(self.root)
+
+    def ensure(self, chain: int, record: Record) -> None:
+        """Write it again where somebody wiped the folder."""
+        try:
+            self._files.stat(f"{self.folder(chain)}/{CLAIM_FILE}")
+        except FileNotFoundError:
+            self.store(chain, record)
+
+    def _distrust(self, chain: int) -> None:
+        path = f"{self.folder(chain)}/{DISK_FILE}"
+        try:
+            self._files.rename(path, path + UNCLEAN)
+        except FileNotFoundError:
+            return
+        self._files.sync_dir(self.folder(chain))
+
+    def tombstone(self, chain: int) -> None:
+        """The chain may be deleted, and is never opened again. Durable."""
+        self._files.mkdir(f"{self.root}/tombstones")
+        replace_file(self._files, self._tombstone(chain), b"{}")
+        self._files.sync_dir(self.root)
+
+    def is_dead(self, chain: int) -> bool:
+        """Whether there is a tombstone."""
+        return read_file(self._files, self._tombstone(chain)) is not None
+
+    def _tombstone(self, chain: int) -> str:
+        return f"{self.root}/tombstones/{chain:010d}"
+
+    def delete(self, chain: int) -> None:
+        """Remove the chain's files. Raises `PermissionError` without a tombstone."""
+        if not self.is_dead(chain):
+            raise PermissionError(1, f"chain {chain} has no tombstone: it is not deleted")
+        self._remove(self.folder(chain))
+        self._files.sync_dir(f"{self.root}/chains")
+
+    def _remove(self, folder: str) -> None:
+        for name in self._names(folder):
+            path = f"{folder}/{name}"
+            try:
+                self._files.unlink(path)
+            except (IsADirectoryError, PermissionError, FileNotFoundError):
+                self._remove(path)
+        try:
+            self._files.rmdir(folder)
+        except FileNotFoundError:
+            return
+
+    def quarantine(self, known: Collection[int], open_now: Collection[int]) -> list[int]:
+        """Set chains aside that nobody knows; those with a tombstone and those that are open stay. Returns them."""
+        moved = []
+        for chain in self.chains():
+            if chain in known or chain in open_now or self.is_dead(chain):
+                continue
+            self._files.mkdir(f"{self.root}/quarantine")
+            taken = set(self._list("quarantine"))
+            stamp = next(n for n in range(len(taken) + 1) if f"{chain:010d}-{n}" not in taken)
+            self._files.rename(self.folder(chain), f"{self.root}/quarantine/{chain:010d}-{stamp}")
+            self._files.sync_dir(f"{self.root}/quarantine")
+            self._files.sync_dir(f"{self.root}/chains")
+            moved.append(chain)
+        return moved
+
+    def _list(self, folder: str) -> list[str]:
+        return self._names(f"{self.root}/{folder}")
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return self._files.listdir(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []

@@ -1,0 +1,214 @@
+"""One remote disk as its user sees it: commands that wait until the server is back, or give up.
+
+Place: between `files`, which knows paths and handles, and `lane`.
+Promise: a command is executed once and in full, however often the connection was lost on the way, unless `call` raised
+`DiskUnreachable`; then it was, or it never will be once another command of ours was executed. After `abandon` nothing
+of before is executed any more once this disk has answered again.
+Threads: any number. Each command takes a lane of its own; there are as many as were ever needed at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import ssl
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.files import DiskFenced, DiskUnreachable
+from syncpoint.storage.remote.lane import Lane, Lost, Patience
+from syncpoint.storage.remote.wire import LOOKUPS, Hello, Op, Reply, Request, Status
+
+Make = Callable[[int, bool], Request]
+"""(which life of the server is asked, whether an earlier life may have done it) -> the request."""
+
+
+class DiskAddress(NamedTuple):
+    """Where a disk is served, and its name there."""
+
+    host: str
+    port: int
+    disk: str
+
+
+class RemoteDisk:
+    """All commands to one disk of one chain under one epoch."""
+
+    def __init__(
+        self,
+        root: str,
+        address: DiskAddress,
+        hello: Hello,
+        clock: Clock,
+        patience: Patience,
+        tls: ssl.SSLContext | None,
+        silent: dict[tuple[str, int], float],
+    ) -> None:
+        """`silent`: servers that do not answer, and until when not to ask; shared by all disks."""
+        self.root = root
+        self.generation = 0  # goes up whenever the disk is abandoned
+        self.reached = False  # since it was abandoned
+        self.restarts = 0  # of the machine, seen so far
+        self._address = address
+        self._hello = hello
+        self._clock = clock
+        self._patience = patience
+        self._tls = tls
+        self._changed = threading.Condition()
+        self._settling = threading.Lock()
+        self._free: list[Lane] = []
+        self._busy: list[Lane] = []
+        self._doubtful: list[Lane] = []  # their last command was given up and may be under way
+        self._lanes = 0
+        self._closing: list[int] = []
+        self._fenced: str | None = None
+        self._silent = silent
+        self._place = (address.host, address.port)
+        self._boot = ""
+
+    def close_later(self, handle: int) -> None:
+        """Tell the server with the next command that a handle which wrote nothing is not needed any more."""
+        with self._changed:
+            self._closing.append(handle)
+
+    def call(self, make: Make, *, forever: bool, generation: int) -> Reply:
+        """Have a command executed. `forever`: wait until the disk is back or abandoned.
+
+        Raises `DiskFenced`, `DiskUnreachable`, and the `OSError` of the command.
+        """
+        if not forever and self._silent.get(self._place, 0.0) > self._clock.monotonic():
+            raise self._unreachable("it does not answer")
+        lane, hello, closing = self._take(generation)
+        try:
+            reply = self._until_answered(lane, hello, make, closing, forever=forever, generation=generation)
+        except BaseException:
+            with self._changed:
+                if generation == self.generation:
+                    self._closing += closing
+            raise
+        finally:
+            self._give_back(lane)
+        if reply.status == Status.FENCED:
+            self._fenced = bytes(reply.payload).decode()
+            raise DiskFenced(errno.ESTALE, self._fenced)
+        if reply.status == Status.ERROR:
+            raise OSError(reply.errno, bytes(reply.payload).decode(), self.root)
+        return reply
+
+    def _until_answered(
+        self, lane: Lane, hello: Hello, make: Make, closing: list[int], *, forever: bool, generation: int
+    ) -> Reply:
+        begun = self._clock.monotonic()
+        sent_to = 0  # the life of the server that may have got it
+        again = False
+        request: Request | None = None
+        lane.seq += 1
+        while True:
+            left = self._patience.give_up_s - (self._clock.monotonic() - begun)
+            try:
+                self._settle(hello)
+                if not lane.connected:
+                    lane.connect(hello)
+                    self._note_boot(lane.boot)
+                if sent_to not in (0, lane.server):
+                    again = True
+                request = make(lane.server, again)
+                sent_to = lane.server
+                timeout = self._patience.silence_s if forever else min(self._patience.silence_s, left)
+                whole = request._replace(seq=lane.seq, epoch=hello.epoch, closes=closing)
+                reply = lane.exchange(whole, timeout)
+                self.reached = True
+                self._silent.pop(self._place, None)
+                return reply
+            except DiskFenced as error:
+                self._fenced = str(error.strerror)
+                raise
+            except Lost as error:
+                left = self._patience.give_up_s - (self._clock.monotonic() - begun)
+                if not self.reached or generation != self.generation or (not forever and left <= 0):
+                    self._note_silence(lane, request, sent=sent_to != 0)
+                    raise self._unreachable(str(error)) from error
+                with self._changed:
+                    self._changed.wait(self._patience.retry_s)
+            except OSError:
+                if sent_to:
+                    self._note_silence(lane, request, sent=True)
+                raise
+
+    def _note_boot(self, boot: str) -> None:
+        with self._changed:
+            if self._boot not in ("", boot):
+                self.restarts += 1
+            self._boot = boot
+
+    def _note_silence(self, lane: Lane, request: Request | None, *, sent: bool) -> None:
+        self._silent[self._place] = self._clock.monotonic() + self._patience.quiet_s
+        lane.break_off()
+        if sent and request is not None and request.op not in LOOKUPS:
+            with self._changed:
+                self._doubtful.append(lane)
+
+    def _settle(self, hello: Hello) -> None:
+        """Make sure that the commands given up are not executed from now on."""
+        if not self._doubtful:
+            return
+        with self._settling:
+            while self._doubtful:
+                lane = self._doubtful[0]
+                lane.connect(hello)
+                with self._changed:
+                    if lane in self._doubtful:
+                        self._doubtful.remove(lane)
+                        self._free.append(lane)
+
+    def _take(self, generation: int) -> tuple[Lane, Hello, list[int]]:
+        with self._changed:
+            if self._fenced is not None:
+                raise DiskFenced(errno.ESTALE, self._fenced)
+            if generation != self.generation:
+                raise self._unreachable("it was given up")
+            if self._free:
+                lane = self._free.pop()
+            else:
+                self._lanes += 1
+                lane = Lane(self._lanes, self._address.host, self._address.port, self._tls, self._patience)
+            self._busy.append(lane)
+            closing, self._closing = self._closing, []
+            return lane, self._hello, closing
+
+    def _give_back(self, lane: Lane) -> None:
+        with self._changed:
+            if lane not in self._busy:
+                lane.break_off()  # the disk was abandoned meanwhile
+                return
+            self._busy.remove(lane)
+            if lane not in self._doubtful:
+                self._free.append(lane)
+
+    def abandon(self, session: int) -> None:
+        """Commands under way fail now; whatever comes later is done under another session, which ends this one's."""
+        with self._changed:
+            self.generation += 1
+            self.reached = False
+            self._hello = self._hello._replace(session=session)
+            lanes = self._busy + self._free + self._doubtful
+            self._busy, self._free, self._doubtful, self._closing = [], [], [], []
+            for lane in lanes:
+                lane.break_off()
+            self._changed.notify_all()
+
+    def leave(self, *, clean: bool) -> None:
+        """Tell the server that we are done, and hang up."""
+        try:
+            if self.reached and self._fenced is None:
+                request = Request(Op.LEAVE, a=int(clean))
+                self.call(lambda server, again: request, forever=False, generation=self.generation)
+        except OSError:
+            pass  # then the server does not know that all is clean, which is safe
+        finally:
+            self.abandon(self._hello.session)
+
+    def _unreachable(self, why: str) -> DiskUnreachable:
+        where = f"{self._address.host}:{self._address.port}/{self._address.disk}"
+        return DiskUnreachable(errno.ETIMEDOUT, f"the disk {self.root} at {where} cannot be reached: {why}")

@@ -1,0 +1,144 @@
+"""One command on the files of one chain's folder.
+
+Place: called by `service`, which has decided that it may be executed.
+Promise: no path leaves the chain's folder, and the claim in it is out of reach. A command that an earlier life of the
+server may have executed is not an error for having been done.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from syncpoint.runtime.files import Files, FileStat, read_exactly, write_all
+from syncpoint.storage.remote.claims import CLAIM_FILE
+from syncpoint.storage.remote.wire import AGAIN, CREATE, READ_MAX, REOPEN, WRITE, Change, Kind, Op, Reply, Request
+
+Handles = dict[int, tuple[int, bool]]
+"""The caller's number -> our handle, and whether it may be written."""
+
+_ZEROS = bytes(1 << 20)
+
+
+def execute(files: Files, folder: str, handles: Handles, request: Request) -> Reply:
+    """Do what the request asks for. Raises `OSError`."""
+    for number in request.closes:
+        _close(files, handles, number)
+    op, again = request.op, bool(request.flags & AGAIN)
+    if request.handle:
+        return _on_handle(files, folder, handles, request)
+    path = _inside(folder, request.path)
+    if op == Op.STAT:
+        found = files.stat(path)
+        return Reply(a=found.size, b=found.inode, c=found.device)
+    if op == Op.LISTDIR:
+        hidden = {CLAIM_FILE, CLAIM_FILE + ".tmp"} if not request.path else set()
+        names = [name for name in files.listdir(path) if name not in hidden]
+        return Reply(payload="\0".join(names).encode())
+    if op == Op.FREE_BYTES:
+        return Reply(a=files.free_bytes(path))
+    if op == Op.MKDIR:
+        files.mkdir(path)
+    elif op == Op.SYNC_DIR:
+        files.sync_dir(path)
+    elif op == Op.RENAME:
+        _rename(files, path, _inside(folder, request.other), again=again)
+    elif op in (Op.RMDIR, Op.UNLINK):
+        try:
+            (files.rmdir if op == Op.RMDIR else files.unlink)(path)
+        except FileNotFoundError:
+            if not again:
+                raise
+    else:
+        raise OSError(errno.EINVAL, f"operation {op} without a handle")
+    return Reply()
+
+
+def _on_handle(files: Files, folder: str, handles: Handles, request: Request) -> Reply:
+    op, number = request.op, request.handle
+    if op == Op.OPEN or (request.flags & REOPEN and number not in handles):
+        _open(files, folder, handles, request)
+    try:
+        handle, writable = handles[number]
+    except KeyError:
+        raise OSError(errno.EBADF, "no such handle") from None
+    if op == Op.PREAD:
+        return Reply(payload=read_exactly(files, handle, min(request.a, READ_MAX), request.b))
+    for change in request.changes:
+        if not writable:
+            raise OSError(errno.EBADF, "not open for writing")
+        _change(files, handle, change)
+    if op == Op.FDATASYNC:
+        files.fdatasync(handle)
+    elif op == Op.LOCK:
+        files.lock(handle)
+    elif op == Op.CLOSE:
+        _close(files, handles, number)
+        return Reply()
+    elif op not in (Op.OPEN, Op.FSTAT, Op.CHANGE):
+        raise OSError(errno.EINVAL, f"operation {op} on a handle")
+    if op in (Op.OPEN, Op.FSTAT):
+        found = files.fstat(handle)
+        return Reply(a=found.size, b=found.inode, c=found.device)
+    return Reply()
+
+
+def _open(files: Files, folder: str, handles: Handles, request: Request) -> None:
+    """Open what the request names. With REOPEN it must be the very file it was; `other` says which."""
+    _close(files, handles, request.handle)
+    writable = bool(request.flags & WRITE)
+    reopen = bool(request.flags & REOPEN)
+    path = _inside(folder, request.path)
+    try:
+        handle = files.open(path, create=bool(request.flags & CREATE) and not reopen, write=writable)
+    except FileNotFoundError:
+        if reopen:
+            raise OSError(errno.EIO, f"{path} was open and is gone") from None
+        raise
+    found = files.fstat(handle)
+    if reopen and request.other != file_id(found):
+        files.close(handle)
+        raise OSError(errno.EIO, f"{path} was exchanged")
+    handles[request.handle] = handle, writable
+
+
+def file_id(found: FileStat) -> str:
+    """Which file it is, in words of the wire."""
+    return f"{found.inode}:{found.device}"
+
+
+def _close(files: Files, handles: Handles, number: int) -> None:
+    found = handles.pop(number, None)
+    if found is not None:
+        files.close(found[0])
+
+
+def _change(files: Files, handle: int, change: Change) -> None:
+    if change.kind == Kind.WRITE:
+        write_all(files, handle, [change.data], change.offset)
+    elif change.kind == Kind.ZERO:
+        offset, end = change.offset, change.offset + change.size
+        while offset < end:
+            offset = write_all(files, handle, [_ZEROS[: end - offset]], offset)
+    elif change.kind == Kind.TRUNCATE:
+        files.truncate(handle, change.size)
+    else:
+        files.allocate(handle, change.size)
+
+
+def _rename(files: Files, old: str, new: str, *, again: bool) -> None:
+    try:
+        files.rename(old, new)
+    except FileNotFoundError:
+        if not again:
+            raise
+        files.stat(new)  # raises if it was not done before
+
+
+def _inside(folder: str, path: str) -> str:
+    """The place of a chain's path. Raises `PermissionError` for one that leads out of the folder or to the claim."""
+    if not path:
+        return folder
+    parts = path.split("/")
+    if "\0" in path or any(part in ("", ".", "..") for part in parts) or parts[0].startswith(CLAIM_FILE):
+        raise PermissionError(errno.EACCES, f"no path of a chain: {path!r}")
+    return f"{folder}/{path}"

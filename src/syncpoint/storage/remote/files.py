@@ -1,0 +1,286 @@
+"""The door to files (`runtime.files.Files`) for disks that other processes serve.
+
+Place: handed to `storage.Store` instead of `OsFiles` where the disks of a chain are remote; one object per opened
+chain and epoch.
+Promise: what was written and not synced is kept here and sent again to a server that was restarted, so that
+`fdatasync` means the same as on a local disk. Under `sync` a write travels together with the `fdatasync` behind it;
+under `async` and `memory` it is sent at once. An owner with a higher epoch ends this one: `DiskFenced`. A server that
+is away makes writers wait and everybody else fail after a while with `DiskUnreachable`.
+Leaves to the caller: `abandon(root)` for a disk that is given up, and `close` at the end.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import ssl
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.files import Buffer, DiskUnreachable, FileStat
+from syncpoint.storage.remote.disk import DiskAddress, Make, RemoteDisk
+from syncpoint.storage.remote.handle import KEEP_MAX, Handle
+from syncpoint.storage.remote.lane import Patience
+from syncpoint.storage.remote.wire import AGAIN, CREATE, READ_MAX, WRITE, Change, Hello, Kind, Op, Reply, Request
+from syncpoint.storage.settings import Durability
+
+__all__ = ["DiskAddress", "Patience", "RemoteFiles", "in_writer"]
+
+_WRITE_MAX = 16 << 20  # by one call; the caller writes the rest
+
+
+def in_writer() -> bool:
+    """Whether the calling thread is a disk's writer: it waits for its disk as long as it takes."""
+    return threading.current_thread().name.startswith("syncpoint-write")
+
+
+class RemoteFiles:
+    """The disks of one chain under one epoch: root path -> where it is served. Paths begin with one of the roots."""
+
+    def __init__(
+        self,
+        places: Mapping[str, DiskAddress],
+        chain: int,
+        epoch: int,
+        clock: Clock,
+        *,
+        durability: Durability | str = Durability.SYNC,
+        patience: Patience | None = None,
+        tls: ssl.SSLContext | None = None,
+        waits: Callable[[], bool] = in_writer,
+    ) -> None:
+        """`waits()`: whether the calling thread waits for a disk that is away until it is back or abandoned."""
+        self._clock = clock
+        self._waits = waits
+        self._at_once = Durability(durability) is not Durability.SYNC
+        self._session = clock.time_ns()
+        self._lock = threading.Lock()
+        self._disks: dict[str, RemoteDisk] = {}
+        silent: dict[tuple[str, int], float] = {}
+        for root, address in places.items():
+            hello = Hello(address.disk, chain, epoch, self._session, str(Durability(durability)), 0, 0)
+            self._disks[root] = RemoteDisk(root, address, hello, clock, patience or Patience(), tls, silent)
+        self._handles: dict[int, Handle] = {}
+        self._numbers = itertools.count(1)
+        self._unsynced_names: dict[str, int] = {}  # folder -> starts of the machine seen when its names were changed
+        self._clean = dict.fromkeys(self._disks, True)
+
+    # --------------------------------------------------------------------------------------------------- the door
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> int:
+        disk, inner = self._find(path)
+        handle = Handle(next(self._numbers), disk, inner, writable=write)
+        flags = (CREATE if create else 0) | (WRITE if write else 0)
+        request = Request(Op.OPEN, handle.number, path=inner, flags=flags)
+        if create:
+            self._names_change(disk, path)
+        reply = self._call(disk, lambda server, again: handle.opening(server, request), handle.generation)
+        handle.opened(reply)
+        self._handles[handle.number] = handle
+        return handle.number
+
+    def close(self, handle: int) -> None:
+        found = self._handles.pop(handle, None)
+        if found is None or found.generation != found.disk.generation:
+            return
+        with found.lock:
+            if found.broken is not None or not found.unsent:
+                found.disk.close_later(found.number)
+            else:
+                self._on(found, Request(Op.CLOSE))
+            if found.changes:
+                self._clean[found.disk.root] = False
+
+    def lock(self, handle: int) -> None:
+        """The lock ends when the server does; what really keeps others out is the epoch."""
+        self._change(self._handle(handle), Request(Op.LOCK))
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        found, size = self._handle(handle), min(size, READ_MAX)
+        unsynced = [one.changes[:] for one in list(self._handles.values()) if one.changes and one.same_file(found)]
+        request = found.lookup(Request(Op.PREAD, a=size, b=offset))
+        data = bytes(self._call(found.disk, lambda server, again: request, found.generation).payload)
+        for changes in unsynced:
+            data = overlay(data, offset, size, changes)
+        return data
+
+    def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+        data = b"".join(buffers)[:_WRITE_MAX]
+        self._add(self._handle(handle), Change(Kind.WRITE, offset, len(data), data))
+        return len(data)
+
+    def zero(self, handle: int, offset: int, size: int) -> None:
+        """Write zeros, without sending them."""
+        self._add(self._handle(handle), Change(Kind.ZERO, offset, size))
+
+    def _add(self, found: Handle, change: Change) -> None:
+        if not found.writable:
+            raise OSError(errno.EBADF, "not open for writing")
+        with found.lock:
+            found.add(change)
+            if found.kept_bytes > KEEP_MAX:
+                self._on(found, Request(Op.FDATASYNC))
+            elif self._at_once:
+                self._on(found, Request(Op.CHANGE))
+
+    def fdatasync(self, handle: int) -> None:
+        self._change(self._handle(handle), Request(Op.FDATASYNC))
+
+    def truncate(self, handle: int, size: int) -> None:
+        self._change(self._handle(handle), Request(Op.CHANGE), Change(Kind.TRUNCATE, 0, size))
+
+    def allocate(self, handle: int, size: int) -> None:
+        self._change(self._handle(handle), Request(Op.CHANGE), Change(Kind.ALLOCATE, 0, size))
+
+    def fstat(self, handle: int) -> FileStat:
+        found = self._handle(handle)
+        with found.lock:
+            request = found.lookup(Request(Op.FSTAT))
+            reply = self._call(found.disk, lambda server, again: request, found.generation)
+            return FileStat(found.size_after(reply.a), reply.b, reply.c)
+
+    def stat(self, path: str) -> FileStat:
+        reply = self._on_path(Op.STAT, path)
+        return FileStat(reply.a, reply.b, reply.c)
+
+    def listdir(self, path: str) -> list[str]:
+        text = bytes(self._on_path(Op.LISTDIR, path).payload).decode()
+        return text.split("\0") if text else []
+
+    def mkdir(self, path: str) -> None:
+        self._names_change(self._find(path)[0], path)
+        self._on_path(Op.MKDIR, path)
+
+    def rmdir(self, path: str) -> None:
+        self._on_path(Op.RMDIR, path)
+
+    def rename(self, old: str, new: str) -> None:
+        disk, inner = self._find(new)
+        if self._find(old)[0] is not disk:
+            raise OSError(errno.EXDEV, "rename from one disk to another")
+        self._names_change(disk, old, new)
+        self._on_path(Op.RENAME, old, inner)
+        before = self._find(old)[1]
+        for handle in list(self._handles.values()):
+            if handle.disk is disk and (handle.path == before or handle.path.startswith(before + "/")):
+                handle.path = inner + handle.path[len(before) :]
+
+    def unlink(self, path: str) -> None:
+        self._names_change(self._find(path)[0], path)
+        self._on_path(Op.UNLINK, path)
+
+    def _names_change(self, disk: RemoteDisk, *paths: str) -> None:
+        for path in paths:
+            self._unsynced_names.setdefault(path.rpartition("/")[0], disk.restarts)
+
+    def sync_dir(self, path: str) -> None:
+        """Fails where the machine was restarted since the names were changed: they may be the old ones again."""
+        disk = self._find(path)[0]
+        since = self._unsynced_names.get(path)
+        self._on_path(Op.SYNC_DIR, path)
+        if since is not None:
+            del self._unsynced_names[path]
+            if since != disk.restarts:
+                raise OSError(errno.EIO, "the machine was restarted before the names were synced", path)
+
+    def free_bytes(self, path: str) -> int:
+        return self._on_path(Op.FREE_BYTES, path).a
+
+    # ------------------------------------------------------------------------------------------------ beyond files
+
+    def abandon(self, root: str) -> None:
+        """Give a disk up: calls that wait for it fail now, its handles are dead; it may be opened anew."""
+        disk = self._disks[root]
+        with self._lock:
+            self._session = max(self._session + 1, self._clock.time_ns())
+            session = self._session
+        disk.abandon(session)
+        for folder in list(self._unsynced_names):
+            if folder == root or folder.startswith(root + "/"):
+                self._unsynced_names.pop(folder, None)
+        for number, handle in list(self._handles.items()):
+            if handle.disk is disk and handle.generation != disk.generation:
+                self._clean[root] = self._clean[root] and not handle.changes
+                del self._handles[number]
+
+    def tombstone(self, root: str) -> None:
+        """Allow that the chain's folder on this disk is deleted."""
+        self._on_path(Op.TOMBSTONE, root)
+
+    def delete(self, root: str) -> None:
+        """Delete the chain's folder. Raises `PermissionError` without a tombstone."""
+        self._on_path(Op.DELETE, root)
+
+    def close_all(self) -> None:
+        """Leave all disks. What was written and not synced is lost, as with any process that ends."""
+        for root, disk in self._disks.items():
+            unsynced = any(handle.changes for handle in self._handles.values() if handle.disk is disk)
+            disk.leave(clean=self._clean[root] and not unsynced)
+        self._handles.clear()
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _find(self, path: str) -> tuple[RemoteDisk, str]:
+        for root, disk in self._disks.items():
+            if path == root:
+                return disk, ""
+            if path.startswith(root) and path[len(root)] == "/":
+                return disk, path[len(root) + 1 :]
+        raise FileNotFoundError(errno.ENOENT, "on none of the disks", path)
+
+    def _handle(self, number: int) -> Handle:
+        try:
+            found = self._handles[number]
+        except KeyError:
+            raise OSError(errno.EBADF, "no such handle") from None
+        if found.generation != found.disk.generation:
+            raise DiskUnreachable(errno.ETIMEDOUT, f"the disk {found.disk.root} was given up")
+        return found
+
+    def _call(self, disk: RemoteDisk, make: Make, generation: int) -> Reply:
+        return disk.call(make, forever=self._waits(), generation=generation)
+
+    def _on_path(self, op: Op, path: str, other: str = "") -> Reply:
+        disk, inner = self._find(path)
+        request = Request(op, path=inner, other=other)
+        again = request._replace(flags=AGAIN)
+        return self._call(disk, lambda server, repeated: again if repeated else request, disk.generation)
+
+    def _change(self, found: Handle, request: Request, change: Change | None = None) -> None:
+        with found.lock:
+            if change is not None:
+                found.add(change)
+            self._on(found, request)
+
+    def _on(self, found: Handle, request: Request) -> None:
+        """Send what is unsent with a command; under the handle's lock."""
+        found.check()
+        count = len(found.changes)
+        try:
+            reply = self._call(found.disk, lambda server, again: found.request(server, request), found.generation)
+        except DiskUnreachable:
+            raise
+        except OSError as error:
+            found.broken = error
+            raise
+        found.done(reply, count, synced=request.op == Op.FDATASYNC)
+
+
+def overlay(data: bytes, offset: int, size: int, changes: Sequence[Change]) -> bytes:
+    """What a read of `size` bytes at `offset` finds once `changes` were done to a file that has `data` there."""
+    held = bytearray(data)
+    for change in changes:
+        if change.kind == Kind.TRUNCATE:
+            del held[max(0, change.size - offset) :]
+            continue
+        begin, end = max(change.offset, offset), min(change.offset + change.size, offset + size)
+        if begin >= end or change.kind == Kind.ALLOCATE:
+            continue
+        if len(held) < end - offset:
+            held.extend(bytes(end - offset - len(held)))
+        if change.kind == Kind.WRITE:
+            held[begin - offset : end - offset] = change.data[begin - change.offset : end - change.offset]
+        else:
+            held[begin - offset : end - offset] = bytes(end - begin)
+    return bytes(held)

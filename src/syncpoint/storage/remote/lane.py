@@ -1,0 +1,116 @@
+"""One connection to a disk server, which may be lost and made anew: one command after the other, each answered once.
+
+Place: below `disk`, which decides whether to wait, to ask again or to give up.
+Promise: after `connect` the server executes nothing of this lane's earlier connections any more, and a command sent
+again with its number is not executed twice. `Lost` says that nothing is known of the command sent last.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from dataclasses import dataclass
+
+from syncpoint.runtime.files import DiskFenced
+from syncpoint.storage.remote.sockets import FrameReader, hang_up, send_frame, tune
+from syncpoint.storage.remote.wire import (
+    Hello,
+    Reply,
+    Request,
+    Status,
+    decode_reply,
+    decode_welcome,
+    encode_hello,
+    encode_request,
+)
+
+
+class Lost(Exception):
+    """There is no connection, or it does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long is waited for what, in seconds."""
+
+    connect_s: float = 2.0  # for a connection and for the answer to a hello
+    silence_s: float = 10.0  # for the answer to a command, before the connection is made anew
+    give_up_s: float = 5.0  # altogether, by those who can do without the disk; others wait as long as it takes
+    retry_s: float = 0.2  # between two tries
+    quiet_s: float = 1.0  # after a failure, before those who can do without try again
+
+
+class Lane:
+    """Used by one thread at a time; `break_off` by any."""
+
+    def __init__(self, number: int, host: str, port: int, tls: ssl.SSLContext | None, patience: Patience) -> None:
+        self.number = number
+        self.server = 0  # which life of the server answered last
+        self.boot = ""  # and which start of its machine
+        self.seq = 0
+        self._attempt = 0
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._patience = patience
+        self._sock: socket.socket | None = None
+        self._reader: FrameReader | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._sock is not None
+
+    def connect(self, hello: Hello) -> None:
+        """Make a new connection. Raises `Lost`, `DiskFenced`, and `OSError` for what the server cannot do."""
+        self.break_off()
+        self._attempt += 1
+        try:
+            sock = socket.create_connection((self._host, self._port), self._patience.connect_s)
+        except OSError as error:
+            raise Lost(f"{self._host}:{self._port}: {error}") from error
+        try:
+            tune(sock)
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_hostname=self._host)
+            self._sock = sock
+            reader = FrameReader(sock)
+            send_frame(sock, encode_hello(hello._replace(lane=self.number, attempt=self._attempt)))
+            welcome = decode_welcome(reader.read()[0])
+        except (OSError, ValueError) as error:
+            self.break_off()
+            hang_up(sock)
+            raise Lost(f"{self._host}:{self._port} does not say who it is: {error}") from error
+        if welcome.status == Status.OK:
+            self.server, self.boot, self._reader = welcome.server, welcome.boot, reader
+            return
+        self.break_off()
+        if welcome.status == Status.FENCED:
+            raise DiskFenced(errno.ESTALE, welcome.message)
+        if welcome.status == Status.ERROR:
+            raise OSError(welcome.errno, welcome.message)
+        raise Lost("an earlier command has not ended")
+
+    def exchange(self, request: Request, timeout_s: float) -> Reply:
+        """Send one command and wait for its answer. Raises `Lost`."""
+        sock, reader = self._sock, self._reader
+        if sock is None or reader is None:
+            raise Lost("not connected")
+        try:
+            sock.settimeout(max(0.001, timeout_s))
+            send_frame(sock, encode_request(request))
+            head, payload = reader.read()
+            reply = decode_reply(head, bytes(payload))
+        except (OSError, ValueError) as error:
+            self.break_off()
+            raise Lost(f"{self._host}:{self._port}: {error}") from error
+        if reply.status == Status.STALE or reply.seq != request.seq:
+            self.break_off()
+            raise Lost("the connection was replaced")
+        return reply
+
+    def break_off(self) -> None:
+        """Hang up; a thread that waits for an answer sees `Lost`."""
+        sock, self._sock, self._reader = self._sock, None, None
+        if sock is not None:
+            hang_up(sock)

@@ -1,0 +1,84 @@
+"""Whole frames over blocking sockets, plain or TLS.
+
+Place: below `lane` and `server`.
+Promise: a frame comes whole or not at all; `ConnectionError` where the other side hung up, `TimeoutError` where it is
+silent, `ValueError` for what is no frame.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Sequence
+
+from syncpoint.runtime.files import Buffer
+from syncpoint.storage.remote.wire import LENGTHS, check_lengths
+
+_IOV_MAX = 512
+_KEEP_BYTES = 4 << 20
+KEEPALIVE_S = 20
+
+
+def tune(sock: socket.socket) -> None:
+    """No waiting for fuller packets; a machine that is gone is noticed."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S // 4)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+
+
+def hang_up(sock: socket.socket) -> None:
+    """Close it, and wake whoever waits for it in another thread."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it was not connected any more
+    finally:
+        sock.close()
+
+
+def send_frame(sock: socket.socket, buffers: Sequence[Buffer]) -> None:
+    """Send all of it. Small buffers go together."""
+    if isinstance(sock, ssl.SSLSocket):
+        sock.sendall(b"".join(buffers))
+        return
+    views = [memoryview(one) for one in buffers if len(one)]
+    while views:
+        sent = sock.sendmsg(views[:_IOV_MAX])
+        done = 0
+        while done < len(views) and sent >= len(views[done]):
+            sent -= len(views[done])
+            done += 1
+        views = views[done:]
+        if sent:
+            views[0] = views[0][sent:]
+
+
+class FrameReader:
+    """Reads frames into one buffer, which the next frame overwrites."""
+
+    __slots__ = ("_buffer", "_lengths", "_sock")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._lengths = bytearray(LENGTHS.size)
+        self._buffer = bytearray(1 << 16)
+
+    def read(self) -> tuple[bytes, memoryview]:
+        """Head and payload; the payload is good until the next call."""
+        self._fill(memoryview(self._lengths))
+        head, payload = check_lengths(self._lengths)
+        size = head + payload
+        if size > len(self._buffer) or size < _KEEP_BYTES < len(self._buffer):
+            self._buffer = bytearray(max(size, 1 << 16))
+        view = memoryview(self._buffer)[:size]
+        self._fill(view)
+        return bytes(view[:head]), view[head:]
+
+    def _fill(self, view: memoryview) -> None:
+        while view:
+            got = self._sock.recv_into(view)
+            if not got:
+                raise ConnectionResetError("the other side hung up")
+            view = view[got:]
