@@ -90,7 +90,7 @@ class Delivery:
             elif view.source in self._grants:
                 self._put_back_of(view.source)
             self._sources.named(view)
-        self._sources.complete = self._sources.complete or complete
+        self._sources.complete = complete
         self.wake()
 
     def on_data(self, source: int) -> None:

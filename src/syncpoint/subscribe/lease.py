@@ -50,6 +50,7 @@ class Lending:
         self.voids: dict[int, int] = {}  # source -> how often everything lent of it became void
         self._unknown: list[_Record] = []
         self._unsure = Unsure()
+        self._under_way = 0
         self._closed = False
 
     # -- acknowledgements --------------------------------------------------------------------------------------------
@@ -82,6 +83,7 @@ class Lending:
         source, runs, waiting, void = record
 
         def done(error: Exception | None) -> None:
+            self._under_way -= 1
             if error is None or self._closed:
                 if waiting is not None:
                     waiting.persisted(source)
@@ -94,6 +96,7 @@ class Lending:
                 self._unknown.append(record)
                 self.owner.stalled = True
 
+        self._under_way += 1
         self.publish.acknowledge(self.owner.record.incarnation, self.generation, source, runs, done, urgent=urgent)
 
     def resend(self) -> None:
@@ -198,7 +201,7 @@ class Lending:
     @property
     def is_out(self) -> bool:
         """Whether something is lent, or waits for a confirmation."""
-        return bool(self.table.total()[0] or self._unknown)
+        return bool(self.table.total()[0] or self._under_way or self._unknown)
 
     @property
     def at_rest(self) -> bool:

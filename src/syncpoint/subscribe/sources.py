@@ -26,9 +26,6 @@ class Sources:
         self._eligible: list[int] | None = None
         self.complete = not ordered
 
-    def __contains__(self, source: int) -> bool:
-        return source in self._cursors
-
     @property
     def waits_for_others(self) -> bool:
         """Whether keys wait for what somebody else delivers; it pays to ask how far that is."""
@@ -59,17 +56,9 @@ class Sources:
                 )
 
     def data_came(self, source: int) -> None:
-        if source not in self._elsewhere:
-            cursor = self._cursors.get(source) or self._opened(source)
+        cursor = self._cursors.get(source)
+        if cursor is not None:
             cursor.data_came()
-
-    def _opened(self, source: int) -> Cursor:
-        """Data came of a source nobody named: on one node the newest, which ends those before it."""
-        for known in self._cursors.values():
-            known.sealed = known.sealed or known.source < source
-        self._eligible = None
-        cursor = self._cursors[source] = Cursor(source, 0, sealed=False)
-        return cursor
 
     def forget(self, source: int) -> None:
         """Somebody else delivers from it from now on; how far it is will be heard."""
