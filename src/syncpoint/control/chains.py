@@ -140,6 +140,8 @@ class ChainKeeper:
     def _step(self) -> None:
         if self._world is None:
             self._world = self._read_world()
+        if self.membership.superseded.is_set():
+            self.machine.leased(False, self.clock.monotonic())  # the name is another's now: it claims for it
         for effect in self.machine.step(self.clock.monotonic(), self._world):
             self._spawn(self._carry_out(effect))
         for chain in [chain for chain in self._gone if chain not in self.machine.held]:

@@ -82,7 +82,10 @@ class View(Generic[_V]):
 
     async def _follow(self, watch: SharedWatch) -> None:
         while True:
-            events = await watch.next()
+            try:
+                events = await watch.next()
+            except Unavailable:
+                return  # the store is closed
             if not isinstance(events, Resync):
                 self._apply(events)
                 continue

@@ -1,0 +1,175 @@
+"""Publish forwarder processes with everything of `control` in them, over a simulated network and imagined disks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from syncpoint.control.chains import ChainKeeper, hand_over_methods
+from syncpoint.control.doors import Peers, process_methods
+from syncpoint.control.membership import Membership, new_incarnation
+from syncpoint.control.view import CHAINS, ClusterView, chain_key
+from syncpoint.metadata.contract import Put
+from syncpoint.metadata.local import LocalShared
+from syncpoint.metadata.memory import MemoryStore
+from syncpoint.model.cluster import PUBLISH, ChainRecord, Member
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.files import DiskFenced
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
+from syncpoint.testing.simulation.network import SimNetwork
+
+
+class Disks:
+    """The highest epoch that opened each chain."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, int] = {}
+        self.hosts: list[FakeHost] = []
+
+    def writers(self) -> dict[int, str]:
+        """Who could still write to each chain. One at most: that is what epochs are for."""
+        found: dict[int, str] = {}
+        for host in self.hosts:
+            for chain, epoch in host.open_at.items():
+                if host.process.alive and self.epochs[chain] == epoch:
+                    assert chain not in found, f"chain {chain} has two writers"
+                    found[chain] = host.name
+        return found
+
+
+class FakeHost:
+    """Opens chains after a moment, and notices soon when it was shut out."""
+
+    def __init__(self, disks: Disks, name: str, process: SimProcess) -> None:
+        self.disks, self.name, self.process = disks, name, process
+        self.open_at: dict[int, int] = {}
+        self.ended: Callable[[int, Exception], None]
+        self.opens = 0
+        disks.hosts.append(self)
+
+    async def open(self, record: ChainRecord, epoch: int) -> None:
+        self.opens += 1
+        await asyncio.sleep(0.02)
+        if self.disks.epochs.get(record.number, 0) >= epoch:
+            raise RuntimeError("not opened") from DiskFenced(5, "a higher epoch")
+        self.disks.epochs[record.number] = epoch
+        self.open_at[record.number] = epoch
+        await asyncio.sleep(0.1)
+
+    async def close(self, number: int) -> None:
+        await asyncio.sleep(0.02)
+        self.open_at.pop(number, None)
+
+    async def watch(self) -> None:
+        while True:
+            await asyncio.sleep(0.05)
+            for chain, epoch in list(self.open_at.items()):
+                if self.disks.epochs[chain] > epoch:
+                    self.ended(chain, DiskFenced(5, "fenced"))
+
+
+class Forwarder:
+    """One process."""
+
+    def __init__(self, world: ControlWorld, name: str) -> None:
+        self.world, self.name = world, name
+        self.process = SimProcess(world.loop, name)
+        self.host = FakeHost(world.disks, name, self.process)
+        self.store = LocalShared(world.store, world.clock)
+        self.methods: dict[bytes, Any] = {}
+        self.keeper: ChainKeeper
+        self.membership: Membership
+        self.started = self.process.start(self._start())
+
+    async def _start(self) -> None:
+        world = self.world
+        listening = await world.network.serve(self.methods, "10.0.0.1", world.ports.setdefault(self.name, 0))
+        world.ports[self.name] = listening.port
+        member = Member(
+            self.name, (PUBLISH,), f"10.0.0.1:{listening.port}", new_incarnation(world.random), region="r"
+        )  # fmt: skip
+        self.peers = Peers(world.network)
+        self.view = ClusterView(self.store)
+        await self.view.start()
+        self.membership = Membership(self.store, member)
+        self.membership.heed(self.view.members)
+        await self.membership.start()
+        self.keeper = ChainKeeper(self.view, self.membership, self.host, self.peers, world.clock)
+        self.host.ended = self.keeper.ended
+        self.methods |= {**process_methods(lambda: {"name": self.name}), **hand_over_methods(self.keeper)}
+        self.keeper.start()
+        self.watching = asyncio.create_task(self.host.watch())
+
+    async def stop(self) -> None:
+        """As a process that is asked to end."""
+        await self.keeper.stop()
+        await self.membership.stop()
+        await self.view.close()
+        await self.peers.close()
+        self.crash()
+
+    def crash(self) -> None:
+        self.process.crash()
+        self.world.network.ended(self.process)
+
+
+class ControlWorld:
+    """Some forwarders and the chains that are at home there."""
+
+    def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int) -> None:
+        self.loop, self.clock = loop, clock
+        self.random = SeededRandom(seed)
+        self.store = MemoryStore(clock=clock, random=self.random)
+        self.network = SimNetwork(self.random)
+        self.disks = Disks()
+        self.ports: dict[str, int] = {}
+        self.forwarders: dict[str, Forwarder] = {}
+        self.homes: dict[int, str] = {}
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            self.forwarders[name] = Forwarder(self, name)
+
+    def found(self, names: Iterable[str], each: int = 1) -> None:
+        """Make chains."""
+        for name in names:
+            for _ in range(each):
+                number = len(self.homes) + 1
+                record = ChainRecord(number, f"{name}/default", "default", "r", name)
+                self.store.txn([], [Put(CHAINS + chain_key(number), record.encode())])
+                self.homes[number] = name
+
+    def crash(self, name: str) -> None:
+        self.forwarders[name].crash()
+
+    async def run(self, seconds: float) -> None:
+        """Let time pass, with an eye on the writers."""
+        end = self.loop.time() + seconds
+        while self.loop.time() < end:
+            await asyncio.sleep(0.05)
+            self.disks.writers()
+
+
+def in_world(
+    seed: int = 1, names: Iterable[str] = ("f1", "f2", "f3"), each: int = 1
+) -> Callable[[Callable[[ControlWorld], Coroutine[Any, Any, None]]], Callable[[], None]]:
+    """Make a coroutine function over a running world a plain test."""
+
+    def decorate(work: Callable[[ControlWorld], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+        def test() -> None:
+            clock = ManualClock()
+
+            async def run(loop: ProcessLoop) -> None:
+                world = ControlWorld(loop, clock, seed)
+                world.found(names, each)
+                world.start(*names)
+                await work(world)
+
+            run_world(clock, run)
+
+        test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
+        return test
+
+    return decorate

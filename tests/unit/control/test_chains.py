@@ -1,0 +1,156 @@
+"""Chains have an owner: real members, leases, watches and calls in a simulated world."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from syncpoint.control.claims import QUIET_S
+from syncpoint.control.view import DRAINS, MEMBERS, OWNERS
+from syncpoint.metadata.contract import Delete, Put
+from syncpoint.model.cluster import Member, Owner
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cluster_world import ControlWorld, in_world
+
+
+@in_world(each=2)
+async def test_everybody_opens_its_own(world: ControlWorld) -> None:
+    await world.run(2)
+    assert world.disks.writers() == world.homes
+    assert set(world.disks.epochs.values()) == {1}
+    for forwarder in world.forwarders.values():
+        assert len(forwarder.keeper.open_chains) == 2
+    owner = Owner.decode(world.store.get(f"{OWNERS}1").value)  # type: ignore[union-attr]
+    assert (owner.member, owner.epoch) == ("f1", 1)
+
+
+@in_world()
+async def test_a_crash_is_answered_in_a_second_and_a_half(world: ControlWorld) -> None:
+    await world.run(QUIET_S + 2)
+    world.crash("f1")
+    await world.run(1.5)
+    assert world.disks.writers()[1] in ("f2", "f3")
+    await world.run(5)
+    assert world.disks.epochs[1] == 2
+
+
+@in_world()
+async def test_a_hung_owner_is_replaced_within_eight_seconds_and_wakes_shut_out(world: ControlWorld) -> None:
+    await world.run(QUIET_S + 2)
+    hung = world.forwarders["f1"]
+    hung.process.hang()
+    await world.run(7)
+    assert world.disks.writers()[1] in ("f2", "f3")
+    hung.process.go_on()
+    await world.run(1)
+    assert 1 not in hung.host.open_at
+    await world.run(30)
+    assert world.disks.writers() == world.homes
+
+
+@in_world(each=2)
+async def test_an_orderly_end_hands_everything_over(world: ControlWorld) -> None:
+    await world.run(QUIET_S + 2)
+    await world.forwarders["f1"].process.start(world.forwarders["f1"].stop())
+    assert world.store.get(MEMBERS + "f1") is None
+    await world.run(2)
+    assert {world.disks.writers()[chain] for chain in (1, 2)} == {"f2", "f3"}
+    world.start("f1")
+    await world.run(30)
+    assert world.disks.writers() == world.homes
+
+
+@in_world(each=2)
+async def test_drained_and_undrained(world: ControlWorld) -> None:
+    await world.run(QUIET_S + 2)
+    world.store.txn([], [Put(DRAINS + "f2", b"{}")])
+    await world.run(5)
+    assert "f2" not in world.disks.writers().values()
+    assert len(world.disks.writers()) == 6
+    world.store.txn([], [Delete(DRAINS + "f2")])
+    await world.run(40)
+    assert world.disks.writers() == world.homes
+
+
+@in_world()
+async def test_the_metadata_away_for_ten_minutes(world: ControlWorld) -> None:
+    await world.run(QUIET_S + 2)
+    for forwarder in world.forwarders.values():
+        forwarder.store.cut = True
+    await world.run(600)
+    assert world.disks.writers() == world.homes
+    assert world.store.range(OWNERS).items == []
+    for forwarder in world.forwarders.values():
+        forwarder.store.cut = False
+    await world.run(6)
+    assert world.disks.writers() == world.homes
+    assert set(world.disks.epochs.values()) == {1}, "nobody was disturbed"
+    assert len(world.store.range(OWNERS).items) == 3
+
+
+@in_world()
+async def test_cut_off_from_the_metadata_alone(world: ControlWorld) -> None:
+    """Its lease ends, others take over, and it hears of it from the disks; later it gets its chain back."""
+    await world.run(QUIET_S + 2)
+    world.forwarders["f1"].store.cut = True
+    await world.run(8)
+    assert world.disks.writers()[1] in ("f2", "f3")
+    assert 1 not in world.forwarders["f1"].host.open_at
+    world.forwarders["f1"].store.cut = False
+    await world.run(30)
+    assert world.disks.writers() == world.homes
+
+
+@in_world()
+async def test_the_same_name_twice(world: ControlWorld) -> None:
+    await world.run(2)
+    first = world.forwarders["f1"]
+    world.ports["f1"] = 0
+    world.start("f1")
+    await world.run(3)
+    assert first.membership.superseded.is_set()
+    found = Member.decode(world.store.get(MEMBERS + "f1").value)  # type: ignore[union-attr]
+    assert found.incarnation == world.forwarders["f1"].membership.me.incarnation
+    assert world.forwarders["f1"].keeper.open_chains == [1]
+    assert first.host.open_at == {}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_history(seed: int) -> None:
+    chance = random.Random(seed)
+    names = ("f1", "f2", "f3", "f4")[: 2 + seed % 3]
+
+    @in_world(seed, names, 1 + seed % 3)
+    async def run(world: ControlWorld) -> None:
+        world.network.break_chance = 0.01
+        for _ in range(25):
+            await world.run(chance.uniform(0.2, 9))
+            forwarder = world.forwarders[chance.choice(names)]
+            match chance.randrange(5):
+                case 0 | 1:
+                    if forwarder.process.alive:
+                        forwarder.crash()
+                    else:
+                        world.start(forwarder.name)
+                case 2:
+                    forwarder.store.cut = not forwarder.store.cut
+                case 3:
+                    world.network.part([forwarder.name], names)
+                case 4:
+                    world.network.heal()
+        world.network.heal()
+        world.network.break_chance = 0.0
+        for forwarder in list(world.forwarders.values()):
+            forwarder.store.cut = False
+            if not forwarder.process.alive:
+                world.start(forwarder.name)
+        await world.run(25)
+        assert world.disks.writers().keys() == world.homes.keys()
+        await world.run(120)
+        assert world.disks.writers() == world.homes
+
+    run()
