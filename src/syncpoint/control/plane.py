@@ -9,6 +9,7 @@ UNAVAILABLE, and asking again carries on. While the metadata is down nothing cha
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,11 +20,14 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import Indeterminate
 from syncpoint.metadata.contract import Unavailable as StoreUnavailable
 from syncpoint.metadata.records import ACTIVE, CREATING, Change, Op, Record, SeekTarget, Snapshot, Subscription, Topic
+from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.shared_catalog import Conflict as Overtaken
 from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.model.errors import Aborted, AlreadyExists, Conflict, NotFound, SyncpointError, Unavailable
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 
+REFRESH_S = 2.0
 _CONFLICTS_MAX = 100
 
 log = logging.getLogger(__name__)
@@ -32,37 +36,40 @@ log = logging.getLogger(__name__)
 class SharedControl:
     """What the admin servicers need of a cluster."""
 
-    def __init__(self, shared: SharedCatalog, barrier: Barrier, clock: Clock, random: Random) -> None:
-        self.shared, self.barrier, self.clock, self.random = shared, barrier, clock, random
+    def __init__(
+        self, store: SharedStore, shared: SharedCatalog, barrier: Barrier, clock: Clock, random: Random
+    ) -> None:
+        self.store, self.shared, self.barrier, self.clock, self.random = store, shared, barrier, clock, random
         self.catalog: Catalog = shared.catalog
 
     def next_incarnation(self) -> int:
-        """A number for a new record."""
-        return self.shared.next_incarnation()
+        """A number for a new record. Raises `Unavailable` when the metadata has been away for long."""
+        try:
+            return self.shared.next_incarnation()
+        except StoreUnavailable as error:
+            raise Unavailable(f"The metadata does not answer: {error}") from error
 
     async def refresh(self) -> None:
         """Catch up with every change that any process has been answered for. What is known stands in when the metadata
         does not answer.
         """
         try:
-            await self.shared.at(await head_revision(self.shared.store))
-        except (StoreUnavailable, Indeterminate) as error:
+            async with asyncio.timeout(REFRESH_S):
+                await self.shared.at(await head_revision(self.store))
+        except (StoreUnavailable, Indeterminate, TimeoutError) as error:
             log.info("the catalog may be old: %s", error)
 
     async def commit(self, changes: Sequence[Change]) -> None:
         """Make the changes, together. Raises `Conflict` when others were first, and `Unavailable`."""
         before = [self._known(change.record) for change in changes]
-        revision = await self._commit(changes)
-        for change, known in zip(changes, before, strict=True):
-            await self._settle(change, known, revision)
+        for change, known in zip(await self._commit(changes), before, strict=True):
+            await self._settle(change, known)
 
     async def create_subscription(self, record: Subscription) -> None:
         """Create a subscription, or carry on with the one of this incarnation whose creation was not finished."""
         revision = record.created_revision
         if self.catalog.subscription_by_incarnation(record.incarnation) is None:
-            revision = self.catalog.revision + 1
-            record = replace(record, state=CREATING, created_revision=revision)
-            await self._commit([Change.put(record)])
+            revision = (await self._commit([Change.put(replace(record, state=CREATING))]))[0].revision
         await self.barrier.confirm(record.topic_incarnation, revision)
         for _ in range(_CONFLICTS_MAX):
             known = self.catalog.subscription_by_incarnation(record.incarnation)
@@ -88,7 +95,7 @@ class SharedControl:
         unfinished = self.catalog.snapshot(record.name)
         if unfinished is not None:
             changes.insert(0, Change.delete(unfinished))
-        revision = await self._commit(changes)
+        revision = (await self._commit(changes))[-1].revision
         await self.barrier.confirm(record.topic_incarnation, revision)
         for _ in range(_CONFLICTS_MAX):
             known = self.catalog.snapshot_by_incarnation(record.incarnation)
@@ -105,8 +112,8 @@ class SharedControl:
         """Move a subscription to a time or to a snapshot; returns when every chain has. Raises `Conflict`."""
         target = SeekTarget(time_ns, None) if snapshot is None else SeekTarget(None, snapshot)
         moved = replace(record, generation=record.generation + 1, target=target)
-        revision = await self._commit([Change.put(moved)])
-        await self.barrier.confirm(record.topic_incarnation, revision)
+        committed = await self._commit([Change.put(moved)])
+        await self.barrier.confirm(record.topic_incarnation, committed[0].revision)
 
     async def backlog(self, record: Subscription) -> Backlog:
         """What a subscription has not acknowledged."""
@@ -119,14 +126,15 @@ class SharedControl:
 
     # -- shared ------------------------------------------------------------------------------------------------------
 
-    async def _commit(self, changes: Sequence[Change]) -> int:
+    async def _commit(self, changes: Sequence[Change]) -> list[Change]:
         try:
-            await self.shared.commit(changes)
+            return await self.shared.commit(changes)
+        except Overtaken as error:
+            raise Conflict("Another process has changed the catalog at the same time. Try again.") from error
         except StoreUnavailable as error:
             raise Unavailable(f"The metadata does not answer, nothing was changed: {error}") from error
         except Indeterminate as error:
             raise Unavailable(f"The change may or may not be stored: {error}") from error
-        return self.catalog.revision
 
     def _known(self, record: Record) -> Record | None:
         match record:
@@ -136,8 +144,9 @@ class SharedControl:
                 return self.catalog.subscription_by_incarnation(record.incarnation)
         return None
 
-    async def _settle(self, change: Change, known: Record | None, revision: int) -> None:
+    async def _settle(self, change: Change, known: Record | None) -> None:
         """Wait for the chains where the answer promises something about them."""
+        revision = change.revision
         match change.op, change.record, known:
             case Op.PUT, Subscription() as record, Subscription():
                 if _kept(record) != _kept(known):
