@@ -207,6 +207,28 @@ class Catalog:
         self.revision = change.revision
         return True
 
+    def become(self, records: Iterable[Record], revision: int, incarnation: int) -> list[Change]:
+        """Hold exactly these records, as of a later revision whose changes are not all known.
+
+        Returns the differences, all at that revision, in an order in which they could have happened: deletions first.
+        """
+        wanted = {_identity(record): record for record in records}
+        known = {_identity(record): record for record in self.records()}
+        gone = [Change(revision, Op.DELETE, record) for identity, record in known.items() if identity not in wanted]
+        put = [Change(revision, Op.PUT, record) for key, record in wanted.items() if known.get(key) != record]
+        for change in gone:
+            self._delete(change.record)
+        for change in put:
+            self._put(change.record)
+        self.revision = revision
+        self._incarnation = max(self._incarnation, incarnation)
+        return gone + put
+
+    @property
+    def incarnation(self) -> int:
+        """The highest incarnation of any record there has been."""
+        return self._incarnation
+
     def _put(self, record: Record) -> None:
         match record:
             case Topic():
@@ -268,6 +290,10 @@ class Catalog:
         catalog.revision = revision
         catalog._incarnation = max(catalog._incarnation, incarnation)
         return catalog
+
+
+def _identity(record: Record) -> tuple[type, int | str]:
+    return type(record), record.name if isinstance(record, Setting) else record.incarnation
 
 
 def _framed(header: bytes, records: list[Record]) -> Iterator[bytes]:

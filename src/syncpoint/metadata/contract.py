@@ -167,8 +167,8 @@ class Store(Protocol):
         """
         ...
 
-    def counter(self, key: str) -> int:
-        """Add one to a persistent counter, and return it: 1, 2, 3, ..., never the same number twice."""
+    def counter(self, key: str, *, by: int = 1) -> int:
+        """Add to a persistent counter, and return it: 1, 2, 3, ..., never the same number twice."""
         ...
 
     def lease(self, ttl_s: float) -> Lease:
@@ -190,6 +190,15 @@ class Store(Protocol):
     def close(self) -> None:
         """Let go of files and locks."""
         ...
+
+
+def check_size(operations: Sequence[Operation]) -> None:
+    """Raises `ValueError` for what no store takes as one transaction."""
+    size = sum(len(op.key.encode()) + (len(op.value) if isinstance(op, Put) else 0) for op in operations)
+    if len(operations) > TXN_OPS_MAX or size > TXN_BYTES_MAX:
+        raise ValueError(f"a transaction of {len(operations)} operations and {size} bytes is too large")
+    if len({op.key for op in operations}) < len(operations):
+        raise ValueError("a transaction may write a key once")
 
 
 def absent(key: str) -> Compare:

@@ -14,8 +14,6 @@ from operator import eq, gt, lt, ne
 
 from syncpoint.metadata.contract import (
     RANGE_MAX,
-    TXN_BYTES_MAX,
-    TXN_OPS_MAX,
     Compare,
     Delete,
     Event,
@@ -28,6 +26,7 @@ from syncpoint.metadata.contract import (
     StoreStatus,
     TxnResult,
     Unavailable,
+    check_size,
 )
 from syncpoint.runtime.clock import Clock
 
@@ -128,6 +127,7 @@ class EmbeddedStore:
         self._clock = clock
         self._watches: dict[int, EmbeddedWatch] = {}
         self._leases: dict[int, EmbeddedLease] = {}
+        self.on_lease: list[Callable[[], None]] = []  # called when a lease was given
         for number, ttl_s in leases.items():
             self._begin(EmbeddedLease(self, number, ttl_s))
 
@@ -152,9 +152,11 @@ class EmbeddedStore:
         self._commit(then if ok else orelse)
         return TxnResult(ok, self.revision)
 
-    def counter(self, key: str) -> int:
+    def counter(self, key: str, *, by: int = 1) -> int:
+        if by < 1:
+            raise ValueError("a counter only goes up")
         known = self.get(key)
-        value = (0 if known is None else int(known.value)) + 1
+        value = (0 if known is None else int(known.value)) + by
         self._commit([Put(key, b"%d" % value)])
         return value
 
@@ -165,6 +167,8 @@ class EmbeddedStore:
         lease = EmbeddedLease(self, self.revision + 1, ttl_s)
         self._commit([], {lease.id: ttl_s})
         self._begin(lease)
+        for listener in list(self.on_lease):
+            listener()
         return lease
 
     def watch(self, prefix: str, *, from_revision: int, notify: Callable[[], None] | None = None) -> EmbeddedWatch:
@@ -185,6 +189,10 @@ class EmbeddedStore:
     def close(self) -> None:
         self._watches.clear()
 
+    def next_end(self) -> float | None:
+        """When the first lease ends if nobody keeps it alive, in the clock's monotonic seconds."""
+        return min((lease.ends for lease in self._leases.values()), default=None)
+
     def expire(self) -> None:
         """End the leases whose time has come. Every access does it; calling it more often tells watchers in time."""
         now = self._clock.monotonic()
@@ -193,11 +201,7 @@ class EmbeddedStore:
             self._end(ended)
 
     def _check(self, operations: Sequence[Operation]) -> None:
-        size = sum(len(op.key.encode()) + (len(op.value) if isinstance(op, Put) else 0) for op in operations)
-        if len(operations) > TXN_OPS_MAX or size > TXN_BYTES_MAX:
-            raise ValueError(f"a transaction of {len(operations)} operations and {size} bytes is too large")
-        if len({op.key for op in operations}) < len(operations):
-            raise ValueError("a transaction may write a key once")
+        check_size(operations)
         for op in operations:
             if isinstance(op, Put) and op.lease is not None and op.lease not in self._leases:
                 raise ValueError(f"there is no lease {op.lease}")

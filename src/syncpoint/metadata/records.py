@@ -40,15 +40,33 @@ class Start(NamedTuple):
     offset: int
 
 
+class SeekTarget(NamedTuple):
+    """Where the newest seek went: to a time, or to the snapshot of that incarnation. One of the two is set."""
+
+    time_ns: int | None = None
+    snapshot: int | None = None
+
+
+ACTIVE = "active"
+CREATING = "creating"
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic. `incarnation` tells it from earlier ones of the same name; `retention_s` 0 means none of its own."""
+    """A topic. `incarnation` tells it from earlier ones of the same name; `retention_s` 0 means none of its own.
+
+    Of a cluster: `durability` names its class ("" is the default one), `regions` are those that may store its messages
+    (none named: all), `enforce_in_transit` keeps them from other regions on their way, too.
+    """
 
     incarnation: int
     name: str
     config: bytes = b""
     retention_s: int = 0
     created_ns: int = 0
+    durability: str = ""
+    regions: tuple[str, ...] = ()
+    enforce_in_transit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +74,9 @@ class Subscription:
     """A subscription, bound to one incarnation of a topic for ever.
 
     `topic_name` is the name that topic had; whether the topic still exists is for `Catalog.topic_of` to say.
-    `generation` counts seeks. `expiration_s` None means never.
+    `generation` counts seeks. `expiration_s` None means never. Of a cluster: `state` is CREATING until every chain that
+    holds sources of the topic has persisted the start, `created_revision` is the catalog revision that introduced it,
+    `target` is where the newest seek went.
     """
 
     incarnation: int
@@ -78,11 +98,18 @@ class Subscription:
     early_delivery: bool = False
     expiration_s: int | None = None
     start: tuple[Start, ...] = ()
+    state: str = ACTIVE
+    created_revision: int = 0
+    target: SeekTarget | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a subscription had acknowledged at one moment. `state` is opaque here; the publish forwarder wrote it."""
+    """What a subscription had acknowledged at one moment.
+
+    `state` is opaque here: on one node the publish forwarder wrote it; in a cluster it is empty, each chain keeps its
+    part, and `status` is CREATING until all of them have.
+    """
 
     incarnation: int
     name: str
@@ -92,6 +119,8 @@ class Snapshot:
     created_ns: int = 0
     expire_ns: int = 0
     state: bytes = b""
+    status: str = ACTIVE
+    subscription: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +164,9 @@ class Change:
         return replace(self, revision=revision)
 
 
-def encode_changes(changes: Iterable[Change]) -> bytes:
-    """Changes as the payload of one log entry."""
-    stored = _stored.Changes()
+def encode_changes(changes: Iterable[Change], writer: str = "") -> bytes:
+    """Changes as the payload of one log entry, or of one commit by `writer`."""
+    stored = _stored.Changes(writer=writer)
     for change in changes:
         added = stored.changes.add(revision=change.revision, deleted=change.op is Op.DELETE)
         _fill(added.record, change.record)
@@ -151,6 +180,11 @@ def decode_changes(payload: bytes) -> list[Change]:
         Change(change.revision, Op.DELETE if change.deleted else Op.PUT, _read(change.record))
         for change in _stored.Changes.FromString(payload).changes
     ]
+
+
+def decode_commit(payload: bytes) -> tuple[list[Change], str]:
+    """As `decode_changes`, with the writer."""
+    return decode_changes(payload), _stored.Changes.FromString(payload).writer
 
 
 def encode_record(record: Record) -> bytes:
@@ -183,6 +217,7 @@ def _fill(stored: Any, record: Record) -> None:
         case Topic():
             stored.topic.SetInParent()
             _copy(stored.topic, record, _TOPIC_FIELDS)
+            stored.topic.regions.extend(record.regions)
         case Subscription():
             _copy(stored.subscription, record, _SUBSCRIPTION_FIELDS)
             if record.dead_letter is not None:
@@ -193,8 +228,16 @@ def _fill(stored: Any, record: Record) -> None:
             stored.subscription.expiration_s = record.expiration_s or 0
             for source, offset in record.start:
                 stored.subscription.start.add(source=source, offset=offset)
+            stored.subscription.state = _shortened(record.state)
+            if record.target is not None:
+                stored.subscription.target.SetInParent()
+                if record.target.time_ns is not None:
+                    stored.subscription.target.time_ns = record.target.time_ns
+                if record.target.snapshot is not None:
+                    stored.subscription.target.snapshot = record.target.snapshot
         case Snapshot():
             _copy(stored.snapshot, record, _SNAPSHOT_FIELDS)
+            stored.snapshot.status = _shortened(record.status)
         case Setting():
             stored.setting.SetInParent()
             _copy(stored.setting, record, ("name", "value"))
@@ -203,7 +246,7 @@ def _fill(stored: Any, record: Record) -> None:
 def _read(stored: Any) -> Record:
     kind = stored.WhichOneof("kind")
     if kind == "topic":
-        return Topic(**_values(stored.topic, _TOPIC_FIELDS))
+        return Topic(**_values(stored.topic, _TOPIC_FIELDS), regions=tuple(stored.topic.regions))
     if kind == "subscription":
         found = stored.subscription
         return Subscription(
@@ -214,21 +257,39 @@ def _read(stored: Any) -> Record:
             retry=Retry(found.retry_min_s, found.retry_max_s) if found.retry else None,
             expiration_s=found.expiration_s or None,
             start=tuple(Start(start.source, start.offset) for start in found.start),
+            state=found.state or ACTIVE,
+            target=_target(found.target) if found.HasField("target") else None,
         )
     if kind == "snapshot":
-        return Snapshot(**_values(stored.snapshot, _SNAPSHOT_FIELDS))
+        return Snapshot(**_values(stored.snapshot, _SNAPSHOT_FIELDS), status=stored.snapshot.status or ACTIVE)
     if kind == "setting":
         return Setting(stored.setting.name, stored.setting.value)
     raise ValueError("a catalog record of an unknown kind: written by a newer version?")
 
 
-_TOPIC_FIELDS = ("incarnation", "name", "config", "retention_s", "created_ns")
+def _target(stored: Any) -> SeekTarget:
+    return SeekTarget(
+        stored.time_ns if stored.HasField("time_ns") else None,
+        stored.snapshot if stored.HasField("snapshot") else None,
+    )
+
+
+def _shortened(state: str) -> str:
+    """What is usual is not stored, so that records of one node stay as short, and as they were."""
+    return "" if state == ACTIVE else state
+
+
+_TOPIC_FIELDS = (
+    "incarnation", "name", "config", "retention_s", "created_ns", "durability", "enforce_in_transit",
+)  # fmt: skip
 _SUBSCRIPTION_FIELDS = (
     "incarnation", "name", "topic_incarnation", "topic_name", "config", "created_ns", "ack_deadline_s", "retention_s",
     "retain_acked", "ordered", "exactly_once", "filter_text", "detached", "generation", "early_delivery",
+    "created_revision",
 )  # fmt: skip
 _SNAPSHOT_FIELDS = (
     "incarnation", "name", "topic_incarnation", "topic_name", "config", "created_ns", "expire_ns", "state",
+    "subscription",
 )  # fmt: skip
 
 

@@ -1,0 +1,109 @@
+"""What only the store inside a process does behind the shared contract: time, death, being cut off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from syncpoint.metadata.contract import Event, Put, Resync, Unavailable
+from syncpoint.metadata.local import LocalShared
+from syncpoint.metadata.memory import MemoryStore
+from syncpoint.metadata.shared import SharedStore, SharedWatch
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.simulated_loop import run_simulated
+
+Two = Callable[[LocalShared, LocalShared, ManualClock], Awaitable[None]]
+
+
+def run_two(work: Two) -> None:
+    """Two processes over one store, in simulated time."""
+    clock = ManualClock()
+    store = MemoryStore(clock=clock, random=SeededRandom(1))
+
+    async def main() -> None:
+        one, two = LocalShared(store, clock), LocalShared(store, clock)
+        await work(one, two, clock)
+        await one.close()
+        await two.close()
+
+    run_simulated(clock, main())
+
+
+async def events_of(watch: SharedWatch) -> list[Event]:
+    found = await watch.next()
+    assert not isinstance(found, Resync)
+    return found
+
+
+def test_it_is_a_shared_store() -> None:
+    store: SharedStore = LocalShared(MemoryStore(clock=ManualClock(), random=SeededRandom(1)), ManualClock())
+    assert store.cluster_id
+
+
+def test_a_lease_lives_as_long_as_its_process() -> None:
+    async def work(one: LocalShared, two: LocalShared, clock: ManualClock) -> None:
+        watch = two.watch("members/", from_revision=1)
+        lease = await one.lease(4.0)
+        await one.txn([], [Put("members/a", b"", lease.id)])
+        assert [event.value for event in await events_of(watch)] == [b""]
+        await asyncio.sleep(100.0)
+        assert await two.get("members/a") is not None
+        assert lease.valid_until() > clock.monotonic()
+        died = clock.monotonic()
+        await one.close()
+        assert [event.value for event in await events_of(watch)] == [None]
+        assert 2.0 < clock.monotonic() - died <= 4.0
+        with pytest.raises(Unavailable):
+            await one.get("members/a")
+
+    run_two(work)
+
+
+def test_who_is_cut_off_loses_his_lease_and_hears_later_what_happened() -> None:
+    async def work(one: LocalShared, two: LocalShared, clock: ManualClock) -> None:
+        lease = await one.lease(4.0)
+        await one.txn([], [Put("owner", b"one", lease.id)])
+        watch = one.watch("", from_revision=3)
+        one.cut = True
+        begin = clock.monotonic()
+        with pytest.raises(Unavailable):
+            await one.txn([], [Put("x", b"")])
+        await lease.lost.wait()
+        assert 2.0 < clock.monotonic() - begin <= 4.0
+        assert clock.monotonic() >= lease.valid_until()
+        await two.txn([], [Put("owner", b"two")])
+        reading = asyncio.ensure_future(watch.next())
+        await asyncio.sleep(1.0)
+        assert not reading.done()
+        one.cut = False
+        assert [(event.key, event.value) for event in await reading or ()] == [("owner", None), ("owner", b"two")]
+
+    run_two(work)
+
+
+def test_a_short_absence_is_survived() -> None:
+    async def work(one: LocalShared, two: LocalShared, clock: ManualClock) -> None:
+        lease = await one.lease(4.0)
+        for _ in range(10):
+            one.cut = True
+            await asyncio.sleep(2.5)
+            one.cut = False
+            await asyncio.sleep(0.5)
+        assert not lease.lost.is_set()
+
+    run_two(work)
+
+
+def test_closing_a_watch_wakes_who_waits_for_it() -> None:
+    async def work(one: LocalShared, two: LocalShared, clock: ManualClock) -> None:
+        watch = one.watch("", from_revision=1)
+        reading = asyncio.ensure_future(watch.next())
+        await asyncio.sleep(0)
+        await watch.close()
+        with pytest.raises(Unavailable):
+            await reading
+
+    run_two(work)

@@ -1,0 +1,239 @@
+"""The catalog of a cluster: many mirrors, one truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from syncpoint.metadata import shared_catalog
+from syncpoint.metadata.contract import Compare, Indeterminate, Operation, TxnResult, Unavailable
+from syncpoint.metadata.local import LocalShared
+from syncpoint.metadata.memory import MemoryStore
+from syncpoint.metadata.records import CREATING, Change, Op, Record, Setting, Subscription, Topic
+from syncpoint.metadata.shared_catalog import BLOCK, CHANGE, HEAD, Conflict, SharedCatalog
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.simulated_loop import run_simulated
+
+A, B = "projects/p/topics/a", "projects/p/topics/b"
+S = "projects/p/subscriptions/s"
+
+Work = Callable[[MemoryStore, ManualClock], Awaitable[None]]
+
+
+def run(work: Work) -> None:
+    clock = ManualClock()
+    run_simulated(clock, work(MemoryStore(clock=clock, random=SeededRandom(1)), clock))  # type: ignore[arg-type]
+
+
+async def opened(store: MemoryStore, clock: ManualClock) -> tuple[SharedCatalog, LocalShared]:
+    shared = LocalShared(store, clock)
+    found = SharedCatalog(shared)
+    await found.start()
+    return found, shared
+
+
+def records(mirror: SharedCatalog) -> list[Record]:
+    return mirror.catalog.records()
+
+
+def test_a_commit_reaches_every_mirror_in_order() -> None:
+    async def work(store: MemoryStore, clock: ManualClock) -> None:
+        (one, _), (two, _) = await opened(store, clock), await opened(store, clock)
+        heard: list[Change] = []
+        two.on_change.append(heard.append)
+        topic = Topic(one.next_incarnation(), A)
+        subscription = Subscription(one.next_incarnation(), S, topic.incarnation, A, state=CREATING)
+        assigned = await one.commit([Change.put(topic), Change.put(subscription)])
+        assert [change.revision for change in assigned] == [1, 2]
+        assert one.catalog.topic(A) == topic
+        await two.at(2)
+        assert heard == assigned
+        made = two.catalog.subscription(S)
+        assert made is not None
+        assert (made.state, made.created_revision) == (CREATING, 2)
+        await two.commit([Change.delete(made), Change.put(Setting("limit", b"1"))])
+        await one.at(4)
+        assert records(one) == records(two) == [topic, Setting("limit", b"1")]
+        three, _ = await opened(store, clock)
+        assert (three.catalog.revision, records(three)) == (4, records(one))
+
+    run(work)
+
+
+def test_of_two_who_checked_the_same_one_wins() -> None:
+    async def work(store: MemoryStore, clock: ManualClock) -> None:
+        (one, _), (two, _) = await opened(store, clock), await opened(store, clock)
+        mirrors = [one, two, one, two]
+        results = await asyncio.gather(
+            *(mirror.commit([Change.put(Topic(mirror.next_incarnation(), A))]) for mirror in mirrors),
+            return_exceptions=True,
+        )
+        assert sorted(type(result).__name__ for result in results) == ["Conflict", "Conflict", "Conflict", "list"]
+        assert one.catalog.revision == two.catalog.revision == 1
+        assert records(one) == records(two)
+
+    run(work)
+
+
+def test_incarnations_are_never_drawn_twice() -> None:
+    async def work(store: MemoryStore, clock: ManualClock) -> None:
+        (one, _), (two, shared) = await opened(store, clock), await opened(store, clock)
+        drawn = []
+        for _ in range(3 * BLOCK):
+            drawn += [one.next_incarnation(), two.next_incarnation()]
+            await asyncio.sleep(0.001)
+        assert len(set(drawn)) == len(drawn)
+        shared.cut = True
+        with pytest.raises(Unavailable):
+            drawn += [two.next_incarnation() for _ in range(3 * BLOCK)]
+        shared.cut = False
+        await asyncio.sleep(1.0)
+        assert two.next_incarnation() not in drawn
+
+    run(work)
+
+
+def test_who_was_away_too_long_takes_over_the_differences() -> None:
+    async def work(store: MemoryStore, clock: ManualClock) -> None:
+        (one, _), (two, shared) = await opened(store, clock), await opened(store, clock)
+        old = Topic(one.next_incarnation(), A)
+        kept = Topic(one.next_incarnation(), B)
+        await one.commit([Change.put(old), Change.put(kept)])
+        await two.at(2)
+        mirror, heard = two.catalog, list[Change]()
+        two.on_change.append(heard.append)
+        shared.cut = True
+        new = Topic(one.next_incarnation(), A)
+        await one.commit([Change.delete(old)])
+        await one.commit([Change.put(new)])
+        await one.commit([Change.put(replace(kept, retention_s=60))])
+        store.compact(store.revision + 1)
+        shared.cut = False
+        await two.at(5)
+        assert two.catalog is mirror
+        assert records(two) == records(one)
+        assert [(change.revision, change.op, change.record.name) for change in heard] == [
+            (5, Op.DELETE, A), (5, Op.PUT, A), (5, Op.PUT, B),
+        ]  # fmt: skip
+        await two.commit([Change.delete(new)])
+        await one.at(6)
+
+    run(work)
+
+
+class Lossy(LocalShared):
+    """Loses the answers of transactions: some were applied, some were not, some are applied a little later."""
+
+    fate = "fine"
+
+    async def txn(
+        self,
+        compares: Sequence[Compare],
+        then: Sequence[Operation],
+        orelse: Sequence[Operation] = (),
+        *,
+        deadline_s: float = 5.0,
+    ) -> TxnResult:
+        fate, self.fate = self.fate, "fine"
+        if fate == "late":
+            asyncio.get_running_loop().call_later(1.0, self.store.txn, compares, then, orelse)
+            raise Indeterminate("no answer")
+        if fate == "dropped":
+            raise Indeterminate("no answer")
+        result = await super().txn(compares, then, orelse, deadline_s=deadline_s)
+        if fate == "applied":
+            raise Indeterminate("no answer")
+        return result
+
+
+@pytest.mark.parametrize("fate", ["applied", "dropped", "late"])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("rival", [True, False])
+def test_a_lost_answer_is_cleared_up(fate: str, first: bool, rival: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(store: MemoryStore, clock: ManualClock) -> None:
+        other, _ = await opened(store, clock)
+        lossy = Lossy(store, clock)
+        mirror = SharedCatalog(lossy)
+        await mirror.start()
+        if not first:
+            await other.commit([Change.put(Setting("x", b""))])
+            await mirror.at(1)
+        begin = mirror.catalog.revision
+        lossy.fate = fate
+        topic = Topic(mirror.next_incarnation(), A)
+
+        async def commit() -> bool:
+            try:
+                await mirror.commit([Change.put(topic)])
+            except (Unavailable, Conflict):
+                return False
+            return True
+
+        mine = asyncio.ensure_future(commit())
+        if rival:
+            if fate == "applied":
+                await other.at(begin + 1)
+            await other.commit([Change.put(Setting("y", b""))])
+        done = await mine
+        assert done is (fate == "applied")
+        await asyncio.sleep(5.0)
+        assert (mirror.catalog.topic(A) == topic) is done
+        await other.commit([Change.put(Setting("z", b""))])
+        await mirror.at(other.catalog.revision)
+        assert records(mirror) == records(other)
+        assert (await opened(store, clock))[0].catalog.records() == records(other)
+        await mirror.commit([Change.put(Setting("w", b""))])
+
+    run(work)
+
+
+def test_the_catalog_is_read_while_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is deleted and made again between two pages."""
+
+    async def work(store: MemoryStore, clock: ManualClock) -> None:
+        one, _ = await opened(store, clock)
+        for name in (A, B):
+            await one.commit([Change.put(Topic(one.next_incarnation(), name))])
+        late = LocalShared(store, clock)
+        read = late.range
+
+        async def slow(prefix: str, **options: object):  # type: ignore[no-untyped-def]
+            page = await read(prefix, **options)  # type: ignore[arg-type]
+            if prefix == shared_catalog.RECORDS:
+                for _ in range(3):
+                    found = one.catalog.topic(A)
+                    assert found is not None
+                    await one.commit([Change.delete(found)])
+                    await one.commit([Change.put(Topic(one.next_incarnation(), A))])
+            return page
+
+        monkeypatch.setattr(late, "range", slow)
+        two = SharedCatalog(late)
+        await two.start()
+        assert (two.catalog.revision, records(two)) == (one.catalog.revision, records(one))
+        await two.commit([Change.put(Setting("x", b""))])
+
+    run(work)
+
+
+def test_what_stands_in_the_store() -> None:
+    async def work(store: MemoryStore, clock: ManualClock) -> None:
+        one, _ = await opened(store, clock)
+        topic = Topic(one.next_incarnation(), A)
+        await one.commit([Change.put(topic)])
+        await one.commit([Change.put(Setting("limit", b"1"))])
+        assert [item.key for item in store.range("catalog/").items] == [
+            CHANGE, HEAD, "catalog/records/settings/limit", f"catalog/records/topics/{A}",
+        ]  # fmt: skip
+        head = store.get(HEAD)
+        assert head is not None
+        assert head.value == b"2 %d" % topic.incarnation
+        with pytest.raises(ValueError, match="too large"):
+            await one.commit([Change.put(Setting(f"s{i}", b"")) for i in range(200)])
+        assert one.catalog.revision == 2
+
+    run(work)
