@@ -32,6 +32,15 @@ class DiskAddress(NamedTuple):
     disk: str
 
 
+class _Terms(NamedTuple):
+    """Of one command: its claim, the disk's generation, whether it waits for ever, handles to close with it."""
+
+    hello: Hello
+    generation: int
+    forever: bool
+    closing: list[int]
+
+
 class RemoteDisk:
     """All commands to one disk of one chain under one epoch."""
 
@@ -79,54 +88,51 @@ class RemoteDisk:
         """
         if not forever and self._silent.get(self._place, 0.0) > self._clock.monotonic():
             raise self._unreachable("it does not answer")
-        lane, hello, closing = self._take(generation)
+        lane, terms = self._take(generation, forever=forever)
         try:
-            reply = self._until_answered(lane, hello, make, closing, forever=forever, generation=generation)
+            reply = self._until_answered(lane, terms, make)
         except BaseException:
             with self._changed:
                 if generation == self.generation:
-                    self._closing += closing
+                    self._closing += terms.closing
             raise
         finally:
             self._give_back(lane)
         if reply.status == Status.FENCED:
-            self._fenced = bytes(reply.payload).decode()
-            raise DiskFenced(errno.ESTALE, self._fenced)
+            raise self._note_fence(terms, bytes(reply.payload).decode())
         if reply.status == Status.ERROR:
             raise OSError(reply.errno, bytes(reply.payload).decode(), self.root)
         return reply
 
-    def _until_answered(
-        self, lane: Lane, hello: Hello, make: Make, closing: list[int], *, forever: bool, generation: int
-    ) -> Reply:
-        begun = self._clock.monotonic()
+    def _until_answered(self, lane: Lane, terms: _Terms, make: Make) -> Reply:
+        hello, forever = terms.hello, terms.forever
+        heard = self._clock.monotonic()  # of the server, or of nothing else when the command began
         sent_to = 0  # the life of the server that may have got it
         again = False
         request: Request | None = None
         lane.seq += 1
         while True:
-            left = self._patience.give_up_s - (self._clock.monotonic() - begun)
             try:
                 self._settle(hello)
                 if not lane.connected:
                     lane.connect(hello)
                     self._note_boot(lane.boot)
+                heard = self._clock.monotonic()
                 if sent_to not in (0, lane.server):
                     again = True
                 request = make(lane.server, again)
                 sent_to = lane.server
-                timeout = self._patience.silence_s if forever else min(self._patience.silence_s, left)
-                whole = request._replace(seq=lane.seq, epoch=hello.epoch, closes=closing)
-                reply = lane.exchange(whole, timeout)
-                self.reached = True
+                whole = request._replace(seq=lane.seq, epoch=hello.epoch, closes=terms.closing)
+                reply = lane.exchange(whole)
                 self._silent.pop(self._place, None)
+                with self._changed:
+                    self.reached = self.reached or terms.generation == self.generation
                 return reply
             except DiskFenced as error:
-                self._fenced = str(error.strerror)
-                raise
+                raise self._note_fence(terms, str(error.strerror)) from None
             except Lost as error:
-                left = self._patience.give_up_s - (self._clock.monotonic() - begun)
-                if not self.reached or generation != self.generation or (not forever and left <= 0):
+                patient = forever or self._clock.monotonic() - heard < self._patience.give_up_s
+                if not self.reached or terms.generation != self.generation or not patient:
                     self._note_silence(lane, request, sent=sent_to != 0)
                     raise self._unreachable(str(error)) from error
                 with self._changed:
@@ -135,6 +141,14 @@ class RemoteDisk:
                 if sent_to:
                     self._note_silence(lane, request, sent=True)
                 raise
+
+    def _note_fence(self, terms: _Terms, why: str) -> OSError:
+        """What to raise: where we gave this disk up ourselves, it was our own next session that ended this one."""
+        with self._changed:
+            if terms.generation != self.generation:
+                return self._unreachable("it was given up")
+            self._fenced = why
+            return DiskFenced(errno.ESTALE, why)
 
     def _note_boot(self, boot: str) -> None:
         with self._changed:
@@ -162,7 +176,7 @@ class RemoteDisk:
                         self._doubtful.remove(lane)
                         self._free.append(lane)
 
-    def _take(self, generation: int) -> tuple[Lane, Hello, list[int]]:
+    def _take(self, generation: int, *, forever: bool) -> tuple[Lane, _Terms]:
         with self._changed:
             if self._fenced is not None:
                 raise DiskFenced(errno.ESTALE, self._fenced)
@@ -175,7 +189,7 @@ class RemoteDisk:
                 lane = Lane(self._lanes, self._address.host, self._address.port, self._tls, self._patience)
             self._busy.append(lane)
             closing, self._closing = self._closing, []
-            return lane, self._hello, closing
+            return lane, _Terms(self._hello, generation, forever, closing)
 
     def _give_back(self, lane: Lane) -> None:
         with self._changed:

@@ -154,6 +154,7 @@ class RemoteFiles:
 
     def rmdir(self, path: str) -> None:
         self._on_path(Op.RMDIR, path)
+        self._unsynced_names.pop(path, None)
 
     def rename(self, old: str, new: str) -> None:
         disk, inner = self._find(new)
@@ -180,7 +181,7 @@ class RemoteFiles:
         since = self._unsynced_names.get(path)
         self._on_path(Op.SYNC_DIR, path)
         if since is not None:
-            del self._unsynced_names[path]
+            self._unsynced_names.pop(path, None)
             if since != disk.restarts:
                 raise OSError(errno.EIO, "the machine was restarted before the names were synced", path)
 

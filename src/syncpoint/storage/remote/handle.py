@@ -58,7 +58,7 @@ class Handle:
         self._file = f"{reply.b}:{reply.c}"
 
     def same_file(self, other: Handle) -> bool:
-        return self.path == other.path and self.disk is other.disk
+        return self._file == other._file and self.disk is other.disk
 
     def lookup(self, request: Request) -> Request:
         """A request that changes nothing."""

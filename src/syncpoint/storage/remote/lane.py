@@ -34,9 +34,9 @@ class Lost(Exception):
 class Patience:
     """How long is waited for what, in seconds."""
 
-    connect_s: float = 2.0  # for a connection and for the answer to a hello
-    silence_s: float = 10.0  # for the answer to a command, before the connection is made anew
-    give_up_s: float = 5.0  # altogether, by those who can do without the disk; others wait as long as it takes
+    connect_s: float = 2.0  # for a connection
+    silence_s: float = 4.0  # for a sign of life from a server that was asked, before the connection is made anew
+    give_up_s: float = 5.0  # without a sign of life, by those who can do without the disk; others wait for ever
     retry_s: float = 0.2  # between two tries
     quiet_s: float = 1.0  # after a failure, before those who can do without try again
 
@@ -74,6 +74,7 @@ class Lane:
             if self._tls is not None:
                 sock = self._tls.wrap_socket(sock, server_hostname=self._host)
             self._sock = sock
+            sock.settimeout(self._patience.silence_s)
             reader = FrameReader(sock)
             send_frame(sock, encode_hello(hello._replace(lane=self.number, attempt=self._attempt)))
             welcome = decode_welcome(reader.read()[0])
@@ -91,16 +92,17 @@ class Lane:
             raise OSError(welcome.errno, welcome.message)
         raise Lost("an earlier command has not ended")
 
-    def exchange(self, request: Request, timeout_s: float) -> Reply:
-        """Send one command and wait for its answer. Raises `Lost`."""
+    def exchange(self, request: Request) -> Reply:
+        """Send one command and wait for its answer, however long a server that works on it takes. Raises `Lost`."""
         sock, reader = self._sock, self._reader
         if sock is None or reader is None:
             raise Lost("not connected")
         try:
-            sock.settimeout(max(0.001, timeout_s))
             send_frame(sock, encode_request(request))
-            head, payload = reader.read()
-            reply = decode_reply(head, bytes(payload))
+            reply = Reply(Status.WORKING)
+            while reply.status == Status.WORKING:
+                head, payload = reader.read()
+                reply = decode_reply(head, bytes(payload))
         except (OSError, ValueError) as error:
             self.break_off()
             raise Lost(f"{self._host}:{self._port}: {error}") from error

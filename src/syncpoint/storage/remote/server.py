@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.storage.remote.service import Busy, DiskService, Lane
 from syncpoint.storage.remote.sockets import FrameReader, hang_up, send_frame, tune
 from syncpoint.storage.remote.wire import (
+    Reply,
     Status,
     Welcome,
     decode_hello,
@@ -33,6 +35,7 @@ from syncpoint.storage.remote.wire import (
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _HELLO_S = 10.0
 _STOP_S = 5.0
+_LIFE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,13 @@ class DiskServer:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         self._listener = socket.create_server((settings.host, settings.port), family=family, backlog=256)
         self._connections: dict[socket.socket, threading.Thread] = {}
+        self._working: dict[_Answer, None] = {}
         self._lock = threading.Lock()
         self._stopping = False
         self._accepting = threading.Thread(target=self._accept, name="syncpoint-disks", daemon=True)
         self._accepting.start()
+        self._ended = threading.Event()
+        threading.Thread(target=self._show_life, name="syncpoint-disks-life", daemon=True).start()
 
     @property
     def address(self) -> str:
@@ -87,6 +93,7 @@ class DiskServer:
             open_now = dict(self._connections)
         for sock in open_now:
             hang_up(sock)
+        self._ended.set()
         self._accepting.join(_STOP_S)
         for thread in open_now.values():
             thread.join(_STOP_S)
@@ -156,10 +163,43 @@ class DiskServer:
         sock.settimeout(None)
         while lane is not None:
             head, payload = reader.read()
-            reply = self.service.run(lane, hello.attempt, decode_request(head, payload))
-            send_frame(sock, encode_reply(reply))
+            answer = _Answer(sock)
+            self._working[answer] = None
+            try:
+                reply = self.service.run(lane, hello.attempt, decode_request(head, payload))
+            finally:
+                del self._working[answer]
+            answer.give(reply)
             if reply.status == Status.STALE:
                 return
+
+    def _show_life(self) -> None:
+        """Say about slow commands that they are still being worked on."""
+        seen: set[_Answer] = set()
+        while not self._ended.wait(_LIFE_S):
+            now = set(self._working)
+            for answer in now & seen:
+                answer.show_life()
+            seen = now
+
+
+class _Answer:
+    """The answer to one command, which comes once; before it, there may be signs of life."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._lock = threading.Lock()
+        self._given = False
+
+    def show_life(self) -> None:
+        with self._lock, suppress(OSError):
+            if not self._given:
+                send_frame(self._sock, encode_reply(Reply(Status.WORKING)))
+
+    def give(self, reply: Reply) -> None:
+        with self._lock:
+            self._given = True
+            send_frame(self._sock, encode_reply(reply))
 
 
 async def serve_disks(settings: DiskServerSettings) -> DiskServer:

@@ -142,6 +142,9 @@ class DiskService:
                 if lane.claim != chain.claim or request.epoch != chain.claim.epoch:
                     text = str(_fenced(chain, lane.claim).strerror).encode()
                     return Reply(Status.FENCED, errno.ESTALE, payload=text, seq=request.seq)
+                alone = request.op in (Op.LEAVE, Op.DELETE)  # they close files that others may be using
+                if alone and not chain.changed.wait_for(lambda: chain.running == 0, WAIT_S):
+                    return Reply(Status.ERROR, errno.EBUSY, payload=b"a command has not ended", seq=request.seq)
                 chain.running += 1
             try:
                 reply = self._execute(chain, request)._replace(seq=request.seq)
@@ -170,7 +173,7 @@ class DiskService:
                 self._chains.pop((chain.disk, chain.number), None)
             return Reply()
         reply = execute(self._files, chain.folder, chain.handles, request)
-        if request.op == Op.MKDIR and not request.path and chain.record is not None:
+        if request.op == Op.MKDIR and chain.record is not None:
             chain.claims.ensure(chain.number, chain.record)
         self.bytes_written += sum(change.size for change in request.changes)
         self.syncs += request.op == Op.FDATASYNC

@@ -104,6 +104,7 @@ class Status(IntEnum):
     FENCED = 2  # somebody with a higher epoch has the chain
     STALE = 3  # this connection was replaced by a later one; nothing was done
     BUSY = 4  # an earlier command has not ended yet; nothing was done
+    WORKING = 5  # the disk is slow, the answer is still to come
 
 
 class Reply(NamedTuple):
