@@ -89,12 +89,15 @@ def topic_of(request: object) -> bytes:
     return cut(p, start, stop)
 
 
-def scan(request: object, prefix: bytes, first_offset: int, seconds: int, nanos: int) -> tuple:
+def scan(
+    request: object, prefix: bytes, first_offset: int, seconds: int, nanos: int, room: cython.Py_ssize_t = 0
+) -> tuple:
     """Check a PublishRequest, number its messages, and write what is stored and what is answered.
 
     Message ids are `prefix` and the offset in 12 digits, counted from `first_offset`; `seconds` and `nanos` since the
     epoch are the publish time of all. Returns (count, payload, response, data bytes, ordering key): data bytes is
-    the size of the messages as sent, the ordering key (b"" = none) is the one all of them carry.
+    the size of the messages as sent, the ordering key (b"" = none) is the one all of them carry. `room`: bytes that the
+    request may have beyond the limit, because they were added on the way.
     Raises Malformed, or Invalid for a broken rule; ValueError for a prefix, offset or time out of range.
     """
     data: bytes = as_bytes(request)
@@ -104,7 +107,7 @@ def scan(request: object, prefix: bytes, first_offset: int, seconds: int, nanos:
     count: cython.Py_ssize_t = 0
     total: cython.Py_ssize_t = 0
     field: Field
-    if end > _REQUEST_MAX:
+    if end > _REQUEST_MAX + room:
         raise Invalid("request", "request_size is too large")
     while at < end:
         field = read_field(p, at, end)
