@@ -83,11 +83,11 @@ class Delivery:
 
     def on_sources(self, views: Sequence[SourceView], complete: bool) -> None:
         for view in views:
-            if view.held:
+            if view.held and not view.done:
                 if self.strict and self._grants.get(view.source, view.grant) != view.grant:
                     self._void(view.source)  # somebody else may have delivered from it meanwhile
                 self._grants[view.source] = view.grant
-            elif view.source in self._grants:
+            elif not view.held and view.source in self._grants:
                 self._put_back_of(view.source)
             self._sources.named(view)
         self._sources.complete = complete

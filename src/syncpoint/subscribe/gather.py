@@ -1,0 +1,337 @@
+"""Gather: one subscription from the chains of many publish forwarders.
+
+The publish side as a subscribe forwarder in a cluster sees it: every process that owns a chain with sources of the
+topic is a `peer`; what is said about a source goes to whoever owns its chain now. Sources are announced to the
+delivery with their grants. A subscription whose messages must not be with two forwarders at once (ordered or
+exactly-once: *strict*) delivers nothing from a source while its grant is in doubt; what was lent stays lent, and
+counts if the same grant comes back. Everything here runs on the loop's thread; time comes by `tick`, ten times a
+second. A new owner of a chain is told which grants we believe to hold.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.model.delivery import Batch, Done, Listener, Reply
+from syncpoint.model.errors import FailedPrecondition, NotFound, Unavailable
+from syncpoint.runtime.clock import Clock
+from syncpoint.subscribe.peers import Door, Peer
+from syncpoint.subscribe.served import Served
+from syncpoint.wire.messages import internal
+
+AGAIN_S = 1.0  # between two attempts to learn the same thing
+PublishFunction = Callable[[str, bytes, Callable[[bytes | Exception], None]], None]
+
+
+class Directory(Protocol):
+    """Where chains are; the node keeps it from the metadata, and calls `Gatherer.changed` when it has changed."""
+
+    def owners(self) -> Mapping[int, str]:
+        """Chain -> address of the process that has it open. Chains nobody owns are missing."""
+
+    def chains_of(self, topic: int) -> Collection[int]:
+        """Chains registered for a topic, as far as it is known here."""
+
+    def look(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
+        """Read them anew: whatever was registered before this call is in the answer; None: it can not be read now."""
+
+
+class Gatherer:
+    """A `PublishSide` over many processes. `connect(address, peer)` opens the way to one, see `link.ServeLink`."""
+
+    def __init__(
+        self,
+        member: str,
+        incarnation: int,
+        catalog: Catalog,
+        directory: Directory,
+        clock: Clock,
+        *,
+        connect: Callable[[str, Peer], Door],
+        publish: PublishFunction,
+    ) -> None:
+        self.catalog, self.directory, self.clock = catalog, directory, clock
+        self.publish = publish
+        self.peers: dict[str, Peer] = {}
+        self._member, self._incarnation, self._connect = member, incarnation, connect
+        self._served: dict[int, Served] = {}
+        self._owners: dict[int, str] = {}
+        self._refused: list[Callable[[], None]] = []
+        self._again: set[tuple[int, str]] = set()  # (subscription, address): name your sources again, at the next beat
+        self._again_at = 0.0
+        self.changed()
+
+    # -- PublishSide ---------------------------------------------------------------------------------------------------
+
+    def attach(self, subscription: int, listener: Listener) -> None:
+        record = self.catalog.subscription_by_incarnation(subscription)
+        if record is None:
+            raise NotFound(str(subscription))
+        served = self._served.get(subscription)
+        if served is None:
+            served = self._served[subscription] = Served(record, listener)
+        served.listener = listener
+        if served.sources:
+            listener.on_sources(list(served.sources.values()), self._complete(served))
+        for peer in self._peers_of(served):
+            self._attach(served, peer)
+        self._look(served)
+
+    def detach(self, subscription: int) -> None:
+        if self._served.pop(subscription, None) is None:
+            return
+        for peer in self.peers.values():
+            if subscription in peer.attached:
+                peer.attached.discard(subscription)
+                peer.tell(detach=internal.Detach(subscription=subscription))
+
+    def wants(self, subscription: int, wanted: bool) -> None:
+        served = self._served.get(subscription)
+        if served is None or served.wanted == wanted:
+            return
+        served.wanted = wanted
+        for peer in self.peers.values():
+            if peer.up and subscription in peer.attached:
+                peer.tell(wants=internal.Wants(subscription=subscription, wanted=wanted))
+
+    def fetch(self, subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
+        served = self._served.get(subscription)
+        view = served.sources.get(source) if served is not None else None
+        peer = self._peer_of(view.chain) if view is not None and view.held else None
+        if served is None or view is None or peer is None:
+            self._later(lambda: reply(Unavailable("the source is not to be reached now")))
+            return
+
+        def answered(batches: Sequence[Batch] | Exception) -> None:
+            if isinstance(batches, FailedPrecondition) and served is not None:
+                self._again.add((subscription, peer.address))  # our grant is not what we believe
+            reply(batches)
+
+        peer.fetch(
+            answered, max_bytes,
+            subscription=subscription, source=source, begin=begin, grant=view.grant, generation=served.generation,
+        )  # fmt: skip
+
+    def check_writable(self) -> None:
+        if self.peers and not any(peer.up for peer in self.peers.values()):
+            raise Unavailable("No publish forwarder is to be reached now.")
+
+    def acknowledge(
+        self, subscription: int, generation: int, source: int, runs: bytes, done: Done, *, urgent: bool
+    ) -> None:
+        served = self._served.get(subscription)
+        view = served.sources.get(source) if served is not None else None
+        if served is None or generation != served.generation:
+            self._later(lambda: done(None))  # the subscription is gone, or was sought meanwhile
+        elif view is None and served.answered and self._complete(served):
+            self._later(lambda: done(None))  # a source of which nothing is left
+        elif view is not None and served.record.exactly_once and not view.held and not view.grant:
+            self._later(lambda: done(FailedPrecondition("The source is granted to somebody else.")))
+        else:
+            peer = self._peer_of(view.chain) if view is not None else None
+            if peer is None or view is None or (served.record.exactly_once and not view.held):
+                self._later(lambda: done(Unavailable("the source is not to be reached now")))
+            else:
+                peer.acknowledge(
+                    done, runs, urgent=urgent,
+                    subscription=subscription, generation=generation, source=source, grant=view.grant,
+                )  # fmt: skip
+
+    def generation(self, subscription: int) -> int:
+        served = self._served.get(subscription)
+        record = self.catalog.subscription_by_incarnation(subscription)
+        return max(served.generation if served is not None else 0, record.generation if record is not None else 0)
+
+    # -- around it -----------------------------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        """The directory has changed: chains have other owners, or topics other chains."""
+        before, self._owners = self._owners, dict(self.directory.owners())
+        addresses = set(self._owners.values())
+        for address in addresses - set(self.peers):
+            self._open(address)
+        for address in set(self.peers) - addresses:
+            self.peers.pop(address).close()
+        moved = {chain for chain, address in self._owners.items() if before.get(chain) != address}
+        for served in self._served.values():
+            chains = set(self.directory.chains_of(served.topic)) | {view.chain for view in served.sources.values()}
+            self._doubt(
+                served, {chain for chain in chains if chain in before and before[chain] != self._owners.get(chain)}
+            )
+            for peer in self._peers_of(served):
+                new_here = any(self._owners[chain] == peer.address for chain in chains & moved)
+                if new_here or served.subscription not in peer.attached:
+                    self._attach(served, peer)
+
+    def tick(self) -> None:
+        """Ten times a second: heartbeats, what was refused, what has to be asked again."""
+        now = self.clock.monotonic()
+        refused, self._refused = self._refused, []
+        for answer in refused:
+            answer()
+        for peer in list(self.peers.values()):
+            peer.tick(now)
+        for served in list(self._served.values()):
+            record = self.catalog.subscription_by_incarnation(served.subscription)
+            if record is not None:
+                served.record = record
+                if record.generation > served.generation:
+                    self._renew(served, record.generation)
+        if now >= self._again_at:
+            self._again_at = now + AGAIN_S
+            again, self._again = self._again, set()
+            for subscription, address in again:
+                peer, known = self.peers.get(address), self._served.get(subscription)
+                if peer is not None and known is not None:
+                    self._attach(known, peer)
+            for served in self._served.values():
+                self._look(served)
+
+    def close(self) -> None:
+        """Let go of everything: grants are free for others at once."""
+        for subscription in list(self._served):
+            self.detach(subscription)
+        for address in list(self.peers):
+            self.peers.pop(address).close()
+
+    def status(self) -> dict[str, Any]:
+        """For the process's status: peers, and what is served from them."""
+        return {
+            "peers": {peer.address: {"up": peer.up, "chains": sorted(peer.chains)} for peer in self.peers.values()},
+            "subscriptions": len(self._served),
+            "sources": sum(view.held for served in self._served.values() for view in served.sources.values()),
+        }
+
+    # -- what peers say ------------------------------------------------------------------------------------------------
+
+    def peer_up(self, peer: Peer) -> None:
+        for served in self._served.values():
+            if peer in self._peers_of(served):
+                self._attach(served, peer)
+
+    def peer_down(self, peer: Peer) -> None:
+        mine = {chain for chain, address in self._owners.items() if address == peer.address}
+        for served in self._served.values():
+            self._doubt(served, mine)
+
+    def peer_said(self, peer: Peer, kind: str, what: Any) -> None:
+        if kind == "owned":
+            opened = set(what.chains) - peer.chains
+            for served in self._served.values():
+                if not opened.isdisjoint(self.directory.chains_of(served.topic)):
+                    self._attach(served, peer)
+            return
+        served = self._served.get(what.subscription)
+        if served is None:
+            if kind == "revoke":
+                peer.tell(released=internal.Released(
+                    subscription=what.subscription, source=what.source, grant=what.grant))  # fmt: skip
+        elif kind == "sources":
+            self._named(served, peer, what)
+        elif kind == "data":
+            if served.holds(what.source):
+                served.listener.on_data(what.source)
+        elif kind == "revoke":
+            self._revoked(served, peer, what)
+        elif kind == "reset":
+            if what.generation > served.generation:
+                self._renew(served, what.generation)
+            elif what.generation == served.generation:
+                self._attach(served, peer)  # now its sources are of this generation
+        elif kind == "removed":
+            if self.catalog.subscription_by_incarnation(served.subscription) is None:
+                served.listener.on_removed()
+            else:
+                self._again.add((served.subscription, peer.address))  # it does not know it yet, or knew it longer
+
+    def _named(self, served: Served, peer: Peer, what: Any) -> None:
+        owner = self._owners.get(what.chain)
+        if owner is not None and owner != peer.address:
+            return  # it is the owner no longer, or we will hear that it is and ask again
+        if what.generation > served.generation:
+            self._renew(served, what.generation)
+        elif what.generation < served.generation:
+            return  # it has not seen the seek yet; its Reset will come
+        views, lost, newer = served.named(what)
+        for source in lost:
+            served.listener.on_revoked(source)
+        if newer:
+            served.registered = None
+            self._look(served)
+        served.listener.on_sources(views, self._complete(served))
+
+    def _revoked(self, served: Served, peer: Peer, what: Any) -> None:
+        if served.revoked(what.source, what.grant):
+            served.listener.on_revoked(what.source)
+        peer.tell(released=internal.Released(subscription=what.subscription, source=what.source, grant=what.grant))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _doubt(self, served: Served, chains: Collection[int]) -> None:
+        """Nobody knows whether what these chains granted still stands: a strict subscription lends nothing of it."""
+        if served.strict:
+            views = served.doubt(chains)
+            if views:
+                served.listener.on_sources(views, self._complete(served))
+
+    def _renew(self, served: Served, generation: int) -> None:
+        """A seek: nothing of before counts."""
+        served.renew(generation)
+        served.listener.on_reset()
+
+    def _look(self, served: Served) -> None:
+        """For the order of keys: which chains hold sources of the topic, with nothing missing."""
+        if not served.record.ordered or served.registered is not None or served.looking:
+            return
+        epoch = served.newest_epoch
+        served.looking = True
+
+        def found(chains: Collection[int] | None) -> None:
+            served.looking = False
+            if chains is not None and epoch == served.newest_epoch and self._served.get(served.subscription) is served:
+                served.registered = frozenset(chains)
+                served.listener.on_sources((), self._complete(served))
+
+        self.directory.look(served.topic, found)
+
+    def _complete(self, served: Served) -> bool:
+        known = set(self.directory.chains_of(served.topic))
+        if served.record.ordered:
+            if served.registered is None:
+                return False
+            known |= served.registered
+        return known <= served.answered
+
+    def _later(self, answer: Callable[[], None]) -> None:
+        """Not at once: who is refused asks again, and must not do so without end in one turn."""
+        self._refused.append(answer)
+
+    def _open(self, address: str) -> Peer:
+        peer = self.peers[address] = Peer(address, self._member, self._incarnation, self.clock, self, self._connect)
+        return peer
+
+    def _peer_of(self, chain: int) -> Peer | None:
+        peer = self.peers.get(self._owners.get(chain, ""))
+        return peer if peer is not None and peer.up else None
+
+    def _peers_of(self, served: Served) -> list[Peer]:
+        """Who owns chains of the topic, and is up."""
+        chains = set(self.directory.chains_of(served.topic)) | (served.registered or frozenset())
+        return [
+            peer
+            for address in sorted({self._owners[chain] for chain in chains if chain in self._owners})
+            if (peer := self.peers.get(address)) is not None and peer.up
+        ]
+
+    def _attach(self, served: Served, peer: Peer) -> None:
+        if not peer.up:
+            return
+        peer.attached.add(served.subscription)
+        mine = {chain for chain, address in self._owners.items() if address == peer.address}
+        peer.tell(
+            attach=internal.Attach(
+                subscription=served.subscription,
+                wanted=served.wanted,
+                grants=[internal.Grant(source=s, grant=g) for s, g in served.grants_of(mine)],
+            )
+        )

@@ -1,0 +1,114 @@
+"""Link: the driver under a peer. One Serve stream to one publish forwarder, opened again whenever it is lost.
+
+Leaves to `peers`: everything that is said on it. A new stream takes a new connection, so one that is silent without
+being closed does not stand in the way.
+"""
+
+import asyncio
+import logging
+from collections import deque
+
+from syncpoint.model.errors import SyncpointError
+from syncpoint.subscribe.peers import Peer
+from syncpoint.transport.network import AnyChannel, AnyStream, Network
+
+log = logging.getLogger(__name__)
+
+SERVE = "/syncpoint.internal.v1.Chains/Serve"
+AGAIN_S = (0.05, 1.0)  # before the next attempt: at first, and at most
+
+
+class ServeLink:
+    """A `peers.Door`. Made on the running loop; `connect(network)` is what a `Gatherer` wants."""
+
+    def __init__(self, network: Network, address: str, peer: Peer) -> None:
+        self._network, self._address, self._peer = network, address, peer
+        self._outbox: deque[bytes] = deque()
+        self._more = asyncio.Event()
+        self._stream: AnyStream | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def send(self, message: bytes) -> None:
+        """See `peers.Door`."""
+        if self._stream is not None:
+            self._outbox.append(message)
+            self._more.set()
+
+    def reset(self) -> None:
+        """See `peers.Door`."""
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def close(self) -> None:
+        """See `peers.Door`. What was sent before still leaves if it can leave now."""
+        self._task.cancel()
+
+    async def closed(self) -> None:
+        """Wait until nothing of it runs any more."""
+        await asyncio.gather(self._task, *self._closing, return_exceptions=True)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        wait_s = AGAIN_S[0]
+        while True:
+            channel = self._network.channel(self._address)
+            try:
+                if await self._serve(channel):
+                    wait_s = AGAIN_S[0]
+            finally:
+                closing = asyncio.get_running_loop().create_task(channel.close())
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+            self._peer.lost()
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, AGAIN_S[1])
+
+    async def _serve(self, channel: AnyChannel) -> bool:
+        """One stream, until it is over. True if something was heard on it."""
+        heard = False
+        try:
+            self._stream = stream = channel.stream(SERVE)
+        except SyncpointError as error:
+            log.debug("publish forwarder at %s: %s", self._address, error)
+            return False
+        self._outbox.clear()
+        writer = asyncio.get_running_loop().create_task(self._write(stream))
+        try:
+            self._peer.began()
+            while (data := await stream.receive()) is not None:
+                heard = True
+                self._peer.received(data)
+        except SyncpointError as error:
+            log.log(logging.INFO if heard else logging.DEBUG, "publish forwarder at %s: %s", self._address, error)
+        except asyncio.CancelledError:
+            await self._flush(stream)
+            raise
+        except Exception:
+            log.exception("what the publish forwarder at %s said can not be taken in; connecting anew", self._address)
+        finally:
+            self._stream = None
+            writer.cancel()
+            stream.cancel()
+        return heard
+
+    async def _write(self, stream: AnyStream) -> None:
+        try:
+            while True:
+                while self._outbox:
+                    await stream.send(self._outbox.popleft())
+                self._more.clear()
+                await self._more.wait()
+        except SyncpointError:
+            return  # whoever reads hears it, too
+
+    async def _flush(self, stream: AnyStream) -> None:
+        """Send what is left, so that the other side hears of a farewell; it may be in no state to."""
+        try:
+            async with asyncio.timeout(AGAIN_S[0]):
+                while self._outbox:
+                    await stream.send(self._outbox.popleft())
+                await stream.end()
+        except (SyncpointError, TimeoutError):
+            return

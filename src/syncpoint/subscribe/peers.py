@@ -1,0 +1,191 @@
+"""Peers: one publish forwarder process as a subscribe forwarder sees it, over one Serve stream.
+
+Machine below `gather`, above `link`. A peer is *up* from its first word on a stream until the stream is lost, or until
+it has been silent too long: then everything asked of it has an unknown outcome. The time counts from when the last
+heartbeat that came back was sent, so we stop relying on a grant before its giver stops honouring it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from syncpoint.model.delivery import Batch
+from syncpoint.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
+from syncpoint.runtime.clock import Clock
+from syncpoint.wire.messages import internal
+
+GRANT_S = 5.0  # so long after the last heartbeat a publish forwarder keeps grants of strict subscriptions
+HOLD_S = 4.0  # so long after sending it we rely on them
+BEAT_S = 1.0
+ANSWER_S = 15.0  # a request that is not answered on a living stream is asked again by who needs it
+VERSION = 1
+
+
+class Door(Protocol):
+    """The driver's end of the stream: see `link.ServeLink`."""
+
+    def send(self, message: bytes) -> None:
+        """Send on the stream there is; without one it goes nowhere."""
+
+    def reset(self) -> None:
+        """Give the stream up and connect anew."""
+
+    def close(self) -> None:
+        """For good."""
+
+
+class Visitor(Protocol):
+    """Who hears of a peer: the gatherer."""
+
+    def peer_up(self, peer: "Peer") -> None: ...
+
+    def peer_down(self, peer: "Peer") -> None: ...
+
+    def peer_said(self, peer: "Peer", kind: str, what: Any) -> None: ...
+
+
+class _Asked(NamedTuple):
+    at: float
+    answered: Callable[[Any, SyncpointError | None], None]
+
+
+class Peer:
+    """See the module. `connect(address, peer)` opens its door; the driver calls `began`, `received` and `lost`."""
+
+    def __init__(
+        self,
+        address: str,
+        member: str,
+        incarnation: int,
+        clock: Clock,
+        visitor: Visitor,
+        connect: Callable[[str, "Peer"], Door],
+    ) -> None:
+        self.address, self.up = address, False
+        self.chains: frozenset[int] = frozenset()  # what it says to have open
+        self.attached: set[int] = set()
+        self._hello = internal.Hello(member=member, incarnation=incarnation, version=VERSION)
+        self._clock, self._visitor = clock, visitor
+        self._asked: dict[int, _Asked] = {}
+        self._last_id = self._last_beat = 0
+        self._beats: dict[int, float] = {}  # number -> when it was sent
+        self._heard = self._beat_at = -1e9
+        self._door = connect(address, self)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Peer {self.address} {'up' if self.up else 'down'} chains={sorted(self.chains)} asked={len(self._asked)}>"
+        )
+
+    # -- from the driver -----------------------------------------------------------------------------------------------
+
+    def began(self) -> None:
+        """A new stream is there to be written to; whether anybody reads it we will hear."""
+        self._heard = self._clock.monotonic()
+        self._beats.clear()
+        self.tell(hello=self._hello)
+        self._beat(self._heard)
+
+    def received(self, data: bytes) -> None:
+        """One FromChains."""
+        message = internal.FromChains.FromString(data)
+        kind = message.WhichOneof("what")
+        if not self.up:
+            self.up = True
+            self._visitor.peer_up(self)
+        if kind == "fetched":
+            self._answered(message.fetched)
+        elif kind == "acknowledged":
+            self._answered(message.acknowledged)
+        elif kind == "heartbeat":
+            self._heard = max(self._heard, self._beats.pop(message.heartbeat.number, self._heard))
+        elif kind is not None:
+            self._visitor.peer_said(self, kind, getattr(message, kind))
+            if kind == "owned":
+                self.chains = frozenset(message.owned.chains)
+
+    def lost(self) -> None:
+        """The stream is over; the driver connects again by itself."""
+        if self.up:
+            self.up = False
+            self.chains = frozenset()
+            self.attached.clear()
+            self._visitor.peer_down(self)
+        self._give_up(list(self._asked), "the connection was lost")
+
+    # -- to the peer ---------------------------------------------------------------------------------------------------
+
+    def tell(self, **what: Any) -> None:
+        """Send a ToChains that needs no answer."""
+        self._door.send(internal.ToChains(**what).SerializeToString())
+
+    def fetch(self, answered: Callable[[Sequence[Batch] | Exception], None], max_bytes: int, **fields: int) -> None:
+        """Ask for messages; `fields` as in the message Fetch."""
+
+        def fetched(answer: Any, error: SyncpointError | None) -> None:
+            answered(error if error is not None else [_batch(one) for one in answer.batches])
+
+        self.tell(fetch=internal.Fetch(id=self._ask(fetched), max_bytes=max_bytes, **fields))
+
+    def acknowledge(
+        self, answered: Callable[[Exception | None], None], runs: bytes, *, urgent: bool, **fields: int
+    ) -> None:
+        """Have acknowledged offsets recorded; `fields` as in the message Acknowledge."""
+        number = self._ask(lambda answer, error: answered(error))
+        self.tell(acknowledge=internal.Acknowledge(id=number, runs=runs, urgent=urgent, **fields))
+
+    def tick(self, now: float) -> None:
+        """Beat, and give up what has been silent too long."""
+        if self.silent(now):
+            if self.up or now - self._beat_at >= HOLD_S:
+                self._beat_at = now
+                self._door.reset()
+                self.lost()
+            return
+        if now - self._beat_at >= BEAT_S:
+            self._beat(now)
+        late = [number for number, asked in self._asked.items() if now - asked.at >= ANSWER_S]
+        if late:
+            self._give_up(late, "no answer came")
+
+    def silent(self, now: float) -> bool:
+        """Whether nothing that was granted by it can be relied on."""
+        return now - self._heard >= HOLD_S
+
+    def close(self) -> None:
+        self._door.close()
+        self.lost()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _beat(self, now: float) -> None:
+        self._last_beat += 1
+        self._beat_at = self._beats[self._last_beat] = now
+        self.tell(heartbeat=internal.Heartbeat(number=self._last_beat))
+
+    def _ask(self, answered: Callable[[Any, SyncpointError | None], None]) -> int:
+        self._last_id += 1
+        self._asked[self._last_id] = _Asked(self._clock.monotonic(), answered)
+        return self._last_id
+
+    def _answered(self, answer: Any) -> None:
+        asked = self._asked.pop(answer.id, None)
+        if asked is not None:
+            asked.answered(answer, _error(answer.code, answer.error) if answer.code else None)
+
+    def _give_up(self, numbers: list[int], why: str) -> None:
+        for number in numbers:
+            asked = self._asked.pop(number, None)
+            if asked is not None:
+                asked.answered(None, Unavailable(f"publish forwarder at {self.address}: {why}"))
+
+
+def _batch(one: Any) -> Batch:
+    return Batch(one.source, one.first_offset, one.begin, one.end, one.skip or None, one.time_ns, one.payload)
+
+
+def _error(code: int, text: str) -> SyncpointError:
+    if code == Code.FAILED_PRECONDITION:
+        return FailedPrecondition(text)
+    if code == Code.NOT_FOUND:
+        return NotFound("", text)
+    return SyncpointError(Code(code) if code in Code._value2member_map_ else Code.UNKNOWN, text)
