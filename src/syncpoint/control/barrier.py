@@ -23,6 +23,7 @@ CONFIRM = "/syncpoint.internal.v1.Chains/Confirm"
 BACKLOG = "/syncpoint.internal.v1.Chains/GetBacklog"
 DEADLINE_S = 3.0
 _PAUSE_S = 0.1
+_ANSWER_S = 0.5  # to answer in, however late it is
 
 
 class Backlog(NamedTuple):
@@ -67,7 +68,7 @@ class Barrier:
         request = internal.BacklogRequest(subscription=subscription).SerializeToString()
         found = {owner.address for chain in chains if (owner := self._view.owner(chain)) is not None}
         addresses = sorted(found)
-        timeout_s = max(0.01, end - self._now())
+        timeout_s = max(_ANSWER_S, end - self._now())
         results = await asyncio.gather(
             *(self._peers.call(address, BACKLOG, request, timeout_s=timeout_s) for address in addresses),
             return_exceptions=True,

@@ -1,0 +1,176 @@
+"""A control plane over imagined chain owners: what they persist is a dictionary, everything between is real."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from syncpoint.api.admin_handlers import CatalogService
+from syncpoint.api.seek import seek_methods
+from syncpoint.control.barrier import BACKLOG, CONFIRM, Barrier
+from syncpoint.control.doors import Peers
+from syncpoint.control.plane import SharedControl
+from syncpoint.control.registration import Registration
+from syncpoint.control.view import OWNERS, ClusterView, chain_key
+from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.local import LocalShared
+from syncpoint.metadata.memory import MemoryStore
+from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.model.cluster import PUBLISH, Member, Owner
+from syncpoint.model.errors import Unavailable
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
+from syncpoint.testing.simulation.network import SimNetwork
+from syncpoint.transport.calls import Call
+from syncpoint.transport.memory import MemoryChannel
+from syncpoint.transport.tasks import unary_async
+from syncpoint.wire.messages import internal, pubsub, well_known
+
+TOPIC = "projects/p/topics/topic"
+SUB = "projects/p/subscriptions/sub"
+SNAP = "projects/p/snapshots/snap"
+
+
+class FakeOwner:
+    """A process that owns one chain. `starts`: START facts, (subscription, topic) -> offset."""
+
+    def __init__(self, world: PlaneWorld, chain: int) -> None:
+        self.world, self.chain, self.name = world, chain, f"f{chain}"
+        self.process = SimProcess(world.loop, self.name)
+        self.store = LocalShared(world.store, world.clock)
+        self.ends: dict[int, int] = {}  # topic -> messages so far
+        self.opened_at: dict[int, int] = {}  # topic -> catalog revision of its source
+        self.starts: dict[tuple[int, int], int] = {}
+        self.confirmed: list[tuple[int, int]] = []
+        self.deaf = False
+        self.backlog = internal.BacklogResponse(chains=[chain])
+        self.started = self.process.start(self._start())
+
+    async def _start(self) -> None:
+        self.address = f"10.0.0.1:{4000 + self.chain}"
+        methods = {
+            CONFIRM.encode(): unary_async(self._confirm),
+            BACKLOG.encode(): unary_async(self._get_backlog),
+        }
+        await self.world.network.serve(methods, "10.0.0.1", 4000 + self.chain)
+        self.shared = SharedCatalog(self.store)
+        await self.shared.start()
+        self.me = Member(self.name, (PUBLISH,), self.address, self.chain)
+        self.registration = Registration(self.store, self.shared, self.me)
+        self.own()
+
+    def own(self, chain: int | None = None) -> None:
+        """Be the owner of a chain."""
+        owner = Owner(self.name, self.chain, 1, self.address)
+        self.world.store.txn([], [Put(OWNERS + chain_key(chain or self.chain), owner.encode())])
+
+    async def _confirm(self, call: Call, request: bytes) -> bytes:
+        asked = internal.ConfirmRequest.FromString(request)
+        while self.deaf:
+            await asyncio.sleep(0.05)
+        await self.shared.at(asked.revision)
+        await asyncio.sleep(self.world.random.random() * 0.01)
+        self.confirmed.append((asked.topic, asked.revision))
+        if asked.topic in self.opened_at:
+            for record in self.shared.catalog.subscriptions_of(asked.topic):
+                if record.created_revision > self.opened_at[asked.topic]:
+                    self.starts.setdefault((record.incarnation, asked.topic), self.ends.get(asked.topic, 0))
+        return internal.ConfirmResponse(revision=asked.revision).SerializeToString()
+
+    async def _get_backlog(self, call: Call, request: bytes) -> bytes:
+        return self.backlog.SerializeToString()
+
+    async def publish(self, topic: int) -> tuple[int, int]:
+        """(chain, offset) of one more message."""
+        if topic not in self.opened_at:
+            revision = await self.registration.register(topic, self.chain)
+            self.opened_at.setdefault(topic, revision)
+        await asyncio.sleep(self.world.random.random() * 0.01)
+        self.ends[topic] = self.ends.get(topic, 0) + 1
+        return self.chain, self.ends[topic] - 1
+
+    def start_of(self, subscription: Any) -> int:
+        """Where a subscription begins. Raises `KeyError` where it would not have been told."""
+        topic = subscription.topic_incarnation
+        if subscription.created_revision <= self.opened_at[topic]:
+            return 0
+        return self.starts[subscription.incarnation, topic]
+
+
+class PlaneWorld:
+    """Two proxies and some owners."""
+
+    def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, chains: int) -> None:
+        self.loop, self.clock, self.random = loop, clock, SeededRandom(seed)
+        self.store = MemoryStore(clock=clock, random=self.random)
+        self.network = SimNetwork(self.random, delay_s_max=0.02)
+        self.owners = {chain: FakeOwner(self, chain) for chain in range(1, chains + 1)}
+
+    async def start(self) -> None:
+        await asyncio.gather(*(owner.started for owner in self.owners.values()))
+        self.proxies = [await self._proxy() for _ in range(2)]
+
+    async def _proxy(self) -> Proxy:
+        store = LocalShared(self.store, self.clock)
+        view, shared = ClusterView(store), SharedCatalog(store)
+        await view.start()
+        await shared.start()
+        barrier = Barrier(view, Peers(self.network))
+        return Proxy(store, SharedControl(store, shared, barrier, self.clock, self.random))
+
+    def disown(self, chain: int) -> None:
+        self.store.txn([], [Delete(OWNERS + chain_key(chain))])
+
+
+_ANSWERS = {"CreateTopic": pubsub.Topic, "GetTopic": pubsub.Topic, "UpdateTopic": pubsub.Topic} | {
+    f"{verb}{kind}": getattr(pubsub, kind)
+    for kind in ("Subscription", "Snapshot")
+    for verb in ("Create", "Get", "Update")
+}
+_REQUESTS = {"CreateTopic": pubsub.Topic, "CreateSubscription": pubsub.Subscription}
+
+
+class Proxy:
+    """The admin methods of one process."""
+
+    def __init__(self, store: LocalShared, control: SharedControl) -> None:
+        self.store, self.control = store, control
+        self.methods = {**CatalogService(control).methods(), **seek_methods(control)}
+
+    async def call(self, method: str, **fields: Any) -> Any:
+        kind = _REQUESTS.get(method) or getattr(pubsub, f"{method}Request")
+        path = next(path for path in self.methods if path.decode().endswith(f"/{method}")).decode()
+        answer = await MemoryChannel(self.methods).unary(path, kind(**fields).SerializeToString())
+        return _ANSWERS.get(method, well_known.Empty).FromString(answer)
+
+    async def insist(self, method: str, **fields: Any) -> Any:
+        """Call again while it is unavailable."""
+        while True:
+            try:
+                return await self.call(method, **fields)
+            except Unavailable:
+                await asyncio.sleep(0.1)
+
+
+def planned(
+    seed: int = 1, chains: int = 2
+) -> Callable[[Callable[[PlaneWorld], Coroutine[Any, Any, None]]], Callable[[], None]]:
+    """Make a coroutine function over a started world a plain test."""
+
+    def decorate(work: Callable[[PlaneWorld], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+        def test() -> None:
+            clock = ManualClock()
+
+            async def run(loop: ProcessLoop) -> None:
+                world = PlaneWorld(loop, clock, seed, chains)
+                await world.start()
+                await work(world)
+
+            run_world(clock, run)
+
+        test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
+        return test
+
+    return decorate

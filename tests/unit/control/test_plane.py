@@ -1,0 +1,270 @@
+"""The control plane of a cluster: several processes change the catalog, and every chain confirms."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from syncpoint.metadata.records import ACTIVE, CREATING
+from syncpoint.model.errors import Code, NotFound, SyncpointError, Unavailable
+
+sys.path.insert(0, str(Path(__file__).parent))
+from plane_world import SNAP, SUB, TOPIC, PlaneWorld, planned
+
+
+async def outcomes(*waiting) -> list[str]:
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    return sorted(one.code.name if isinstance(one, SyncpointError) else "OK" for one in found)
+
+
+async def with_topic(world: PlaneWorld) -> int:
+    """A topic that both chains hold something of."""
+    await world.proxies[0].call("CreateTopic", name=TOPIC)
+    topic = world.proxies[0].control.catalog.topic(TOPIC)
+    assert topic is not None
+    for owner in world.owners.values():
+        await owner.shared.at(1)
+        await owner.publish(topic.incarnation)
+    return topic.incarnation
+
+
+@planned()
+async def test_of_creates_racing_in_two_processes_one_wins(world: PlaneWorld) -> None:
+    for number in range(5):
+        creates = [proxy.call("CreateTopic", name=f"{TOPIC}{number}") for proxy in world.proxies * 3]
+        assert await outcomes(*creates) == ["ALREADY_EXISTS"] * 5 + ["OK"]
+    topic = f"{TOPIC}0"
+    creates = [proxy.call("CreateSubscription", name=SUB, topic=topic) for proxy in world.proxies * 3]
+    assert (await outcomes(*creates)).count("OK") == 1
+
+
+@planned()
+async def test_changes_of_different_things_do_not_stand_in_each_others_way(world: PlaneWorld) -> None:
+    creates = [
+        proxy.call("CreateTopic", name=f"{TOPIC}{n}{p}") for n in range(20) for p, proxy in enumerate(world.proxies)
+    ]
+    assert await outcomes(*creates) == ["OK"] * 40
+
+
+@planned()
+async def test_what_one_process_was_answered_another_knows(world: PlaneWorld) -> None:
+    one, other = world.proxies
+    await one.call("CreateTopic", name=TOPIC)
+    assert (await other.call("GetTopic", topic=TOPIC)).name == TOPIC
+    await other.call("DeleteTopic", topic=TOPIC)
+    with pytest.raises(SyncpointError, match="not found"):
+        await one.call("GetTopic", topic=TOPIC)
+
+
+@planned()
+async def test_a_subscription_is_active_when_every_chain_has_confirmed(world: PlaneWorld) -> None:
+    topic = await with_topic(world)
+    proxy = world.proxies[0]
+    await proxy.call("CreateSubscription", name=SUB, topic=TOPIC)
+    record = proxy.control.catalog.subscription(SUB)
+    assert (record.state, record.created_revision) == (ACTIVE, 2)
+    for owner in world.owners.values():
+        assert owner.confirmed == [(topic, 2)]
+        assert owner.start_of(record) == 1
+
+
+@planned()
+async def test_a_chain_that_does_not_confirm_keeps_it_creating_and_a_retry_finishes(world: PlaneWorld) -> None:
+    await with_topic(world)
+    one, other = world.proxies
+    world.owners[2].deaf = True
+    with pytest.raises(SyncpointError, match="Chain 2 has not confirmed") as caught:
+        await one.call("CreateSubscription", name=SUB, topic=TOPIC)
+    assert caught.value.code is Code.UNAVAILABLE
+    assert one.control.catalog.subscription(SUB).state == CREATING
+    with pytest.raises(SyncpointError) as caught:
+        await other.call("CreateSubscription", name=SUB, topic=TOPIC, ack_deadline_seconds=77)
+    assert caught.value.code is Code.ALREADY_EXISTS
+    incarnation = one.control.catalog.subscription(SUB).incarnation
+    world.owners[2].deaf = False
+    await other.call("CreateSubscription", name=SUB, topic=TOPIC)
+    assert other.control.catalog.subscription(SUB).incarnation == incarnation
+    assert other.control.catalog.subscription(SUB).state == ACTIVE
+    with pytest.raises(SyncpointError) as caught:
+        await one.call("CreateSubscription", name=SUB, topic=TOPIC)
+    assert caught.value.code is Code.ALREADY_EXISTS
+
+
+@planned()
+async def test_one_that_is_still_creating_can_be_deleted(world: PlaneWorld) -> None:
+    await with_topic(world)
+    proxy = world.proxies[0]
+    world.owners[2].deaf = True
+    assert await outcomes(proxy.call("CreateSubscription", name=SUB, topic=TOPIC)) == ["UNAVAILABLE"]
+    await proxy.call("DeleteSubscription", subscription=SUB)
+    assert proxy.control.catalog.subscription(SUB) is None
+
+
+@planned()
+async def test_ownership_moves_while_a_chain_is_asked(world: PlaneWorld) -> None:
+    await with_topic(world)
+    world.owners[2].deaf = True
+    creating = asyncio.create_task(world.proxies[0].call("CreateSubscription", name=SUB, topic=TOPIC))
+    await asyncio.sleep(0.5)
+    world.disown(2)
+    await asyncio.sleep(0.5)
+    assert not creating.done()
+    world.owners[1].own(2)
+    await creating
+
+
+@planned()
+async def test_a_chain_without_an_owner_is_waited_for(world: PlaneWorld) -> None:
+    await with_topic(world)
+    world.disown(1)
+    creating = asyncio.create_task(world.proxies[0].call("CreateSubscription", name=SUB, topic=TOPIC))
+    await asyncio.sleep(2)
+    world.owners[1].own()
+    await creating
+    world.disown(1)
+    with pytest.raises(SyncpointError, match="nobody owns it"):
+        await world.proxies[0].call("CreateSubscription", name=SUB + "2", topic=TOPIC)
+
+
+@planned()
+async def test_a_seek_makes_a_generation_and_every_chain_confirms_it(world: PlaneWorld) -> None:
+    await with_topic(world)
+    one, other = world.proxies
+    await one.call("CreateSubscription", name=SUB, topic=TOPIC)
+    await one.call("CreateSnapshot", name=SNAP, subscription=SUB)
+    await asyncio.gather(
+        one.call("Seek", subscription=SUB, time={"seconds": 5}), other.call("Seek", subscription=SUB, snapshot=SNAP)
+    )
+    await one.control.refresh()
+    record, snapshot = one.control.catalog.subscription(SUB), one.control.catalog.snapshot(SNAP)
+    assert record.generation == 2
+    assert record.target in ((5 * 10**9, None), (None, snapshot.incarnation))
+    for owner in world.owners.values():
+        assert max(owner.confirmed)[1] == one.control.catalog.revision
+
+
+@planned()
+async def test_a_snapshot_names_its_subscription_and_an_unfinished_one_gives_way(world: PlaneWorld) -> None:
+    await with_topic(world)
+    one, other = world.proxies
+    await one.call("CreateSubscription", name=SUB, topic=TOPIC)
+    world.owners[1].deaf = True
+    assert await outcomes(one.call("CreateSnapshot", name=SNAP, subscription=SUB)) == ["UNAVAILABLE"]
+    first = one.control.catalog.snapshot(SNAP)
+    assert (first.status, first.subscription) == (CREATING, one.control.catalog.subscription(SUB).incarnation)
+    with pytest.raises(SyncpointError) as caught:
+        await one.call("Seek", subscription=SUB, snapshot=SNAP)
+    assert caught.value.code is Code.NOT_FOUND
+    world.owners[1].deaf = False
+    await other.call("CreateSnapshot", name=SNAP, subscription=SUB)
+    second = other.control.catalog.snapshot(SNAP)
+    assert second.status == ACTIVE
+    assert second.incarnation != first.incarnation
+    assert await outcomes(one.call("CreateSnapshot", name=SNAP, subscription=SUB)) == ["ALREADY_EXISTS"]
+
+
+@planned()
+async def test_a_change_of_retention_is_confirmed_a_label_is_not(world: PlaneWorld) -> None:
+    await with_topic(world)
+    proxy = world.proxies[0]
+    await proxy.call("CreateSubscription", name=SUB, topic=TOPIC)
+    world.owners[1].deaf = True
+    label = {"name": SUB, "labels": {"a": "b"}}
+    await proxy.call("UpdateSubscription", subscription=label, update_mask={"paths": ["labels"]})
+    retain = {"name": SUB, "retain_acked_messages": True}
+    change = proxy.call("UpdateSubscription", subscription=retain, update_mask={"paths": ["retain_acked_messages"]})
+    assert await outcomes(change) == ["UNAVAILABLE"]
+    world.owners[1].deaf = False
+    longer = {"name": TOPIC, "message_retention_duration": {"seconds": 700}}
+    await proxy.call("UpdateTopic", topic=longer, update_mask={"paths": ["message_retention_duration"]})
+    await proxy.call("DetachSubscription", subscription=SUB)
+    assert max(world.owners[1].confirmed)[1] == proxy.control.catalog.revision
+
+
+@planned()
+async def test_the_backlog_is_that_of_all_chains_or_none(world: PlaneWorld) -> None:
+    await with_topic(world)
+    proxy = world.proxies[0]
+    await proxy.call("CreateSubscription", name=SUB, topic=TOPIC)
+    record = proxy.control.catalog.subscription(SUB)
+    assert await proxy.control.oldest_unacked(record) is None
+    for chain, owner in world.owners.items():
+        owner.backlog.messages, owner.backlog.oldest_age_s, owner.backlog.mean_bytes = (
+            chain,
+            10.0 * chain,
+            100.0 * chain,
+        )
+    backlog = await proxy.control.backlog(record)
+    assert (backlog.messages, backlog.oldest_age_s) == (3, 20.0)
+    assert backlog.mean_bytes == pytest.approx(500 / 3)
+    world.disown(2)
+    with pytest.raises(Unavailable, match=r"chains \[2\]"):
+        await proxy.control.backlog(record)
+
+
+@planned()
+async def test_without_metadata_nothing_changes_and_everything_can_be_read(world: PlaneWorld) -> None:
+    proxy = world.proxies[0]
+    await proxy.call("CreateTopic", name=TOPIC)
+    proxy.store.cut = True
+    assert (await proxy.call("GetTopic", topic=TOPIC)).name == TOPIC
+    with pytest.raises(SyncpointError, match="nothing was changed") as caught:
+        await proxy.call("CreateTopic", name=TOPIC + "2")
+    assert caught.value.code is Code.UNAVAILABLE
+    assert await outcomes(proxy.call("CreateSubscription", name=SUB, topic=TOPIC)) == ["UNAVAILABLE"]
+    proxy.store.cut = False
+    await proxy.call("CreateSubscription", name=SUB, topic=TOPIC)
+
+
+@planned()
+async def test_deleting_does_not_wait_for_a_dead_chain_for_ever(world: PlaneWorld) -> None:
+    await with_topic(world)
+    proxy = world.proxies[0]
+    world.disown(1)
+    before = world.loop.time()
+    await proxy.call("DeleteTopic", topic=TOPIC)
+    assert world.loop.time() - before < 4
+    with pytest.raises(NotFound):
+        await proxy.call("DeleteTopic", topic=TOPIC)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_sync_point_races(seed: int) -> None:
+    """Publishers on four chains, most of them opening the topic just now, against creations in two processes."""
+
+    @planned(seed, chains=4)
+    async def run(world: PlaneWorld) -> None:
+        proxy = world.proxies[0]
+        await proxy.call("CreateTopic", name=TOPIC)
+        topic = proxy.control.catalog.topic(TOPIC).incarnation
+        messages: list[tuple[float, int, int]] = []  # (when its publish began, chain, offset)
+        created: list[tuple[float, str]] = []
+
+        async def publish(chain: int) -> None:
+            await asyncio.sleep(world.random.random())
+            for _ in range(20):
+                begun = world.loop.time()
+                messages.append((begun, *await world.owners[chain].publish(topic)))
+                await asyncio.sleep(world.random.random() * 0.1)
+
+        async def create(number: int) -> None:
+            await asyncio.sleep(world.random.random() * 1.5)
+            name = f"{SUB}{number}"
+            await world.proxies[number % 2].insist("CreateSubscription", name=name, topic=TOPIC)
+            created.append((world.loop.time(), name))
+
+        world.network.break_chance = 0.02 if seed % 2 else 0.0
+        await asyncio.gather(*(publish(chain) for chain in world.owners), *(create(number) for number in range(15)))
+        for proxy in world.proxies:
+            await proxy.control.refresh()
+        assert len(created) == 15
+        for at, name in created:
+            record = proxy.control.catalog.subscription(name)
+            for begun, chain, offset in messages:
+                if begun > at:
+                    assert offset >= world.owners[chain].start_of(record)
+
+    run()
