@@ -33,13 +33,25 @@ SUB = "projects/p/subscriptions/sub"
 SNAP = "projects/p/snapshots/snap"
 
 
+class SlowShared(LocalShared):
+    """A store with a way to it: others act between any two calls."""
+
+    def __init__(self, world: PlaneWorld) -> None:
+        super().__init__(world.store, world.clock)
+        self._random = world.random
+
+    async def turn(self) -> None:
+        await asyncio.sleep(self._random.random() * 0.02)
+        await super().turn()
+
+
 class FakeOwner:
     """A process that owns one chain. `starts`: START facts, (subscription, topic) -> offset."""
 
     def __init__(self, world: PlaneWorld, chain: int) -> None:
         self.world, self.chain, self.name = world, chain, f"f{chain}"
         self.process = SimProcess(world.loop, self.name)
-        self.store = LocalShared(world.store, world.clock)
+        self.store = SlowShared(world)
         self.ends: dict[int, int] = {}  # topic -> messages so far
         self.opened_at: dict[int, int] = {}  # topic -> catalog revision of its source
         self.starts: dict[tuple[int, int], int] = {}
@@ -113,7 +125,7 @@ class PlaneWorld:
         self.proxies = [await self._proxy() for _ in range(2)]
 
     async def _proxy(self) -> Proxy:
-        store = LocalShared(self.store, self.clock)
+        store = SlowShared(self)
         view, shared = ClusterView(store), SharedCatalog(store)
         await view.start()
         await shared.start()
