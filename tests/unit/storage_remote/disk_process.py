@@ -72,6 +72,7 @@ class DiskProcess:
             process.stdout.close()
 
 
+_opened: list[tuple[RemoteFiles, list[str]]] = []
 FAST = Patience(connect_s=1.0, silence_s=2.0, give_up_s=3.0, retry_s=0.05, quiet_s=0.1)
 
 
@@ -83,4 +84,14 @@ def remote(processes: list[DiskProcess], epoch: int = 1, chain: int = 7, **more:
         for name in process.folders
     }
     settings: dict[str, object] = {"patience": FAST, **more}
-    return RemoteFiles(places, chain, epoch, SystemClock(), **settings)  # type: ignore[arg-type]
+    files = RemoteFiles(places, chain, epoch, SystemClock(), **settings)  # type: ignore[arg-type]
+    _opened.append((files, list(places)))
+    return files
+
+
+def hang_up() -> None:
+    """Leave no connection open."""
+    while _opened:
+        files, roots = _opened.pop()
+        for root in roots:
+            files.abandon(root)

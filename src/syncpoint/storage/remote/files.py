@@ -272,16 +272,17 @@ def overlay(data: bytes, offset: int, size: int, changes: Sequence[Change]) -> b
     """What a read of `size` bytes at `offset` finds once `changes` were done to a file that has `data` there."""
     held = bytearray(data)
     for change in changes:
+        reach = change.size if change.kind == Kind.TRUNCATE else change.offset + change.size
+        end = max(0, min(reach - offset, size))  # where the file ends now, as far as it is read
         if change.kind == Kind.TRUNCATE:
-            del held[max(0, change.size - offset) :]
+            del held[end:]
+        if len(held) < end and change.size:
+            held.extend(bytes(end - len(held)))
+        begin = max(change.offset, offset)
+        if begin - offset >= end or change.kind not in (Kind.WRITE, Kind.ZERO):
             continue
-        begin, end = max(change.offset, offset), min(change.offset + change.size, offset + size)
-        if begin >= end or change.kind == Kind.ALLOCATE:
-            continue
-        if len(held) < end - offset:
-            held.extend(bytes(end - offset - len(held)))
         if change.kind == Kind.WRITE:
-            held[begin - offset : end - offset] = change.data[begin - change.offset : end - change.offset]
+            held[begin - offset : end] = change.data[begin - change.offset : end + offset - change.offset]
         else:
-            held[begin - offset : end - offset] = bytes(end - begin)
+            held[begin - offset : end] = bytes(end + offset - begin)
     return bytes(held)

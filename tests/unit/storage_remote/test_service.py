@@ -1,0 +1,370 @@
+"""The disk service on files in memory: claims, lanes, paths, deletion, restarts of process and machine."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from syncpoint.runtime.files import DiskFenced, OsFiles
+from syncpoint.runtime.memory_files import MemoryFiles
+from syncpoint.storage.remote.claims import CLAIM_FILE, Claim, Claims, Record, decode_record
+from syncpoint.storage.remote.service import Busy, DiskService, Lane
+from syncpoint.storage.remote.wire import (
+    AGAIN,
+    CREATE,
+    REOPEN,
+    WRITE,
+    Change,
+    Hello,
+    Kind,
+    Op,
+    Reply,
+    Request,
+    Status,
+)
+
+HELLO = Hello("d", 7, 1, 100, "sync", 1, 1)
+FOLDER = "/disk/chains/0000000007"
+
+
+class World:
+    def __init__(self) -> None:
+        self.files = MemoryFiles()
+        self.files.mkdir("/disk")
+        self.life = 0
+        self.boot = "first"
+        self.restart()
+
+    def restart(self) -> None:
+        self.life += 1
+        self.service = DiskService({"d": "/disk"}, self.files, self.boot, self.life)
+        self.service.start()
+        self.seq = 0
+
+    def hello(self, **more: object) -> Lane:
+        return self.service.hello(HELLO._replace(**more))  # type: ignore[arg-type]
+
+    def run(self, lane: Lane, op: Op, attempt: int = 1, **more: object) -> Reply:
+        self.seq += 1
+        request = Request(op, epoch=lane.claim.epoch, seq=self.seq)
+        return self.service.run(lane, attempt, request._replace(**more))  # type: ignore[arg-type]
+
+    def write(self, lane: Lane, path: str, data: bytes) -> Reply:
+        opened = self.run(lane, Op.OPEN, handle=1, path=path, flags=CREATE | WRITE)
+        assert opened.status == Status.OK, opened
+        return self.run(lane, Op.FDATASYNC, handle=1, changes=[Change(Kind.WRITE, 0, len(data), data)])
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.files.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def test_a_higher_claim_ends_the_lower_one() -> None:
+    world = World()
+    old = world.hello()
+    assert world.write(old, "a", b"old").status == Status.OK
+    new = world.hello(epoch=2)
+    refused = world.run(old, Op.FDATASYNC, handle=1, changes=[Change(Kind.WRITE, 0, 3, b"bad")])
+    assert refused.status == Status.FENCED
+    assert b"epoch 2" in bytes(refused.payload)
+    world.run(new, Op.OPEN, handle=1, path="a")
+    assert world.run(new, Op.PREAD, handle=1, a=10).payload == b"old"
+    with pytest.raises(DiskFenced):
+        world.hello(attempt=2)
+
+
+def test_a_lookup_under_a_lower_claim_is_refused_too() -> None:
+    world = World()
+    old = world.hello()
+    world.hello(epoch=2)
+    assert world.run(old, Op.STAT, path="").status == Status.FENCED
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_claim_outlives_the_process_and_the_power(cut: bool) -> None:
+    world = World()
+    world.hello(epoch=5)
+    if cut:
+        world.files.power_cut(_NoChance())
+    world.restart()
+    with pytest.raises(DiskFenced):
+        world.hello(epoch=4)
+    with pytest.raises(DiskFenced):
+        world.hello(epoch=5, session=99)
+    world.hello(epoch=5)
+    world.hello(epoch=6, session=1)
+
+
+class _NoChance:
+    """Loses everything that may be lost."""
+
+    def token(self, size: int) -> bytes:
+        return bytes(size)
+
+    def randrange(self, start: int, stop: int) -> int:
+        return start
+
+    def random(self) -> float:
+        return 0.0
+
+
+def test_a_later_session_of_the_same_epoch_ends_the_earlier_one() -> None:
+    world = World()
+    first = world.hello()
+    world.hello(session=101)
+    assert world.run(first, Op.MKDIR, path="x").status == Status.FENCED
+
+
+def test_a_request_of_another_epoch_than_its_connection_is_refused() -> None:
+    world = World()
+    lane = world.hello(epoch=2)
+    assert world.run(lane, Op.MKDIR, path="x", epoch=1).status == Status.FENCED
+
+
+def test_a_command_sent_again_is_answered_and_not_done_again() -> None:
+    world = World()
+    lane = world.hello()
+    world.write(lane, "a", b"1")
+    request = Request(Op.RENAME, path="a", other="b", epoch=1, seq=50)
+    assert world.service.run(lane, 1, request).status == Status.OK
+    assert world.hello(attempt=2) is lane
+    assert world.service.run(lane, 2, request).status == Status.OK
+    assert world.service.run(lane, 2, request._replace(seq=51)).status == Status.ERROR
+
+
+def test_only_the_newest_connection_of_a_lane_counts() -> None:
+    world = World()
+    lane = world.hello()
+    world.hello(attempt=3)
+    world.hello(attempt=2)  # came late
+    assert world.run(lane, Op.MKDIR, attempt=2, path="x").status == Status.STALE
+    assert world.run(lane, Op.MKDIR, attempt=3, path="x").status == Status.OK
+
+
+def test_after_a_restart_what_was_done_is_no_error() -> None:
+    world = World()
+    lane = world.hello()
+    world.write(lane, "a", b"1")
+    world.run(lane, Op.RENAME, path="a", other="b")
+    world.run(lane, Op.MKDIR, path="f")
+    world.run(lane, Op.RMDIR, path="f")
+    world.restart()
+    lane = world.hello()
+    assert world.run(lane, Op.RENAME, path="a", other="b").status == Status.ERROR
+    assert world.run(lane, Op.RENAME, path="a", other="b", flags=AGAIN).status == Status.OK
+    assert world.run(lane, Op.RENAME, path="x", other="y", flags=AGAIN).status == Status.ERROR
+    assert world.run(lane, Op.RMDIR, path="f", flags=AGAIN).status == Status.OK
+    assert world.run(lane, Op.UNLINK, path="a", flags=AGAIN).status == Status.OK
+    assert world.run(lane, Op.UNLINK, path="a").status == Status.ERROR
+
+
+def test_a_file_is_opened_again_only_if_it_is_the_same() -> None:
+    world = World()
+    lane = world.hello()
+    opened = world.run(lane, Op.OPEN, handle=1, path="a", flags=CREATE | WRITE)
+    file = f"{opened.b}:{opened.c}"
+    world.restart()
+    lane = world.hello()
+    more = {"handle": 1, "path": "a", "other": file, "flags": REOPEN | WRITE}
+    assert world.run(lane, Op.FDATASYNC, changes=[Change(Kind.ZERO, 0, 5)], **more).status == Status.OK
+    world.files.unlink(f"{FOLDER}/a")
+    world.restart()
+    lane = world.hello()
+    assert world.run(lane, Op.FDATASYNC, **more).status == Status.ERROR
+    world.write(lane, "a", b"another")
+    world.restart()
+    lane = world.hello()
+    assert world.run(lane, Op.FDATASYNC, **more).status == Status.ERROR
+
+
+@pytest.mark.parametrize(
+    "path", ["..", "../x", "a/../../x", "/etc", "a//b", ".", CLAIM_FILE, CLAIM_FILE + ".tmp", "a\0"]
+)
+def test_no_path_leads_out_of_the_folder(path: str) -> None:
+    world = World()
+    lane = world.hello()
+    for op in (Op.STAT, Op.UNLINK, Op.LISTDIR, Op.MKDIR, Op.RMDIR, Op.SYNC_DIR):
+        assert world.run(lane, op, path=path).errno == 13
+    assert world.run(lane, Op.OPEN, handle=1, path=path, flags=CREATE | WRITE).errno == 13
+    world.write(lane, "good", b"")
+    assert world.run(lane, Op.RENAME, path="good", other=path).errno == 13
+
+
+def test_the_claim_is_not_shown() -> None:
+    world = World()
+    lane = world.hello()
+    world.write(lane, "a", b"")
+    assert world.run(lane, Op.LISTDIR, path="").payload == b"a"
+
+
+def test_changes_are_done_in_order() -> None:
+    world = World()
+    lane = world.hello()
+    world.run(lane, Op.OPEN, handle=1, path="a", flags=CREATE | WRITE)
+    changes = [
+        Change(Kind.ALLOCATE, 0, 20),
+        Change(Kind.WRITE, 0, 6, b"abcdef"),
+        Change(Kind.ZERO, 2, 2),
+        Change(Kind.WRITE, 3, 1, b"x"),
+        Change(Kind.TRUNCATE, 0, 5),
+    ]
+    for _ in range(2):
+        assert world.run(lane, Op.CHANGE, handle=1, changes=changes).status == Status.OK
+        assert world.run(lane, Op.PREAD, handle=1, a=100).payload == b"ab\0xe"
+        assert world.run(lane, Op.FSTAT, handle=1).a == 5
+
+
+def test_a_failed_sync_is_told() -> None:
+    world = World()
+    lane = world.hello()
+    world.write(lane, "a", b"1")
+
+    def fault(operation: str, path: str) -> None:
+        if operation == "fdatasync":
+            raise OSError(5, "broken")
+
+    world.files.faults.append(fault)
+    assert world.run(lane, Op.FDATASYNC, handle=1)[:2] == (Status.ERROR, 5)
+
+
+@pytest.mark.parametrize("durability", ["async", "memory", "sync"])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_disk_that_lost_unsynced_entries_counts_as_unknown(durability: str, clean: bool, restarted: bool) -> None:
+    world = World()
+    lane = world.hello(durability=durability)
+    world.write(lane, "disk.json", b"me")
+    if clean:
+        world.run(lane, Op.LEAVE, a=1)
+    if restarted:
+        world.boot = "second"
+    world.restart()
+    world.hello(epoch=2, durability=durability)
+    assert world.exists(f"{FOLDER}/disk.json") == (durability == "sync" or clean or not restarted)
+
+
+def test_a_polite_stop_syncs_and_is_clean() -> None:
+    world = World()
+    lane = world.hello(durability="async")
+    world.write(lane, "disk.json", b"me")
+    world.run(lane, Op.CHANGE, handle=1, changes=[Change(Kind.WRITE, 0, 2, b"ME")])
+    world.service.stop()
+    world.boot = "second"
+    world.files.power_cut(_NoChance())
+    world.restart()
+    lane = world.hello(durability="async")  # the same owner goes on
+    world.run(lane, Op.OPEN, handle=1, path="disk.json")
+    assert world.run(lane, Op.PREAD, handle=1, a=2).payload == b"ME"
+    world.boot = "third"  # and now it was not clean
+    world.restart()
+    world.hello(durability="async")
+    assert not world.exists(f"{FOLDER}/disk.json")
+
+
+def test_a_damaged_claim_makes_the_disk_unknown() -> None:
+    world = World()
+    lane = world.hello(epoch=5)
+    world.write(lane, "disk.json", b"me")
+    handle = world.files.open(f"{FOLDER}/{CLAIM_FILE}")
+    world.files.pwritev(handle, [b"x"], 20)
+    world.restart()
+    world.hello(epoch=1)
+    assert not world.exists(f"{FOLDER}/disk.json")
+
+
+def test_a_wiped_folder_gets_its_claim_again() -> None:
+    world = World()
+    lane = world.hello(epoch=5)
+    world.files.wipe("/disk")
+    assert world.run(lane, Op.MKDIR, path="").status == Status.OK
+    world.restart()
+    with pytest.raises(DiskFenced):
+        world.hello(epoch=4)
+
+
+def test_a_chain_is_deleted_only_with_a_tombstone() -> None:
+    world = World()
+    lane = world.hello()
+    world.run(lane, Op.MKDIR, path="logs")
+    world.write(lane, "logs/a", b"1")
+    assert world.run(lane, Op.DELETE).errno == 1
+    assert world.run(lane, Op.TOMBSTONE).status == Status.OK
+    assert world.run(lane, Op.DELETE).status == Status.OK
+    assert not world.exists(f"{FOLDER}/logs/a")
+    with pytest.raises(DiskFenced):
+        world.hello(epoch=9)
+    world.restart()
+    with pytest.raises(DiskFenced):
+        world.hello(epoch=9)
+
+
+def test_a_deletion_cut_short_is_ended_at_the_next_start() -> None:
+    world = World()
+    lane = world.hello()
+    world.write(lane, "a", b"1")
+    world.run(lane, Op.TOMBSTONE)
+    world.restart()
+    assert not world.exists(f"{FOLDER}/a")
+
+
+def test_unknown_chains_are_set_aside_and_never_deleted(tmp_path: Path) -> None:
+    service = DiskService({"d": str(tmp_path)}, OsFiles(), "first", 1)
+    service.start()
+    claims = Claims(str(tmp_path), OsFiles(), "first")
+    record = Record(Claim(1, 1), "sync", "first", clean=False)
+    for chain in (1, 2, 3, 4):
+        claims.store(chain, record)
+    claims.tombstone(4)
+    service.hello(HELLO._replace(chain=3))
+    assert service.quarantine([1]) == {"d": [2]}
+    assert service.quarantine([1]) == {"d": []}
+    claims.store(2, record)
+    assert service.quarantine([1, 3]) == {"d": [2]}
+    assert sorted(path.name for path in (tmp_path / "quarantine").iterdir()) == ["0000000002-0", "0000000002-1"]
+    assert claims.chains() == [1, 3, 4]
+    assert claims.load(1) == record
+
+
+def test_a_claim_waits_for_the_command_under_way_and_then_closes_its_files() -> None:
+    world = World()
+    lane = world.hello()
+    world.write(lane, "a", b"1")
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hang(operation: str, path: str) -> None:
+        if operation == "fdatasync" and path.endswith("/a"):
+            reached.set()
+            go_on.wait(20)
+
+    world.files.faults.append(hang)
+    thread = threading.Thread(target=lambda: world.run(lane, Op.FDATASYNC, handle=1))
+    thread.start()
+    reached.wait(20)
+    with pytest.raises(Busy):
+        world.hello(epoch=2)
+    with pytest.raises(DiskFenced):
+        world.hello(attempt=2)  # fenced already, although the claim is not answered for yet
+    go_on.set()
+    thread.join(20)
+    world.hello(epoch=2)
+    assert world.service.status()["disks"]["d"]["chains"][7] == {"epoch": 2, "open_files": 0, "lanes": 1}
+
+
+def test_no_such_disk_or_chain() -> None:
+    world = World()
+    with pytest.raises(FileNotFoundError):
+        world.hello(disk="other")
+    with pytest.raises(ValueError, match="chain"):
+        world.hello(chain=-1)
+
+
+def test_the_record_of_a_claim() -> None:
+    record = Record(Claim(3, 4), "async", "b", clean=True)
+    assert decode_record(record.encode()) == record
+    assert decode_record(record.encode().replace(b"async", b"memor")) is None
+    assert decode_record(b"[]") is None
