@@ -54,6 +54,10 @@ class Files(Protocol):
         """Write at most `IOV_MAX` buffers one after the other; returns the bytes written, which may be fewer."""
         ...
 
+    def zero(self, handle: int, offset: int, size: int) -> None:
+        """Write `size` zeros at `offset`, all of them, without sending them where the disk is far away."""
+        ...
+
     def fdatasync(self, handle: int) -> None: ...
 
     def truncate(self, handle: int, size: int) -> None: ...
@@ -86,8 +90,16 @@ class Files(Protocol):
         """Room left on the file system that holds `path`."""
         ...
 
+    def abandon(self, root: str) -> None:
+        """Give up the disk at `root`: calls that hang on its files fail now, and its handles are dead.
+
+        The disk may be opened anew. Where the kernel alone can end a call, nothing happens.
+        """
+        ...
+
 
 IOV_MAX = 1024
+_ZEROS = bytes(1 << 20)
 
 
 class OsFiles:
@@ -110,6 +122,11 @@ class OsFiles:
 
     def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
         return os.pwritev(handle, buffers, offset)
+
+    def zero(self, handle: int, offset: int, size: int) -> None:
+        end = offset + size
+        while offset < end:
+            offset = write_all(self, handle, [memoryview(_ZEROS)[: end - offset]], offset)
 
     def fdatasync(self, handle: int) -> None:
         os.fdatasync(handle)
@@ -153,6 +170,9 @@ class OsFiles:
     def free_bytes(self, path: str) -> int:
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    def abandon(self, root: str) -> None:
+        """A call in the kernel ends when the kernel says so."""
 
 
 def write_all(files: Files, handle: int, buffers: Sequence[Buffer], offset: int) -> int:

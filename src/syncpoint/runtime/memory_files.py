@@ -44,6 +44,7 @@ class MemoryFiles:
         self.faults: list[Fault] = []
         self.lying: set[str] = set()  # roots whose fdatasync does nothing
         self.capacity: dict[str, int] = {}  # root -> bytes
+        self.abandoned: list[str] = []  # roots given up, in order
         self.calls = 0
         self._files: dict[int, _File] = {}
         self._names: dict[str, int] = {}
@@ -108,6 +109,9 @@ class MemoryFiles:
         file.data[offset : offset + len(data)] = data
         file.dirty.update(range(offset // SECTOR, -(-(offset + len(data)) // SECTOR)))
         return len(data)
+
+    def zero(self, handle: int, offset: int, size: int) -> None:
+        self.pwritev(handle, [bytes(size)], offset)
 
     def _room(self, path: str, more: int) -> None:
         root = _root(path)
@@ -207,6 +211,12 @@ class MemoryFiles:
             return 1 << 40
         used = sum(len(self._files[inode].data) for name, inode in self._names.items() if _root(name) == root)
         return max(0, self.capacity[root] - used)
+
+    def abandon(self, root: str) -> None:
+        self.abandoned.append(root)
+        for handle, (_, path) in list(self._handles.items()):
+            if path.startswith(root + "/"):
+                self.close(handle)
 
     # --------------------------------------------------------------------------------------------- bad behaviour
 
