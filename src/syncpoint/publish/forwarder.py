@@ -55,6 +55,7 @@ class PublishForwarder:
         self.on_failed: Callable[[], None] = lambda: None  # the log can not be written any more
         self.published = 0
         self.early: set[int] = set()  # attached subscriptions that take messages before they are persisted
+        self.batches: list[records.BatchFact] = []  # numbered ones of this turn; their fact goes before their messages
         self._soon, self._later = soon, later
         self._waiting = WaitingRoom()
         self._pending: dict[int, PendingEntry] = {}  # by source
@@ -82,7 +83,7 @@ class PublishForwarder:
                 raise NotFound(parse_topic(name))
             self.admission.check(topic, len(request))
             self.store.admit(len(request))
-            source = self._open_source(topic.incarnation)
+            source = self.open_source(topic.incarnation)
             seconds, nanos = self._turn_time or self._begin_turn()
             count, payload, response, _, _ = kernel.scan(request, source.prefix, source.end, seconds, nanos)
         except Invalid as bad:
@@ -123,14 +124,27 @@ class PublishForwarder:
         """The newest publish time this process gave, 0 before the first."""
         return self._time_ns
 
-    def _open_source(self, topic: int) -> Source:
-        source, opened = self.sources.open_for(topic)
+    def open_source(self, topic: int, epoch: int = 0, revision: int = 0) -> Source:
+        """The topic's source in this log, opened when there is none. A chain opens it before it takes a publish."""
+        source, opened = self.sources.open_for(topic, epoch, revision)
         if opened:
             self.store.append(Kind.LEDGER, records.encode_source(source))
             self.flush_soon()
             for subscription in tuple(self._audience.get(topic, ())):
                 self._name_sources(subscription, (source,))
         return source
+
+    def seal_source(self, source: Source) -> None:
+        """Nothing is added to an open source any more; what came first stays first."""
+        self.append_pending()
+        self.sources.seal(source)
+        self.rewrite_source(source)
+        for subscription in tuple(self._audience.get(source.topic, ())):
+            self._name_sources(subscription, (source,))
+
+    def rewrite_source(self, source: Source) -> None:
+        """What is known of a source has changed."""
+        self.append_fact(Kind.LEDGER, records.encode_source(source))
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
@@ -161,6 +175,9 @@ class PublishForwarder:
 
     def _append_entry(self, entry: PendingEntry) -> None:
         source = entry.source
+        if self.batches:
+            batches, self.batches = self.batches, []
+            self.store.append(Kind.LEDGER, records.encode_batches(batches))
         position = self.store.append(
             Kind.MESSAGES,
             entry.payloads,
@@ -201,6 +218,7 @@ class PublishForwarder:
     def _failed(self, cause: Exception) -> None:
         """The quorum is gone. What waits has an unknown outcome; nothing new is taken."""
         self.failed = cause
+        self.batches.clear()
         log.error("the log can not be written, nothing new is taken: %s", cause)
         for entry in self._pending.values():
             self._waiting.put(1 << 62, entry)
@@ -229,21 +247,21 @@ class PublishForwarder:
         audience = self._audience.setdefault(record.topic_incarnation, [])
         if subscription not in audience:
             audience.append(subscription)
-        self._hear_early(record)
+        self.hear_early(record)
         self._name_sources(subscription, self.sources.of_topic(record.topic_incarnation))
 
     def _name_sources(self, subscription: int, sources: Sequence[Source]) -> None:
         """Tell a listener of sources. All there are, are here: nobody else grants any."""
         ledger = self.ledgers[subscription]
-        views = [SourceView(one.number, ledger.first_gap(one.number, 0), one.sealed) for one in sources]
+        views = [SourceView(one.number, ledger.first_gap(one.number, 0), one.sealed, one.epoch) for one in sources]
         self._listeners[subscription].on_sources(views, complete=True)
 
     def wants(self, subscription: int, wanted: bool) -> None:
         """There is nobody else here who could have them instead."""
 
-    def _hear_early(self, record: Subscription) -> None:
+    def hear_early(self, record: Subscription) -> None:
         """Let an attached subscription have messages before they are persisted, or no longer."""
-        if record.early_delivery:
+        if record.early_delivery and record.incarnation in self._listeners:
             self.early.add(record.incarnation)
         else:
             self.early.discard(record.incarnation)
@@ -365,8 +383,7 @@ class PublishForwarder:
                 self.subscription_removed(record.incarnation)
             else:
                 self.memory.begin_ledger(record)
-                if record.incarnation in self._listeners:
-                    self._hear_early(record)
+                self.hear_early(record)
         elif isinstance(record, Snapshot):
             if change.op is Op.DELETE:
                 self.snapshots.pop(record.incarnation, None)
@@ -381,12 +398,14 @@ class PublishForwarder:
         if listener is not None:
             listener.on_removed()
 
-    def replace_acks(self, subscription: int, acks: dict[int, AckSet], done: Settled) -> None:
-        """A seek: a new generation with these sets, persisted before `done`. Cursors and leases of the old one are
-        void at once.
+    def replace_acks(
+        self, subscription: int, acks: dict[int, AckSet], done: Settled | None, generation: int | None = None
+    ) -> None:
+        """A seek: a new generation (the next one unless given) with these sets, persisted before `done`. Cursors and
+        leases of the old one are void at once.
         """
         ledger = self.ledgers[subscription]
-        ledger.replace(ledger.generation + 1, acks)
+        ledger.replace(ledger.generation + 1 if generation is None else generation, acks)
         self.append_fact(Kind.LEDGER, records.encode_ledger(ledger), done)
         listener = self._listeners.get(subscription)
         if listener is not None:
@@ -396,9 +415,9 @@ class PublishForwarder:
         """Everything recovery needs beside the messages. Fuzzy: facts appended meanwhile are replayed over it."""
         for part in self.catalog.encode_parts():
             yield bytes((records.Fact.CATALOG,)) + part
-        yield from records.bundles(self._facts())
+        yield from records.bundles(self.facts())
 
-    def _facts(self) -> Iterator[bytes]:
+    def facts(self) -> Iterator[bytes]:
         """Sources and ledgers as they are when drawn."""
         for number in list(self.sources.by_number):
             source = self.sources.by_number.get(number)

@@ -4,8 +4,12 @@ Storage hands over the newest complete checkpoint and every fact written after i
 ledger's sets merge by union inside a generation, catalog changes carry revisions), so replaying them over a checkpoint
 that was taken while they were written is right. What this incarnation inherits are sealed sources; it opens new ones in
 its own log.
+
+One node has its catalog in the log, and all is settled here. A chain has not: `replay` tells which revision of the
+catalog is the least it may be judged by, and `follow` settles it.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from syncpoint.metadata.catalog import Catalog
@@ -15,6 +19,8 @@ from syncpoint.publish.ledger import Ledger, SnapshotState
 from syncpoint.publish.source import SourceTable
 from syncpoint.storage.record import Kind
 from syncpoint.storage.store import Store
+
+BATCHES_MAX = 50_000  # numbered batches whose ids are remembered, for those who send them again
 
 
 @dataclass(slots=True)
@@ -28,6 +34,10 @@ class Memory:
     checkpointed: bool = False  # a checkpoint was found
     facts: int = 0  # read after it
     changes: list[Change] = field(default_factory=list)  # those of the catalog among them; drop them when done
+    # Of a chain only:
+    revision: int = 0  # the highest of the catalog that was acted by
+    grants: dict[tuple[int, int], records.GrantFact] = field(default_factory=dict)  # by subscription and source
+    batches: deque[records.BatchFact] = field(default_factory=lambda: deque(maxlen=BATCHES_MAX))
 
     def begin_ledger(self, record: Subscription) -> Ledger:
         """The ledger of a subscription, begun at its sync point when there is none yet."""
@@ -41,7 +51,16 @@ class Memory:
 
 
 def recover(store: Store) -> Memory:
-    """Replay what storage found. Raises `ValueError` when it is of a newer version."""
+    """The memory of one node. Raises `ValueError` when something is of a newer version."""
+    memory = replay(store)
+    settle(memory, store)
+    for snapshot in memory.catalog.snapshots():
+        memory.snapshots[snapshot.incarnation] = snapshot_state(snapshot)
+    return memory
+
+
+def replay(store: Store) -> Memory:
+    """Everything storage found, put together. Raises `ValueError` when something is of a newer version."""
     memory = Memory(SourceTable(store.universe, store.log_counter))
     catalog_parts: list[bytes] = []
     in_checkpoint = True
@@ -65,7 +84,6 @@ def recover(store: Store) -> Memory:
             _apply_changes(memory, entry.payload)
     if in_checkpoint:
         _end_checkpoint(memory, catalog_parts)
-    _settle(memory, store)
     return memory
 
 
@@ -81,8 +99,10 @@ def _apply_fact(memory: Memory, payload: bytes) -> None:
         case records.Fact.BUNDLE:
             for fact in records.unbundled(payload):
                 _apply_fact(memory, fact)
-        case records.Fact.SOURCE:
-            memory.sources.add(records.decode_source(payload))
+        case records.Fact.SOURCE | records.Fact.SOURCE_AT:
+            found = records.decode_source(payload)
+            memory.sources.add(found)
+            memory.revision = max(memory.revision, found.revision)
         case records.Fact.LEDGER:
             fresh = records.decode_ledger(payload)
             held = memory.ledgers.get(fresh.subscription)
@@ -93,8 +113,34 @@ def _apply_fact(memory: Memory, payload: bytes) -> None:
                     held.of(source).union(acks)
             else:
                 held.replace(fresh.generation, fresh.acks)
+        case records.Fact.START:
+            _apply_start(memory, records.decode_start(payload))
+        case records.Fact.SNAPSHOT:
+            state = records.decode_snapshot_fact(payload)
+            memory.snapshots[state.snapshot] = state
+        case records.Fact.REVISION:
+            memory.revision = max(memory.revision, records.decode_revision(payload))
+        case records.Fact.GRANT:
+            grant = records.decode_grant(payload)
+            memory.grants[grant.subscription, grant.source] = grant
+        case records.Fact.BATCHES:
+            memory.batches.extend(records.decode_batches(payload))
         case other:
             raise ValueError(f"a ledger record of kind {other}: written by a newer version?")
+
+
+def _apply_start(memory: Memory, start: records.Start) -> None:
+    memory.revision = max(memory.revision, start.revision)
+    ledger = memory.ledgers.get(start.subscription)
+    if ledger is None:
+        ledger = memory.ledgers[start.subscription] = Ledger(start.subscription, start.generation)
+    elif start.generation > ledger.generation:
+        ledger.replace(start.generation, {})
+    for source, offset in start.places:
+        if source not in ledger.start:
+            ledger.start[source] = offset
+            if offset and start.generation == ledger.generation:
+                ledger.of(source).add(0, offset)
 
 
 def _apply_acks(memory: Memory, payload: bytes) -> None:
@@ -112,15 +158,13 @@ def _apply_changes(memory: Memory, payload: bytes) -> None:
                 memory.begin_ledger(change.record)
 
 
-def _settle(memory: Memory, store: Store) -> None:
+def settle(memory: Memory, store: Store) -> None:
     """Ends of sealed sources, and only what the catalog and storage still know."""
     catalog, sources = memory.catalog, memory.sources
     for incarnation in list(memory.ledgers):
         record = catalog.subscription_by_incarnation(incarnation)
         if record is None or record.detached:
             del memory.ledgers[incarnation]
-    for snapshot in catalog.snapshots():
-        memory.snapshots[snapshot.incarnation] = snapshot_state(snapshot)
     for source in list(sources.by_number.values()):
         bounds = store.bounds(source.number)
         if bounds is None:

@@ -15,9 +15,15 @@ from syncpoint.publish.ledger import SnapshotState
 _NS = 1_000_000_000
 
 
-def seek_to_time(forwarder: PublishForwarder, record: Subscription, time_ns: int, done: Settled) -> None:
+def seek_to_time(
+    forwarder: PublishForwarder,
+    record: Subscription,
+    time_ns: int,
+    done: Settled | None,
+    generation: int | None = None,
+) -> None:
     """Acknowledge everything published before `time_ns` (exclusive, nanoseconds since 1970), revive what is retained
-    from then on.
+    from then on. `generation`: that of the record, where it is counted there.
     """
     forwarder.append_pending()
     ledger, now = forwarder.ledgers[record.incarnation], forwarder.clock.time_ns()
@@ -43,17 +49,23 @@ def seek_to_time(forwarder: PublishForwarder, record: Subscription, time_ns: int
         if boundary:
             fresh.add(0, boundary)
         acks[number] = fresh
-    forwarder.replace_acks(record.incarnation, acks, done)
+    forwarder.replace_acks(record.incarnation, acks, done, generation)
 
 
-def seek_to_snapshot(forwarder: PublishForwarder, record: Subscription, snapshot: int, done: Settled) -> None:
+def seek_to_snapshot(
+    forwarder: PublishForwarder,
+    record: Subscription,
+    snapshot: int,
+    done: Settled | None,
+    generation: int | None = None,
+) -> None:
     """Take over a snapshot's acknowledged sets. Raises `NotFound` when its state is gone."""
     state = forwarder.snapshots.get(snapshot)
     if state is None:
         raise NotFound(str(snapshot))
     known = forwarder.sources.by_number
     acks = {number: held.copy() for number, held in state.acks.items() if number in known}
-    forwarder.replace_acks(record.incarnation, acks, done)
+    forwarder.replace_acks(record.incarnation, acks, done, generation)
 
 
 def take_snapshot(forwarder: PublishForwarder, record: Subscription) -> SnapshotState:

@@ -13,7 +13,12 @@ from syncpoint.model.identity import id_prefix, log_of, make_source
 
 @dataclass(slots=True)
 class Source:
-    """One source. `number` is log counter << 24 | index, `topic` the topic's incarnation."""
+    """One source. `number` is log counter << 24 | index, `topic` the topic's incarnation.
+
+    In a cluster, `epoch` is that of the topic's assignment it was opened in, `revision` the catalog's when its chain
+    was registered for the topic: subscriptions created up to then begin at its first message. `keyed`: no other chain
+    takes keyed messages of lower epochs any more, so this one may take those of its own.
+    """
 
     number: int
     topic: int
@@ -21,6 +26,9 @@ class Source:
     end: int = 0
     visible: int = 0
     sealed: bool = False
+    epoch: int = 0
+    revision: int = 0
+    keyed: bool = False
 
 
 @dataclass(slots=True)
@@ -47,26 +55,46 @@ class SourceTable:
         found = self._by_topic.get(topic)
         return found.sources if found else []
 
-    def open_for(self, topic: int) -> tuple[Source, bool]:
+    def topics(self) -> list[int]:
+        """Topic incarnations that have sources."""
+        return list(self._by_topic)
+
+    def open_of(self, topic: int) -> Source | None:
+        """The topic's open source, if it has one."""
+        entry = self._by_topic.get(topic)
+        return None if entry is None else entry.open
+
+    def open_for(self, topic: int, epoch: int = 0, revision: int = 0) -> tuple[Source, bool]:
         """The topic's source in the current log, and whether it had to be opened now."""
         entry = self._by_topic.get(topic)
         if entry is not None and entry.open is not None:
             return entry.open, False
-        source = Source(make_source(self.log_counter, self._next_index), topic)
+        source = Source(make_source(self.log_counter, self._next_index), topic, epoch=epoch, revision=revision)
         self._next_index += 1
         self.add(source)
         return source, True
 
+    def seal(self, source: Source) -> None:
+        """It grows no more; the topic's next message opens another one."""
+        source.sealed = True
+        entry = self._by_topic[source.topic]
+        if entry.open is source:
+            entry.open = None
+
     def add(self, source: Source) -> None:
-        """Enter a source found in a log, or just opened. Idempotent."""
-        if source.number in self.by_number:
+        """Enter a source found in a log, or just opened. Idempotent; what was sealed stays sealed."""
+        known = self.by_number.get(source.number)
+        if known is not None:
+            known.keyed = known.keyed or source.keyed
+            if source.sealed and not known.sealed:
+                self.seal(known)
             return
         source.prefix = id_prefix(self.universe, source.number)
         self.by_number[source.number] = source
         entry = self._by_topic.setdefault(source.topic, TopicSources(source.topic))
         entry.sources.append(source)
         entry.sources.sort(key=lambda s: s.number)
-        if log_of(source.number) == self.log_counter:
+        if log_of(source.number) == self.log_counter and not source.sealed:
             entry.open = source
         else:
             source.sealed = True

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from syncpoint.metadata.records import Change
-from syncpoint.node import upkeep
 from syncpoint.node.upkeep import Upkeep
+from syncpoint.publish import upkeep
 from syncpoint.storage.record import Kind
 from syncpoint.testing.forwarders import SUB, TOPIC
 from syncpoint.testing.servicers import ServicerWorld, simulated
@@ -31,7 +31,7 @@ async def passes(world: ServicerWorld, seconds: float) -> None:
 
 async def checkpointed(world: ServicerWorld) -> None:
     """Until the checkpoint of the start is over."""
-    while world.upkeep._overdue or world.upkeep._checkpoint is not None:
+    while world.upkeep.log.overdue or world.upkeep.log.checkpoint is not None:
         await asyncio.sleep(0.1)
 
 
@@ -182,9 +182,9 @@ async def test_what_happens_while_a_checkpoint_is_written_is_in_it_or_behind_it(
     got = await world.pull()
     await checkpointed(world)
     lose_parts(world, 1)
-    world.upkeep._overdue = True
+    world.upkeep.log.overdue = True
     await asyncio.sleep(0.25)
-    assert world.upkeep._checkpoint is not None
+    assert world.upkeep.log.checkpoint is not None
     await world.call("Acknowledge", subscription=SUB, ack_ids=[got[0].ack_id])
     world.commit(Change.put(replace(world.record, ack_deadline_s=77)))
     await world.call("CreateTopic", name="projects/p/topics/new")
@@ -212,7 +212,7 @@ async def test_the_last_checkpoint_makes_the_next_start_short(world: ServicerWor
 async def test_a_start_that_read_nothing_new_writes_no_checkpoint(world: ServicerWorld) -> None:
     await checkpointed(world)
     quiet = Upkeep(world.store, world.publish, world.subscribe, world.control, world.clock, begin_with_checkpoint=False)  # type: ignore[arg-type]
-    quiet._checkpointed = world.store.appended
+    quiet.log._checkpointed = world.store.appended
     await world.upkeep.stop()
     before = count(world, Kind.CHECKPOINT_BEGIN)
     quiet.start()
@@ -228,7 +228,7 @@ async def test_a_start_that_read_nothing_new_writes_no_checkpoint(world: Service
 
 
 def test_what_becomes_of_disks_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "syncpoint.node")
+    caplog.set_level(logging.INFO, "syncpoint.publish")
 
     @simulated()
     async def run(world: ServicerWorld) -> None:
@@ -242,7 +242,7 @@ def test_what_becomes_of_disks_is_told_once(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_damage_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "syncpoint.node")
+    caplog.set_level(logging.INFO, "syncpoint.publish")
 
     @simulated()
     async def run(world: ServicerWorld) -> None:
@@ -309,7 +309,7 @@ async def test_deletion_is_quick_behind_a_start_and_a_checkpoint_and_slow_later(
         before = steps
         await asyncio.sleep(1)
         assert least <= steps - before <= most
-    world.upkeep._overdue = True
+    world.upkeep.log.overdue = True
     await checkpointed(world)
     before = steps
     await asyncio.sleep(1)

@@ -1,0 +1,120 @@
+"""Upkeep of one log: checkpoints are written, what nobody needs is deleted, disks are watched.
+
+Place: stepped by the node, or by the host of chains; everything happens in small steps on the event loop, so no step
+delays a publish for long. A checkpoint is taken after so many bytes of log or so much time with new facts, whichever
+comes first; recovery replays at most that much.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.retention import forget_empty_sources, is_needed
+from syncpoint.storage.store import Checkpoint, Store
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_S = 30.0
+CHECKPOINT_ENTRIES = 20_000
+CHECKPOINT_BYTES = 128 << 20
+QUICK_STEPS = 50  # of deletion: at the start and behind a checkpoint there is the most to delete
+
+
+class LogUpkeep:
+    """The periodic work on one log. `parts` draws a checkpoint's parts; `name` begins what it says to operators."""
+
+    def __init__(
+        self,
+        store: Store,
+        publish: PublishForwarder,
+        parts: Callable[[], Iterator[bytes]],
+        now: float,
+        *,
+        begin_with_checkpoint: bool = True,
+        name: str = "",
+    ) -> None:
+        """`begin_with_checkpoint`: something was read at the start that no checkpoint holds."""
+        self.store, self.publish = store, publish
+        self._parts, self._name = parts, name
+        self.checkpoint: Checkpoint | None = None  # the one being written
+        self.overdue = begin_with_checkpoint
+        self._checkpointed = 0  # position of the last checkpoint's end
+        self._checkpointed_bytes = 0
+        self._checkpointed_at = now
+        self._more_to_collect = False
+        self._quick_steps = QUICK_STEPS
+        self._disk_states: dict[str, str] = {}
+        self._damages: dict[str, set[str]] = {}
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def advance_checkpoint(self, now: float) -> None:
+        """Begin a checkpoint when there is enough to forget, or go on with the one being written."""
+        if self.publish.failed is not None:
+            return
+        if self.checkpoint is None:
+            news = self.store.appended - self._checkpointed
+            due = (
+                news >= CHECKPOINT_ENTRIES
+                or self.store.appended_bytes - self._checkpointed_bytes >= CHECKPOINT_BYTES
+                or (news and now - self._checkpointed_at >= CHECKPOINT_S)
+            )
+            if not (self.overdue or due):
+                return
+            self.checkpoint = self.store.checkpoint(self._parts())
+        if self.checkpoint.step():
+            self.overdue, self._quick_steps = False, QUICK_STEPS
+            self._checkpointed, self._checkpointed_at, self.checkpoint = self.store.appended, now, None
+            self._checkpointed_bytes = self.store.appended_bytes
+        self.publish.flush_soon()
+
+    def last_checkpoint(self) -> None:
+        """Write a whole checkpoint now: the next start replays nothing else."""
+        if self.publish.failed is None:
+            checkpoint = self.checkpoint or self.store.checkpoint(self._parts())
+            while not checkpoint.step():
+                pass
+            self.store.flush()
+
+    # -- deletion ----------------------------------------------------------------------------------------------------
+
+    @property
+    def in_a_hurry(self) -> bool:
+        """Whether there is something to gain by the next step of deletion."""
+        return self._more_to_collect or self._quick_steps > 0
+
+    def collect(self) -> None:
+        """One step of deletion, of a millisecond or two."""
+        self._more_to_collect = False
+        if self.publish.failed is None:
+            report = self.store.collect(partial(is_needed, self.publish))
+            self._more_to_collect = report.busy or bool(report.removed)
+            if report.removed:
+                forget_empty_sources(self.publish)
+            # Something is being moved, or a life too short for slow steps has to get round all segments once.
+            self._quick_steps = QUICK_STEPS if report.busy else max(0, self._quick_steps - 1)
+
+    # -- disks -------------------------------------------------------------------------------------------------------
+
+    def watch_disks(self) -> None:
+        """What becomes of a disk is told where an operator looks first: in the server's output."""
+        status, name = self.store.status(), self._name
+        for disk in status.disks:
+            state = f"{disk.state}: {disk.reason}" if disk.reason else disk.state
+            if self._disk_states.setdefault(disk.path, "ok") != state:
+                self._disk_states[disk.path] = state
+                level = logging.INFO if disk.state == "ok" else logging.WARNING
+                log.log(level, "%sdisk %s is %s (identity %s)", name, disk.path, state, disk.incarnation or "none")
+            for damage in set(disk.damaged) - self._damages.get(disk.path, set()):
+                if len(status.disks) > 1:
+                    log.warning("%sdisk %s is damaged, the others are read instead: %s", name, disk.path, damage)
+                else:
+                    log.error(
+                        "%sdisk %s is damaged, what is lost there can not be delivered: %s", name, disk.path, damage
+                    )
+            self._damages[disk.path] = set(disk.damaged)
+        full = "full" if status.full else "not full"
+        if self._disk_states.setdefault("", "not full") != full:
+            self._disk_states[""] = full
+            log.warning("%sthe disks are %s: publishing is %s", name, full, "refused" if status.full else "resumed")
