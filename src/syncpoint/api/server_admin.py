@@ -4,42 +4,32 @@ Place: beside the other servicers; the CLI and the console use it. It reads the 
 limits and options, persisted before the answer, in force at once.
 """
 
-from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
 import syncpoint
 from syncpoint import kernel
-from syncpoint.api.serving import served
+from syncpoint.api.options_admin import Control as Changing
+from syncpoint.api.options_admin import OptionsAdmin, admin_table, subscription_options
 from syncpoint.api.validate import refused
 from syncpoint.kernel.acks import AckSet
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Setting, Subscription
-from syncpoint.model.errors import NotFound
-from syncpoint.model.flow import FlowLimit, FlowLimits
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.flow import FlowLimits
 from syncpoint.model.identity import log_of
-from syncpoint.model.names import parse_subscription, parse_topic
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.runtime.clock import Clock
 from syncpoint.storage.store import Store
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Unary
 from syncpoint.wire.messages import admin
 
-LIMITS = "flow-limits"  # the setting that holds changed limits
 RANGES_MAX = 100
 
 
-class Control(Protocol):
+class Control(Changing, Protocol):
     """What the control plane offers here."""
 
-    @property
-    def catalog(self) -> Catalog: ...
-    @property
-    def clock(self) -> Clock: ...
-
-    def commit(self, changes: Sequence[Change], /) -> Awaitable[None]: ...
     def oldest_unacked(self, record: Subscription, /) -> Awaitable[tuple[float, float] | None]:
         """Age in seconds of the oldest unacknowledged message and mean bytes of the messages stored with it."""
         ...
@@ -64,25 +54,17 @@ class ServerAdmin:
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
+        self.options = OptionsAdmin(parts.control, parts.limits)
 
     def methods(self) -> dict[bytes, Unary]:
         """The method table of this service."""
         table = {
             "GetServer": (admin.GetServerRequest, self.get_server),
             "ListDisks": (admin.ListDisksRequest, self.list_disks),
-            "GetLimits": (admin.GetLimitsRequest, self.get_limits),
-            "UpdateLimits": (admin.UpdateLimitsRequest, self.update_limits),
             "GetSubscriptionState": (admin.GetSubscriptionStateRequest, self.get_subscription_state),
             "GetTopicState": (admin.GetTopicStateRequest, self.get_topic_state),
-            "UpdateSubscriptionOptions": (
-                admin.UpdateSubscriptionOptionsRequest,
-                self.update_subscription_options,
-            ),
         }
-        return {
-            f"/syncpoint.admin.v1.Admin/{name}".encode(): served(kind, function)
-            for name, (kind, function) in table.items()
-        }
+        return {**self.options.methods(), **admin_table(self.parts.control, table)}
 
     async def get_server(self, request: Any) -> Any:
         """GetServer."""
@@ -124,45 +106,12 @@ class ServerAdmin:
         ]
         return admin.ListDisksResponse(disks=disks, under_replicated=status.under_replicated)
 
-    # -- limits ------------------------------------------------------------------------------------------------------
-
-    async def get_limits(self, request: Any) -> Any:
-        """GetLimits."""
-        return limits_message(self.parts.limits)
-
-    async def update_limits(self, request: Any) -> Any:
-        """UpdateLimits."""
-        # As committed, not as in force: a change that another call waits for must not be undone by this one.
-        stored = self.parts.control.catalog.setting(LIMITS)
-        wanted = limits_message(self.parts.limits) if stored is None else admin.Limits.FromString(stored)
-        for path in _paths(request.update_mask, [field.name for field in wanted.DESCRIPTOR.fields]):
-            wanted.ClearField(path)
-            wanted.MergeFrom(_only(request.limits, path))
-        for name in wanted.topics:
-            parse_topic(name)
-        for name in wanted.subscriptions:
-            parse_subscription(name)
-        for limit in (
-            wanted.system,
-            wanted.topic,
-            wanted.subscriber,
-            *wanted.topics.values(),
-            *wanted.subscriptions.values(),
-        ):
-            if limit.messages < 0 or limit.bytes < 0:
-                raise refused("limits", "limits must not be negative (0 means no bound)")
-        await self.parts.control.commit([Change.put(Setting(LIMITS, wanted.SerializeToString()))])
-        take_limits(self.parts.limits, wanted.SerializeToString())
-        return wanted
-
     # -- state -------------------------------------------------------------------------------------------------------
 
     async def get_topic_state(self, request: Any) -> Any:
         """GetTopicState."""
         catalog = self.parts.control.catalog
-        record = catalog.topic(parse_topic(request.topic))
-        if record is None:
-            raise NotFound(request.topic)
+        record = self.options.topic(request.topic)
         sources = []
         for source in self.parts.publish.sources.of_topic(record.incarnation):
             bounds = self.parts.store.bounds(source.number)
@@ -185,13 +134,13 @@ class ServerAdmin:
 
     async def get_subscription_state(self, request: Any) -> Any:
         """GetSubscriptionState."""
-        record = self._subscription(request.subscription)
+        record = self.options.subscription(request.subscription)
         if request.ranges_max < 0:
             raise refused("ranges_max", "ranges_max must not be negative (0 means 100)")
         publish, store = self.parts.publish, self.parts.store
         ledger = publish.ledgers.get(record.incarnation)
         answer = admin.SubscriptionState(
-            subscription=record.name, incarnation=record.incarnation, options=_options(record)
+            subscription=record.name, incarnation=record.incarnation, options=subscription_options(record)
         )
         if ledger is None:
             return answer  # detached: it has no backlog
@@ -222,52 +171,6 @@ class ServerAdmin:
             answer.subscribers = len(delivery.consumers)
         return answer
 
-    async def update_subscription_options(self, request: Any) -> Any:
-        """UpdateSubscriptionOptions."""
-        record = self._subscription(request.options.subscription)
-        for path in _paths(request.update_mask, ["early_delivery"]):
-            record = replace(record, **{path: getattr(request.options, path)})
-        await self.parts.control.commit([Change.put(record)])
-        return _options(record)
-
-    def _subscription(self, name: str) -> Subscription:
-        record = self.parts.control.catalog.subscription(parse_subscription(name))
-        if record is None:
-            raise NotFound(name)
-        return record
-
-
-def limits_message(limits: FlowLimits) -> Any:
-    """The limits as the admin API shows them."""
-
-    def message(limit: FlowLimit) -> Any:
-        return admin.FlowLimit(messages=limit.messages, bytes=limit.bytes)
-
-    return admin.Limits(
-        system=message(limits.system),
-        topic=message(limits.topic),
-        subscriber=message(limits.subscriber),
-        topics={name: message(limit) for name, limit in limits.topics.items()},
-        subscriptions={name: message(limit) for name, limit in limits.subscriptions.items()},
-    )
-
-
-def take_limits(limits: FlowLimits, stored: bytes) -> None:
-    """Put the limits of a stored setting in force."""
-    message = admin.Limits.FromString(stored)
-
-    def limit(one: Any) -> FlowLimit:
-        return FlowLimit(one.messages, one.bytes)
-
-    limits.system, limits.topic, limits.subscriber = map(limit, (message.system, message.topic, message.subscriber))
-    limits.topics = {name: limit(one) for name, one in message.topics.items()}
-    limits.subscriptions = {name: limit(one) for name, one in message.subscriptions.items()}
-    limits.on_change()
-
-
-def _options(record: Subscription) -> Any:
-    return admin.SubscriptionOptions(subscription=record.name, early_delivery=record.early_delivery)
-
 
 def _ack_state(source: int, end: int, start: int, acks: AckSet | None, ranges_max: int) -> Any:
     runs = list(acks.runs()) if acks is not None else []
@@ -280,21 +183,3 @@ def _ack_state(source: int, end: int, start: int, acks: AckSet | None, ranges_ma
         acked=[admin.OffsetRange(begin=begin, end=begin + length) for begin, length in islice(runs, ranges_max)],
         ranges_total=len(runs),
     )
-
-
-def _paths(mask: Any, known: Iterable[str]) -> list[str]:
-    if not mask.paths:
-        raise refused("update_mask", "update_mask must name at least one field")
-    for path in mask.paths:
-        if path not in known:
-            raise refused("update_mask", f"update_mask: {path!r} is not a field that can be changed")
-    return list(mask.paths)
-
-
-def _only(message: Any, field: str) -> Any:
-    part = type(message)()
-    part.CopyFrom(message)
-    for other in message.DESCRIPTOR.fields:
-        if other.name != field:
-            part.ClearField(other.name)
-    return part

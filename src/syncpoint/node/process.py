@@ -15,10 +15,11 @@ from dataclasses import replace
 
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.health import HealthService
+from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import publisher_methods
 from syncpoint.api.reflection import reflection_methods
 from syncpoint.api.seek import seek_methods
-from syncpoint.api.server_admin import LIMITS, Parts, ServerAdmin, take_limits
+from syncpoint.api.server_admin import Parts, ServerAdmin
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
 from syncpoint.api.unimplemented import unimplemented_methods

@@ -12,9 +12,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from syncpoint.api.admin_handlers import CatalogService
+from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import publisher_methods
 from syncpoint.api.seek import seek_methods
-from syncpoint.api.server_admin import LIMITS, Parts, ServerAdmin, take_limits
+from syncpoint.api.server_admin import Parts, ServerAdmin
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
 from syncpoint.metadata.memory import MemoryStore as MemoryMetadata

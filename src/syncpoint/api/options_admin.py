@@ -1,0 +1,198 @@
+"""What of syncpoint.admin.v1 is the same for a node and for a cluster: limits and options, kept in the catalog.
+
+Place: under `server_admin` and `cluster_admin`. Promise: a change is persisted before the answer, and in force at once
+in this process; in others as soon as they hear of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from syncpoint.api.serving import checked_again, served
+from syncpoint.api.validate import refused
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Change, Setting, Subscription, Topic
+from syncpoint.model.errors import NotFound
+from syncpoint.model.flow import FlowLimit, FlowLimits
+from syncpoint.model.names import parse_subscription, parse_topic
+from syncpoint.runtime.clock import Clock
+from syncpoint.transport.calls import Unary
+from syncpoint.wire.messages import admin
+
+LIMITS = "flow-limits"  # the setting that holds changed limits
+
+
+class Control(Protocol):
+    """What the control plane offers here; see `admin_handlers.ControlPlane`."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+    @property
+    def clock(self) -> Clock: ...
+
+    def refresh(self) -> Awaitable[None]: ...
+    def commit(self, changes: Sequence[Change], /) -> Awaitable[None]: ...
+
+
+class OptionsAdmin:
+    """These methods on messages; `methods()` serves them on bytes. `classes`: names of durability classes there are."""
+
+    def __init__(self, control: Control, limits: FlowLimits, classes: Sequence[str] = ()) -> None:
+        self.control, self.limits, self.classes = control, limits, classes
+
+    def methods(self) -> dict[bytes, Unary]:
+        """The method table."""
+        return admin_table(
+            self.control,
+            {
+                "GetLimits": (admin.GetLimitsRequest, self.get_limits),
+                "UpdateLimits": (admin.UpdateLimitsRequest, self.update_limits),
+                "GetTopicOptions": (admin.GetTopicOptionsRequest, self.get_topic_options),
+                "UpdateTopicOptions": (admin.UpdateTopicOptionsRequest, self.update_topic_options),
+                "UpdateSubscriptionOptions": (
+                    admin.UpdateSubscriptionOptionsRequest,
+                    self.update_subscription_options,
+                ),
+            },
+        )
+
+    # -- limits ------------------------------------------------------------------------------------------------------
+
+    async def get_limits(self, request: Any) -> Any:
+        """GetLimits."""
+        return limits_message(self.limits)
+
+    async def update_limits(self, request: Any) -> Any:
+        """UpdateLimits."""
+        # As committed, not as in force: a change that another call waits for must not be undone by this one.
+        stored = self.control.catalog.setting(LIMITS)
+        wanted = limits_message(self.limits) if stored is None else admin.Limits.FromString(stored)
+        for path in _paths(request.update_mask, [field.name for field in wanted.DESCRIPTOR.fields]):
+            wanted.ClearField(path)
+            wanted.MergeFrom(_only(request.limits, path))
+        for name in wanted.topics:
+            parse_topic(name)
+        for name in wanted.subscriptions:
+            parse_subscription(name)
+        for limit in (
+            wanted.system,
+            wanted.topic,
+            wanted.subscriber,
+            *wanted.topics.values(),
+            *wanted.subscriptions.values(),
+        ):
+            if limit.messages < 0 or limit.bytes < 0:
+                raise refused("limits", "limits must not be negative (0 means no bound)")
+        await self.control.commit([Change.put(Setting(LIMITS, wanted.SerializeToString()))])
+        take_limits(self.limits, wanted.SerializeToString())
+        return wanted
+
+    # -- options -----------------------------------------------------------------------------------------------------
+
+    async def get_topic_options(self, request: Any) -> Any:
+        """GetTopicOptions."""
+        return topic_options(self.topic(request.topic))
+
+    async def update_topic_options(self, request: Any) -> Any:
+        """UpdateTopicOptions. It holds for messages published from now on."""
+        record = self.topic(request.options.topic)
+        for _ in _paths(request.update_mask, ["durability_class"]):
+            wanted = request.options.durability_class
+            if wanted and wanted not in self.classes:
+                known = ", ".join(self.classes) or "none besides the default"
+                raise refused("durability_class", f"there is no durability class {wanted!r}; there are: {known}")
+            record = replace(record, durability=wanted)
+        await self.control.commit([Change.put(record)])
+        return topic_options(record)
+
+    async def update_subscription_options(self, request: Any) -> Any:
+        """UpdateSubscriptionOptions."""
+        record = self.subscription(request.options.subscription)
+        for path in _paths(request.update_mask, ["early_delivery"]):
+            record = replace(record, **{path: getattr(request.options, path)})
+        await self.control.commit([Change.put(record)])
+        return subscription_options(record)
+
+    # -- shared ------------------------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic:
+        """The record. Raises `NotFound`."""
+        record = self.control.catalog.topic(parse_topic(name))
+        if record is None:
+            raise NotFound(name)
+        return record
+
+    def subscription(self, name: str) -> Subscription:
+        """The record. Raises `NotFound`."""
+        record = self.control.catalog.subscription(parse_subscription(name))
+        if record is None:
+            raise NotFound(name)
+        return record
+
+
+def admin_table(
+    control: Control, table: Mapping[str, tuple[Any, Callable[[Any], Awaitable[Any]]]]
+) -> dict[bytes, Unary]:
+    """Methods of syncpoint.admin.v1.Admin by name as a method table."""
+    return {
+        f"/syncpoint.admin.v1.Admin/{name}".encode(): served(kind, checked_again(control, function))
+        for name, (kind, function) in table.items()
+    }
+
+
+def limits_message(limits: FlowLimits) -> Any:
+    """The limits as the admin API shows them."""
+
+    def message(limit: FlowLimit) -> Any:
+        return admin.FlowLimit(messages=limit.messages, bytes=limit.bytes)
+
+    return admin.Limits(
+        system=message(limits.system),
+        topic=message(limits.topic),
+        subscriber=message(limits.subscriber),
+        topics={name: message(limit) for name, limit in limits.topics.items()},
+        subscriptions={name: message(limit) for name, limit in limits.subscriptions.items()},
+    )
+
+
+def take_limits(limits: FlowLimits, stored: bytes) -> None:
+    """Put the limits of a stored setting in force."""
+    message = admin.Limits.FromString(stored)
+
+    def limit(one: Any) -> FlowLimit:
+        return FlowLimit(one.messages, one.bytes)
+
+    limits.system, limits.topic, limits.subscriber = map(limit, (message.system, message.topic, message.subscriber))
+    limits.topics = {name: limit(one) for name, one in message.topics.items()}
+    limits.subscriptions = {name: limit(one) for name, one in message.subscriptions.items()}
+    limits.on_change()
+
+
+def topic_options(record: Topic) -> Any:
+    """The options of a topic as the admin API shows them."""
+    return admin.TopicOptions(topic=record.name, durability_class=record.durability)
+
+
+def subscription_options(record: Subscription) -> Any:
+    """The options of a subscription as the admin API shows them."""
+    return admin.SubscriptionOptions(subscription=record.name, early_delivery=record.early_delivery)
+
+
+def _paths(mask: Any, known: Iterable[str]) -> list[str]:
+    if not mask.paths:
+        raise refused("update_mask", "update_mask must name at least one field")
+    for path in mask.paths:
+        if path not in known:
+            raise refused("update_mask", f"update_mask: {path!r} is not a field that can be changed")
+    return list(mask.paths)
+
+
+def _only(message: Any, field: str) -> Any:
+    part = type(message)()
+    part.CopyFrom(message)
+    for other in message.DESCRIPTOR.fields:
+        if other.name != field:
+            part.ClearField(other.name)
+    return part
