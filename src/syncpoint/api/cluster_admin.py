@@ -1,0 +1,268 @@
+"""syncpoint.admin.v1 of a cluster: members, chains, drains, routing rules, and what it shares with a node.
+
+Place: beside the other admin servicers, in every proxy. It reads the metadata's view of the cluster, and asks the owners
+of the chains for what only they know.
+"""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import syncpoint
+from syncpoint import kernel
+from syncpoint.api.options_admin import Control as Changing
+from syncpoint.api.options_admin import OptionsAdmin, admin_table, subscription_options
+from syncpoint.api.validate import refused
+from syncpoint.control.barrier import Backlog
+from syncpoint.control.operations import Constraint, Drained, Operations, check_name
+from syncpoint.control.view import ClusterView
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.cluster import STORAGE
+from syncpoint.model.flow import FlowLimits
+from syncpoint.transport.calls import Unary
+from syncpoint.wire.messages import admin
+
+
+class Control(Changing, Protocol):
+    """What the control plane offers here."""
+
+    def backlog(self, record: Subscription, /) -> Awaitable[Backlog]:
+        """What a subscription has not acknowledged."""
+        ...
+
+
+class Identity(NamedTuple):
+    """What does not change while the process lives."""
+
+    universe: int
+    durability: str
+    started_ns: int
+
+
+class ClusterAdmin:
+    """The service on messages; `methods()` serves it on bytes. `classes`: names of the durability classes."""
+
+    def __init__(
+        self,
+        control: Control,
+        view: ClusterView,
+        operations: Operations,
+        limits: FlowLimits,
+        identity: Identity,
+        classes: Sequence[str],
+    ) -> None:
+        self._control, self._view, self._operations, self._identity = control, view, operations, identity
+        self.options = OptionsAdmin(control, limits, classes)
+        self.draining = False
+
+    def methods(self) -> dict[bytes, Unary]:
+        """The method table of this service."""
+        table = {
+            "GetServer": (admin.GetServerRequest, self.get_server),
+            "ListDisks": (admin.ListDisksRequest, self.list_disks),
+            "GetTopicState": (admin.GetTopicStateRequest, self.get_topic_state),
+            "GetSubscriptionState": (admin.GetSubscriptionStateRequest, self.get_subscription_state),
+            "ListMembers": (admin.ListMembersRequest, self.list_members),
+            "ListChains": (admin.ListChainsRequest, self.list_chains),
+            "CreateConstraint": (admin.CreateConstraintRequest, self.create_constraint),
+            "ListConstraints": (admin.ListConstraintsRequest, self.list_constraints),
+            "DeleteConstraint": (admin.DeleteConstraintRequest, self.delete_constraint),
+            "TestConstraint": (admin.TestConstraintRequest, self.test_constraint),
+            "Drain": (admin.DrainRequest, self.drain),
+            "GetDrain": (admin.GetDrainRequest, self.get_drain),
+            "ListDrains": (admin.ListDrainsRequest, self.list_drains),
+            "Undrain": (admin.UndrainRequest, self.undrain),
+        }
+        return {**self.options.methods(), **admin_table(self._control, table)}
+
+    # -- the same questions as to a node -----------------------------------------------------------------------------
+
+    async def get_server(self, request: Any) -> Any:
+        """GetServer: of the cluster; positions are those of single chains, and stand at 0 here."""
+        topics, subscriptions, snapshots = self._control.catalog.counts()
+        answer = admin.Server(
+            version=syncpoint.__version__,
+            universe=self._identity.universe,
+            durability=admin.Durability.Value(self._identity.durability.upper()),
+            compiled_kernel=kernel.COMPILED,
+            topics=topics,
+            subscriptions=subscriptions,
+            snapshots=snapshots,
+            draining=self.draining,
+        )
+        answer.start_time.FromNanoseconds(self._identity.started_ns)
+        answer.uptime.FromNanoseconds(max(0, self._control.clock.time_ns() - self._identity.started_ns))
+        return answer
+
+    async def list_disks(self, request: Any) -> Any:
+        """ListDisks: those of living processes, and those that chains lie on whose process is not there."""
+        living = {(one.name, disk) for one in self._view.with_role(STORAGE) for disk in one.disks}
+        used = {(place.process, place.disk) for seen in self._view.chains.items.values() for place in seen.value.places}
+        disks = []
+        for process, disk in sorted(living | used):
+            found = admin.Disk(path=f"{process}/{disk}", state=admin.Disk.OK)
+            if (process, disk) not in living:
+                found.state, found.reason = admin.Disk.FAILED, "the process that serves it is not there"
+            disks.append(found)
+        return admin.ListDisksResponse(disks=disks)
+
+    async def get_topic_state(self, request: Any) -> Any:
+        """GetTopicState. Sources are known to the owners of the chains only."""
+        catalog, record = self._control.catalog, self.options.topic(request.topic)
+        return admin.TopicState(
+            topic=record.name,
+            incarnation=record.incarnation,
+            subscriptions=catalog.subscription_count_of(record.incarnation),
+            snapshots=len(catalog.snapshots_of(record.incarnation)),
+        )
+
+    async def get_subscription_state(self, request: Any) -> Any:
+        """GetSubscriptionState: summed over all chains."""
+        record = self.options.subscription(request.subscription)
+        if request.ranges_max < 0:
+            raise refused("ranges_max", "ranges_max must not be negative (0 means 100)")
+        answer = admin.SubscriptionState(
+            subscription=record.name,
+            incarnation=record.incarnation,
+            generation=record.generation,
+            options=subscription_options(record),
+        )
+        if not record.detached:
+            backlog = await self._control.backlog(record)
+            answer.backlog_messages = backlog.messages
+            if backlog.messages:
+                answer.backlog_bytes = int(backlog.messages * backlog.mean_bytes)
+                answer.oldest_unacked_age.FromNanoseconds(int(max(0.0, backlog.oldest_age_s) * 1e9))
+        return answer
+
+    # -- who is there ------------------------------------------------------------------------------------------------
+
+    async def list_members(self, request: Any) -> Any:
+        """ListMembers."""
+        owned: dict[str, int] = {}
+        for seen in self._view.owners.items.values():
+            owned[seen.value.member] = owned.get(seen.value.member, 0) + 1
+        members = []
+        for name, known in sorted(self._view.members.items.items()):
+            member, load = known.value, self._view.loads.get(name) or {}
+            members.append(
+                admin.Member(
+                    name=name,
+                    roles=member.roles,
+                    address=member.address,
+                    incarnation=f"{member.incarnation:016x}",
+                    region=member.region,
+                    zone=member.zone,
+                    rack=member.rack,
+                    cluster=member.cluster,
+                    disks=member.disks,
+                    version=member.version,
+                    draining=self._view.draining(member),
+                    connections=int(load.get("connections", 0)),
+                    messages_per_second=float(load.get("messages_s", 0.0)),
+                    bytes_per_second=float(load.get("bytes_s", 0.0)),
+                    chains=owned.get(name, 0),
+                )
+            )
+        return admin.ListMembersResponse(members=members)
+
+    async def list_chains(self, request: Any) -> Any:
+        """ListChains."""
+        chains = []
+        records = sorted((seen.value for seen in self._view.chains.items.values()), key=lambda one: one.number)
+        for record in records:
+            owner = self._view.owner(record.number)
+            chains.append(
+                admin.Chain(
+                    number=record.number,
+                    name=record.name,
+                    durability_class=record.klass,
+                    region=record.region,
+                    home=record.home,
+                    owner="" if owner is None else owner.member,
+                    epoch=0 if owner is None else owner.epoch,
+                    disks=[admin.ChainDisk(**place._asdict()) for place in record.places],
+                    below_policy=record.below_policy,
+                )
+            )
+        return admin.ListChainsResponse(chains=chains)
+
+    # -- traffic -----------------------------------------------------------------------------------------------------
+
+    async def create_constraint(self, request: Any) -> Any:
+        """CreateConstraint."""
+        check_name(request.constraint.name)
+        return _constraint_message(await self._operations.create_constraint(_constraint(request.constraint)))
+
+    async def list_constraints(self, request: Any) -> Any:
+        """ListConstraints."""
+        return admin.ListConstraintsResponse(constraints=map(_constraint_message, await self._operations.constraints()))
+
+    async def delete_constraint(self, request: Any) -> Any:
+        """DeleteConstraint."""
+        await self._operations.delete_constraint(request.name)
+        return admin.DeleteConstraintResponse()
+
+    async def test_constraint(self, request: Any) -> Any:
+        """TestConstraint."""
+        trial = await self._operations.try_constraint(_constraint(request.constraint))
+        return admin.TestConstraintResponse(
+            refusal=trial.refusal, clients=trial.clients, forwarders=trial.forwarders, topics=trial.topics
+        )
+
+    async def drain(self, request: Any) -> Any:
+        """Drain."""
+        if not request.target:
+            raise refused("target", "target must name a process, cluster/NAME or region/NAME")
+        return _drain_message(await self._operations.drain(request.target, request.comment))
+
+    async def get_drain(self, request: Any) -> Any:
+        """GetDrain."""
+        return _drain_message(await self._operations.drained(request.target))
+
+    async def list_drains(self, request: Any) -> Any:
+        """ListDrains."""
+        return admin.ListDrainsResponse(drains=map(_drain_message, await self._operations.drains()))
+
+    async def undrain(self, request: Any) -> Any:
+        """Undrain."""
+        return _drain_message(await self._operations.undrain(request.target))
+
+
+def _constraint(message: Any) -> dict[str, Any]:
+    if message.action not in (admin.Constraint.ALLOW, admin.Constraint.DENY):
+        raise refused("action", "action must be ALLOW or DENY")
+    return {
+        "name": message.name,
+        "action": "allow" if message.action == admin.Constraint.ALLOW else "deny",
+        "clients": message.clients,
+        "forwarders": message.forwarders,
+        "topics": message.topics,
+        "priority": message.priority,
+        "comment": message.comment,
+    }
+
+
+def _constraint_message(constraint: Constraint) -> Any:
+    known: Mapping[str, Any] = {name: constraint.get(name) for name in ("name", "clients", "forwarders", "topics")}
+    message = admin.Constraint(
+        **known,
+        action=admin.Constraint.Action.Value(str(constraint["action"]).upper()),
+        priority=int(constraint.get("priority", 0)),
+        comment=str(constraint.get("comment", "")),
+    )
+    message.create_time.FromNanoseconds(int(constraint.get("time_ns", 0)))
+    return message
+
+
+def _drain_message(drained: Drained) -> Any:
+    message = admin.DrainState(
+        target=drained.target,
+        draining=drained.draining,
+        members=drained.members,
+        connections=drained.connections,
+        chains=drained.chains,
+        comment=drained.comment,
+    )
+    if drained.time_ns:
+        message.create_time.FromNanoseconds(drained.time_ns)
+    return message
