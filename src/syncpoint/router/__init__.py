@@ -1,1 +1,1 @@
-"""Routers: which chains take a topic's messages, which forwarders serve a subscription, and in which order to try them."""
+"""Routers: which chains take a topic's messages, which forwarders serve a subscription, and in which order to try."""
