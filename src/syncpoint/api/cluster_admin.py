@@ -1,10 +1,11 @@
 """syncpoint.admin.v1 of a cluster: members, chains, drains, routing rules, and what it shares with a node.
 
-Place: beside the other admin servicers, in every proxy. It reads the metadata's view of the cluster, and asks the owners
-of the chains for what only they know.
+Place: beside the other admin servicers, in every proxy. It reads the metadata's view of the cluster, and asks the
+owners of the chains for what only they know.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import syncpoint
@@ -13,11 +14,12 @@ from syncpoint.api.options_admin import Control as Changing
 from syncpoint.api.options_admin import OptionsAdmin, admin_table, subscription_options
 from syncpoint.api.validate import refused
 from syncpoint.control.barrier import Backlog
-from syncpoint.control.operations import Constraint, Drained, Operations, check_name
+from syncpoint.control.operations import Drained, Operations
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import STORAGE
 from syncpoint.model.flow import FlowLimits
+from syncpoint.router.constraints import ALLOW, DENY, Rule
 from syncpoint.transport.calls import Unary
 from syncpoint.wire.messages import admin
 
@@ -190,7 +192,6 @@ class ClusterAdmin:
 
     async def create_constraint(self, request: Any) -> Any:
         """CreateConstraint."""
-        check_name(request.constraint.name)
         return _constraint_message(await self._operations.create_constraint(_constraint(request.constraint)))
 
     async def list_constraints(self, request: Any) -> Any:
@@ -204,10 +205,9 @@ class ClusterAdmin:
 
     async def test_constraint(self, request: Any) -> Any:
         """TestConstraint."""
-        trial = await self._operations.try_constraint(_constraint(request.constraint))
-        return admin.TestConstraintResponse(
-            refusal=trial.refusal, clients=trial.clients, forwarders=trial.forwarders, topics=trial.topics
-        )
+        rule = _constraint(request.constraint)
+        trial = await self._operations.try_constraint(replace(rule, name=rule.name or "unnamed"))
+        return admin.TestConstraintResponse(refusal=trial.refusal, **trial.matches._asdict())
 
     async def drain(self, request: Any) -> Any:
         """Drain."""
@@ -228,29 +228,31 @@ class ClusterAdmin:
         return _drain_message(await self._operations.undrain(request.target))
 
 
-def _constraint(message: Any) -> dict[str, Any]:
+def _constraint(message: Any) -> Rule:
     if message.action not in (admin.Constraint.ALLOW, admin.Constraint.DENY):
         raise refused("action", "action must be ALLOW or DENY")
-    return {
-        "name": message.name,
-        "action": "allow" if message.action == admin.Constraint.ALLOW else "deny",
-        "clients": message.clients,
-        "forwarders": message.forwarders,
-        "topics": message.topics,
-        "priority": message.priority,
-        "comment": message.comment,
-    }
-
-
-def _constraint_message(constraint: Constraint) -> Any:
-    known: Mapping[str, Any] = {name: constraint.get(name) for name in ("name", "clients", "forwarders", "topics")}
-    message = admin.Constraint(
-        **known,
-        action=admin.Constraint.Action.Value(str(constraint["action"]).upper()),
-        priority=int(constraint.get("priority", 0)),
-        comment=str(constraint.get("comment", "")),
+    return Rule(
+        message.name,
+        ALLOW if message.action == admin.Constraint.ALLOW else DENY,
+        message.clients,
+        message.forwarders,
+        message.topics,
+        message.priority,
+        message.comment,
     )
-    message.create_time.FromNanoseconds(int(constraint.get("time_ns", 0)))
+
+
+def _constraint_message(rule: Rule) -> Any:
+    message = admin.Constraint(
+        name=rule.name,
+        action=admin.Constraint.ALLOW if rule.action == ALLOW else admin.Constraint.DENY,
+        clients=rule.clients,
+        forwarders=rule.forwarders,
+        topics=rule.topics,
+        priority=rule.priority,
+        comment=rule.comment,
+    )
+    message.create_time.FromNanoseconds(rule.created_ns)
     return message
 
 

@@ -2,54 +2,44 @@
 
 Place: under the admin servicer of a cluster. Promise: what would leave a topic with nowhere to go is refused before
 anything is stored.
-Leaves to routers, proxies and forwarders: acting by it. Leaves to `Rules`: what a rule means.
+Leaves to `router.constraints`: what a rule means, and what is refused. Leaves to routers, proxies and forwarders:
+acting by it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 from syncpoint.control.view import DRAINS, ClusterView
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import Delete, Indeterminate, Operation, Put, absent
 from syncpoint.metadata.contract import Unavailable as StoreUnavailable
 from syncpoint.metadata.shared import read_all
-from syncpoint.model.cluster import PUBLISH, SUBSCRIBE, Member
-from syncpoint.model.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from syncpoint.model.cluster import Member
+from syncpoint.model.errors import AlreadyExists, FailedPrecondition, NotFound, Unavailable
+from syncpoint.router.constraints import (
+    CONSTRAINTS,
+    Matches,
+    Policy,
+    Rule,
+    drain_refusal,
+    matches,
+    refusal,
+    rule_refusal,
+)
 from syncpoint.runtime.clock import Clock
-
-CONSTRAINTS = "constraints/"
-_NAMED_MAX = 5
 
 _T = TypeVar("_T")
 
-Constraint = Mapping[str, Any]
-"""A routing rule: name, action ("allow" or "deny"), clients, forwarders, topics, priority, comment, time_ns."""
-
 
 class Trial(NamedTuple):
-    """What a rule would do. `refusal`: why it must not be, "" when it may; the names that its selectors match."""
+    """What a rule would do. `refusal`: why it must not be, "" when it may."""
 
     refusal: str
-    clients: Sequence[str] = ()
-    forwarders: Sequence[str] = ()
-    topics: Sequence[str] = ()
-
-
-class Rules(Protocol):
-    """The meaning of routing rules."""
-
-    def check(self, constraint: Constraint) -> None:
-        """Raise `InvalidArgument` for one that makes no sense by itself."""
-        ...
-
-    def try_out(
-        self, constraint: Constraint, others: Sequence[Constraint], members: Sequence[Member], catalog: Catalog
-    ) -> Trial:
-        """What it would do beside the others."""
-        ...
+    matches: Matches
 
 
 class Drained(NamedTuple):
@@ -67,8 +57,8 @@ class Drained(NamedTuple):
 class Operations:
     """Drains and routing rules."""
 
-    def __init__(self, view: ClusterView, catalog: Catalog, rules: Rules, clock: Clock) -> None:
-        self._view, self._catalog, self._rules, self._clock = view, catalog, rules, clock
+    def __init__(self, view: ClusterView, catalog: Catalog, clock: Clock) -> None:
+        self._view, self._catalog, self._clock = view, catalog, clock
 
     # -- drains ------------------------------------------------------------------------------------------------------
 
@@ -77,10 +67,13 @@ class Operations:
 
         Raises `NotFound` when nobody is meant, `FailedPrecondition` when too little would be left.
         """
-        covered = [member for member in self._members() if member.covered_by(target)]
-        if not covered:
+        members = self._members()
+        if not any(member.covered_by(target) for member in members):
             raise NotFound(target, f"No living process, cluster or region is called {target!r}.")
-        self._check_rest(target)
+        drains = list(self._view.drains.items)
+        reason = drain_refusal(await self.constraints(), drains, target, members, self._catalog.topics())
+        if reason and target not in drains:
+            raise FailedPrecondition(f"{target} must not be drained: {reason}")
         value = {"target": target, "comment": comment, "time_ns": self._clock.time_ns()}
         await self._written([Put(DRAINS + target, _dump(value))], absent_key=DRAINS + target)
         return self._drained(target, value)
@@ -121,60 +114,44 @@ class Operations:
             int(known.get("time_ns", 0)),
         )
 
-    def _check_rest(self, target: str) -> None:
-        """Refuse what leaves a topic with nowhere to go."""
-        for role, kind in ((PUBLISH, "publish forwarder"), (SUBSCRIBE, "subscribe forwarder")):
-            before = [one for one in self._view.with_role(role) if not self._view.draining(one)]
-            left = [one for one in before if not one.covered_by(target)]
-            if before and not left:
-                raise FailedPrecondition(f"Draining {target} would leave no {kind} that takes traffic.")
-            regions = {one.region for one in left}
-            lost = {one.region for one in before} - regions
-            if role == PUBLISH and lost:
-                stranded = (one.name for one in self._catalog.topics() if one.regions and not regions & {*one.regions})
-                names = sorted(stranded)
-                if names:
-                    raise FailedPrecondition(
-                        f"Draining {target} would leave nowhere to go for {len(names)} topics whose messages may only "
-                        f"be stored there: {_some(names)}."
-                    )
-
     # -- routing rules -----------------------------------------------------------------------------------------------
 
-    async def create_constraint(self, constraint: Constraint) -> Constraint:
+    async def create_constraint(self, rule: Rule) -> Rule:
         """Store a rule. Raises `InvalidArgument`, `AlreadyExists`, `FailedPrecondition`."""
-        constraint = {**constraint, "time_ns": self._clock.time_ns()}
-        trial = await self.try_constraint(constraint)
+        rule = replace(rule, created_ns=self._clock.time_ns())
+        trial = await self.try_constraint(rule)
         if trial.refusal:
-            raise FailedPrecondition(trial.refusal)
-        key = CONSTRAINTS + str(constraint["name"])
-        if not await self._written([Put(key, _dump(constraint))], absent_key=key):
-            raise AlreadyExists(str(constraint["name"]))
-        return constraint
+            raise FailedPrecondition(f"The rule is refused: {trial.refusal}")
+        key = CONSTRAINTS + rule.name
+        if not await self._written([Put(key, rule.encode())], absent_key=key):
+            raise AlreadyExists(rule.name)
+        return rule
 
-    async def try_constraint(self, constraint: Constraint) -> Trial:
+    async def try_constraint(self, rule: Rule) -> Trial:
         """What a rule would do. Raises `InvalidArgument`."""
-        self._rules.check(constraint)
-        others = [one for one in await self.constraints() if one["name"] != constraint["name"]]
-        return self._rules.try_out(constraint, others, self._members(), self._catalog)
+        rule.check()
+        known = {one.name: one for one in await self.constraints()}
+        members, topics = self._members(), list(self._catalog.topics())
+        reason = rule_refusal(known, self._view.drains.items, rule, members, topics)
+        return Trial(reason, matches(rule, members, topics))
 
-    async def constraints(self) -> list[Constraint]:
+    async def constraints(self) -> list[Rule]:
         """All rules, by name."""
         items, _ = await _answered(read_all(self._view.store, CONSTRAINTS))
-        return [json.loads(item.value) for item in items]
+        return [Rule.decode(item.value) for item in items]
 
     async def delete_constraint(self, name: str) -> None:
         """Take a rule away. Raises `NotFound`, and `FailedPrecondition` when those that stay, which it may have
         overruled, would leave a topic with nowhere to go.
         """
         known = await self.constraints()
-        if all(one["name"] != name for one in known):
+        rest = [one for one in known if one.name != name]
+        if len(rest) == len(known):
             raise NotFound(name)
-        rest = [one for one in known if one["name"] != name]
-        if rest:
-            trial = self._rules.try_out(rest[0], rest[1:], self._members(), self._catalog)
-            if trial.refusal:
-                raise FailedPrecondition(f"Without {name}: {trial.refusal}")
+        drains = list(self._view.drains.items)
+        reason = refusal(Policy(known, drains), Policy(rest, drains), self._members(), self._catalog.topics())
+        if reason:
+            raise FailedPrecondition(f"{name} must not go: {reason}")
         await self._written([Delete(CONSTRAINTS + name)])
 
     # -- shared ------------------------------------------------------------------------------------------------------
@@ -188,12 +165,6 @@ class Operations:
         return (await _answered(self._view.store.txn(conditions, operations))).ok
 
 
-def check_name(name: str) -> None:
-    """Raise `InvalidArgument` unless it may name a rule."""
-    if not 1 <= len(name) <= 100 or not all(char.isascii() and (char.isalnum() or char in "._-") for char in name):
-        raise InvalidArgument("name", "1 to 100 letters, digits, dots, dashes and underscores")
-
-
 async def _answered(call: Awaitable[_T]) -> _T:
     try:
         return await call
@@ -205,9 +176,3 @@ async def _answered(call: Awaitable[_T]) -> _T:
 
 def _dump(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    rest = len(listed) - _NAMED_MAX
-    return ", ".join(listed[:_NAMED_MAX]) + (f" and {rest} more" if rest > 0 else "")
