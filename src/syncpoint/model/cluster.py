@@ -36,6 +36,7 @@ class Member:
     disks: tuple[str, ...] = ()
     version: str = ""
     draining: bool = False
+    disk_address: str = ""  # where its disks are served
 
     def covered_by(self, target: str) -> bool:
         """Whether a drain's target, NAME or cluster/NAME or region/NAME, means this process.

@@ -19,7 +19,7 @@ import yaml
 
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.storage.settings import MIB, Durability, StorageSettings
-from syncpoint.transport.network import split_address
+from syncpoint.transport.network import join_address, split_address
 
 ROLES = ("storage", "publish-forwarder", "subscribe-forwarder", "router", "proxy")
 PLACEMENTS = ("enforce", "degrade", "any")
@@ -54,6 +54,7 @@ class ProcessSettings:
     rack: str = ""
     cluster: str = ""  # storage: the failure domain its disks belong to
     disks: Mapping[str, Path] = field(default_factory=dict)  # storage: name -> folder
+    disks_listen: str = ""  # storage: where the disks are served; a process that only stores uses `listen` for it
     tls_cert: Path | None = None
     tls_key: Path | None = None
 
@@ -97,6 +98,13 @@ class ClusterSettings:
             raise InvalidArgument("roles", f"process {name} has no roles; give one or more of {', '.join(ROLES)}")
         if "storage" in found.roles and not (found.cluster and found.disks):
             raise InvalidArgument("disks", f"process {name} is to store and has no `cluster` or no `disks`")
+        if found.roles == ("storage",) and not found.disks_listen:
+            host, _ = split_address(found.listen)
+            found = replace(found, disks_listen=found.listen, listen=join_address(host, 0))
+        if "storage" in found.roles and not found.disks_listen:
+            raise InvalidArgument(
+                "disks_listen", f"process {name} has other roles, too: say where its disks are served"
+            )
         return found
 
 
@@ -188,6 +196,7 @@ def _process(name: str, reader: _Reader) -> ProcessSettings:
         rack=reader.text("rack"),
         cluster=reader.text("cluster"),
         disks={disk: disks.path(disk) or Path() for disk in disks.names()},
+        disks_listen=reader.text("disks_listen"),
         tls_cert=reader.path("tls_cert"),
         tls_key=reader.path("tls_key"),
     )

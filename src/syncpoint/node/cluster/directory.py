@@ -1,0 +1,79 @@
+"""Where chains are, for those who fetch from them: kept from the metadata.
+
+Place: what a subscribe forwarder's gatherer asks (`subscribe.gather.Directory`), and what proxies route by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+
+from syncpoint.control.registration import OPEN, registered_chains
+from syncpoint.control.view import ClusterView, View
+from syncpoint.metadata.contract import Indeterminate, Unavailable
+from syncpoint.metadata.shared import SharedStore
+
+
+class Directory:
+    """`on_change` listeners hear when a chain has another owner, or a topic has another chain."""
+
+    def __init__(self, store: SharedStore, view: ClusterView) -> None:
+        self._store, self._view = store, view
+        self._registered: View[None] = View(store, OPEN, lambda data: None)
+        self._registered.listeners.append(self._keys_changed)
+        self._chains: dict[int, set[int]] = {}  # by topic
+        self.on_change: list[Callable[[], None]] = []
+        self._looking: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Return when all of it has been read. The view has been started."""
+        await self._registered.start()
+        self._keys_changed(set(self._registered.items))
+        self._view.owners.listeners.append(self._owners_changed)
+
+    async def close(self) -> None:
+        """No more changes."""
+        for task in self._looking:
+            task.cancel()
+        await self._registered.close()
+
+    def owners(self) -> Mapping[int, str]:
+        """Chain -> address of the process that has it open."""
+        return {int(key): seen.value.address for key, seen in self._view.owners.items.items()}
+
+    def chains_of(self, topic: int) -> Collection[int]:
+        """Chains registered for a topic, as far as it is known here."""
+        return self._chains.get(topic, ())
+
+    def look(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
+        """Read them anew; None: it can not be read now."""
+
+        async def read() -> None:
+            try:
+                found: Collection[int] | None = await registered_chains(self._store, topic)
+            except (Unavailable, Indeterminate):
+                found = None
+            reply(found)
+
+        task = asyncio.get_running_loop().create_task(read())
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+
+    def _keys_changed(self, keys: set[str]) -> None:
+        for key in keys:
+            topic, _, chain = key.partition("/")
+            if key in self._registered.items:
+                self._chains.setdefault(int(topic), set()).add(int(chain))
+            else:
+                left = self._chains.get(int(topic), set())
+                left.discard(int(chain))
+                if not left:
+                    self._chains.pop(int(topic), None)
+        self._tell()
+
+    def _owners_changed(self, keys: set[str]) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in list(self.on_change):
+            listener()

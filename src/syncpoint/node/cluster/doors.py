@@ -1,0 +1,88 @@
+"""The doors to the world that a cluster's process is handed: the real ones here, a simulation's in its place."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from syncpoint.metadata.etcd import open_etcd
+from syncpoint.metadata.shared import SharedStore
+from syncpoint.model.cluster import ChainRecord
+from syncpoint.model.errors import Unavailable
+from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
+from syncpoint.runtime.clock import Clock, SystemClock
+from syncpoint.runtime.files import Files
+from syncpoint.runtime.random import Random, SystemRandom
+from syncpoint.storage.remote.files import DiskAddress, RemoteFiles
+from syncpoint.storage.workers import ThreadWorkers, Workers
+from syncpoint.transport.network import Network, TcpNetwork, split_address
+
+AddressOf = Callable[[str], str | None]
+"""Where a storage process of that name serves its disks; None while it is not there."""
+
+
+@dataclass(slots=True)
+class Doors:
+    """Clock, chance, network, metadata, disks, threads."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    random: Random = field(default_factory=SystemRandom)
+    network: Network = field(default_factory=TcpNetwork)
+    workers: Workers = field(default_factory=ThreadWorkers)
+    open_metadata: Callable[[ClusterSettings], Awaitable[SharedStore]] | None = None
+    open_files: Callable[[ChainRecord, int, AddressOf], tuple[Files, list[str]]] | None = None
+    serve_storage: Callable[[ProcessSettings], Awaitable[object]] | None = None
+
+    async def metadata(self, settings: ClusterSettings) -> SharedStore:
+        """The cluster's metadata store."""
+        if self.open_metadata is not None:
+            return await self.open_metadata(settings)
+        user = None
+        if settings.etcd_user:
+            from syncpoint.metadata.etcd_client import User
+
+            password = _secret(settings.etcd_password_file)
+            user = User(settings.etcd_user, password)
+        network: Network = TcpNetwork()
+        if settings.etcd_ca is not None:
+            network = TcpNetwork(client_tls=ssl.create_default_context(cafile=str(settings.etcd_ca)))
+        return await open_etcd(settings.etcd, network, clock=self.clock, random=self.random, user=user)
+
+    def files(self, record: ChainRecord, epoch: int, address_of: AddressOf) -> tuple[Files, list[str]]:
+        """The files of a chain's disks under an epoch, and the roots in slot order."""
+        if self.open_files is not None:
+            return self.open_files(record, epoch, address_of)
+        places: dict[str, DiskAddress] = {}
+        for place in record.places:
+            address = address_of(place.process)
+            if address is None:
+                address = "127.0.0.1:1"  # nobody is there; the disk is unreachable until its process is back
+            host, port = split_address(address)
+            places[root_of(place.cluster, place.disk)] = DiskAddress(host, port, place.disk)
+        files = RemoteFiles(places, record.number, epoch, self.clock, durability=record.durability)
+        return files, list(places)
+
+
+def root_of(cluster: str, disk: str) -> str:
+    """What a disk of a chain is called as a folder."""
+    return f"/{cluster}/{disk}"
+
+
+def _secret(path: Path | None) -> str:
+    if path is None:
+        raise Unavailable("metadata: a user needs a `password_file`")
+    return path.read_text().strip()
+
+
+def tls_of(process: ProcessSettings) -> ssl.SSLContext | None:
+    """What a proxy shows its clients; None: plain TCP."""
+    if process.tls_cert is None or process.tls_key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(process.tls_cert, process.tls_key)
+    return context
+
+
+Statuses = Mapping[str, object]

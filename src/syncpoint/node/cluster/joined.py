@@ -1,0 +1,110 @@
+"""What every process of a cluster has: the metadata, a view of the others, a copy of the catalog, its own membership.
+
+Place: made first by `process`, handed to the roles.
+Promise: a process whose cluster-wide settings differ from those the cluster was founded with does not join, and says
+which differ.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import syncpoint
+from syncpoint.control.doors import Peers
+from syncpoint.control.membership import Membership, new_incarnation
+from syncpoint.control.view import ClusterView
+from syncpoint.metadata.contract import Put, absent
+from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.model.cluster import Member
+from syncpoint.model.errors import FailedPrecondition
+from syncpoint.node.cluster.directory import Directory
+from syncpoint.node.cluster.doors import Doors
+from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
+
+UNIVERSE = "cluster/universe"
+SETTINGS = "cluster/settings"
+ACK_KEY = "cluster/ack-key"
+
+
+class Joined:
+    """The common parts. `await join()`, then `register(address)` once the process can be called."""
+
+    def __init__(self, settings: ClusterSettings, process: ProcessSettings, doors: Doors) -> None:
+        self.settings, self.process, self.doors = settings, process, doors
+        self.clock, self.random = doors.clock, doors.random
+        self.incarnation = new_incarnation(doors.random)
+        self.member = Member(
+            process.name,
+            process.roles,
+            "",
+            self.incarnation,
+            process.region,
+            process.zone,
+            process.rack,
+            process.cluster,
+            tuple(process.disks),
+            syncpoint.__version__,
+        )
+
+    async def join(self) -> None:
+        """Read what there is. Raises `FailedPrecondition` for settings that do not fit, and the store's errors."""
+        self.store: SharedStore = await self.doors.metadata(self.settings)
+        await self._agree()
+        self.universe = int(await self._drawn(UNIVERSE, str(self.random.randrange(10**12, 10**13)).encode()))
+        self.ack_key = bytes.fromhex((await self._drawn(ACK_KEY, self.random.token(32).hex().encode())).decode())
+        self.peers = Peers(self.doors.network)
+        self.view = ClusterView(self.store)
+        self.directory = Directory(self.store, self.view)
+        self.shared = SharedCatalog(self.store)
+        await self.view.start()
+        await self.directory.start()
+        await self.shared.start()
+        self.catalog = self.shared.catalog
+
+    async def register(self, address: str, disk_address: str = "") -> None:
+        """Become a member that can be called at `address`."""
+        self.member = replace(self.member, address=address, disk_address=disk_address)
+        self.membership = Membership(self.store, self.member)
+        await self.membership.start()
+        self.membership.heed(self.view.members)
+
+    async def leave(self) -> None:
+        """The key goes first, so that nobody looks for this process any more."""
+        await self.membership.stop()
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        await self.shared.close()
+        await self.directory.close()
+        await self.view.close()
+        await self.peers.close()
+        await self.store.close()
+
+    def address_of(self, name: str) -> str | None:
+        """Where a member can be called; None while it is not there."""
+        member = self.view.members.get(name)
+        return member.address if member is not None else None
+
+    def disk_address_of(self, name: str) -> str | None:
+        """Where a storage process serves its disks; None while it is not there."""
+        member = self.view.members.get(name)
+        return member.disk_address if member is not None else None
+
+    async def _agree(self) -> None:
+        mine = self.settings.fingerprint()
+        found = json.loads(await self._drawn(SETTINGS, json.dumps(mine, sort_keys=True).encode()))
+        differ = sorted(key for key in mine.keys() | found.keys() if mine.get(key) != found.get(key))
+        if differ:
+            raise FailedPrecondition(
+                f"the settings of {self.process.name} are not the cluster's: {', '.join(differ)} differ."
+                " Give every process the same cluster.yaml."
+            )
+
+    async def _drawn(self, key: str, value: bytes) -> bytes:
+        """The value of a key that is written once, by whoever comes first."""
+        await self.store.txn([absent(key)], [Put(key, value)])
+        known = await self.store.get(key)
+        assert known is not None
+        return known.value
