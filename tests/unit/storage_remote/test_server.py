@@ -1,0 +1,206 @@
+"""The server inside this process: several callers, TLS, restarts of the machine, the end, its status."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from syncpoint.runtime.clock import SystemClock
+from syncpoint.runtime.files import DiskFenced, DiskUnreachable
+from syncpoint.storage.remote.files import DiskAddress, Patience, RemoteFiles
+from syncpoint.storage.remote.server import DiskServer, DiskServerSettings, serve_disks
+
+FAST = Patience(connect_s=1.0, silence_s=1.0, give_up_s=1.0, retry_s=0.02, quiet_s=0.1)
+
+
+class Served:
+    """One server after the other at one port, and their callers."""
+
+    def __init__(self, root: Path, tls: ssl.SSLContext | None = None, tls_client: ssl.SSLContext | None = None) -> None:
+        self.root = root
+        self.port = 0
+        self.boot = "first"
+        self.callers: list[RemoteFiles] = []
+        self._tls = tls
+        self._tls_client = tls_client
+        self.server = self.start()
+
+    def start(self) -> DiskServer:
+        settings = DiskServerSettings({"d": self.root / "d"}, port=self.port, boot=self.boot, tls=self._tls)
+        self.server = asyncio.run(serve_disks(settings))
+        self.port = int(self.server.address.rpartition(":")[2])
+        return self.server
+
+    def stop(self) -> None:
+        asyncio.run(self.server.stop())
+
+    def files(self, epoch: int = 1, chain: int = 1, **more: object) -> RemoteFiles:
+        address = DiskAddress("127.0.0.1", self.port, "d")
+        made = RemoteFiles({"/r": address}, chain, epoch, SystemClock(), patience=FAST, tls=self._tls_client, **more)  # type: ignore[arg-type]
+        self.callers.append(made)
+        return made
+
+    def end(self) -> None:
+        for files in self.callers:
+            files.abandon("/r")
+        self.stop()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    made = Served(tmp_path)
+    yield made
+    made.end()
+
+
+def put(files: RemoteFiles, name: str, data: bytes) -> int:
+    files.mkdir("/r")
+    handle = files.open(f"/r/{name}", create=True)
+    files.pwritev(handle, [data], 0)
+    files.fdatasync(handle)
+    return handle
+
+
+def get(files: RemoteFiles, name: str) -> bytes:
+    handle = files.open(f"/r/{name}", write=False)
+    try:
+        return files.pread(handle, 1000, 0)
+    finally:
+        files.close(handle)
+
+
+def test_chains_do_not_see_each_other(served: Served) -> None:
+    put(served.files(chain=1), "a", b"one")
+    put(served.files(chain=2), "a", b"two")
+    assert get(served.files(chain=1, epoch=2), "a") == b"one"
+    assert get(served.files(chain=2, epoch=2), "a") == b"two"
+
+
+def test_what_it_says_of_itself(served: Served) -> None:
+    files = served.files(epoch=3)
+    put(files, "a", b"12345")
+    status = served.server.status()
+    assert status["address"] == f"127.0.0.1:{served.port}"
+    assert status["bytes_written"] == 5
+    assert status["syncs"] == 1
+    assert status["connections"] == 1
+    disk = status["disks"]["d"]
+    assert disk["chains"] == {1: {"epoch": 3, "open_files": 1, "lanes": 1}}
+    assert disk["stored_chains"] == [1]
+    assert disk["free_bytes"] > 0
+
+
+def test_a_polite_stop_is_clean(served: Served) -> None:
+    files = served.files(durability="async", waits=lambda: True)
+    handle = put(files, "disk.json", b"me")
+    served.stop()
+    served.stop()
+    served.boot = "second"
+    served.start()
+    files.pwritev(handle, [b"ME"], 0)
+    files.fdatasync(handle)
+    assert get(files, "disk.json") == b"ME"
+
+
+def test_a_machine_that_lost_its_memory_makes_the_disk_unknown(served: Served) -> None:
+    put(served.files(durability="memory"), "disk.json", b"me")
+    claim = (served.root / "d/chains/0000000001/claim.json").read_bytes()
+    served.stop()
+    (served.root / "d/chains/0000000001/claim.json").write_bytes(claim)  # as if it had not been polite
+    served.boot = "second"
+    served.start()
+    with pytest.raises(FileNotFoundError):
+        get(served.files(epoch=2, durability="memory"), "disk.json")
+
+
+def test_leaving_clean_and_unclean(served: Served) -> None:
+    for clean in (True, False):
+        files = served.files(epoch=1 + (not clean), durability="async")
+        handle = put(files, "disk.json", b"me")
+        if not clean:
+            files.pwritev(handle, [b"x"], 0)
+            files.close(handle)
+        files.close_all()
+        text = (served.root / "d/chains/0000000001/claim.json").read_text()
+        assert ('"clean": true' in text) is clean
+
+
+def test_deleting_a_chain(served: Served) -> None:
+    files = served.files()
+    put(files, "a", b"1")
+    with pytest.raises(PermissionError):
+        files.delete("/r")
+    files.tombstone("/r")
+    files.delete("/r")
+    with pytest.raises(DiskFenced):
+        served.files(epoch=2).mkdir("/r")
+    assert served.server.quarantine([]) == {"d": []}
+
+
+def test_no_such_disk(served: Served) -> None:
+    files = RemoteFiles({"/r": DiskAddress("127.0.0.1", served.port, "none")}, 1, 1, SystemClock(), patience=FAST)
+    with pytest.raises(FileNotFoundError):
+        files.mkdir("/r")
+
+
+def test_noise_is_hung_up_on(served: Served) -> None:
+    for noise in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, b"\x05\0\0\0\0\0\0\0hello", b"\x02\0\0\0\0\0\0\0{}"):
+        with socket.create_connection(("127.0.0.1", served.port), 5) as sock:
+            sock.sendall(noise)
+            sock.settimeout(5)
+            try:
+                assert sock.recv(100) == b""
+            except ConnectionResetError:
+                continue
+    put(served.files(), "a", b"still there")
+
+
+def test_callers_beyond_the_limit_are_refused(tmp_path: Path) -> None:
+    server = DiskServer(DiskServerSettings({"d": tmp_path}, connections_max=1))
+    port = int(server.address.rpartition(":")[2])
+    first, second = (
+        RemoteFiles({"/r": DiskAddress("127.0.0.1", port, "d")}, chain, 1, SystemClock(), patience=FAST)
+        for chain in (1, 2)
+    )
+    first.mkdir("/r")
+    with pytest.raises(DiskUnreachable):
+        second.mkdir("/r")
+    first.close_all()
+    server.stop_now()
+
+
+def test_no_thread_is_left(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    served = Served(tmp_path)
+    put(served.files(), "a", b"1")
+    served.end()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def test_over_tls(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {cert} -days 2 -subj /CN=disks"
+    subprocess.run([*command.split(), "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server_side.load_cert_chain(cert, key)
+    served = Served(tmp_path, server_side, ssl.create_default_context(cafile=str(cert)))
+    files = served.files(waits=lambda: True)
+    handle = put(files, "a", b"x" * 3_000_000)
+    files.pwritev(handle, [b"after"], 0)
+    served.stop()
+    served.start()
+    files.fdatasync(handle)
+    assert get(files, "a")[:6] == b"afterx"
+    plain = RemoteFiles({"/r": DiskAddress("127.0.0.1", served.port, "d")}, 2, 1, SystemClock(), patience=FAST)
+    with pytest.raises(DiskUnreachable):
+        plain.mkdir("/r")
+    served.end()
