@@ -1,0 +1,158 @@
+"""One process of a cluster, put together from its settings and its roles.
+
+Order of start: metadata and what is known there, the roles' parts, the door, membership (from now on others may call),
+and last what needs membership: owning chains, routing, serving clients. Order of stop: the other way round, so that
+whoever could still call this process has been told not to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from syncpoint.control.doors import process_methods
+from syncpoint.kernel.memory import keep_freed_memory
+from syncpoint.metadata.contract import Indeterminate, Put, Unavailable
+from syncpoint.node.cluster.doors import Doors
+from syncpoint.node.cluster.joined import Joined
+from syncpoint.node.cluster.proxy_role import ProxyRole
+from syncpoint.node.cluster.publish_role import PublishRole
+from syncpoint.node.cluster.router_role import RouterRole
+from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
+from syncpoint.node.cluster.storage_role import StorageRole
+from syncpoint.node.cluster.subscribe_role import SubscribeRole
+from syncpoint.transport.calls import Methods
+from syncpoint.transport.network import Listening, join_address, split_address
+
+log = logging.getLogger(__name__)
+
+LOAD_S = 2.0
+DRAIN_S = 5.0
+
+
+class Role(Protocol):
+    """One thing a process does."""
+
+    disk_address: str
+
+    async def start(self) -> None:
+        """Make the parts; others can not call yet."""
+        ...
+
+    def methods(self) -> Methods:
+        """What others may call."""
+        ...
+
+    async def joined(self) -> None:
+        """This process is a member now."""
+        ...
+
+    async def drain(self) -> None:
+        """No new work; the door drains next."""
+        ...
+
+    async def stop(self) -> None:
+        """Let go of everything."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """For operators."""
+        ...
+
+    def load(self) -> dict[str, Any]:
+        """For routers."""
+        ...
+
+
+ROLES: dict[str, Callable[[Joined], Role]] = {
+    "storage": StorageRole,
+    "publish-forwarder": PublishRole,
+    "subscribe-forwarder": SubscribeRole,
+    "router": RouterRole,
+    "proxy": ProxyRole,
+}
+
+
+class ClusterProcess:
+    """A started process. `address` is where others call it, `public_address` where clients call a proxy."""
+
+    def __init__(self, settings: ClusterSettings, process: ProcessSettings, doors: Doors | None = None) -> None:
+        self.settings, self.process = settings, process
+        self.doors = doors or Doors()
+        self.common = Joined(settings, process, self.doors)
+        self.roles = {name: ROLES[name](self.common) for name in process.roles}
+        self._door: Listening | None = None
+        self._reporting: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Return when others, and clients, can call. Raises `SyncpointError`, the metadata's errors, and `OSError`."""
+        keep_freed_memory()
+        await self.common.join()
+        for role in self.roles.values():
+            await role.start()
+        methods: Methods = {**process_methods(self.status)}
+        for role in self.roles.values():
+            methods.update(role.methods())
+        host, port = split_address(self.process.listen)
+        self._door = await self.doors.network.serve(methods, host, port)
+        disks = next((role.disk_address for role in self.roles.values() if role.disk_address), "")
+        await self.common.register(self.address, disks)
+        for role in self.roles.values():
+            await role.joined()
+        self._reporting = asyncio.get_running_loop().create_task(self._report())
+        gc.collect()
+        gc.freeze()
+
+    async def stop(self) -> None:
+        """Hand over, drain, close."""
+        if self._reporting is not None:
+            self._reporting.cancel()
+        for role in reversed(list(self.roles.values())):
+            await role.drain()
+        await self.common.leave()
+        if self._door is not None:
+            await self._door.drain(DRAIN_S)
+        for role in reversed(list(self.roles.values())):
+            await role.stop()
+        await self.common.close()
+
+    @property
+    def address(self) -> str:
+        assert self._door is not None
+        return join_address(self._door.host, self._door.port)
+
+    @property
+    def public_address(self) -> str:
+        proxy = self.roles.get("proxy")
+        return proxy.public_address if isinstance(proxy, ProxyRole) else ""
+
+    def status(self) -> dict[str, Any]:
+        """What an operator wants to know of this process, by role."""
+        return {
+            "name": self.process.name,
+            "region": self.process.region,
+            "settings": self.settings.digest(),
+            "roles": {name: role.status() for name, role in self.roles.items()},
+        }
+
+    async def _report(self) -> None:
+        """Tell the routers what this process carries, every two seconds; nobody waits for it."""
+        key = f"load/{self.process.name}"
+        before: dict[str, Any] = {}
+        while True:
+            await asyncio.sleep(LOAD_S)
+            load: dict[str, Any] = {}
+            for role in self.roles.values():
+                load.update(role.load())
+            lease = self.common.membership.lease
+            if lease is None or not load or load == before:
+                continue
+            try:
+                await self.common.store.txn([], [Put(key, json.dumps(load).encode(), lease.id)], deadline_s=LOAD_S)
+                before = load
+            except (Unavailable, Indeterminate, ValueError) as error:
+                log.debug("the load is not reported: %s", error)

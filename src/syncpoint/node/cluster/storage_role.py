@@ -1,0 +1,42 @@
+"""The storage role: this process's disks, served to the owners of chains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncpoint.node.cluster.joined import Joined
+from syncpoint.storage.remote.server import DiskServer, DiskServerSettings, serve_disks
+from syncpoint.transport.calls import Methods
+from syncpoint.transport.network import split_address
+
+
+class StorageRole:
+    """See the module. Epochs, fencing and everything else about a disk is `storage.remote`'s."""
+
+    def __init__(self, joined: Joined) -> None:
+        self._joined = joined
+
+    async def start(self) -> None:
+        """Serve the disks; from now on `disk_address` says where. Raises `OSError`."""
+        process = self._joined.process
+        host, port = split_address(process.disks_listen)
+        self._server: DiskServer = await serve_disks(DiskServerSettings(process.disks, host, port))
+        self.disk_address = self._server.address
+
+    def methods(self) -> Methods:
+        return {}
+
+    async def joined(self) -> None:
+        """Nothing more to do once this process is a member."""
+
+    async def drain(self) -> None:
+        """Owners notice by themselves."""
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    def status(self) -> dict[str, Any]:
+        return self._server.status()
+
+    def load(self) -> dict[str, Any]:
+        return {}

@@ -1,0 +1,145 @@
+"""The subscribe forwarder's role: the servicers of one node over messages gathered from all chains.
+
+Proxies relay their clients' calls here as they came, so this process answers `google.pubsub.v1.Subscriber` itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from syncpoint.api.options_admin import LIMITS, take_limits
+from syncpoint.api.streaming_pull import StreamingPullService
+from syncpoint.api.subscriber import SubscriberService
+from syncpoint.metadata.records import Change, Setting
+from syncpoint.model.cluster import PROXY
+from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.model.flow import FlowLimits
+from syncpoint.node.cluster.joined import Joined
+from syncpoint.router.rendezvous import order
+from syncpoint.subscribe.forwarder import TICK_S, SubscribeForwarder
+from syncpoint.subscribe.gather import Gatherer
+from syncpoint.subscribe.lenders import lender_of
+from syncpoint.subscribe.link import ServeLink
+from syncpoint.transport.calls import Methods
+
+PUBLISH = "/google.pubsub.v1.Publisher/Publish"
+DEAD_LETTER_S = 10.0
+LINGER_S = 5.0
+
+
+class SubscribeRole:
+    """See the module."""
+
+    disk_address = ""
+
+    def __init__(self, joined: Joined) -> None:
+        self._joined = joined
+        self._publishing: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Make the parts."""
+        joined, loop = self._joined, asyncio.get_running_loop()
+        self.gatherer = Gatherer(
+            joined.process.name,
+            joined.incarnation,
+            joined.catalog,
+            joined.directory,
+            joined.clock,
+            connect=partial(ServeLink, joined.doors.network),
+            publish=self._publish,
+        )
+        joined.directory.on_change.append(self.gatherer.changed)
+        self.limits = FlowLimits()
+        self._take_limits()
+        joined.shared.on_change.append(self._catalog_changed)
+        self.forwarder = SubscribeForwarder(
+            self.gatherer,
+            joined.catalog,
+            joined.clock,
+            key=joined.ack_key,
+            random=joined.random,
+            soon=loop.call_soon,
+            lender=lender_of(joined.process.name, joined.incarnation),
+            linger_s=LINGER_S,
+        )
+        self.streams = StreamingPullService(self.forwarder, self.limits)
+        self.pulls = SubscriberService(self.forwarder)
+        self._ticking = loop.create_task(self._tick())
+
+    def methods(self) -> Methods:
+        return {**self.streams.methods(), **self.pulls.methods()}
+
+    async def joined(self) -> None:
+        """Nothing more to do once this process is a member."""
+
+    async def drain(self) -> None:
+        """Pulls that wait are answered; streams end when the door drains."""
+        self.pulls.drain()
+
+    async def stop(self) -> None:
+        self._ticking.cancel()
+        self.gatherer.close()
+        for task in list(self._publishing):
+            task.cancel()
+
+    def status(self) -> dict[str, Any]:
+        messages, nbytes = self.forwarder.outstanding()
+        return {
+            **self.gatherer.status(),
+            "streams": len(self.streams.streams),
+            "outstanding_messages": messages,
+            "outstanding_bytes": nbytes,
+        }
+
+    def load(self) -> dict[str, Any]:
+        return {
+            "connections": len(self.streams.streams),
+            "subscriptions": {str(key): one.delivered for key, one in self.forwarder.deliveries.items()},
+        }
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.gatherer.tick()
+            self.forwarder.tick()
+
+    def _catalog_changed(self, change: Change) -> None:
+        if isinstance(change.record, Setting) and change.record.name == LIMITS:
+            self._take_limits()
+
+    def _take_limits(self) -> None:
+        stored = self._joined.catalog.setting(LIMITS)
+        if stored is not None:
+            take_limits(self.limits, stored)
+
+    # -- dead letters ------------------------------------------------------------------------------------------------
+
+    def _publish(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        """Publish on behalf of the service: through a proxy, as anybody does."""
+        task = asyncio.get_running_loop().create_task(self._publish_by_proxy(topic, request, done))
+        self._publishing.add(task)
+        task.add_done_callback(self._publishing.discard)
+
+    async def _publish_by_proxy(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        joined = self._joined
+        region = joined.process.region
+        proxies = sorted(joined.view.with_role(PROXY), key=lambda one: one.region != region)
+        names = order(topic.encode(), [one.name for one in proxies if one.region == region]) or [
+            one.name for one in proxies
+        ]
+        answer: bytes | Exception = Unavailable("no proxy is there to publish a dead letter")
+        for name in names[:3]:
+            address = joined.address_of(name)
+            if address is None:
+                continue
+            try:
+                answer = await joined.peers.call(address, PUBLISH, request, timeout_s=DEAD_LETTER_S)
+                break
+            except SyncpointError as error:
+                answer = error
+                if not isinstance(error, Unavailable):
+                    break
+        done(answer)
