@@ -138,7 +138,7 @@ class Channel:
             raise SyncpointError(Code.UNAVAILABLE, "The channel is closed.")
         error = task.exception()
         if error is not None:
-            raise SyncpointError(Code.UNAVAILABLE, f"No connection to {self.host}:{self.port}: {error}.") from error
+            raise Unprocessed(f"No connection to {self.host}:{self.port}: {error}.") from error
         return task.result()
 
     async def _connect(self) -> ClientConnection:

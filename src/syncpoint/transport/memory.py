@@ -20,6 +20,7 @@ from syncpoint.model.errors import Code, SyncpointError, Unimplemented
 from syncpoint.runtime.random import Random
 from syncpoint.transport.calls import Methods, Streaming, Unary
 from syncpoint.transport.client import MetadataItems
+from syncpoint.transport.client_connection import Unprocessed
 from syncpoint.transport.lane import Message
 
 log = logging.getLogger("syncpoint.transport")
@@ -270,7 +271,7 @@ class MemoryChannel:
     def stream(self, path: str, metadata: MetadataItems = (), timeout: float | None = None) -> MemoryStream:
         """See Channel."""
         if self._closed or (self._faults is not None and self._faults.cut):
-            raise SyncpointError(Code.UNAVAILABLE, "The channel is closed." if self._closed else "No connection.")
+            raise Unprocessed("The channel is closed." if self._closed else "No connection.")
         return MemoryStream(self._methods, path, metadata, timeout, self._faults)
 
     async def close(self) -> None:

@@ -1,0 +1,216 @@
+"""What stays open between a process and etcd: watches and leases.
+
+Place: made by `etcd.EtcdStore`.
+Promise: a watch goes on behind its last event on whichever member answers, and misses nothing: where events may have
+been compacted away it says `Resync`. A lease is renewed three times in its length; `valid_until` counts from when the
+last answered renewal was sent, by the clock here; when its whole length has passed so, it is `lost` and stays so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from syncpoint.metadata.contract import Event, Indeterminate, Resync, Unavailable
+from syncpoint.metadata.etcd_client import KEEP_ALIVE, REVOKE, WATCH, EtcdClient, Refused, etcdpb
+from syncpoint.metadata.shared import DEADLINE_S
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.runtime.clock import Clock
+from syncpoint.transport.network import AnyStream
+
+_PAUSE_S = 0.1
+_SAFETY = 0.8  # the part of a lease's length its holder may rely on
+_RENEWALS = 3  # in the length of a lease
+
+log = logging.getLogger(__name__)
+
+
+class EtcdWatch:
+    """`begin`, `end`: etcd's keys; `plain`: how many bytes of a key stand before ours."""
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        bounds: tuple[bytes, bytes],
+        plain: int,
+        from_revision: int,
+        newest: Callable[[], Awaitable[int]],
+        closed: Callable[[EtcdWatch], None],
+    ) -> None:
+        self._client, self._bounds, self._plain, self._newest, self._on_close = client, bounds, plain, newest, closed
+        self._next = max(1, from_revision)
+        self._stream: AnyStream | None = None
+        self._at = 0
+        self._closed = asyncio.Event()
+
+    async def next(self) -> list[Event] | Resync:
+        events: list[Event] = []  # pieces of one answer
+        while not self._closed.is_set():
+            try:
+                stream = self._stream or await self._open()
+                data = await stream.receive()
+                if data is None:
+                    raise SyncpointError(Code.UNAVAILABLE, "The watch ended.")
+                answer = etcdpb.WatchResponse.FromString(data)
+                self._client.check(answer.header)
+                if answer.canceled and not answer.compact_revision:
+                    raise SyncpointError(Code.UNAVAILABLE, f"The watch was cancelled: {answer.cancel_reason}")
+            except (SyncpointError, Unavailable) as error:
+                events.clear()
+                await self._lost(error)
+                continue
+            if answer.canceled:
+                self.stop()
+                revision = await self._listed()
+                self._next = revision + 1
+                return Resync(revision)
+            events += [self._event(event) for event in answer.events if event.kv.mod_revision >= self._next]
+            if answer.fragment:
+                continue
+            if events:
+                self._next = events[-1].revision + 1
+                return events
+            if not answer.created:
+                self._next = max(self._next, answer.header.revision + 1)  # nothing has happened up to here
+        raise Unavailable("the watch is closed")
+
+    async def close(self) -> None:
+        self._closed.set()
+        self.stop()
+        self._on_close(self)
+
+    def stop(self) -> None:
+        """End the stream; the next `next` opens another one."""
+        if self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
+
+    async def _open(self) -> AnyStream:
+        stream, self._at = await self._client.stream(WATCH)
+        begin, end = self._bounds
+        # One revision earlier than wanted: at the very revision up to which it was compacted, etcd may have dropped
+        # a deletion without telling a watch that begins there.
+        create = etcdpb.WatchCreateRequest(
+            key=begin, range_end=end, start_revision=max(1, self._next - 1), progress_notify=True, fragment=True
+        )
+        self._stream = stream
+        try:
+            await stream.send(etcdpb.WatchRequest(create_request=create).SerializeToString())
+        except BaseException:
+            self.stop()
+            raise
+        return stream
+
+    async def _lost(self, error: Exception) -> None:
+        self.stop()
+        if self._closed.is_set():
+            return
+        log.info("a watch of etcd goes on elsewhere: %s", error)
+        if "permission denied" in str(error).lower() or "auth" in str(error).lower():
+            self._client.forget_token()
+        else:
+            self._client.leave(self._at)
+        await asyncio.sleep(_PAUSE_S)
+
+    async def _listed(self) -> int:
+        while not self._closed.is_set():
+            try:
+                return await self._newest()
+            except Unavailable:
+                await asyncio.sleep(_PAUSE_S)
+        raise Unavailable("the watch is closed")
+
+    def _event(self, event: Any) -> Event:
+        value = None if event.type == etcdpb.Event.DELETE else event.kv.value
+        return Event(event.kv.mod_revision, event.kv.key[self._plain :].decode(), value)
+
+
+class EtcdLease:
+    """A lease of etcd, kept alive by a task."""
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        clock: Clock,
+        number: int,
+        ttl_s: float,
+        granted_s: float,
+        sent: float,
+        ended: Callable[[EtcdLease], None],
+    ) -> None:
+        self._client, self._clock, self._ended = client, clock, ended
+        self._number, self._ttl_s, self._granted_s = number, ttl_s, granted_s
+        self.lost = asyncio.Event()
+        self._sent = sent
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(max(0.0, sent + granted_s - clock.monotonic()), self._over)
+        self._task = loop.create_task(self._keep())
+
+    @property
+    def id(self) -> int:
+        return self._number
+
+    def valid_until(self) -> float:
+        return self._sent + _SAFETY * self._ttl_s
+
+    async def revoke(self) -> None:
+        self._over()
+        try:
+            request = etcdpb.LeaseRevokeRequest(ID=self._number)
+            await self._client.call(REVOKE, request, "LeaseRevokeResponse", deadline_s=DEADLINE_S)
+        except Refused as error:
+            if error.code is not Code.NOT_FOUND:
+                raise Unavailable(str(error)) from error
+
+    def stop(self) -> asyncio.Task[None]:
+        """Renew it no more; it ends in its time."""
+        self._timer.cancel()
+        self._task.cancel()
+        return self._task
+
+    def _over(self) -> None:
+        self.stop()
+        self._ended(self)
+        self.lost.set()
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                stream, at = await self._client.stream(KEEP_ALIVE)
+            except (SyncpointError, Unavailable) as error:
+                log.info("lease %d is not renewed: %s", self._number, error)
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            try:
+                while await self._renew(stream):
+                    await asyncio.sleep(self._granted_s / _RENEWALS)
+                self._over()
+                return
+            except (SyncpointError, TimeoutError, Unavailable, Indeterminate) as error:
+                log.info("lease %d is not renewed: %s", self._number, error)
+                if isinstance(error, SyncpointError) and error.code is Code.UNAUTHENTICATED:
+                    self._client.forget_token()
+                else:
+                    self._client.leave(at)
+            finally:
+                stream.cancel()
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _renew(self, stream: AnyStream) -> bool:
+        sent = self._clock.monotonic()
+        async with asyncio.timeout(max(0.5, self._granted_s / _RENEWALS / 2)):
+            await stream.send(etcdpb.LeaseKeepAliveRequest(ID=self._number).SerializeToString())
+            data = await stream.receive()
+        if data is None:
+            raise SyncpointError(Code.UNAVAILABLE, "The renewals ended.")
+        answer = etcdpb.LeaseKeepAliveResponse.FromString(data)
+        self._client.check(answer.header)
+        if answer.TTL <= 0:
+            return False
+        self._sent = sent
+        self._timer.cancel()
+        rest = max(0.0, sent + self._granted_s - self._clock.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(rest, self._over)
+        return True
