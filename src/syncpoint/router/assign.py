@@ -1,0 +1,177 @@
+"""Sticky bounded loads, by name: which bins share each item, and how far that is from even.
+
+Place: asked by the planner for the chains of topics and for the forwarders of subscriptions. Pure; a dozen names or a
+thousand.
+Promise: every part of an item is in a bin of its own, unless there are too few bins. What need not move does not. No
+bin is above (1 + e) times the average, or the heaviest part, while that is feasible: by moving the lightest first, else
+by exchanging, else by starting anew with the heaviest first, else, for some dozens of parts, by trying. If it is not
+feasible, the best of what was found is taken. It always ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from syncpoint.router.packing import NOWHERE, Packing, search
+from syncpoint.router.rendezvous import order
+
+E = 0.25
+SEARCH_MAX = 64  # parts
+WORTH = 0.1  # an infeasible state is left as it is unless starting anew lowers the highest load by this share
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What is to be assigned: its number, its load, in how many equal parts, and which bins may have them."""
+
+    key: int
+    weight: float
+    parts: int
+    bins: tuple[str, ...]
+
+
+class Plan(NamedTuple):
+    """`homes`: the bins of each item, in the item's own order. `bound`: what no load should exceed, in terms of the
+    bin's weight; `worst`: the highest there is. `moved`: weight that left a bin which is still there."""
+
+    homes: dict[int, tuple[str, ...]]
+    bound: float
+    worst: float
+    moved: float
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the bound is kept."""
+        return self.worst <= self.bound * (1 + 1e-6)
+
+
+def assign(
+    items: Iterable[Item],
+    bins: Mapping[str, float],
+    current: Mapping[int, Sequence[str]],
+    *,
+    e: float = E,
+) -> Plan:
+    """Where every item goes. `bins`: name -> weight, its share of the load; `current`: where items are now."""
+    problem = _Problem(items, bins, current)
+    bound = problem.bound(e)
+    caps = [bound * weight for weight in problem.bin_weights]
+    sticky = problem.packing(caps, problem.current)
+    sticky.settle()
+    return problem.plan(problem.better(caps, sticky) if sticky.over else sticky, bound)
+
+
+class _Problem:
+    """Items and bins as numbers."""
+
+    def __init__(self, items: Iterable[Item], bins: Mapping[str, float], current: Mapping[int, Sequence[str]]) -> None:
+        self.items = sorted(items, key=lambda item: item.key)
+        self.names = sorted(name for name, weight in bins.items() if weight > 0)
+        self.bin_weights = [bins[name] for name in self.names]
+        self.even = len(set(self.bin_weights)) <= 1
+        self._weights_of = None if self.even else dict(bins)
+        number = {name: index for index, name in enumerate(self.names)}
+        self.allowed = [tuple(number[name] for name in item.bins if name in number) for item in self.items]
+        self.numbers = number
+        self._orders: dict[int, list[int]] = {}
+        self.part_of: list[int] = []  # part -> item
+        self.weights: list[float] = []
+        self.current: list[int] = []
+        self.was: list[int] = []
+        for index, item in enumerate(self.items):
+            parts = max(1, min(item.parts, len(self.allowed[index])))
+            self._add(index, parts, item.weight / parts, current.get(item.key, ()))
+
+    def _add(self, index: int, parts: int, weight: float, current: Sequence[str]) -> None:
+        allowed = set(self.allowed[index])
+        known = [self.numbers[name] for name in dict.fromkeys(current) if name in self.numbers]
+        kept = [bin for bin in known if bin in allowed]
+        if len(kept) > parts:  # it has fewer parts than before: the first of its order stay
+            ranks = {bin: rank for rank, bin in enumerate(self.order_of_item(index))}
+            kept = sorted(kept, key=ranks.__getitem__)[:parts]
+        self.part_of += [index] * parts
+        self.weights += [weight] * parts
+        self.current += kept + [NOWHERE] * (parts - len(kept))
+
+    def order_of_item(self, index: int) -> list[int]:
+        """The bins an item may be in, its first choice first."""
+        found = self._orders.get(index)
+        if found is None:
+            names = [self.names[bin] for bin in self.allowed[index]]
+            found = [self.numbers[name] for name in order(self.items[index].key, names, self._weights_of)]
+            self._orders[index] = found
+        return found
+
+    def order_of(self, part: int) -> list[int]:
+        return self.order_of_item(self.part_of[part])
+
+    def bound(self, e: float) -> float:
+        """(1 + e) times the average, over all bins and over those of every kind of item, or the heaviest part."""
+        kinds: dict[frozenset[int], float] = {frozenset(range(len(self.names))): 0.0}
+        highest = 0.0
+        for part, index in enumerate(self.part_of):
+            allowed = frozenset(self.allowed[index])
+            if allowed:
+                kinds[allowed] = kinds.get(allowed, 0.0) + self.weights[part]
+                highest = max(highest, self.weights[part] / max(self.bin_weights[bin] for bin in allowed))
+        for kind in kinds:
+            capacity = sum(self.bin_weights[bin] for bin in kind)
+            inside = sum(weight for other, weight in kinds.items() if other <= kind)
+            if capacity:
+                highest = max(highest, (1 + e) * inside / capacity)
+        return highest
+
+    def packing(self, caps: Sequence[float], homes: Sequence[int] | None) -> Packing:
+        return Packing(self.weights, caps, self.order_of, homes, self.part_of)
+
+    def better(self, caps: Sequence[float], sticky: Packing) -> Packing:
+        """The first that keeps the caps of: exchanging, starting anew, trying; else the best, if worth the move."""
+        found = [sticky]
+        for homes in (sticky.homes, None):
+            packing = self.packing(caps, homes)
+            packing.place()
+            packing.swap()
+            if not packing.over:
+                return packing
+            found.append(packing)
+        level = self.packing([cap * 1e-9 for cap in caps], None)  # no room anywhere: always the least loaded
+        level.place()
+        found.append(self.packing(caps, level.homes))
+        if found[-1].over and len(self.weights) <= SEARCH_MAX:
+            homes = search(self.weights, caps, self.order_of, self.part_of)
+            if homes is not None:
+                found.append(self.packing(caps, homes))
+        best = min(found, key=lambda one: one.worst())
+        return best if not best.over or best.worst() < sticky.worst() * (1 - WORTH) else sticky
+
+    def plan(self, packing: Packing, bound: float) -> Plan:
+        homes: dict[int, list[int]] = {index: [] for index in range(len(self.items))}
+        for part, home in enumerate(packing.homes):
+            if home != NOWHERE:
+                homes[self.part_of[part]].append(home)
+        moved = 0.0
+        for index, bins in homes.items():
+            ranks = {bin: rank for rank, bin in enumerate(self.order_of_item(index))} if len(bins) > 1 else {}
+            bins.sort(key=lambda bin: ranks.get(bin, 0))
+        for part, home in enumerate(self.current):
+            if home != NOWHERE and home not in homes[self.part_of[part]]:
+                moved += self.weights[part]
+        loads = zip(packing.loads, self.bin_weights, strict=True)
+        worst = max((load / weight for load, weight in loads), default=0.0)
+        named = {self.items[index].key: tuple(self.names[bin] for bin in bins) for index, bins in homes.items()}
+        return Plan(named, bound, worst, moved)
+
+
+def worst_ratio(homes: Mapping[int, Collection[str]], items: Iterable[Item], bins: Mapping[str, float]) -> float:
+    """The highest load of a bin in terms of the average, each in terms of its weight; 1 is perfectly even."""
+    loads = dict.fromkeys(bins, 0.0)
+    for item in items:
+        at = homes.get(item.key, ())
+        for name in at:
+            loads[name] += item.weight / len(at)
+    total, capacity = sum(loads.values()), sum(bins.values())
+    if not total:
+        return 1.0
+    return max(loads[name] / weight for name, weight in bins.items() if weight) * capacity / total
