@@ -189,6 +189,18 @@ class EmbeddedStore:
     def close(self) -> None:
         self._watches.clear()
 
+    def keep_alive(self, number: int) -> bool:
+        """Start the time of a lease anew, by its number; False when it is over."""
+        lease = self._leases.get(number)
+        return lease is not None and self._keep_alive(lease)
+
+    def revoke(self, number: int) -> bool:
+        """End a lease by its number; False when it is over already."""
+        lease = self._leases.get(number)
+        if lease is not None:
+            self._end([lease])
+        return lease is not None
+
     def next_end(self) -> float | None:
         """When the first lease ends if nobody keeps it alive, in the clock's monotonic seconds."""
         return min((lease.ends for lease in self._leases.values()), default=None)

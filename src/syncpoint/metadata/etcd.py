@@ -35,6 +35,7 @@ from syncpoint.metadata.contract import (
 )
 from syncpoint.metadata.etcd_client import COMPACT, GRANT, RANGE, STATUS, TXN, EtcdClient, Refused, User, etcdpb
 from syncpoint.metadata.etcd_streams import EtcdLease, EtcdWatch
+from syncpoint.metadata.lease import KeptLease
 from syncpoint.metadata.shared import DEADLINE_S
 from syncpoint.model.errors import Code
 from syncpoint.runtime.clock import Clock
@@ -94,7 +95,7 @@ class EtcdStore:
     def __init__(self, client: EtcdClient, clock: Clock, prefix: bytes, identity: str) -> None:
         self._client, self._clock, self._prefix, self._identity = client, clock, prefix, identity
         self._compacted = 0
-        self._leases: set[EtcdLease] = set()
+        self._leases: set[KeptLease] = set()
         self._watches: set[EtcdWatch] = set()
 
     @property
@@ -175,7 +176,7 @@ class EtcdStore:
         granted = await self._call(GRANT, request, "LeaseGrantResponse", deadline_s)
         if not granted.ID:
             raise Unavailable(f"etcd gives no lease: {granted.error}")
-        lease = EtcdLease(self._client, self._clock, granted.ID, ttl_s, float(granted.TTL), sent, self._leases.discard)
+        lease = EtcdLease(self._client, self._clock, granted, ttl_s, sent, self._leases.discard)
         self._leases.add(lease)
         return lease
 

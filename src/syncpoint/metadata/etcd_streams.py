@@ -2,8 +2,7 @@
 
 Place: made by `etcd.EtcdStore`.
 Promise: a watch goes on behind its last event on whichever member answers, and misses nothing: where events may have
-been compacted away it says `Resync`. A lease is renewed three times in its length; `valid_until` counts from when the
-last answered renewal was sent, by the clock here; when its whole length has passed so, it is `lost` and stays so.
+been compacted away it says `Resync`. A lease is as `lease` says.
 """
 
 from __future__ import annotations
@@ -15,14 +14,13 @@ from typing import Any
 
 from syncpoint.metadata.contract import Event, Indeterminate, Resync, Unavailable
 from syncpoint.metadata.etcd_client import KEEP_ALIVE, REVOKE, WATCH, EtcdClient, Refused, etcdpb
+from syncpoint.metadata.lease import RENEWALS, KeptLease
 from syncpoint.metadata.shared import DEADLINE_S
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.transport.network import AnyStream
 
 _PAUSE_S = 0.1
-_SAFETY = 0.8  # the part of a lease's length its holder may rely on
-_RENEWALS = 3  # in the length of a lease
 
 log = logging.getLogger(__name__)
 
@@ -127,69 +125,45 @@ class EtcdWatch:
         return Event(event.kv.mod_revision, event.kv.key[self._plain :].decode(), value)
 
 
-class EtcdLease:
-    """A lease of etcd, kept alive by a task."""
+class EtcdLease(KeptLease):
+    """A lease of etcd, renewed over a stream of its own."""
 
     def __init__(
         self,
         client: EtcdClient,
         clock: Clock,
-        number: int,
+        granted: Any,
         ttl_s: float,
-        granted_s: float,
         sent: float,
-        ended: Callable[[EtcdLease], None],
+        ended: Callable[[KeptLease], None],
     ) -> None:
-        self._client, self._clock, self._ended = client, clock, ended
-        self._number, self._ttl_s, self._granted_s = number, ttl_s, granted_s
-        self.lost = asyncio.Event()
-        self._sent = sent
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(0.0, sent + granted_s - clock.monotonic()), self._over)
-        self._task = loop.create_task(self._keep())
-
-    @property
-    def id(self) -> int:
-        return self._number
-
-    def valid_until(self) -> float:
-        return self._sent + _SAFETY * self._ttl_s
+        self._client = client
+        super().__init__(clock, granted.ID, ttl_s, float(granted.TTL), sent, ended)
 
     async def revoke(self) -> None:
-        self._over()
+        self.over()
         try:
-            request = etcdpb.LeaseRevokeRequest(ID=self._number)
+            request = etcdpb.LeaseRevokeRequest(ID=self.id)
             await self._client.call(REVOKE, request, "LeaseRevokeResponse", deadline_s=DEADLINE_S)
         except Refused as error:
             if error.code is not Code.NOT_FOUND:
                 raise Unavailable(str(error)) from error
-
-    def stop(self) -> asyncio.Task[None]:
-        """Renew it no more; it ends in its time."""
-        self._timer.cancel()
-        self._task.cancel()
-        return self._task
-
-    def _over(self) -> None:
-        self.stop()
-        self._ended(self)
-        self.lost.set()
 
     async def _keep(self) -> None:
         while True:
             try:
                 stream, at = await self._client.stream(KEEP_ALIVE)
             except (SyncpointError, Unavailable) as error:
-                log.info("lease %d is not renewed: %s", self._number, error)
+                log.info("lease %d is not renewed: %s", self.id, error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
             try:
                 while await self._renew(stream):
-                    await asyncio.sleep(self._granted_s / _RENEWALS)
-                self._over()
+                    await asyncio.sleep(self.granted_s / RENEWALS)
+                self.over()
                 return
             except (SyncpointError, TimeoutError, Unavailable, Indeterminate) as error:
-                log.info("lease %d is not renewed: %s", self._number, error)
+                log.info("lease %d is not renewed: %s", self.id, error)
                 if isinstance(error, SyncpointError) and error.code is Code.UNAUTHENTICATED:
                     self._client.forget_token()
                 else:
@@ -200,8 +174,8 @@ class EtcdLease:
 
     async def _renew(self, stream: AnyStream) -> bool:
         sent = self._clock.monotonic()
-        async with asyncio.timeout(max(0.5, self._granted_s / _RENEWALS / 2)):
-            await stream.send(etcdpb.LeaseKeepAliveRequest(ID=self._number).SerializeToString())
+        async with asyncio.timeout(max(0.5, self.granted_s / RENEWALS / 2)):
+            await stream.send(etcdpb.LeaseKeepAliveRequest(ID=self.id).SerializeToString())
             data = await stream.receive()
         if data is None:
             raise SyncpointError(Code.UNAVAILABLE, "The renewals ended.")
@@ -209,8 +183,5 @@ class EtcdLease:
         self._client.check(answer.header)
         if answer.TTL <= 0:
             return False
-        self._sent = sent
-        self._timer.cancel()
-        rest = max(0.0, sent + self._granted_s - self._clock.monotonic())
-        self._timer = asyncio.get_running_loop().call_later(rest, self._over)
+        self.renewed(sent)
         return True

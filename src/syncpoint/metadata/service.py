@@ -1,0 +1,207 @@
+"""The metadata store of this process, for other processes: `remote` is the other end.
+
+Place: where a cluster lives on one machine or has one process that keeps everything (no etcd): that process serves its
+SQLite file by this.
+Promise: the contract of `shared`, over the transport. Events older than the last `EVENTS_KEPT` revisions are forgotten
+as time goes by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from syncpoint.metadata.contract import (
+    Compare,
+    Delete,
+    Event,
+    Indeterminate,
+    KeyValue,
+    Operation,
+    Put,
+    Resync,
+    Unavailable,
+)
+from syncpoint.metadata.embedded import EmbeddedStore
+from syncpoint.metadata.local import LocalShared, LocalWatch
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.runtime.clock import Clock
+from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
+from syncpoint.wire.messages import internal
+
+PATH = "/syncpoint.internal.v1.Metadata/"
+STORE = b"store"  # metadata item: which store the caller means
+EVENTS_KEPT = 10_000
+_PIECE_BYTES = 1 << 20  # of one message of a watch
+
+log = logging.getLogger(__name__)
+
+
+class MetadataService:
+    """`methods`: what to serve. `close` ends the watches; the store belongs to whoever opened it."""
+
+    def __init__(self, store: EmbeddedStore, clock: Clock, *, events_kept: int = EVENTS_KEPT) -> None:
+        self._store, self._events_kept = store, events_kept
+        self._shared = LocalShared(store, clock)
+        self._tasks: set[asyncio.Task[None]] = set()
+        unary: dict[str, Callable[[Any], Any]] = {
+            "Get": self._get,
+            "Range": self._range,
+            "Txn": self._txn,
+            "Count": self._count,
+            "Grant": self._grant,
+            "KeepAlive": self._keep_alive,
+            "Revoke": self._revoke,
+            "Compact": self._compact,
+            "GetStatus": self._status,
+        }
+        self.methods: Methods = {
+            **{(PATH + name).encode(): self._method(_REQUESTS[name], answer) for name, answer in unary.items()},
+            (PATH + "Watch").encode(): Streaming(self._watch),
+        }
+
+    async def close(self) -> None:
+        """No more events for anybody."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._shared.close()
+
+    def _method(self, request: str, answer: Callable[[Any], Any]) -> Unary:
+        kind = getattr(internal, request)
+
+        def handle(call: Call, payload: bytes) -> None:
+            self._check(call.metadata)
+            try:
+                call.reply(answer(kind.FromString(payload)).SerializeToString())
+            except ValueError as error:
+                raise SyncpointError(Code.INVALID_ARGUMENT, str(error)) from error
+            except Unavailable as error:
+                raise SyncpointError(Code.ABORTED, str(error)) from error
+            except Indeterminate as error:
+                raise SyncpointError(Code.UNKNOWN, str(error)) from error
+
+        return Unary(handle)
+
+    def _check(self, metadata: dict[bytes, bytes]) -> None:
+        wanted = metadata.get(STORE)
+        if wanted is not None and wanted != self._store.cluster_id.encode():
+            text = f"This is metadata store {self._store.cluster_id}, not {wanted.decode('ascii', 'replace')}."
+            raise SyncpointError(Code.FAILED_PRECONDITION, text)
+
+    def _get(self, request: Any) -> Any:
+        found = self._store.get(request.key)
+        return internal.MetadataGetResponse(item=None if found is None else _item(found))
+
+    def _range(self, request: Any) -> Any:
+        after = request.after if request.HasField("after") else None
+        page = self._store.range(request.prefix, after=after, limit=request.limit)
+        return internal.MetadataRangeResponse(items=map(_item, page.items), revision=page.revision, more=page.more)
+
+    def _txn(self, request: Any) -> Any:
+        compares = [
+            Compare(one.key, one.what, one.relation, getattr(one, one.WhichOneof("operand") or "value"))
+            for one in request.compares
+        ]
+        then, orelse = (list(map(_operation, side)) for side in (request.then, request.orelse))
+        result = self._store.txn(compares, then, orelse)
+        if result.revision - self._store.compacted > 2 * self._events_kept:
+            self._store.compact(result.revision - self._events_kept)
+        return internal.MetadataTxnResponse(ok=result.ok, revision=result.revision)
+
+    def _count(self, request: Any) -> Any:
+        return internal.MetadataCountResponse(value=self._store.counter(request.key, by=request.by))
+
+    def _grant(self, request: Any) -> Any:
+        return internal.MetadataGrantResponse(id=self._store.lease(request.ttl_s).id)
+
+    def _keep_alive(self, request: Any) -> Any:
+        return internal.MetadataLeaseResponse(alive=self._store.keep_alive(request.id))
+
+    def _revoke(self, request: Any) -> Any:
+        return internal.MetadataLeaseResponse(alive=self._store.revoke(request.id))
+
+    def _compact(self, request: Any) -> Any:
+        self._store.compact(request.before)
+        return internal.MetadataCompactResponse()
+
+    def _status(self, request: Any) -> Any:
+        return internal.MetadataStatusResponse(store=self._store.cluster_id, **self._store.status()._asdict())
+
+    # -- watches -----------------------------------------------------------------------------------------------------
+
+    def _watch(self, stream: Stream) -> None:
+        self._check(stream.metadata)
+        stream.on_message = lambda payload: self._begin(stream, payload)
+
+    def _begin(self, stream: Stream, payload: bytes) -> None:
+        request = internal.MetadataWatchRequest.FromString(payload)
+        stream.on_message = None
+        watch = self._shared.watch(request.prefix, from_revision=request.from_revision)
+        task = asyncio.get_running_loop().create_task(self._tell(stream, watch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        stream.on_cancel = lambda: _cancel(task)
+
+    async def _tell(self, stream: Stream, watch: LocalWatch) -> None:
+        writable = asyncio.Event()
+        try:
+            while True:
+                found = await watch.next()
+                if isinstance(found, Resync):
+                    pieces = [internal.MetadataWatchResponse(resync=found.revision)]
+                else:
+                    pieces = _pieces(found)
+                for piece in pieces:
+                    while not stream.writable:
+                        writable.clear()
+                        stream.on_writable = writable.set
+                        await writable.wait()
+                    stream.send(piece.SerializeToString())
+        except Unavailable as error:
+            stream.finish(SyncpointError(Code.UNAVAILABLE, str(error)))
+        except asyncio.CancelledError:
+            stream.finish(SyncpointError(Code.UNAVAILABLE, "The metadata store is stopping."))
+            raise
+        finally:
+            await watch.close()
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
+_REQUESTS = {
+    "Get": "MetadataGetRequest",
+    "Range": "MetadataRangeRequest",
+    "Txn": "MetadataTxnRequest",
+    "Count": "MetadataCountRequest",
+    "Grant": "MetadataGrantRequest",
+    "KeepAlive": "MetadataLeaseRequest",
+    "Revoke": "MetadataLeaseRequest",
+    "Compact": "MetadataCompactRequest",
+    "GetStatus": "MetadataStatusRequest",
+}
+
+
+def _item(found: KeyValue) -> Any:
+    return internal.MetadataKeyValue(**{**found._asdict(), "lease": found.lease or 0})
+
+
+def _operation(stored: Any) -> Operation:
+    return Put(stored.key, stored.value, stored.lease or None) if stored.HasField("value") else Delete(stored.key)
+
+
+def _pieces(events: list[Event]) -> list[Any]:
+    """The events in messages of moderate size, of which all but the last say that more follows."""
+    pieces, size = [internal.MetadataWatchResponse()], 0
+    for event in events:
+        if size > _PIECE_BYTES:
+            pieces[-1].more = True
+            pieces.append(internal.MetadataWatchResponse())
+            size = 0
+        pieces[-1].events.add(revision=event.revision, key=event.key, value=event.value)
+        size += len(event.key) + len(event.value or b"")
+    return pieces
