@@ -86,6 +86,7 @@ class Delivery:
             if view.held and not view.done:
                 if self.strict and self._grants.get(view.source, view.grant) != view.grant:
                     self._void(view.source)  # somebody else may have delivered from it meanwhile
+                    self._sources.forget(view.source)
                 self._grants[view.source] = view.grant
             elif not view.held and view.source in self._grants:
                 self._put_back_of(view.source)

@@ -148,9 +148,9 @@ class Gatherer:
         """The directory has changed: chains have other owners, or topics other chains."""
         before, self._owners = self._owners, dict(self.directory.owners())
         addresses = set(self._owners.values())
-        for address in addresses - set(self.peers):
+        for address in sorted(addresses - set(self.peers)):
             self._open(address)
-        for address in set(self.peers) - addresses:
+        for address in sorted(set(self.peers) - addresses):
             self.peers.pop(address).close()
         moved = {chain for chain, address in self._owners.items() if before.get(chain) != address}
         for served in self._served.values():
@@ -180,11 +180,10 @@ class Gatherer:
         if now >= self._again_at:
             self._again_at = now + AGAIN_S
             again, self._again = self._again, set()
-            for subscription, address in again:
-                peer, known = self.peers.get(address), self._served.get(subscription)
-                if peer is not None and known is not None:
-                    self._attach(known, peer)
             for served in self._served.values():
+                for peer in self.peers.values():
+                    if (served.subscription, peer.address) in again:
+                        self._attach(served, peer)
                 self._look(served)
 
     def close(self) -> None:
@@ -217,15 +216,14 @@ class Gatherer:
     def peer_said(self, peer: Peer, kind: str, what: Any) -> None:
         if kind == "owned":
             opened = set(what.chains) - peer.chains
-            for served in self._served.values():
-                if not opened.isdisjoint(self.directory.chains_of(served.topic)):
-                    self._attach(served, peer)
+            for one in self._served.values():
+                if not opened.isdisjoint(self.directory.chains_of(one.topic)):
+                    self._attach(one, peer)
             return
         served = self._served.get(what.subscription)
         if served is None:
             if kind == "revoke":
-                peer.tell(released=internal.Released(
-                    subscription=what.subscription, source=what.source, grant=what.grant))  # fmt: skip
+                self._released(peer, what)
         elif kind == "sources":
             self._named(served, peer, what)
         elif kind == "data":
@@ -263,6 +261,9 @@ class Gatherer:
     def _revoked(self, served: Served, peer: Peer, what: Any) -> None:
         if served.revoked(what.source, what.grant):
             served.listener.on_revoked(what.source)
+        self._released(peer, what)
+
+    def _released(self, peer: Peer, what: Any) -> None:
         peer.tell(released=internal.Released(subscription=what.subscription, source=what.source, grant=what.grant))
 
     # -- inside --------------------------------------------------------------------------------------------------------

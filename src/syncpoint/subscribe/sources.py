@@ -23,6 +23,7 @@ class Sources:
         self._cursors: dict[int, Cursor] = {}  # in the order of their turns
         self._elsewhere: dict[int, SourceView] = {}  # known, delivered by somebody else, not done
         self._held: dict[int, SourceView] = {}  # as they were last named, also those that were read to their end
+        self._resting: dict[int, Cursor] = {}  # of sources whose grant is in doubt
         self._eligible: list[int] | None = None
         self.complete = not ordered
 
@@ -37,16 +38,21 @@ class Sources:
         """A source may be delivered from here, or is delivered elsewhere."""
         self._eligible = None
         self._elsewhere.pop(view.source, None)
-        before, cursor = self._held.pop(view.source, None), self._cursors.get(view.source)
+        before = self._held.get(view.source)
+        cursor = self._cursors.get(view.source) or self._resting.pop(view.source, None)
         if view.done:
+            self._held.pop(view.source, None)
             if cursor is not None and not cursor.sealed:
-                del self._cursors[view.source]  # otherwise it goes by itself when it was read to its end
+                self._cursors.pop(view.source, None)  # otherwise it goes by itself when it was read to its end
         elif not view.held:
-            self._cursors.pop(view.source, None)
             self._elsewhere[view.source] = view
+            self._cursors.pop(view.source, None)
+            if cursor is not None and view.grant:
+                self._resting[view.source] = cursor  # what was read is not read again: it may be acknowledged by then
         else:
             self._held[view.source] = view
             if cursor is not None:
+                self._cursors[view.source] = cursor
                 if view.sealed and not cursor.sealed:
                     cursor.sealed = True
                     cursor.data_came()  # what was its end may not have been read yet
@@ -64,12 +70,14 @@ class Sources:
         """Somebody else delivers from it from now on; how far it is will be heard."""
         self._eligible = None
         self._cursors.pop(source, None)
+        self._resting.pop(source, None)
         view = self._held.pop(source, None)
         if view is not None and self._ordered:
             self._elsewhere[source] = view._replace(held=False)
 
     def clear(self) -> None:
         self._cursors.clear()
+        self._resting.clear()
         self._elsewhere.clear()
         self._held.clear()
         self._eligible = None

@@ -1,0 +1,249 @@
+"""One subscription from many chains: fairness, losing and taking over grants, order over several chains."""
+
+import sys
+from pathlib import Path
+
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+from gather_world import Chain, Client, GatherWorld  # a helper beside the tests; they are imported by path
+
+sys.path.pop(0)
+
+
+def test_one_subscriber_is_served_from_sixteen_sources() -> None:
+    world = GatherWorld(processes=4, chains=16)
+    client = Client(world, world.forwarder("a"))
+    for number in range(200):
+        world.publish(str(number))
+    world.advance(1)
+    assert sorted(client.data, key=int) == [str(number) for number in range(200)]
+
+
+def test_pulls_of_one_message_take_turns_over_sixteen_sources() -> None:
+    world = GatherWorld(processes=2, chains=16)
+    forwarder = world.forwarder("a")
+    world.advance(0.5)
+    for chain in world.chains.values():
+        for number in range(3):
+            for process in world.processes.values():
+                if chain.number in process.chains:
+                    process.append(chain, f"{chain.number}:{number}", "")
+    seen = []
+    for _ in range(16):
+        client = Client(world, forwarder, most=1, single=True)
+        world.advance(0.3)
+        seen += client.data
+        for ack_id in list(client.held):
+            client.ack(ack_id)
+    assert len({one.partition(":")[0] for one in seen}) == 16, seen
+
+
+def test_sources_go_where_somebody_listens() -> None:
+    world = GatherWorld(processes=2, chains=4)
+    first = Client(world, world.forwarder("a"))
+    second = world.forwarder("b")
+    world.advance(1)
+    world.publish("one")
+    world.advance(1)
+    assert first.data == ["one"]
+    first.ack(*first.held)
+    first.leave()
+    client = Client(world, second)
+    world.advance(15)
+    for number in range(10):
+        world.publish(str(number))
+    world.advance(3)
+    assert sorted(client.data) == [str(number) for number in range(10)]
+
+
+def test_a_new_owner_of_a_chain_is_found_and_nothing_is_lost() -> None:
+    world = GatherWorld(processes=3, chains=6)
+    client = Client(world, world.forwarder("a"))
+    for number in range(30):
+        world.publish(str(number))
+    world.advance(1)
+    chains = world.kill("p1")
+    held = list(client.held)
+    for ack_id in held:
+        client.ack(ack_id)  # some of these can not be recorded now
+    world.changed()
+    world.advance(3)
+    world.adopt(chains, "p2")
+    for number in range(30, 60):
+        world.publish(str(number))
+    world.advance(3)
+    for ack_id in list(client.held):
+        client.ack(ack_id)
+    world.advance(3)
+    assert set(client.data) == {str(number) for number in range(60)}
+    assert world.all_done
+    assert not client.refused
+
+
+def test_an_exactly_once_ack_under_a_lost_grant_fails_and_the_message_is_acked_once() -> None:
+    world = GatherWorld(processes=1, chains=1, exactly_once=True)
+    first = Client(world, world.forwarder("a"))
+    world.publish("m")
+    world.advance(1)
+    (ack_id,) = first.held
+    second = Client(world, world.forwarder("b"))
+    world.advance(1)
+    assert not second.data, "the grant stays where it is"
+    world.cut.add(("a", "p0"))
+    world.advance(8)
+    assert second.data == ["m"], "the old grant is over"
+    first.ack(ack_id)
+    assert list(first.held) == [ack_id], "refused at once: nobody is to be reached"
+    world.cut.clear()
+    world.advance(1)
+    first.ack(ack_id)
+    second.ack(*second.held)
+    world.advance(8)
+    assert world.confirmed == ["m"]
+    assert first.refused == ["m"]
+    assert world.all_done
+
+
+def test_an_exactly_once_lease_outlives_a_short_break() -> None:
+    world = GatherWorld(processes=1, chains=1, exactly_once=True)
+    client = Client(world, world.forwarder("a"))
+    world.publish("m")
+    world.advance(1)
+    for door in world.doors:
+        door.broken()
+    world.advance(2)
+    client.ack(*client.held)
+    world.advance(1)
+    assert world.confirmed == ["m"]
+    assert client.data == ["m"]
+
+
+def test_an_exactly_once_ack_nobody_answers_is_unknown_and_can_be_tried_again() -> None:
+    world = GatherWorld(processes=1, chains=1, exactly_once=True)
+    client = Client(world, world.forwarder("a"))
+    world.publish("m")
+    world.advance(1)
+    (ack_id,) = client.held
+    client.ack(ack_id)
+    (chain,) = world.kill("p0")  # before it arrived
+    world.advance(7)
+    assert client.unknown == ["m"]
+    world.adopt([chain], "p1")
+    world.advance(2)
+    client.held[ack_id] = "m"
+    client.ack(ack_id)
+    world.advance(1)
+    assert world.confirmed == ["m"]
+    assert world.all_done
+
+
+def test_keys_wait_for_what_another_forwarder_still_has_of_the_epoch_before() -> None:
+    world = GatherWorld(processes=2, chains=2, ordered=True)
+    world.assigned = [1]
+    slow = Client(world, world.forwarder("a"))
+    world.advance(1)
+    for number in range(3):
+        world.publish(f"k:{number}", key="k")
+    world.advance(1)
+    assert slow.data == ["k:0", "k:1", "k:2"]
+    fast = Client(world, world.forwarder("b"))
+    world.advance(1)
+    world.assign([2])
+    for process in world.processes.values():  # the new source of the second chain goes to the second forwarder
+        for source, (_, member) in list(process.chains[2].grants.items()) if 2 in process.chains else ():
+            if member == "a":
+                process.revoke(process.chains[2], source)
+    world.publish("k:3", key="k")
+    world.advance(3)
+    everything = slow.data + fast.data
+    assert "k:3" not in everything or everything.index("k:3") == 3
+    for ack_id in list(slow.held):
+        slow.ack(ack_id)
+    world.advance(5)
+    assert "k:3" in slow.data + fast.data
+
+
+STEPS = ["publish", "publish", "publish", "break", "kill", "adopt", "assign", "cut", "heal", "leave", "work"]
+
+
+class Storm:
+    """Three forwarders and five sources while links break, processes die, sources move, the topic is spread anew."""
+
+    def __init__(self, seed: int, kind: str) -> None:
+        self.ordered, self.once = kind in ("ordered", "both"), kind in ("once", "both")
+        self.world = GatherWorld(
+            processes=3, chains=5, delay_s=0.2, seed=seed, ordered=self.ordered, exactly_once=self.once
+        )
+        self.clients = [Client(self.world, self.world.forwarder(name)) for name in ("a", "b", "c")]
+        self.sent: list[str] = []
+        self.orphans: list[Chain] = []
+
+    def chance(self, end: int) -> int:
+        return self.world.random.randrange(0, end)
+
+    def run(self) -> None:
+        for _ in range(5 + self.chance(20)):
+            self.step(STEPS[self.chance(len(STEPS))])
+            self.work(0.5)
+            self.world.advance((0.1, 0.5, 2.0, 6.0)[self.chance(4)])
+        self.world.cut.clear()
+        self.step("adopt")
+        for _ in range(120):
+            self.work(0.7)
+            self.world.advance(0.5)
+            if self.world.all_done:
+                break
+        self.check()
+
+    def step(self, step: str) -> None:
+        world = self.world
+        if step == "publish":
+            for _ in range(4):
+                key = ("", "a", "b", "c")[self.chance(4)]
+                if world.publish(f"{key}:{len(self.sent)}", key=key):
+                    self.sent.append(f"{key}:{len(self.sent)}")
+        elif step == "break":
+            world.doors[self.chance(len(world.doors))].broken()
+        elif step == "kill" and len(world.processes) > 1 and not self.orphans:
+            self.orphans = world.kill(sorted(world.processes)[0])
+            world.changed()
+        elif step == "adopt" and self.orphans:
+            world.adopt(self.orphans, sorted(world.processes)[-1])
+            self.orphans = []
+        elif step == "assign" and not self.orphans:
+            world.assign([n for n in world.chains if self.chance(2)] or [1])
+        elif step == "cut":
+            world.cut.add(("abc"[self.chance(3)], sorted(world.processes)[0]))
+        elif step == "heal":
+            world.cut.clear()
+        elif step == "leave":
+            left = self.clients.pop(0)
+            left.leave()
+            self.clients.append(Client(world, left.forwarder))
+
+    def work(self, chance: float) -> None:
+        for client in self.clients:
+            for ack_id in list(client.held):
+                if ack_id in client.held and self.world.random.random() < chance:
+                    if not self.once and self.world.random.random() < 0.1:
+                        client.nack(ack_id)
+                    else:
+                        client.ack(ack_id)
+
+    def check(self) -> None:
+        assert self.world.all_done, "something was not delivered"
+        assert set(self.world.delivered) == set(self.sent)
+        if self.once:
+            assert len(self.world.confirmed) == len(set(self.world.confirmed))
+        if self.ordered:
+            for key in "abc":
+                first_seen = dict.fromkeys(text for text in self.world.delivered if text.startswith(key))
+                assert list(first_seen) == [text for text in self.sent if text.startswith(key)]
+
+
+@settings(max_examples=100, deadline=None, phases=(Phase.explicit, Phase.generate))
+@given(seed=st.integers(0, 10**6), kind=st.sampled_from(["plain", "ordered", "once", "both"]))
+def test_everything_is_delivered_once_confirmed_once_and_in_order_through_any_storm(seed: int, kind: str) -> None:
+    Storm(seed, kind).run()
