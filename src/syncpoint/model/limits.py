@@ -7,6 +7,7 @@ what official clients compute with (they build requests of exactly the allowed s
 # -- publishing ------------------------------------------------------------------------------------------------------
 PUBLISH_REQUEST_BYTES_MAX = 10_000_000  # serialised PublishRequest; clients fill it to the byte
 PUBLISH_MESSAGES_MAX = 1_000  # messages of one PublishRequest
+PUBLISH_SEALED_ROOM_BYTES = PUBLISH_MESSAGES_MAX * 48  # what sealing the data in a proxy adds to a request at most
 MESSAGE_ATTRIBUTES_MAX = 100  # attributes of one message
 ATTRIBUTE_KEY_BYTES_MAX = 256  # UTF-8 bytes; at least 1
 ATTRIBUTE_VALUE_BYTES_MAX = 1_024  # UTF-8 bytes

@@ -1,0 +1,382 @@
+"""Publisher.Publish for a cluster: each request goes to a chain, and its answer comes back when it is persisted.
+
+Place: the first station of a message's life in a cluster, in front of `publish.service` of the chain's owner. The
+request is passed on as it came, behind a head of some bytes; nothing of it is decoded but topic and ordering key.
+Promise: ids are returned only when a chain has persisted the messages. A failure that leaves the outcome unknown is not
+shown to the client while there is time: without an ordering key the next chain takes the request, with one it is sent
+again to whoever owns its chain now, under the same number, so that the owner can tell a repetition.
+Leaves to `routes`: where to. Leaves to the publish forwarder: all rules about messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Sequence
+
+from syncpoint.control.doors import Peers
+from syncpoint.kernel import split
+from syncpoint.kernel.errors import Malformed
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Topic
+from syncpoint.model.errors import Code, InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.model.flow import FlowLimits
+from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX
+from syncpoint.model.names import parse_topic
+from syncpoint.proxy.order import KeyOrder, Place
+from syncpoint.proxy.pulse import Pulse
+from syncpoint.proxy.routers import RouteFinder
+from syncpoint.proxy.routes import Routes, Target
+from syncpoint.proxy.seal import Sealer
+from syncpoint.proxy.shaping import Shaper
+from syncpoint.transport.calls import Call, Methods, Unary
+from syncpoint.transport.client_connection import Unprocessed
+
+PUBLISH = b"/google.pubsub.v1.Publisher/Publish"
+CHAIN_PUBLISH = "/syncpoint.internal.v1.Chains/Publish"
+DEADLINE_S = 60.0  # of callers who name none
+LAG_S = 3.0  # how long a forwarder may not know yet what we know
+FULL_S = 3.0  # how long full forwarders are asked again before the caller is told
+PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+JOIN_BYTES = 4096
+UNKNOWN = frozenset(
+    {Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELLED, Code.UNKNOWN, Code.INTERNAL, Code.ABORTED}
+)
+Refresh = Callable[[], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+
+class Batch:
+    """One request on its way."""
+
+    __slots__ = (
+        "address", "call", "chain", "deadline", "key", "moved", "number", "place", "request", "size", "started", "task",
+        "topic", "tried", "unknown",
+    )  # fmt: skip
+
+    def __init__(self, call: Call, request: bytes, topic: Topic, key: bytes, number: int, now: float) -> None:
+        self.call, self.request, self.topic, self.key, self.number = call, request, topic, key, number
+        self.size = len(request)
+        self.started = now
+        self.deadline = now + DEADLINE_S if call.deadline is None else call.deadline
+        self.place: Place | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.address: str | None = None  # where it is right now
+        self.chain = 0
+        self.moved = False
+        self.unknown = False  # some attempt may have succeeded
+        self.tried: set[int] = set()
+
+    def move(self) -> None:
+        """Give up the attempt that is underway, in favour of another one."""
+        if self.address is not None and self.task is not None and not self.moved:
+            self.moved = True
+            self.task.cancel()
+
+
+class Publisher:
+    """All publishes of one proxy. `sender`: the incarnation of this process; `refresh`: let the catalog catch up."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        routes: Routes,
+        finder: RouteFinder,
+        peers: Peers,
+        pulse: Pulse,
+        *,
+        sender: int,
+        limits: FlowLimits,
+        refresh: Refresh,
+        sealer: Sealer | None = None,
+    ) -> None:
+        self.catalog, self.routes, self.finder, self.peers, self.pulse = catalog, routes, finder, peers, pulse
+        self.sealer, self.refresh = sealer, refresh
+        self.shaper = Shaper(limits)
+        self.order = KeyOrder()
+        self.published = self.resent = self.moved = 0
+        self._tail = sender.to_bytes(8, "little")
+        self._number = 0
+        self._underway: dict[Batch, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed: asyncio.Future[None] | None = None
+        routes.view.on_change.append(self.world_changed)
+
+    def methods(self) -> Methods:
+        """The data-plane method of google.pubsub.v1.Publisher."""
+        return {PUBLISH: Unary(self.publish)}
+
+    def publish(self, call: Call, request: bytes) -> None:
+        """Take a request. Raises `SyncpointError` when it is refused at once."""
+        try:
+            raw_name, key = split.route_of(request)
+            name = raw_name.decode()
+        except (Malformed, UnicodeDecodeError) as bad:
+            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        topic = self.catalog.topic(name)
+        if topic is None:
+            self._spawn(self._late(call, request, name, key))
+        else:
+            self._begin(call, request, topic, key)
+
+    async def _late(self, call: Call, request: bytes, name: str, key: bytes) -> None:
+        """The topic may have been created a moment ago, by another proxy."""
+        try:
+            checked = parse_topic(name)
+            await self.refresh()
+            topic = self.catalog.topic(name)
+            if topic is None:
+                raise NotFound(checked)
+            self._begin(call, request, topic, key)
+        except SyncpointError as error:
+            call.fail(error)
+
+    def _begin(self, call: Call, request: bytes, topic: Topic, key: bytes) -> None:
+        if len(request) > PUBLISH_REQUEST_BYTES_MAX:
+            raise InvalidArgument("request", "request_size is too large")
+        self._number += 1
+        batch = Batch(call, request, topic, key, self._number, asyncio.get_running_loop().time())
+
+        def go() -> None:
+            batch.task = self._spawn(self._run(batch))
+
+        # A line is joined on arrival: whatever waits for room keeps its place in it.
+        self.shaper.enter(topic.name, batch.size, go)
+        if key:
+            batch.place = self.order.enter(topic.incarnation, key)
+
+    def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _run(self, batch: Batch) -> None:
+        call, topic = batch.call, batch.topic
+        try:
+            if self.sealer is not None:
+                batch.request = await self.sealer.seal(topic.incarnation, batch.request)
+            answer = await (self._keyed(batch) if batch.key else self._keyless(batch))
+        except SyncpointError as error:
+            call.fail(error)
+        except asyncio.CancelledError:
+            call.fail(_outcome_unknown("the proxy is stopping"))
+            raise
+        except Exception:
+            log.exception("a publish failed")
+            call.fail(SyncpointError(Code.INTERNAL, "Internal error."))
+        else:
+            self.published += 1
+            call.reply(answer)
+        finally:
+            self.shaper.leave(topic.name, batch.size)
+            if batch.place is not None:
+                self.order.leave(topic.incarnation, batch.key, batch.place)
+
+    # -- with an ordering key ----------------------------------------------------------------------------------------
+
+    async def _keyed(self, batch: Batch) -> bytes:
+        topic, place = batch.topic, batch.place
+        assert place is not None
+        turns = 0
+        while True:
+            await place.wait()
+            target = self._keyed_target(batch)
+            if target is None:
+                if topic.incarnation not in self.routes.topics:
+                    await self.finder.assign(topic)
+                    target = self._keyed_target(batch)
+                if target is None:  # nobody has the chain just now
+                    await self._pause(batch, turns)
+                    turns += 1
+                    continue
+            chain, epoch, address = target
+            try:
+                return await self._attempt(batch, chain, epoch, address)
+            except SyncpointError as error:
+                place.failed = True
+                await self._weigh(batch, error, epoch, turns)
+            turns += 1
+
+    def _keyed_target(self, batch: Batch) -> tuple[int, int, str] | None:
+        found = self.routes.keyed(batch.topic, batch.key)
+        if found is None:
+            return None
+        record = self.routes.view.chain(found[0])
+        regions = batch.topic.regions
+        address = self.routes.open_at(found[0])
+        if address is None or record is None or (regions and record.region not in regions):
+            return None
+        return found[0], found[1], address
+
+    # -- without -----------------------------------------------------------------------------------------------------
+
+    async def _keyless(self, batch: Batch) -> bytes:
+        topic = batch.topic
+        if self.finder.unknown_topic(topic.incarnation):
+            await self.finder.topic(topic.incarnation)
+        turns = 0
+        while True:
+            target = self._keyless_target(batch)
+            if target is None:
+                batch.tried.clear()
+                await self._pause(batch, turns)
+                turns += 1
+                continue
+            batch.tried.add(target.chain)
+            try:
+                return await self._attempt(batch, target.chain, 0, target.address)
+            except SyncpointError as error:
+                if not self._elsewhere(batch, error):
+                    await self._weigh(batch, error, 0, turns)
+                    turns += 1
+                    batch.tried.discard(target.chain)
+
+    def _keyless_target(self, batch: Batch) -> Target | None:
+        """The next chain to try: one of those that share the topic by turns, then the others."""
+        choice = self.routes.keyless(batch.topic)
+        first = choice.first
+        for at in range(len(first)):
+            target = first[(batch.number + at) % len(first)]
+            if target.chain not in batch.tried:
+                return target
+        return next((one for one in choice.others if one.chain not in batch.tried), None)
+
+    def _elsewhere(self, batch: Batch, error: SyncpointError) -> bool:
+        """Whether another chain is to be tried at once."""
+        if error.code in UNKNOWN:
+            self._note_unknown(batch, error)
+            return self._time_left(batch) > 0
+        if error.code is Code.RESOURCE_EXHAUSTED:
+            return any(one.chain not in batch.tried for one in self.routes.keyless(batch.topic).first)
+        return False
+
+    # -- one attempt -------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, batch: Batch, chain: int, epoch: int, address: str) -> bytes:
+        left_s = self._time_left(batch)
+        if left_s <= 0:
+            raise self._too_late(batch)
+        head = batch_head(chain, epoch, bool(batch.key), self._tail, batch.number, batch.unknown, len(batch.request))
+        request = batch.request
+        message: bytes | Sequence[bytes] = head + request if batch.size <= JOIN_BYTES else (head, request)
+        if batch.unknown:
+            self.resent += 1
+        batch.address, batch.chain = address, chain
+        self._underway[batch] = None
+        self.pulse.wait(address, batch)
+        try:
+            return await self.peers.call(address, CHAIN_PUBLISH, message, timeout_s=stepped(left_s))
+        except asyncio.CancelledError:
+            if not batch.moved:
+                raise
+            assert batch.task is not None
+            batch.task.uncancel()
+            self.moved += 1
+            raise Unavailable("it is tried elsewhere") from None
+        finally:
+            batch.address = None
+            batch.moved = False
+            del self._underway[batch]
+            self.pulse.done(address, batch)
+
+    async def _weigh(self, batch: Batch, error: SyncpointError, epoch: int, turns: int) -> None:
+        """Return when the batch may be tried again; raise what the caller is told otherwise."""
+        now = asyncio.get_running_loop().time()
+        code = error.code
+        if code in UNKNOWN:
+            self._note_unknown(batch, error)
+        elif code is Code.FAILED_PRECONDITION and batch.key and error.message.startswith("epoch"):
+            await self.finder.newer(batch.topic.incarnation, epoch)
+        elif code is Code.NOT_FOUND:
+            # The forwarder's copy of the catalog may be a moment behind ours.
+            if now > batch.started + LAG_S or self.catalog.topic_by_incarnation(batch.topic.incarnation) is None:
+                raise error
+        elif code is not Code.RESOURCE_EXHAUSTED or now > batch.started + FULL_S:
+            raise error
+        await self._pause(batch, turns)
+
+    def _note_unknown(self, batch: Batch, error: SyncpointError) -> None:
+        if not isinstance(error, Unprocessed) and not isinstance(error.__cause__, ConnectionRefusedError):
+            batch.unknown = True
+
+    def _time_left(self, batch: Batch) -> float:
+        return batch.deadline - asyncio.get_running_loop().time()
+
+    def _too_late(self, batch: Batch) -> SyncpointError:
+        if batch.call.deadline is not None:
+            return SyncpointError(Code.DEADLINE_EXCEEDED, "Deadline exceeded.")
+        if batch.unknown:
+            return _outcome_unknown("the forwarders did not answer in time")
+        return Unavailable(f"No publish forwarder can take messages of {batch.topic.name} now. Try again.")
+
+    async def _pause(self, batch: Batch, turns: int) -> None:
+        """Wait a little, or until something changes. Raises what the caller is told when its time is over."""
+        left_s = self._time_left(batch)
+        if left_s <= 0 or batch.call.cancelled:
+            raise self._too_late(batch)
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        wait_s = min(left_s, PAUSES_S[min(turns, len(PAUSES_S) - 1)])
+        await asyncio.wait((self._changed,), timeout=wait_s)
+
+    # -- what others say ---------------------------------------------------------------------------------------------
+
+    def world_changed(self) -> None:
+        """Owners or members changed: what waits at somebody who does not own its chain any more is sent elsewhere."""
+        for batch in list(self._underway):
+            if batch.address is not None and self.routes.open_at(batch.chain) not in (None, batch.address):
+                batch.move()
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set_result(None)
+
+    def suspected(self, address: str) -> None:
+        """An address is silent: what has no ordering key goes elsewhere, if there is another place."""
+        for batch in list(self._underway):
+            if batch.address == address and not batch.key and self._keyless_target(batch) is not None:
+                batch.move()
+
+    async def close(self) -> None:
+        """Fail what is still underway."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def batch_head(chain: int, epoch: int, keyed: bool, sender: bytes, number: int, resent: bool, size: int) -> bytes:
+    """Everything of a serialised internal PublishBatch before its request of `size` bytes."""
+    head = b"\x08" + _varint(chain)
+    if epoch:
+        head += b"\x10" + _varint(epoch)
+    if keyed:
+        head += b"\x18\x01"
+    head += b"\x21" + sender + b"\x28" + _varint(number)
+    if resent:
+        head += b"\x30\x01"
+    return head + b"\x7a" + _varint(size)
+
+
+def stepped(seconds: float) -> float:
+    """A timeout rounded up to one of few values: the transport remembers the header block of each."""
+    if seconds > 1.0:
+        return float(math.ceil(seconds))
+    return max(0.05, math.ceil(seconds * 10) / 10)
+
+
+def _varint(value: int) -> bytes:
+    if value < 128:
+        return bytes((value,))
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _outcome_unknown(why: str) -> Unavailable:
+    return Unavailable(f"The messages may or may not be stored: {why}. Publish them again.")

@@ -1,0 +1,239 @@
+"""Asking for routes: routers first, then what they wrote into the metadata, and with neither the proxy decides itself.
+
+Place: fills `routes`. What is asked in one turn of the loop shares one call. A watch on one router brings later changes;
+when it breaks, another router is watched and everything known is asked again.
+Promise: the chains of ordering keys come from the metadata and nowhere else, so two proxies never disagree about them: a
+topic that nobody has assigned is assigned by one transaction, whoever is first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from syncpoint.control.doors import Peers
+from syncpoint.metadata.contract import Indeterminate, Put, absent
+from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.records import Topic
+from syncpoint.metadata.shared import SharedStore
+from syncpoint.model.cluster import ROUTER
+from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.proxy.routes import Routes, SubscriptionRoute, TopicRoute
+from syncpoint.wire.messages import internal
+
+ROUTE = "/syncpoint.internal.v1.Router/Route"
+WATCH = "/syncpoint.internal.v1.Router/Watch"
+TOPICS = "assign/topics/"
+SUBSCRIPTIONS = "assign/subscriptions/"
+ROUTER_S = 1.0  # one router's time to answer
+ROUTERS_TRIED = 2
+SILENT_S = 5.0  # how long one that did not answer is left alone, and what nobody assigned is not asked for again
+STORE_S = 2.0
+ASKED_MAX = 1000  # names in one request
+_PAUSE_S = 0.5
+
+_Item = TypeVar("_Item")
+
+log = logging.getLogger(__name__)
+
+
+class RouteFinder:
+    """Asks for one proxy. `asked`: calls to routers; `assigned`: topics this proxy had to assign itself."""
+
+    def __init__(self, routes: Routes, peers: Peers, store: SharedStore, *, name: str) -> None:
+        self.routes, self.name = routes, name
+        self._peers, self._store = peers, store
+        self._topics: set[int] = set()
+        self._subscriptions: set[int] = set()
+        self._asking: asyncio.Task[None] | None = None
+        self._unassigned: dict[tuple[str, int], float] = {}  # looked up in vain, and when
+        self._silent: dict[str, float] = {}  # routers by address, and until when
+        self._watch: asyncio.Task[None] | None = None
+        self._turn = 0
+        self.asked = self.assigned = 0
+
+    def start(self) -> None:
+        """Begin to watch for changes."""
+        self._watch = asyncio.get_running_loop().create_task(self._follow())
+
+    async def stop(self) -> None:
+        """No more changes."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def unknown_topic(self, topic: int) -> bool:
+        """Whether it may be worth it to ask for a topic."""
+        return topic not in self.routes.topics and self._worth((TOPICS, topic))
+
+    def unknown_subscription(self, subscription: int) -> bool:
+        """Whether it may be worth it to ask for a subscription."""
+        return subscription not in self.routes.subscriptions and self._worth((SUBSCRIPTIONS, subscription))
+
+    def _worth(self, key: tuple[str, int]) -> bool:
+        asked = self._unassigned.get(key)
+        return asked is None or self._now() >= asked + SILENT_S
+
+    async def topic(self, topic: int) -> None:
+        """Look a topic up; it stays unknown when nobody knows it. Never fails."""
+        self._topics.add(topic)
+        await self._ask()
+
+    async def subscription(self, subscription: int) -> None:
+        """Look a subscription up; it stays unknown when nobody knows it. Never fails."""
+        self._subscriptions.add(subscription)
+        await self._ask()
+
+    async def newer(self, topic: int, epoch: int) -> None:
+        """A chain says that an assignment is old: ask again, also the metadata if the routers know no newer one."""
+        await self.topic(topic)
+        known = self.routes.topics.get(topic)
+        if known is None or known.epoch <= epoch:
+            await self._read((topic,), ())
+
+    async def _ask(self) -> None:
+        """Join those who ask in this turn."""
+        if self._asking is None:
+            self._asking = asyncio.get_running_loop().create_task(self._answer())
+        await asyncio.shield(self._asking)
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(0)  # whoever asks in this turn comes along
+        topics, subscriptions = self._topics, self._subscriptions
+        self._topics, self._subscriptions, self._asking = set(), set(), None
+        missing = set(topics), set(subscriptions)
+        try:
+            await self._ask_routers(*missing)
+            await self._read(sorted(missing[0]), sorted(missing[1]))
+        except Exception:
+            log.exception("looking up routes failed")
+
+    async def _ask_routers(self, topics: set[int], subscriptions: set[int]) -> None:
+        """Take away what was answered."""
+        now = self._now()
+        routers = [one for one in self.routes.view.with_role(ROUTER) if self._silent.get(one.address, 0.0) <= now]
+        near = sorted(routers, key=lambda one: self.routes.distance(one.region))
+        wanted = [(TOPICS, one) for one in sorted(topics)] + [(SUBSCRIPTIONS, one) for one in sorted(subscriptions)]
+        for router in near[:ROUTERS_TRIED]:
+            try:
+                for part in _parts(wanted, ASKED_MAX):
+                    request = internal.RouteRequest(
+                        proxy=self.name,
+                        region=self.routes.region,
+                        topics=[one for kind, one in part if kind == TOPICS],
+                        subscriptions=[one for kind, one in part if kind == SUBSCRIPTIONS],
+                    )
+                    self.asked += 1
+                    answer = await self._peers.call(
+                        router.address, ROUTE, request.SerializeToString(), timeout_s=ROUTER_S
+                    )
+                    self._take(internal.RouteResponse.FromString(answer))
+                break
+            except SyncpointError as error:
+                log.info("router %s does not answer: %s", router.name, error)
+                self._silent[router.address] = self._now() + SILENT_S
+        topics -= self.routes.topics.keys()
+        subscriptions -= self.routes.subscriptions.keys()
+
+    async def _read(self, topics: Sequence[int], subscriptions: Sequence[int]) -> None:
+        """Look into the metadata."""
+        keys = [(TOPICS, one) for one in topics] + [(SUBSCRIPTIONS, one) for one in subscriptions]
+        for part in _parts(keys, 100):
+            await asyncio.gather(*(self._read_one(kind, number) for kind, number in part))
+
+    async def _read_one(self, kind: str, number: int) -> None:
+        try:
+            found = await self._store.get(f"{kind}{number}", deadline_s=STORE_S)
+        except (StoreUnavailable, Indeterminate) as error:
+            log.info("%s%d cannot be looked up: %s", kind, number, error)
+            found = None
+        if found is None:
+            if len(self._unassigned) >= ASKED_MAX * 100:
+                self._unassigned.clear()
+            self._unassigned[kind, number] = self._now()
+            return
+        self._unassigned.pop((kind, number), None)
+        values = json.loads(found.value)
+        if kind == TOPICS:
+            known = self.routes.topics.get(number)
+            route = TopicRoute(values["epoch"], tuple(values["chains"]))
+            if known is None or known.epoch < route.epoch:
+                self.routes.put_topic(number, route)
+        else:
+            self.routes.put_subscription(number, SubscriptionRoute(values["epoch"], tuple(values["members"])))
+
+    # -- deciding ----------------------------------------------------------------------------------------------------
+
+    async def assign(self, topic: Topic) -> None:
+        """Return when the topic is assigned. Raises `Unavailable` when neither routers nor metadata answer."""
+        if topic.incarnation not in self.routes.topics:
+            await self.topic(topic.incarnation)
+        if topic.incarnation in self.routes.topics:
+            return
+        candidates = self.routes.candidates(topic)
+        if not candidates:
+            raise Unavailable(f"No chain may take messages of {topic.name} now. Try again.")
+        key = f"{TOPICS}{topic.incarnation}"
+        value = json.dumps({"chains": candidates[:1], "epoch": 1}, separators=(",", ":")).encode()
+        try:
+            if (await self._store.txn([absent(key)], [Put(key, value)], deadline_s=STORE_S)).ok:
+                self.assigned += 1
+        except (StoreUnavailable, Indeterminate) as error:
+            raise Unavailable(f"{topic.name} cannot be assigned to a chain: {error}") from error
+        await self._read((topic.incarnation,), ())
+        if topic.incarnation not in self.routes.topics:
+            raise Unavailable(f"The chain of {topic.name} cannot be looked up. Try again.")
+
+    # -- following ---------------------------------------------------------------------------------------------------
+
+    def _take(self, answer: Any, only_known: bool = False) -> None:
+        for one in answer.topics:
+            if not only_known or one.topic in self.routes.topics or (TOPICS, one.topic) in self._unassigned:
+                self._unassigned.pop((TOPICS, one.topic), None)
+                self.routes.put_topic(one.topic, TopicRoute(one.epoch, tuple(one.chains), tuple(one.alternatives)))
+        for one in answer.subscriptions:
+            key = (SUBSCRIPTIONS, one.subscription)
+            if not only_known or one.subscription in self.routes.subscriptions or key in self._unassigned:
+                self._unassigned.pop(key, None)
+                self.routes.put_subscription(one.subscription, SubscriptionRoute(one.epoch, tuple(one.members)))
+
+    async def _follow(self) -> None:
+        request = internal.WatchRequest(proxy=self.name, region=self.routes.region).SerializeToString()
+        while True:
+            routers = self.routes.view.with_role(ROUTER)
+            if routers:
+                self._turn += 1
+                address = routers[self._turn % len(routers)].address
+                stream = self._peers.stream(address, WATCH)
+                try:
+                    await stream.send(request)
+                    await stream.end()
+                    await self._ask_again()
+                    while (answer := await stream.receive()) is not None:
+                        self._take(internal.RouteResponse.FromString(answer), only_known=True)
+                except SyncpointError as error:
+                    log.info("router at %s is not followed any more: %s", address, error)
+                finally:
+                    stream.cancel()
+                    self._peers.unpin(address)
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _ask_again(self) -> None:
+        """Everything known, because changes may have been missed."""
+        self._topics |= set(self.routes.topics)
+        self._subscriptions |= set(self.routes.subscriptions)
+        self._unassigned.clear()
+        if self._topics or self._subscriptions:
+            await self._ask()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _parts(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
+    return (items[at : at + size] for at in range(0, len(items), size))
