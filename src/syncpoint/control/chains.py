@@ -74,6 +74,7 @@ class ChainKeeper:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._gone: dict[int, asyncio.Future[None]] = {}
+        self._pinging: set[str] = set()
 
     def start(self) -> None:
         """Begin. View and membership have been started."""
@@ -299,13 +300,19 @@ class ChainKeeper:
 
     async def _ping_others(self) -> None:
         while True:
-            await asyncio.gather(*(self._ping(member) for member in self._neighbours()))
+            for member in self._neighbours():
+                if member.name not in self._pinging:  # a silent one must not keep the others waiting
+                    self._pinging.add(member.name)
+                    self._spawn(self._ping(member))
             await asyncio.sleep(PING_S)
 
     async def _ping(self, member: Member) -> None:
-        if await self.peers.ping(member.address, timeout_s=1.0) is Reach.REFUSED:
+        try:
+            reach = await self.peers.ping(member.address, timeout_s=1.0)
+        finally:
+            self._pinging.discard(member.name)
+        if reach is Reach.REFUSED:
             self.machine.refused(member.name, member.incarnation)
-            self._wake.set()
         else:
             self.machine.answered(member.name, member.incarnation)
 

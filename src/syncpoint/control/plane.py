@@ -152,7 +152,7 @@ class SharedControl:
                 if _kept(record) != _kept(known):
                     await self.barrier.confirm(record.topic_incarnation, revision)
             case Op.PUT, Topic() as record, Topic():
-                if record.retention_s != known.retention_s:
+                if _stored(record) != _stored(known):
                     await self.barrier.confirm(record.incarnation, revision)
             case Op.DELETE, (Topic() | Subscription()) as record, _:
                 topic = record.incarnation if isinstance(record, Topic) else record.topic_incarnation
@@ -166,3 +166,8 @@ class SharedControl:
 def _kept(record: Subscription) -> tuple[int, bool, bool]:
     """What decides which messages must be kept for a subscription."""
     return record.retention_s, record.retain_acked, record.detached
+
+
+def _stored(record: Topic) -> tuple[object, ...]:
+    """What decides where, and for how long, a topic's messages are stored."""
+    return record.retention_s, record.durability, record.regions, record.enforce_in_transit

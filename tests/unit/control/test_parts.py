@@ -1,0 +1,363 @@
+"""Doors, views, membership, founding, registration, reports and expiry, each alone."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from syncpoint.control.barrier import Barrier
+from syncpoint.control.doors import STATUS, Peers, Reach, process_methods
+from syncpoint.control.expiry import UNFINISHED_S, Expiry
+from syncpoint.control.founding import Founder, Plan
+from syncpoint.control.membership import Membership
+from syncpoint.control.plane import SharedControl
+from syncpoint.control.registration import OpenTopics, Registration, registered_chains
+from syncpoint.control.reports import LOAD_S, USED, USED_S, LoadReporter, UseReporter
+from syncpoint.control.view import CHAINS, LOADS, MEMBERS, OWNERS, ClusterView, View
+from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.local import LocalShared
+from syncpoint.metadata.memory import MemoryStore
+from syncpoint.metadata.records import CREATING, Change, Snapshot, Subscription, Topic
+from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.model.cluster import PUBLISH, ChainRecord, DiskPlace, Member, Owner
+from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
+from syncpoint.testing.simulation.network import SimNetwork
+from syncpoint.transport.network import TcpNetwork
+from syncpoint.wire.messages import internal
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+ME = Member("f1", (PUBLISH,), "10.0.0.1:1", 11, region="r")
+
+
+class Bare:
+    """A store and the ways to it that a test opens."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.random = SeededRandom(1)
+        self.store = MemoryStore(clock=self.clock, random=self.random)
+
+    def open(self) -> LocalShared:
+        return LocalShared(self.store, self.clock)
+
+    def put(self, key: str, value: bytes = b"{}") -> None:
+        self.store.txn([], [Put(key, value)])
+
+
+def alone(work):  # type: ignore[no-untyped-def]
+    """Make a coroutine function over a bare store a plain test."""
+
+    def test() -> None:
+        bare = Bare()
+        run_simulated(bare.clock, work(bare))
+
+    test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
+    return test
+
+
+# -- doors -------------------------------------------------------------------------------------------------------------
+
+
+def test_who_answers_who_refuses_and_who_is_silent() -> None:
+    async def run(loop: ProcessLoop) -> None:
+        network = SimNetwork(SeededRandom(1))
+        process, caller = SimProcess(loop, "p"), SimProcess(loop, "q")
+        door = await process.start(network.serve(process_methods(lambda: {"a": 1}), "10.0.0.1", 0))
+        address = f"10.0.0.1:{door.port}"
+
+        async def ask() -> None:
+            peers = Peers(network)
+            assert await peers.ping(address) is Reach.ANSWERED
+            status = internal.StatusResponse.FromString(await peers.call(address, STATUS, b"", timeout_s=1))
+            assert status.json == '{"a": 1}'
+            process.hang()
+            assert await peers.ping(address) is Reach.SILENT
+            process.go_on()
+            assert await peers.ping(address) is Reach.ANSWERED
+            process.crash()
+            network.ended(process)
+            assert await peers.ping(address) is Reach.REFUSED
+            await peers.close()
+
+        await caller.start(ask())
+
+    run_world(ManualClock(), run)
+
+
+def test_over_real_sockets_a_dead_process_is_told_from_a_living_one() -> None:
+    async def run() -> None:
+        network = TcpNetwork()
+        door = await network.serve(process_methods(dict), "127.0.0.1", 0)
+        peers = Peers(network)
+        address = f"127.0.0.1:{door.port}"
+        assert await peers.ping(address) is Reach.ANSWERED
+        await door.close()
+        for _ in range(3):  # the first may still meet the old connection
+            reach = await peers.ping(address)
+        assert reach is Reach.REFUSED
+        await peers.close()
+
+    asyncio.run(run())
+
+
+def test_channels_nobody_uses_are_closed() -> None:
+    closed: list[str] = []
+
+    class Counting:
+        def __init__(self, address: str) -> None:
+            self.address = address
+
+        async def unary(
+            self, path: str, message: object, *, metadata: object = (), timeout: float | None = None
+        ) -> bytes:
+            return b""
+
+        def stream(self, path: str) -> object:
+            return object()
+
+        async def close(self) -> None:
+            closed.append(self.address)
+
+    class Net:
+        channel = staticmethod(Counting)
+
+    async def run() -> None:
+        peers = Peers(Net(), idle_s=10)  # type: ignore[arg-type]
+        peers.stream("a:1", "/x")
+        await peers.call("b:1", "/x", b"", timeout_s=1)
+        await asyncio.sleep(25)
+        assert closed == ["b:1"]
+        peers.unpin("a:1")
+        await asyncio.sleep(25)
+        assert closed == ["b:1", "a:1"]
+        await peers.call("b:1", "/x", b"", timeout_s=1)
+        await peers.close()
+        assert closed == ["b:1", "a:1", "b:1"]
+
+    run_simulated(ManualClock(), run())
+
+
+# -- views and members -------------------------------------------------------------------------------------------------
+
+
+@alone
+async def test_a_view_follows_and_lists_again_when_events_are_gone(bare: Bare) -> None:
+    for number in range(2_500):
+        bare.put(f"x/{number}", b"1")
+    view = View(bare.open(), "x/", int)
+    heard: list[set[str]] = []
+    await view.start()
+    view.listeners.append(heard.append)
+    assert len(view.items) == 2_500
+    bare.put("x/7", b"2")
+    bare.put("x/8", b"not a number")
+    bare.store.txn([], [Delete("x/9")])
+    await asyncio.sleep(0.1)
+    assert (view.get("7"), view.get("8"), view.get("9")) == (2, None, None)
+    assert set.union(*heard) == {"7", "8", "9"}
+    shared = view._store
+    shared.cut = True
+    bare.put("x/7", b"3")
+    bare.store.txn([], [Delete("x/1")])
+    bare.store.compact(bare.store.status().revision + 1)
+    await asyncio.sleep(5)
+    assert view.get("7") == 2, "as it was"
+    shared.cut = False
+    await asyncio.sleep(5)
+    assert (view.get("7"), view.get("1")) == (3, None)
+    assert view.revision == bare.store.status().revision
+    await view.close()
+
+
+@alone
+async def test_a_member_is_there_while_it_lives_and_again_after_an_outage(bare: Bare) -> None:
+    shared, other = bare.open(), ClusterView(bare.open())
+    await other.start()
+    membership = Membership(shared, ME)
+    leases: list[object] = []
+    membership.on_lease.append(leases.append)
+    await membership.start()
+    await asyncio.sleep(60)
+    assert other.with_role(PUBLISH) == [ME]
+    shared.cut = True
+    await asyncio.sleep(6)
+    assert other.with_role(PUBLISH) == []
+    assert membership.lease is None
+    shared.cut = False
+    await asyncio.sleep(1)
+    assert other.with_role(PUBLISH) == [ME]
+    await membership.announce(draining=True)
+    await asyncio.sleep(0.1)
+    assert other.draining(other.members.get("f1"))  # type: ignore[arg-type]
+    await membership.stop()
+    await asyncio.sleep(0.1)
+    assert other.with_role(PUBLISH) == []
+    assert [lease is not None for lease in leases] == [True, False, True]
+    await other.close()
+
+
+@alone
+async def test_after_an_outage_a_name_that_went_to_another_is_left_to_it(bare: Bare) -> None:
+    shared = bare.open()
+    membership = Membership(shared, ME)
+    await membership.start()
+    shared.cut = True
+    await asyncio.sleep(6)
+    other = replace(ME, incarnation=99)
+    bare.put(MEMBERS + "f1", other.encode())
+    shared.cut = False
+    await asyncio.sleep(2)
+    assert membership.superseded.is_set()
+    assert Member.decode(bare.store.get(MEMBERS + "f1").value) == other  # type: ignore[union-attr]
+
+
+def test_what_a_target_covers() -> None:
+    one = Member("f1", (PUBLISH,), "h:1", 1, region="eu", zone="a", cluster="c1")
+    assert [target for target in ("f1", "f2", "region/eu", "region/us", "cluster/c1", "cluster/a", "x/eu")
+            if one.covered_by(target)] == ["f1", "region/eu", "cluster/c1", "cluster/a"]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [b"", b"[]", b"{}", b'{"name": 1}'])
+def test_what_is_no_member_is_not_read_as_one(wrong: bytes) -> None:
+    for kind in (Member, Owner):
+        with pytest.raises(ValueError):
+            kind.decode(wrong)
+    newer = ME.encode()[:-1] + b',"colour":"red"}'
+    assert Member.decode(newer) == ME
+
+
+# -- chains and registrations ------------------------------------------------------------------------------------------
+
+
+@alone
+async def test_chains_are_made_once_and_only_by_the_living(bare: Bare) -> None:
+    shared = bare.open()
+    membership = Membership(shared, ME)
+    await membership.start()
+    room = False
+
+    def plan(klass: str, known) -> Plan:  # type: ignore[no-untyped-def]
+        if not room:
+            raise FailedPrecondition("no disks yet")
+        return Plan((DiskPlace("c1", f"d{len(known)}", "s1"),), {"clusters": [0]}, "sync")
+
+    founder = Founder(shared, membership, ["default", "fast"], plan)
+    founder.start()
+    await asyncio.sleep(10)
+    assert not founder.done.is_set()
+    room = True
+    await asyncio.sleep(5)
+    assert founder.done.is_set()
+    await founder.stop()
+    found = [ChainRecord.decode(item.value) for item in bare.store.range(CHAINS).items]
+    assert [(one.number, one.name, one.home, one.places[0].disk) for one in found] == [
+        (1, "f1/default", "f1", "d0"),
+        (2, "f1/fast", "f1", "d1"),
+    ]
+    again = Founder(shared, membership, ["fast", "default"], plan)
+    assert [one.number for one in await again.found_missing()] == [2, 1]
+    bare.put(MEMBERS + "f1", replace(ME, incarnation=5).encode())
+    late = Founder(shared, membership, ["third"], plan)
+    with pytest.raises(Exception, match="not registered now"):
+        await late.found_missing()
+    assert len(bare.store.range(CHAINS).items) == 2
+
+
+@alone
+async def test_a_topic_is_registered_until_the_owner_takes_it_back(bare: Bare) -> None:
+    shared = bare.open()
+    catalog = SharedCatalog(shared)
+    await catalog.start()
+    registration, topics = Registration(shared, catalog, ME), OpenTopics(bare.open())
+    await topics.start()
+    heard: list[set[int]] = []
+    topics.listeners.append(heard.append)
+    before = bare.store.status().revision
+    assert set(await asyncio.gather(*(registration.register(topic, 3) for topic in range(250)))) == {0}
+    assert bare.store.status().revision == before + 3, "what is asked at once shares transactions"
+    await asyncio.sleep(0.1)
+    assert topics.chains_of(7) == {3}
+    assert 7 in set.union(*heard)
+    assert await registered_chains(shared, 7) == [3]
+    assert not await registration.unregister(7, 3, 1), "nobody owns the chain"
+    bare.put(OWNERS + "3", Owner("f1", 11, 2, "10.0.0.1:1").encode())
+    assert not await registration.unregister(7, 3, 1), "an older ownership"
+    assert await registration.unregister(7, 3, 2)
+    await asyncio.sleep(0.1)
+    assert topics.chains_of(7) == frozenset()
+    shared.cut = True
+    with pytest.raises(Unavailable):
+        await registration.register(7, 3)
+    with pytest.raises(Unavailable):
+        await registration.unregister(7, 3, 2)
+    await catalog.close()
+
+
+# -- reports and expiry ------------------------------------------------------------------------------------------------
+
+
+@alone
+async def test_loads_go_with_their_process(bare: Bare) -> None:
+    shared, view = bare.open(), ClusterView(bare.open())
+    await view.start()
+    membership = Membership(shared, ME)
+    await membership.start()
+    reporter = LoadReporter(membership, lambda: {"connections": 3})
+    reporter.start()
+    await asyncio.sleep(LOAD_S)
+    assert view.loads.get("f1") == {"connections": 3}
+    shared.cut = True
+    await asyncio.sleep(6)
+    assert view.loads.get("f1") is None
+    shared.cut = False
+    await asyncio.sleep(LOAD_S + 1)
+    assert view.loads.get("f1") == {"connections": 3}
+    await reporter.stop()
+    await membership.stop()
+    assert bare.store.get(LOADS + "f1") is None
+
+
+@alone
+async def test_what_has_expired_is_deleted_and_what_is_used_is_not(bare: Bare) -> None:
+    shared = bare.open()
+    catalog, view = SharedCatalog(shared), ClusterView(shared)
+    await catalog.start()
+    await view.start()
+    network = SimNetwork(SeededRandom(1))
+    control = SharedControl(shared, catalog, Barrier(view, Peers(network)), bare.clock, bare.random)
+    now, day = bare.clock.time_ns(), 86_400
+    await control.commit([
+        Change.put(Topic(1, "t")),
+        *(Change.put(Subscription(2 + n, f"s{n}", 1, "t", created_ns=now, expiration_s=2 * day)) for n in range(2)),
+        Change.put(Subscription(4, "never", 1, "t", created_ns=now)),
+        Change.put(Subscription(5, "unfinished", 1, "t", created_ns=now, state=CREATING)),
+        Change.put(Snapshot(6, "old", 1, "t", created_ns=now, expire_ns=now + day * 10**9)),
+        Change.put(Snapshot(7, "new", 1, "t", created_ns=now, expire_ns=now + 9 * day * 10**9)),
+        Change.put(Snapshot(8, "begun", 1, "t", created_ns=now, expire_ns=now + 9 * day * 10**9, status=CREATING)),
+    ])  # fmt: skip
+    uses = UseReporter(shared, bare.clock, lambda: [2, 99])
+    uses.start()
+    expiry = Expiry(control)
+    assert await expiry.expire() == 0
+    bare.clock.advance(UNFINISHED_S + 1)
+    assert await expiry.expire() == 2
+    expiry.start()
+    for _ in range(3 * 24):
+        await asyncio.sleep(USED_S)
+    await expiry.stop()
+    await uses.stop()
+    names = {record.name for record in control.catalog.records()}
+    assert names == {"t", "s0", "never", "new"}
+    assert [item.key for item in bare.store.range(USED).items if item.key.endswith("/2")] == [USED + "2"]
+    shared.cut = True
+    with pytest.raises(SyncpointError):
+        await control.commit([Change.delete(Topic(1, "t"))])
