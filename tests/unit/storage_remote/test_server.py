@@ -93,7 +93,6 @@ def test_what_it_says_of_itself(served: Served) -> None:
     assert status["connections"] == 1
     disk = status["disks"]["d"]
     assert disk["chains"] == {1: {"epoch": 3, "open_files": 1, "lanes": 1}}
-    assert disk["stored_chains"] == [1]
     assert disk["free_bytes"] > 0
 
 
@@ -130,6 +129,14 @@ def test_leaving_clean_and_unclean(served: Served) -> None:
         files.close_all()
         text = (served.root / "d/chains/0000000001/claim.json").read_text()
         assert ('"clean": true' in text) is clean
+
+
+def test_going_on_after_leaving_ends_the_cleanness(served: Served) -> None:
+    files = served.files(durability="async")
+    put(files, "a", b"1")
+    files.close_all()
+    assert get(files, "a") == b"1"
+    assert '"clean": false' in (served.root / "d/chains/0000000001/claim.json").read_text()
 
 
 def test_deleting_a_chain(served: Served) -> None:

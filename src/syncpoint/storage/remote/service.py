@@ -66,13 +66,15 @@ class DiskService:
         self._files = files
         self._claims = {name: Claims(path, files, boot) for name, path in disks.items()}
         self._chains: dict[tuple[str, int], _Chain] = {}
-        self._lock = threading.Lock()
+        self._locks = {name: threading.Lock() for name in disks}  # one each: a disk that hangs holds up no other
+        self._free: dict[str, int] = {}  # as asked for last
 
     def start(self) -> None:
         """Make the folders, and end deletions that were cut short. Raises `OSError`."""
-        for claims in self._claims.values():
+        for name, claims in self._claims.items():
             self._files.mkdir(f"{claims.root}/chains")
             self._files.sync_dir(claims.root)
+            self._free[name] = self._files.free_bytes(claims.root)
             for chain in claims.chains():
                 if claims.is_dead(chain):
                     claims.delete(chain)
@@ -104,7 +106,7 @@ class DiskService:
             raise FileNotFoundError(errno.ENOENT, f"no disk {hello.disk!r} is served here")
         if not 0 < hello.chain < 10**10:
             raise ValueError(f"no chain has the number {hello.chain}")
-        with self._lock:
+        with self._locks[hello.disk]:
             chain = self._chains.get((hello.disk, hello.chain))
             if chain is None:
                 if claims.is_dead(hello.chain):
@@ -169,7 +171,7 @@ class DiskService:
         if request.op == Op.DELETE:
             self._close_files(chain)
             chain.claims.delete(chain.number)
-            with self._lock:
+            with self._locks[chain.disk]:
                 self._chains.pop((chain.disk, chain.number), None)
             return Reply()
         reply = execute(self._files, chain.folder, chain.handles, request)
@@ -177,10 +179,16 @@ class DiskService:
             chain.claims.ensure(chain.number, chain.record)
         self.bytes_written += sum(change.size for change in request.changes)
         self.syncs += request.op == Op.FDATASYNC
+        if request.op == Op.FREE_BYTES:
+            self._free[chain.disk] = reply.a
         return reply
 
     def _leave(self, chain: _Chain, *, clean: bool) -> Reply:
+        """Whoever goes on after this has to say hello again, which ends the cleanness."""
         self._close_files(chain)
+        lanes, chain.lanes = chain.lanes, {}
+        for lane in lanes.values():
+            lane.attempt = -1
         if clean and chain.record is not None and not chain.record.clean:
             record = chain.record._replace(clean=True)
             chain.claims.ensure(chain.number, record)
@@ -202,12 +210,15 @@ class DiskService:
 
     def quarantine(self, known: Collection[int]) -> dict[str, list[int]]:
         """Set aside, on all disks, the chains that are not `known`; those opened by somebody here stay."""
-        with self._lock:
-            opened = {number for _, number in self._chains}
-            return {name: claims.quarantine(known, opened) for name, claims in self._claims.items()}
+        moved = {}
+        for name, claims in self._claims.items():
+            with self._locks[name]:
+                opened = {number for disk, number in list(self._chains) if disk == name}
+                moved[name] = claims.quarantine(known, opened)
+        return moved
 
     def status(self) -> dict[str, Any]:
-        """Plain values for tools."""
+        """Plain values for tools; nothing is asked of the disks, so this never hangs."""
         disks: dict[str, Any] = {}
         for name, claims in self._claims.items():
             chains = {
@@ -215,12 +226,7 @@ class DiskService:
                 for (disk, number), chain in list(self._chains.items())
                 if disk == name
             }
-            disks[name] = {"path": claims.root, "chains": chains}
-            try:
-                disks[name]["free_bytes"] = self._files.free_bytes(claims.root)
-                disks[name]["stored_chains"] = claims.chains()
-            except OSError as error:
-                disks[name]["error"] = str(error)
+            disks[name] = {"path": claims.root, "chains": chains, "free_bytes": self._free.get(name, 0)}
         return {"server": self.server, "bytes_written": self.bytes_written, "syncs": self.syncs, "disks": disks}
 
 
