@@ -44,6 +44,7 @@ TICK_S = 0.1
 PING_S = 0.3
 PINGED_MAX = 8
 HAND_OVER_S = 20.0
+STOP_S = 20.0
 _RETRY_S = 0.2
 
 log = logging.getLogger(__name__)
@@ -84,20 +85,29 @@ class ChainKeeper:
         self._leased(self.membership.lease)
         self._loops = [loop.create_task(self._run()), loop.create_task(self._ping_others())]
 
-    async def stop(self) -> None:
-        """Let go of every chain, sealed and ready for others, one after the other."""
+    async def stop(self, grace_s: float = STOP_S) -> None:
+        """Let go of every chain, sealed and ready for others, one after the other. What is not done within `grace_s` is
+        left to the end of the process: the next owner's epoch shuts it out.
+        """
         self.view.on_change.remove(self._changed)
         self.membership.on_lease.remove(self._leased)
         for task in self._loops:
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self.machine.leased(False, self.clock.monotonic())
-        while self._tasks or self.open_chains:
-            for chain in self.open_chains[:1]:
-                self.machine.hand_over(chain)
-            self._step()
-            if self._tasks:
-                await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            async with asyncio.timeout(grace_s):
+                while self._tasks or self.open_chains:
+                    for chain in self.open_chains[:1]:
+                        self.machine.hand_over(chain)
+                    self._step()
+                    if self._tasks:
+                        await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            log.warning("chains %s are not given up in time", sorted(self.machine.held))
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @property
     def open_chains(self) -> list[int]:

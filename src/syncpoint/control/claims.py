@@ -24,7 +24,8 @@ BACKOFF_S = 0.4  # how long each next candidate waits for the one before it
 RANK_MAX = 5
 START_HOLD_S = 2.0  # after a start: until then only chains whose home this is
 RETURN_HOLD_S = 3.0  # after an outage of the metadata: until then owners confirm what they hold
-QUIET_S = 10.0  # an ownership younger than this is ended only by the end of a lease
+QUIET_S = 10.0  # an ownership younger than this is left in peace, where it is
+YOUNG_S = 2.0  # an ownership younger than this is ended by the end of a lease only
 REFUSALS = 2
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
 ASK_S = 30.0
@@ -292,7 +293,7 @@ class ClaimMachine:
         member = world.members.get(owner.member)
         if member is not None and member.value.incarnation != owner.incarnation and member.revision > seen.revision:
             return True  # the process has been started again
-        return self._gone(owner) and now >= self._changed_at[chain] + QUIET_S
+        return self._gone(owner) and now >= self._changed_at[chain] + YOUNG_S
 
     def _candidates(self, chain: int, record: ChainRecord, world: World, loads: Mapping[str, int]) -> list[str]:
         """Who may claim a chain, best first; the same list everywhere that the same is known."""

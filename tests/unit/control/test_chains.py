@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 from pathlib import Path
@@ -154,3 +155,37 @@ def test_any_history(seed: int) -> None:
         assert world.disks.writers() == world.homes
 
     run()
+
+
+@in_world()
+async def test_an_opening_that_never_ends_does_not_keep_a_process_from_ending(world: ControlWorld) -> None:
+    await world.run(QUIET_S + 2)
+    stuck = world.forwarders["f2"]
+
+    async def never(record: object, epoch: int) -> None:
+        await asyncio.sleep(3_600)
+
+    stuck.host.open = never  # type: ignore[method-assign]
+    world.crash("f1")
+    world.crash("f3")
+    await world.run(5)
+    before = world.loop.time()
+    await stuck.process.start(stuck.stop())
+    assert world.loop.time() - before < 25
+    assert world.store.range(OWNERS).items == []
+
+
+@in_world(names=("f1", "f2"))
+async def test_killed_again_and_again_each_gap_is_short(world: ControlWorld) -> None:
+    await world.run(QUIET_S + 2)
+    gaps = []
+    for _ in range(12):
+        owner = world.disks.writers()[1]
+        world.crash(owner)
+        begun = world.loop.time()
+        while 1 not in world.disks.writers():
+            await asyncio.sleep(0.01)
+        gaps.append(world.loop.time() - begun)
+        world.start(owner)
+        await world.run(4)
+    assert max(gaps) < 1.5
