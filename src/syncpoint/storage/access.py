@@ -2,16 +2,17 @@
 
 Place: below `reader`, replay, `recovery.repair` and `recovery.trim`; callable from any thread.
 Promise: whatever is returned matched its checksum in its own place. A copy that fails is reported once per call by
-`damaged(segment, slot, reason)`, and the next copy is tried; only when none is good is `StorageDamaged` raised.
+`damaged(segment, slot, reason)`, and the next copy is tried; only when none is good is `StorageDamaged` raised. Of a
+copy on a disk that cannot be reached nothing is known: then it is `CopiesUnreachable`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from syncpoint.runtime.files import Files, read_exactly
+from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, read_exactly
 from syncpoint.storage.catalog import Copy, Segment
-from syncpoint.storage.errors import StorageDamaged
+from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex, Record, check_page
 from syncpoint.storage.record import HEADER_BYTES, Header, decode_frame
 from syncpoint.storage.segment import PAGE
@@ -48,27 +49,42 @@ class Access:
             self._files.close(handle)
 
     def page(self, segment: Segment, offset: int, seed: int) -> bytes:
-        """One page of the segment's index. Raises `DamagedIndex` when no copy has it, `Gone` for a removed segment."""
+        """One page of the segment's index.
+
+        Raises `DamagedIndex` when no copy has it, `CopiesUnreachable`, and `Gone` for a removed segment.
+        """
+        away = None
         for slot, copy in self._copies(segment):
             if not copy.sealed:
                 continue
             try:
                 return check_page(self._read(copy, PAGE, offset), seed)
+            except (DiskUnreachable, DiskFenced) as error:
+                away = error
             except (DamagedIndex, OSError) as error:
                 if segment.removed:
                     raise Gone from None
                 self._damaged(segment, slot, f"index page at {offset}: {error or 'checksum'}")
         if segment.removed:
             raise Gone
+        if away is not None:
+            raise _unreachable(segment) from away
         raise DamagedIndex(f"the index page at {offset} of segment {segment.log}/{segment.seq} is on no disk")
 
     def frames(self, segment: Segment, records: Sequence[Record]) -> list[tuple[Header, bytes]]:
-        """Header and payload of each record. Raises `StorageDamaged` naming the first that is nowhere, or `Gone`."""
+        """Header and payload of each record.
+
+        Raises `StorageDamaged` naming the first that is nowhere, `CopiesUnreachable`, or `Gone`.
+        """
+        away = None
         found: list[tuple[Header, bytes] | None] = [None] * len(records)
         missing = list(range(len(records)))
         for slot, copy in self._copies(segment):
             try:
                 missing = self._fill(segment, copy, records, found, missing)
+            except (DiskUnreachable, DiskFenced) as error:
+                away = error
+                continue
             except OSError as error:
                 if segment.removed:
                     raise Gone from None
@@ -81,6 +97,8 @@ class Access:
             self._damaged(segment, slot, f"frame at {records[missing[0]].offset}: checksum")
         if segment.removed:
             raise Gone
+        if away is not None:
+            raise _unreachable(segment) from away
         record = records[missing[0]]
         position = segment.first_position + record.ordinal
         raise StorageDamaged(
@@ -115,6 +133,14 @@ class Access:
                 else:
                     found[number] = frame
         return missing
+
+
+def _unreachable(segment: Segment) -> CopiesUnreachable:
+    return CopiesUnreachable(
+        f"segment {segment.seq} of log {segment.log} is on disks that cannot be reached",
+        log=segment.log,
+        segment=segment.seq,
+    )
 
 
 def _runs(records: Sequence[Record], wanted: Sequence[int]) -> list[list[int]]:

@@ -12,8 +12,10 @@ from threading import Lock
 
 from syncpoint.storage.checksum import crc32c
 from syncpoint.storage.index import ActiveIndex, Index, PageCache, SealedIndex, encode_index
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import PAGE, Trailer, align
 
+_ONE = AckRule.single(1)
 _SEED = struct.Struct("<5sQQQ")
 
 
@@ -52,8 +54,8 @@ class Segment:
         "log",
         "members",
         "messages",
-        "quorum",
         "removed",
+        "rule",
         "sealed_by",
         "seq",
         "sources",
@@ -74,7 +76,7 @@ class Segment:
         self.active = active
         self.copies: dict[int, Copy] = {}
         self.members: tuple[bytes, ...] = ()  # the fragment it was written in
-        self.quorum = 1
+        self.rule = _ONE
         self.removed = False
         self.final = False  # the log ends with it
         self.sealed_by = 0  # 0: still written

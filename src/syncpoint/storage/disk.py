@@ -20,6 +20,7 @@ from syncpoint.runtime.random import Random
 from syncpoint.storage.catalog import Copy, Segment
 from syncpoint.storage.layout import log_dir, segment_path
 from syncpoint.storage.pool import Pool
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import HEADER_BYTES, Queued, encode_header
 from syncpoint.storage.segment import (
     DATA_START,
@@ -38,7 +39,7 @@ class Roll(NamedTuple):
     seal: Segment | None
     next: Segment | None
     members: tuple[bytes, ...]
-    quorum: int
+    rule: AckRule
 
 
 class Progress:
@@ -80,6 +81,7 @@ class DiskWriter:
         self.queued_bytes = 0  # counted by the owner
         self.done_bytes = 0  # counted by the writer
         self.busy_since: float | None = None
+        self.given_up = False  # nothing hangs on its files any more: the disk may be opened anew
         self.active: tuple[str, FileStat] | None = None  # path and identity of the file being written
         self._universe = universe
         self._settings = settings
@@ -233,7 +235,7 @@ class DiskWriter:
         if roll.seal is not None and self._handle is not None:
             self._seal(roll.seal)
         if roll.next is not None:
-            self._open(roll.next, roll.members, roll.quorum)
+            self._open(roll.next, roll.members, roll.rule)
 
     def _seal(self, segment: Segment) -> None:
         handle, header = self._handle, self._header
@@ -248,7 +250,7 @@ class DiskWriter:
         if copy is not None and copy.incarnation == header.incarnation:
             copy.sealed = True
 
-    def _open(self, segment: Segment, members: tuple[bytes, ...], quorum: int) -> None:
+    def _open(self, segment: Segment, members: tuple[bytes, ...], rule: AckRule) -> None:
         files = self._files
         path = segment_path(self.root, segment.log, segment.seq)
         folder = log_dir(self.root, segment.log)
@@ -263,7 +265,7 @@ class DiskWriter:
             segment.first_position,
             self.incarnation,
             members,
-            quorum,
+            rule,
         )
         files.mkdir(folder)
         self._handle = handle = self.pool.take(path)
@@ -276,9 +278,9 @@ class DiskWriter:
         segment.copies[self.slot] = Copy(header.incarnation, header.seed, path, sealed=False)
         self.opened = segment.seq
 
-    def open_now(self, segment: Segment, members: tuple[bytes, ...], quorum: int) -> None:
+    def open_now(self, segment: Segment, members: tuple[bytes, ...], rule: AckRule) -> None:
         """Open the first segment before the worker is started. Raises `OSError`."""
-        self._open(segment, members, quorum)
+        self._open(segment, members, rule)
 
 
 def write_seal(files: Files, handle: int, header: SegmentHeader, segment: Segment, segment_bytes: int) -> None:

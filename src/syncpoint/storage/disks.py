@@ -3,27 +3,28 @@
 Place: between `store`, which knows messages, and `log`, `disk` and `keeper`, which know one thing each. It is what
 the keepers ask and tell.
 Promise: a failed disk leaves at once and the others go on while they can acknowledge; once they cannot, `failed` is
-called once, nothing is appended any more, and no folder is touched again.
+called once, nothing is appended any more, and no folder is touched again. A disk that is only slow or out of reach is
+given up where the others suffice without it, and waited for where they do not. One disk that knows a later writer ends
+it all.
 Threads: owner's thread, but for what says otherwise.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import Files
+from syncpoint.runtime.files import DiskFenced, Files
 from syncpoint.runtime.random import Random
 from syncpoint.storage.access import Access
 from syncpoint.storage.catalog import Copy, Segment
 from syncpoint.storage.disk import DiskWriter, Progress
-from syncpoint.storage.errors import DisksFailed, DisksMissing
+from syncpoint.storage.errors import DisksFailed, DisksMissing, Fenced
 from syncpoint.storage.identity import encode_marks, to_spans
 from syncpoint.storage.keeper import Keeper
 from syncpoint.storage.log import Log
 from syncpoint.storage.pool import Pool
-from syncpoint.storage.quorum import kth_largest
 from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.settings import Durability, StorageSettings
 from syncpoint.storage.workers import Worker, Workers
@@ -69,7 +70,7 @@ class Disks:
         self._keeper_workers: list[Worker] = []
         self._stale: list[DiskWriter] = []
         writers = [self._open_disk(recovery, slot) for slot in range(len(recovery.disks))]
-        self.log = Log(recovery.counter, settings, self.catalog, writers, self.progress, self._retired)
+        self.log = Log(recovery.counter, settings, self.catalog, writers, recovery.rule, self.progress, self._retired)
         self._begin_log(recovery, writers)
         self.room_changed()
 
@@ -96,6 +97,7 @@ class Disks:
                 keeper.note_identity()
                 keeper.writer = self.make_writer(slot, disk.identity.incarnation, pool)
             except OSError as error:
+                _refuse_fenced(disk.root, error)
                 disk.error = error
         return keeper.writer
 
@@ -105,14 +107,16 @@ class Disks:
         for writer in writers:
             if writer is not None:
                 try:
-                    writer.open_now(segment, fragment.members, fragment.quorum)
+                    writer.open_now(segment, fragment.members, fragment.rule)
                     opened.append(writer)
                 except OSError as error:
+                    _refuse_fenced(writer.root, error)
                     writer.error = error
+                    writer.given_up = True
                     self.log.dropped(writer)
         held = {writer.incarnation for writer in opened}
-        if len(opened) < fragment.quorum or len(held.intersection(recovery.old_members)) < recovery.old_quorum:
-            raise DisksMissing("the new log could not be begun on a majority of the disks")
+        if not fragment.rule.can_acknowledge(fragment.live) or not recovery.known_to_old(held):
+            raise DisksMissing("the new log could not be begun on enough of the disks", log=self.log.counter)
         recovery.recovered.disks = ["" if w is None or w.error else w.incarnation.hex() for w in writers]
 
     def start(self) -> None:
@@ -132,16 +136,23 @@ class Disks:
         self.closed = True
         if self.failure is None:
             self.log.roll(final=True)
+        end = self._clock.monotonic() + timeout_s
         for worker in self._keeper_workers:
-            worker.stop(timeout_s)
+            worker.stop(self._left(end))
         for writer, worker in self._writer_workers.items():
-            if worker.stop(timeout_s):
+            if not worker.stop(self._left(end)):
+                self._files.abandon(writer.root)  # it hangs: what it holds is left to the next opening
+            else:
                 writer.drain()  # whatever was still queued, on this thread
                 writer.release()
         self._advance()
         self.list_live()
         for keeper in self.keepers:
             keeper.close()
+
+    def _left(self, end: float) -> float:
+        """Seconds to wait for a thread; those behind a hanging one get some, too."""
+        return max(1.0, end - self._clock.monotonic())
 
     @property
     def accepting(self) -> bool:
@@ -163,15 +174,26 @@ class Disks:
 
     def _shed(self, writer: DiskWriter) -> None:
         """A disk that lags far behind leaves the live stream, if the others can acknowledge without it."""
-        fragment = self.log.fragment
-        faster = [w for w in self.log.live if w is not writer and w.lag_bytes < self._settings.lag_bytes_max // 2]
-        if len(faster) >= fragment.quorum:
+        limit = self._settings.lag_bytes_max // 2
+        if self.log.goes_on([one.slot for one in self.log.live if one is not writer and one.lag_bytes < limit]):
             writer.fail(OSError(errno.ETIMEDOUT, f"more than {self._settings.lag_bytes_max} bytes behind"))
 
     def hung(self, writer: DiskWriter) -> None:
-        """A keeper saw a commit that does not end."""
-        if writer.ok and self.log.fragment.live - 1 >= self.log.fragment.quorum:
-            writer.fail(OSError(errno.ETIMEDOUT, f"a commit took longer than {self._settings.hung_s} s"))
+        """A keeper saw a commit that does not end, or cannot reach the disk. It is given up if the others suffice.
+
+        Where they do not, because some of them hang as well, all are waited for: each may come back as itself.
+        """
+        others = [one.slot for one in self.log.live if one is not writer and self.keepers[one.slot].answers]
+        if writer.ok and self.log.goes_on(others):
+            writer.fail(OSError(errno.ETIMEDOUT, f"no answer for longer than {self._settings.hung_s} s"))
+
+    def fenced(self, error: Exception) -> None:
+        """A disk knows a later writer: this store ends, whatever the other disks say."""
+        if self.failure is None:
+            self.failure = Fenced(f"another writer has taken over: {error}")
+            self._failed(self.failure)
+            for writer in self.log.live[:]:
+                writer.fail(error)
 
     def room_changed(self) -> None:
         """A keeper counted the room again."""
@@ -179,15 +201,16 @@ class Disks:
 
     @property
     def room(self) -> int:
-        """Bytes a majority of the disks can still take, as counted last, less what was appended since."""
+        """Bytes that an acknowledging set can still take, as counted last, less what was appended since."""
         return self._room - (self.log.appended_bytes - self._room_at)
 
     def count_room(self) -> int:
         rest = self.log.room_in_segment
         rooms = [
-            keeper.free + len(keeper.pool) * self._settings.segment_bytes + rest for keeper in self.keepers if keeper.ok
+            keeper.free + len(keeper.pool) * self._settings.segment_bytes + rest if keeper.ok else 0
+            for keeper in self.keepers
         ]
-        return kth_largest(rooms, self.log.fragment.quorum)
+        return self.log.fragment.rule.persisted(rooms)
 
     def notify(self, act: Callable[[], None]) -> None:
         """Run `act` on the owner's thread; any thread."""
@@ -228,6 +251,10 @@ class Disks:
     def _drop_writer(self, writer: DiskWriter, error: Exception) -> None:
         enough = self.log.dropped(writer)
         self._stale.append(writer)
+        self._files.abandon(writer.root)
+        writer.given_up = True
+        if isinstance(error, DiskFenced):
+            self.fenced(error)
         if not enough and self.failure is None:
             self.failure = DisksFailed(
                 f"too few disks are left to acknowledge: {error}",
@@ -246,14 +273,24 @@ class Disks:
                 self._writer_workers.pop(writer, None)
                 writer.release()
 
-    def joined(self, slot: int, writer: DiskWriter) -> None:
-        """A failed disk is usable again: from the next segment on it is a member, under a new incarnation."""
+    def joined(self, slot: int, writer: DiskWriter, kept: Mapping[tuple[int, int], Copy]) -> None:
+        """A failed disk is usable again: from the next segment on it is a member, under a new incarnation.
+
+        `kept`: copies that its earlier incarnation had whole.
+        """
         if not self.accepting:
             return
         for segment in self.catalog:
             copy = segment.copies.get(slot)
-            if copy is not None and (len(segment.copies) > 1 or segment.active is not None):
+            if segment.active is None and (segment.log, segment.seq) in kept:
+                segment.copies[slot] = kept[segment.log, segment.seq]
+            elif copy is not None and (len(segment.copies) > 1 or segment.active is not None):
                 del segment.copies[slot]
+        keeper = self.keepers[slot]
+        keeper.put_marks(self.marks_content())
+        for place, copy in kept.items():
+            if self.catalog.at(*place) is None:
+                keeper.put_drop(copy.path)
         self.log.join(slot, writer)
         self.bury()
         self.wake()
@@ -280,7 +317,9 @@ class Disks:
             worker.wake()
 
     def _preference(self, segment: Segment) -> list[int]:
-        return sorted(segment.copies, key=lambda slot: not self.keepers[slot].ok)
+        """Copies on disks that answer come first; any thread."""
+        keepers = self.keepers
+        return sorted(segment.copies.copy(), key=lambda slot: (not keepers[slot].ok, not keepers[slot].answers))
 
     def damaged(self, segment: Segment, slot: int, reason: str) -> None:
         """A copy is not what was written; any thread."""
@@ -289,6 +328,8 @@ class Disks:
     def _note_damage(self, segment: Segment, slot: int, reason: str) -> None:
         """Forget a bad copy where another one is left; the keeper then writes it anew."""
         keeper = self.keepers[slot]
+        if keeper.writer is not None and not keeper.ok:
+            return  # the disk was given up, and with it what was open there
         found = f"segment {segment.log}/{segment.seq}: {reason}"
         if found not in keeper.damaged:
             keeper.damaged.append(found)
@@ -324,3 +365,8 @@ class Disks:
         for worker in self._keeper_workers:
             worker.wake()
         return gone
+
+
+def _refuse_fenced(root: str, error: OSError) -> None:
+    if isinstance(error, DiskFenced):
+        raise Fenced(f"disk {root} has another writer: {error}", disks=[root]) from error

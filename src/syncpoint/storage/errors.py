@@ -41,6 +41,24 @@ class StorageDamaged(StorageError):
         self.resume_offset = resume_offset
 
 
+class CopiesUnreachable(StorageError):
+    """What was asked for is only on disks that cannot be reached now. It is not lost; ask again."""
+
+    code_default = Code.UNAVAILABLE
+
+
+class Fenced(StorageError):
+    """Another writer opened the disks after this one, which never writes again. What waits has an unknown outcome."""
+
+    code_default = Code.UNAVAILABLE
+
+
+class CounterTaken(StorageError):
+    """The log counter that was handed in is not above those the disks know. Nothing was changed; draw another one."""
+
+    code_default = Code.FAILED_PRECONDITION
+
+
 class ForeignDisk(StorageError):
     """A disk belongs to another universe, is in use by another process, or has a format this version cannot read."""
 

@@ -5,33 +5,42 @@ looks whether the folder is still the same, re-admits a failed disk under a new 
 disk lacks.
 Promise: a disk whose folder was deleted or exchanged is noticed although its open files still take writes. What is
 set aside at re-admission is deleted only segment by segment, after a whole copy lies in its place; what no other disk
-has stays.
+has stays. A disk out of reach is not taken for a broken one.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import Files, FileStat, write_all
+from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FileStat, replace_file, write_all
 from syncpoint.runtime.random import Random
 from syncpoint.storage.access import Access, Gone
 from syncpoint.storage.catalog import Catalog, Copy, Segment
 from syncpoint.storage.disk import DiskWriter
-from syncpoint.storage.identity import Identity, write_identity, write_marks
+from syncpoint.storage.errors import CopiesUnreachable
+from syncpoint.storage.identity import Identity, Marks, decode_marks, read_identity, write_identity, write_marks
 from syncpoint.storage.index import DamagedIndex
-from syncpoint.storage.layout import DISK_FILE, LOCK_FILE, logs_dir, parse_log, parse_segment, quarantine_dir
+from syncpoint.storage.layout import (
+    DISK_FILE,
+    LOCK_FILE,
+    READMITTED_FILE,
+    logs_dir,
+    parse_log,
+    parse_segment,
+    quarantine_dir,
+)
 from syncpoint.storage.pool import REFILL_STEP_BYTES, Pool
 from syncpoint.storage.recovery.repair import rebuild
-from syncpoint.storage.recovery.scrub import check_copy
+from syncpoint.storage.recovery.scrub import check_copy, whole_copy
 from syncpoint.storage.settings import StorageSettings
 
 
 class Owner(Protocol):
-    """What a keeper may ask of the store. `completed`, `joined` and `hung` are to be called through `notify`."""
+    """What a keeper may ask of the store. What returns nothing is to be called through `notify`, but for `damaged`."""
 
     catalog: Catalog
     access: Access
@@ -50,9 +59,11 @@ class Owner(Protocol):
 
     def completed(self, slot: int, segment: Segment, copy: Copy, lost: Sequence[int]) -> None: ...
 
-    def joined(self, slot: int, writer: DiskWriter) -> None: ...
+    def joined(self, slot: int, writer: DiskWriter, kept: Mapping[tuple[int, int], Copy]) -> None: ...
 
     def hung(self, writer: DiskWriter) -> None: ...
+
+    def fenced(self, error: Exception) -> None: ...
 
     def damaged(self, segment: Segment, slot: int, reason: str) -> None:
         """Any thread."""
@@ -95,6 +106,7 @@ class Keeper:
         self._given_up: set[int] = set()
         self._aside: dict[tuple[int, int], str] = {}
         self._joining = False
+        self._away_since: float | None = None  # the disk cannot be reached
         self._refill_at = 0.0
         self.scrub_rounds = 0  # how often all of this disk was read through
         self._scrubbing: tuple[Segment, Iterator[tuple[int, str]]] | None = None
@@ -116,34 +128,63 @@ class Keeper:
     def ok(self) -> bool:
         return self.writer is not None and self.writer.ok
 
+    @property
+    def answers(self) -> bool:
+        """Whether the disk is within reach and no commit of it hangs; any thread."""
+        return self._away_since is None and self._silent_s() < self._settings.hung_s / 2
+
+    def _silent_s(self) -> float:
+        """For how long a commit has been under way, or the disk out of reach."""
+        now = self._clock.monotonic()
+        writer, away = self.writer, self._away_since
+        busy = None if writer is None else writer.busy_since
+        return max(0.0 if busy is None else now - busy, 0.0 if away is None else now - away)
+
     def step(self) -> float | None:
         """One bounded piece of work."""
         interval = self._settings.probe_interval_s
-        now = self._clock.monotonic()
         try:
-            if not self.ok:
-                self._jobs.clear()
-                if now >= self._next_probe and not self._joining and self._owner.accepting:
-                    self._next_probe = now + interval
-                    self._readmit()
-                return interval
-            if self._jobs:
-                self._job()
-                return 0.0
-            if now >= self._next_probe:
-                self._next_probe = now + interval
-                self._probe()
-            if now >= self._refill_at:
-                more = self.pool.refill(self._settings.pool_segments, self.free - self._settings.segment_bytes)
-                step_s = min(REFILL_STEP_BYTES, self._settings.segment_bytes) / self._settings.prewrite_bytes_per_s
-                self._refill_at = now + (step_s if more else interval)
-            if self._complete_one():
-                return 0.0
-            due = self._scrub()
+            due = self._work(interval)
+            self._away_since = None
+            return due
+        except DiskUnreachable:
+            self._next_probe = self._clock.monotonic()  # first of all it is seen whether the disk is back
+            if self._away_since is None:
+                self._away_since = self._next_probe
+        except DiskFenced as error:
+            fenced = error
+            self._owner.notify(lambda: self._owner.fenced(fenced))
         except OSError as error:
             if self.ok and self.writer is not None:
                 self.writer.fail(error)
+        return interval
+
+    def _work(self, interval: float) -> float | None:
+        now = self._clock.monotonic()
+        joining, writer = self._joining, self.writer
+        if not self.ok:
+            if not joining:
+                self._jobs.clear()
+            if now >= self._next_probe and not joining and self._owner.accepting:
+                self._next_probe = now + interval
+                if writer is None or writer.given_up:
+                    self._readmit()
             return interval
+        if writer is not None and self._silent_s() > self._settings.hung_s:
+            self._owner.notify(lambda: self._owner.hung(writer))
+        if self._jobs:
+            self._job()
+            return 0.0
+        if now >= self._next_probe:
+            self._next_probe = now + interval
+            self._probe()
+        if now >= self._refill_at:
+            more = self.pool.refill(self._settings.pool_segments, self.free - self._settings.segment_bytes)
+            step_s = min(REFILL_STEP_BYTES, self._settings.segment_bytes) / self._settings.prewrite_bytes_per_s
+            self._refill_at = now + (step_s if more else interval)
+        if self._complete_one():
+            return 0.0
+        due = self._scrub()
         now = self._clock.monotonic()
         return max(0.001, min(self._next_probe, now + due, self._refill_at) - now)
 
@@ -202,8 +243,6 @@ class Keeper:
         """Is the folder still ours? Open files would go on taking writes if it were not."""
         writer = self.writer
         assert writer is not None
-        if writer.busy_since is not None and self._clock.monotonic() - writer.busy_since > self._settings.hung_s:
-            self._owner.notify(lambda: self._owner.hung(writer))
         found = self._files.stat(f"{self.root}/{DISK_FILE}")
         if self._identity is not None and (found.inode, found.device) != self._identity[1:]:
             raise OSError(5, f"{self.root}/{DISK_FILE} was exchanged")
@@ -233,9 +272,11 @@ class Keeper:
             files.close(handle)
             files.unlink(probe)
         # The new name comes first: a folder whose content is being moved away must not pass for the old incarnation.
+        known = self._is_known()
         incarnation = self._random.token(16)
+        replace_file(files, f"{root}/{READMITTED_FILE}", b"")
         write_identity(files, root, Identity(self._owner.universe, incarnation))
-        self._set_aside()
+        kept = self._sort_out(known)
         pool = Pool(files, root, self._settings.segment_bytes, self._settings.bytes_max)
         pool.open()
         self.pool = pool
@@ -249,12 +290,19 @@ class Keeper:
         writer = self._owner.make_writer(self.slot, incarnation, pool)
         self._given_up.clear()
         self._joining = True
-        self._owner.notify(lambda: self._join(writer))
+        self._owner.notify(lambda: self._join(writer, kept))
 
-    def _join(self, writer: DiskWriter) -> None:
+    def _join(self, writer: DiskWriter, kept: Mapping[tuple[int, int], Copy]) -> None:
         self.writer = writer
         self._joining = False
-        self._owner.joined(self.slot, writer)
+        self._owner.joined(self.slot, writer, kept)
+
+    def _is_known(self) -> bool:
+        """Whether the folder is still that of the incarnation which failed, or of one that was away from the start."""
+        found = read_identity(self._files, self.root)
+        if found is None or found.universe != self._owner.universe:
+            return False
+        return self.writer is None or found.incarnation == self.writer.incarnation
 
     def _take_lock(self) -> None:
         if self._lock is not None:
@@ -264,8 +312,13 @@ class Keeper:
         self._lock = self._files.open(f"{self.root}/{LOCK_FILE}", create=True)
         self._files.lock(self._lock)
 
-    def _set_aside(self) -> None:
-        """Move the old incarnation's segments to quarantine, except for those that no other disk has."""
+    def _sort_out(self, known: bool) -> dict[tuple[int, int], Copy]:
+        """Move the old incarnation's segments to quarantine, but for those that no other disk has.
+
+        Of a disk that is `known` the sealed copies that are whole stay, too, and are returned.
+        """
+        kept: dict[tuple[int, int], Copy] = {}
+        marks = decode_marks(self._owner.marks_content()) or Marks()
         sole = {(segment.log, segment.seq) for segment in self._owner.catalog if set(segment.copies) == {self.slot}}
         aside = quarantine_dir(self.root)
         stamp = self._random.token(4).hex()
@@ -275,13 +328,31 @@ class Keeper:
                 seq = parse_segment(name)
                 if log is None or seq is None or (log, seq) in sole:
                     continue
+                path = f"{logs_dir(self.root)}/{folder}/{name}"
+                if marks.is_removed(log, seq):
+                    self._files.unlink(path)
+                    continue
+                segment = self._owner.catalog.at(log, seq) if known else None
+                copy = None if segment is None else self._whole(segment, path)
+                if copy is not None:
+                    kept[log, seq] = copy
+                    continue
                 self._files.mkdir(aside)
                 target = f"{aside}/{stamp}-{log:010d}-{seq:08d}.old"
-                self._files.rename(f"{logs_dir(self.root)}/{folder}/{name}", target)
+                self._files.rename(path, target)
         for name in self._list(aside):
             part = name.removesuffix(".old").split("-")
             if name.endswith(".old") and len(part) == 3:
                 self._aside[int(part[1]), int(part[2])] = f"{aside}/{name}"
+        return kept
+
+    def _whole(self, segment: Segment, path: str) -> Copy | None:
+        try:
+            return whole_copy(self._files, segment, path)
+        except DiskUnreachable:
+            raise
+        except OSError:
+            return None  # it cannot be read: it is copied anew
 
     def lacking(self) -> Segment | None:
         """The oldest sealed segment this disk has no copy of and another one has."""
@@ -315,6 +386,8 @@ class Keeper:
                 self.root,
                 writer.incarnation,
             )
+        except CopiesUnreachable:
+            return False  # another segment's turn comes when the disks that have it are back
         except (DamagedIndex, Gone) as error:
             self._given_up.add(segment.id)
             self.damaged.append(f"segment {segment.log}/{segment.seq} cannot be copied: {error}")
@@ -341,6 +414,9 @@ class Keeper:
         read, problem = 0, ""
         try:
             read, problem = next(steps, (-1, ""))
+        except DiskUnreachable:
+            self._scrubbing = None
+            raise
         except OSError as error:
             problem = f"read failed: {error}"
         if read < 0 or problem:

@@ -3,6 +3,7 @@
     disk.json                      who this disk is: universe, incarnation, format
     marks.json                     what may be gone, what must be there: reserved log counter, removed and live
 segments
+    readmitted                     the disk came back as a new incarnation, with segments of an earlier one
     lock                           held by the process that has the disk open
     logs/<counter>/<seq>.seg       the segments of a log, by number
     pool/<number>.free             spare segments, pre-written or recycled
@@ -16,6 +17,7 @@ from __future__ import annotations
 DISK_FILE = "disk.json"
 MARKS_FILE = "marks.json"
 LOCK_FILE = "lock"
+READMITTED_FILE = "readmitted"
 FORMAT = 1
 
 

@@ -2,22 +2,23 @@
 
 Place: `store` appends here on the owner's thread; every live disk gets the same entries in the same segments; writers
 report back how far they are.
-Promise: a position is persisted once a majority of the disks that are members of its fragment hold it and all before
-it, and, where the members changed, once a majority of the *old* members have the new segment's header durable: any
-majority of either then leads a recovery to the new segment, so a stale set of disks can never pass for the whole log.
+Promise: a position is persisted once an acknowledging set of its fragment's members (see `quorum`) hold it and all
+before it, and, where the members changed, once an acknowledging set of the *old* members have the new segment's header
+durable: whatever is enough to read either fragment then leads a recovery to the new segment, so a stale set of disks
+can never pass for the whole log.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from syncpoint.runtime.files import Buffer
 from syncpoint.storage.catalog import Catalog, Segment
 from syncpoint.storage.checksum import crc32c, crc32c_of
 from syncpoint.storage.disk import DiskWriter, Progress, Roll
 from syncpoint.storage.index import ActiveIndex
-from syncpoint.storage.quorum import kth_largest, majority
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import HEADER_BYTES, MESSAGE_KINDS, Queued
 from syncpoint.storage.segment import DATA_START, NOBODY, PAGE
 from syncpoint.storage.settings import Durability, StorageSettings
@@ -30,19 +31,20 @@ _INDEX_BYTES_FIXED = 6 * PAGE
 class Fragment:
     """Positions from `first_position` on are held by these writers (None: absent when the fragment began)."""
 
-    __slots__ = ("first_position", "first_seq", "passed", "previous", "quorum", "writers")
+    __slots__ = ("first_position", "first_seq", "passed", "previous", "rule", "writers")
 
     def __init__(
         self,
         first_position: int,
         first_seq: int,
         writers: Sequence[DiskWriter | None],
+        rule: AckRule,
         previous: Fragment | None,
     ) -> None:
         self.first_position = first_position
         self.first_seq = first_seq
         self.writers = tuple(writers)
-        self.quorum = majority(len(self.writers))
+        self.rule = rule
         self.previous = previous
         self.passed = previous is None
 
@@ -51,15 +53,29 @@ class Fragment:
         return tuple(NOBODY if writer is None else writer.incarnation for writer in self.writers)
 
     @property
-    def live(self) -> int:
-        return sum(1 for writer in self.writers if writer is not None and writer.ok)
+    def live(self) -> list[int]:
+        """Slots of the writers that have not failed."""
+        return [slot for slot, writer in enumerate(self.writers) if writer is not None and writer.ok]
 
     def header_held(self) -> bool:
-        """Whether a majority of the previous fragment's members have this fragment's first header durable."""
+        """Whether an acknowledging set of the previous fragment has this fragment's first header durable."""
         if not self.passed and self.previous is not None:
-            held = sum(1 for writer in self.previous.writers if writer is not None and writer.opened >= self.first_seq)
-            self.passed = held >= self.previous.quorum
+            self.passed = self.previous.rule.can_acknowledge(self._held(self.previous))
         return self.passed
+
+    def header_reachable(self, slots: Collection[int]) -> bool:
+        """Whether that is so already, or can still come about with those of `slots` that are live."""
+        if self.header_held() or self.previous is None:
+            return True
+        live = [slot for slot in self.previous.live if slot in slots]
+        return self.previous.rule.can_acknowledge([*self._held(self.previous), *live])
+
+    def _held(self, previous: Fragment) -> list[int]:
+        return [
+            slot
+            for slot, writer in enumerate(previous.writers)
+            if writer is not None and writer.opened >= self.first_seq
+        ]
 
 
 class Log:
@@ -71,6 +87,7 @@ class Log:
         settings: StorageSettings,
         catalog: Catalog,
         writers: Sequence[DiskWriter | None],
+        rule: AckRule,
         progress: Progress,
         retired: Callable[[Segment], None],
     ) -> None:
@@ -79,7 +96,7 @@ class Log:
         self.persisted = 0
         self.appended_bytes = 0
         self.unpersisted: deque[Queued] = deque()
-        self.fragments = [Fragment(1, 1, writers, None)]
+        self.fragments = [Fragment(1, 1, writers, rule, None)]
         self._settings = settings
         self._durability = Durability(settings.durability)
         self._catalog = catalog
@@ -90,7 +107,7 @@ class Log:
         self._offset = DATA_START
         self._index = ActiveIndex()
         self._live = [writer for writer in writers if writer is not None]
-        self.held: list[tuple[Fragment, DiskWriter]] = []  # joined, but the header is not on the old majority yet
+        self.held: list[tuple[Fragment, DiskWriter]] = []  # joined, but the old members do not know of them yet
         self.segment = self._next_segment()
         self._name_members(self.segment, self.fragment)
 
@@ -145,7 +162,7 @@ class Log:
         if following is not None:
             self._name_members(following, fragment)
         for writer in self._live:
-            writer.roll(Roll(done, following, fragment.members, fragment.quorum))
+            writer.roll(Roll(done, following, fragment.members, fragment.rule))
         if following is not None:
             self.segment = following
 
@@ -158,14 +175,14 @@ class Log:
         writers: list[DiskWriter | None] = [w if w is not None and w.ok else None for w in old.writers]
         writers[slot] = joining
         following = self._next_segment()
-        fragment = Fragment(following.first_position, following.seq, writers, old)
+        fragment = Fragment(following.first_position, following.seq, writers, old.rule, old)
         self.fragments.append(fragment)
         self._name_members(following, fragment)
         for writer in self._live:
-            writer.roll(Roll(done, following, fragment.members, fragment.quorum))
+            writer.roll(Roll(done, following, fragment.members, fragment.rule))
         joining.written = joining.synced = done.last_position
         joining.first_seq = following.seq
-        joining.roll(Roll(None, following, fragment.members, fragment.quorum))
+        joining.roll(Roll(None, following, fragment.members, fragment.rule))
         self._live.append(joining)
         self.held.append((fragment, joining))
         self.segment = following
@@ -174,17 +191,20 @@ class Log:
         """A writer failed; False when the rest can no longer acknowledge."""
         self._live = [other for other in self._live if other is not writer]
         self.held = [(fragment, other) for fragment, other in self.held if other is not writer]
-        if self.fragment.live < self.fragment.quorum:
-            return False
-        previous = self.fragment.previous
-        return self.fragment.header_held() or previous is None or previous.live >= previous.quorum
+        return self.goes_on(range(len(self.fragment.writers)))
+
+    def goes_on(self, slots: Collection[int]) -> bool:
+        """Whether entries can still be acknowledged once only `slots`, of those that are live, are left."""
+        return self.fragment.rule.can_acknowledge([slot for slot in self.fragment.live if slot in slots]) and all(
+            fragment.header_reachable(slots) for fragment in self.fragments
+        )
 
     @property
     def live(self) -> list[DiskWriter]:
         return self._live
 
     def reached(self, synced: bool) -> int:
-        """The highest position held, as written or as synced, by a majority in every fragment up to it."""
+        """The highest position held, as written or as synced, by an acknowledging set in every fragment up to it."""
         reached = 0
         fragments = self.fragments
         for number, fragment in enumerate(fragments):
@@ -193,7 +213,7 @@ class Log:
             positions = [
                 0 if writer is None else (writer.synced if synced else writer.written) for writer in fragment.writers
             ]
-            position = kth_largest(positions, fragment.quorum)
+            position = fragment.rule.persisted(positions)
             last = fragments[number + 1].first_position - 1 if number + 1 < len(fragments) else self.appended
             reached = min(position, last)
             if reached < last:
@@ -229,7 +249,7 @@ class Log:
             self.fragments[0].previous = None
 
     def ready_writers(self) -> list[DiskWriter]:
-        """Joined disks that may start writing, because the old majority knows of them."""
+        """Joined disks that may start writing, because enough of the old members know of them."""
         ready = [writer for fragment, writer in self.held if fragment.header_held()]
         if ready:
             self.held = [(fragment, writer) for fragment, writer in self.held if writer not in ready]
@@ -254,4 +274,4 @@ class Log:
         return segment
 
     def _name_members(self, segment: Segment, fragment: Fragment) -> None:
-        segment.members, segment.quorum = fragment.members, fragment.quorum
+        segment.members, segment.rule = fragment.members, fragment.rule

@@ -12,13 +12,11 @@ import errno
 from collections import deque
 from contextlib import suppress
 
-from syncpoint.runtime.files import Files, write_all
+from syncpoint.runtime.files import Files
 from syncpoint.storage.layout import logs_dir, pool_dir, quarantine_dir
 from syncpoint.storage.segment import DATA_START
 
-_CHUNK = bytes(1 << 20)
-_CHUNKS_STEP = 4
-REFILL_STEP_BYTES = _CHUNKS_STEP * len(_CHUNK)  # written by one step of `refill`
+REFILL_STEP_BYTES = 4 << 20  # written by one step of `refill`
 
 
 class Pool:
@@ -104,7 +102,7 @@ class Pool:
             return False
         handle = self._files.open(path)
         try:
-            write_all(self._files, handle, [bytes(DATA_START)], 0)  # no old header may be met under a new name
+            self._files.zero(handle, 0, DATA_START)  # no old header may be met under a new name
             self._files.fdatasync(handle)
         finally:
             self._files.close(handle)
@@ -120,11 +118,9 @@ class Pool:
             path = self._next_path(".new")
             self._filling = (self._files.open(path, create=True), path, 0)
         handle, path, offset = self._filling
-        for _ in range(_CHUNKS_STEP):
-            size = min(len(_CHUNK), self._segment_bytes - offset)
-            offset = write_all(self._files, handle, [_CHUNK[:size]], offset)
-            if offset == self._segment_bytes:
-                break
+        size = min(REFILL_STEP_BYTES, self._segment_bytes - offset)
+        self._files.zero(handle, offset, size)
+        offset += size
         self._files.fdatasync(handle)  # a little at a time: a commit that waits for the same disk waits for little
         self._filling = (handle, path, offset)
         if offset < self._segment_bytes:

@@ -18,6 +18,7 @@ import struct
 from typing import NamedTuple
 
 from syncpoint.storage.checksum import crc32c
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import place_seed
 
 PAGE = 4096
@@ -45,7 +46,7 @@ class SegmentHeader(NamedTuple):
     first_position: int
     disk: bytes  # incarnation of the disk that holds this copy, 16 bytes
     members: tuple[bytes, ...]  # the fragment: disk incarnations, NOBODY for an absent one
-    quorum: int
+    rule: AckRule  # which sets of the members could acknowledge
 
     @property
     def seed(self) -> int:
@@ -142,6 +143,7 @@ def decode_trailer(page: bytes) -> tuple[SegmentHeader, Trailer] | None:
 
 
 def _pack_header(header: SegmentHeader) -> bytes:
+    count, rest = header.rule.encode()
     fields = _HEADER.pack(
         _MAGIC_HEADER,
         FORMAT,
@@ -152,9 +154,9 @@ def _pack_header(header: SegmentHeader) -> bytes:
         header.first_position,
         header.disk,
         len(header.members),
-        header.quorum,
+        count,
     )
-    return fields + b"".join(header.members)
+    return fields + b"".join(header.members) + rest
 
 
 def _unpack_header(page: bytes, offset: int) -> SegmentHeader | None:
@@ -163,7 +165,11 @@ def _unpack_header(page: bytes, offset: int) -> SegmentHeader | None:
         return None
     begin = offset + _HEADER.size
     members = tuple(page[begin + 16 * i : begin + 16 * i + 16] for i in range(fields[8]))
-    return SegmentHeader._make((*fields[2:8], members, fields[9]))
+    try:
+        rule = AckRule.decode(fields[9], fields[8], page[begin + 16 * fields[8] :])
+    except ValueError:
+        return None
+    return SegmentHeader._make((*fields[2:8], members, rule))
 
 
 def align(offset: int) -> int:

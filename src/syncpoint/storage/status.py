@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DiskStatus:
-    """One disk. `state`: "ok", "healing" (writes, but does not hold everything yet) or "failed"."""
+    """One disk. `state`: "ok", "healing" (writes, but lacks something), "away" (waited for) or "failed"."""
 
     path: str
     state: str
@@ -42,7 +42,7 @@ class StoreStatus:
     segments: int
     sources: int
     cache_bytes: int
-    room_bytes: int  # what a majority of the disks can take, the reserve included
+    room_bytes: int  # what an acknowledging set of the disks can take, the reserve included
     full: bool  # publishing is refused
     failure: str
     disks: tuple[DiskStatus, ...]
@@ -68,7 +68,9 @@ def disk_status(store: Store, log: Log, keepers: Sequence[Keeper], settings: Sto
     for keeper in keepers:
         writer = keeper.writer
         error = None if writer is None else writer.error
-        state = "failed" if not keeper.ok else "healing" if lacking[keeper.slot] else "ok"
+        state = "failed" if not keeper.ok else "away" if not keeper.answers else "ok"
+        if state == "ok" and lacking[keeper.slot]:
+            state = "healing"
         disks.append(
             DiskStatus(
                 keeper.root,

@@ -3,9 +3,9 @@
 Place: the only module other rooms import from here, besides `record.Kind`, `settings` and `errors`. The publish side
 appends message batches, acknowledgements and facts; it hears which positions are persisted; it reads by source and
 offset.
-Promise: `on_persisted(p)` means that p and everything before it survives any minority of the disks, under the
-durability that was set. Nothing that was promised is dropped silently: opening refuses, reading answers
-`StorageDamaged`.
+Promise: `on_persisted(p)` means that p and everything before it is on the disks that the ack rule asks for (a majority
+of them; see `quorum` for clusters of disks), under the durability that was set. Nothing that was promised is dropped
+silently: opening refuses, reading answers `StorageDamaged`.
 Threads: every method is for the owner's thread; every callback arrives there, through `notify`.
 """
 
@@ -23,8 +23,9 @@ from syncpoint.storage.cache import TailCache
 from syncpoint.storage.catalog import Catalog, Segment
 from syncpoint.storage.checkpoint import Checkpoint
 from syncpoint.storage.disks import Disks, Notify
+from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex
-from syncpoint.storage.quorum import majority
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.reader import Reader, Reply, Request
 from syncpoint.storage.record import MESSAGE_KINDS, Batch, Entry, Header, Kind
 from syncpoint.storage.recovery.recover import Recovered, Recovery
@@ -110,16 +111,22 @@ class Store:
         notify: Notify,
         known_disks: Collection[str] = (),
         workers: Workers | None = None,
+        rule: AckRule | None = None,
+        counter: int | None = None,
     ) -> Store:
         """Recover what the disks hold, seal it, and begin a log with a counter above any seen and `counter_floor`.
 
         `notify(fn)` runs `fn` on the owner's thread soon. `known_disks`: incarnations (hex) the caller remembers, so
-        that wiped disks do not pass for a new store. Raises `DisksMissing`, `StorageDamaged`, `ForeignDisk`, and
-        `ValueError` for an even number of disks.
+        that wiped disks do not pass for a new store. `rule`: which sets of the disks acknowledge; a majority unless
+        said otherwise. `counter`: the new log's counter, where somebody else hands them out. Raises `DisksMissing`,
+        `StorageDamaged`, `ForeignDisk`, `Fenced`, `CounterTaken`, and `ValueError` for an even number of disks, or
+        another one than the rule has.
         """
-        majority(len(disks))
-        recovery = Recovery([str(disk) for disk in disks], settings, files, random)
-        recovery.run(counter_floor, universe, known_disks)
+        rule = rule or AckRule.single(len(disks))
+        if len(rule) != len(disks):
+            raise ValueError(f"the ack rule is about {len(rule)} disks, {len(disks)} are given")
+        recovery = Recovery([str(disk) for disk in disks], rule, settings, files, random)
+        recovery.run(counter_floor, universe, known_disks, counter)
         try:
             return Store(recovery, settings, files, clock, random, notify, workers or ThreadWorkers())
         except BaseException:
@@ -343,8 +350,8 @@ class Store:
         for segment in segments:
             try:
                 held = [summary.source for summary in self.catalog.index(segment).summaries()]
-            except (DamagedIndex, Gone):
-                continue  # after its repair
+            except (DamagedIndex, CopiesUnreachable, Gone):
+                continue  # after its repair, or once its disks are back
             for source in held:
                 self._sources.remove(source, segment.id)
             dead.append(segment)

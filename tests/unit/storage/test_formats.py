@@ -31,6 +31,7 @@ from syncpoint.storage.index import (
     encode_index,
     index_bytes,
 )
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import HEADER_BYTES, Kind, Queued, decode_frame, decode_header, encode_header, place_seed
 from syncpoint.storage.segment import (
     DATA_START,
@@ -47,17 +48,22 @@ from syncpoint.storage.segment import (
 u64 = st.integers(0, 2**64 - 1)
 u32 = st.integers(0, 2**32 - 1)
 sixteen = st.binary(min_size=16, max_size=16)
-headers = st.builds(
-    SegmentHeader,
-    u64,
-    u64,
-    u64,
-    u64,
-    u64,
-    sixteen,
-    st.lists(sixteen, min_size=1, max_size=7).map(tuple),
-    st.integers(1, 4),
+rules = st.one_of(
+    st.sampled_from([AckRule.single(1), AckRule.single(3), AckRule.single(7)]),
+    st.builds(AckRule.grid, st.sampled_from([1, 3, 5]), st.sampled_from([1, 3])),
+    st.just(AckRule((9, 9, 9, 4, 4, 4, 0, 0, 0), "all", "majority", (1, 2, 3) * 3, 2)),
 )
+
+
+@st.composite
+def _headers(draw: st.DrawFn) -> SegmentHeader:
+    rule = draw(rules)
+    members = draw(st.lists(sixteen, min_size=len(rule), max_size=len(rule)))
+    numbers = [draw(u64) for _ in range(5)]
+    return SegmentHeader(*numbers, draw(sixteen), tuple(members), rule)  # type: ignore[arg-type]
+
+
+headers = _headers()
 
 
 def test_the_checksum_is_crc32c_in_c() -> None:

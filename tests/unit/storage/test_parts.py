@@ -1,8 +1,6 @@
-"""Small parts against simple models: quorum, caches, sources."""
+"""Small parts against simple models: caches, sources, checkpoints."""
 
 from __future__ import annotations
-
-from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -10,39 +8,11 @@ from hypothesis import strategies as st
 
 from syncpoint.storage.cache import TailCache, joined
 from syncpoint.storage.checkpoint import Checkpoint
-from syncpoint.storage.quorum import is_fence_set, is_read_set, is_write_set, kth_largest, majority
 from syncpoint.storage.reader import ReadAhead, limit
 from syncpoint.storage.record import Batch, Kind, Queued
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.sources import SourceMap
 from syncpoint.storage.workers import ThreadWorkers
-
-
-def test_majority_wants_an_odd_number() -> None:
-    assert [majority(n) for n in (1, 3, 5, 7)] == [1, 2, 3, 4]
-    for wrong in (0, 2, 4, -1):
-        with pytest.raises(ValueError, match="odd"):
-            majority(wrong)
-
-
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=7), st.integers(1, 8))
-def test_kth_largest_is_what_k_members_reached(positions: list[int], k: int) -> None:
-    found = kth_largest(positions, k)
-    expected = max((p for p in range(51) if sum(1 for one in positions if one >= p) >= k), default=0)
-    assert found == expected
-
-
-@pytest.mark.parametrize("size", [1, 3, 5])
-def test_sets_meet(size: int) -> None:
-    """Every read or fence set meets every write set; the smallest of each kind is found by brute force."""
-    members = [bytes([number]) * 16 for number in range(size)]
-    k = majority(size)
-    everything = [set(some) for n in range(size + 1) for some in combinations(members, n)]
-    writes = [some for some in everything if is_write_set(members, some, k)]
-    for some in everything:
-        meets = all(some & write for write in writes)
-        assert is_read_set(members, some, k) == meets
-        assert is_fence_set(members, some, k) == meets
 
 
 def entry(position: int, source: int, first: int, count: int, size: int = 10) -> Queued:

@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from storage_world import World  # a helper beside the tests; they are imported by path
 from test_crashes import DieAt, Died, Schedule
 
-from syncpoint.storage import disk, record, segment
+from syncpoint.storage import disk, quorum, record, segment
 from syncpoint.storage.disk import DiskWriter
 from syncpoint.storage.errors import DisksMissing, StorageDamaged
-from syncpoint.storage.recovery import find_tail, recover
+from syncpoint.storage.recovery import find_tail
 
 
 def noticed(act: Callable[[int], None], seeds: int) -> bool:
@@ -143,10 +143,7 @@ def test_old_frames_in_a_recycled_segment_are_void(monkeypatch: pytest.MonkeyPat
 
 
 def test_taking_one_disk_for_a_majority_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from syncpoint.storage import log, store
-
-    for module in (log, store, recover):
-        monkeypatch.setattr(module, "majority", lambda members: 1)
+    monkeypatch.setattr(quorum, "majority", lambda members: 1)
 
     def act(seed: int) -> None:
         Schedule(seed, 3).run(500)

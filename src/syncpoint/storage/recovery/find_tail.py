@@ -5,12 +5,12 @@ Rules: anything found anywhere in good order and without a gap is kept. What is 
 never promised to anyone and is cut; what is missing at or below such a mark was promised, and is *lost* unless
 another disk has it. A segment that has a successor is complete up to it. A *final* seal ends a log: segments behind
 it, on a disk that was away when it was made, are void; of two seals the one by the higher log counter holds, because
-every recovery reserves its counter on a majority before it seals.
+every recovery reserves its counter on an acknowledging set before it seals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from syncpoint.storage.index import ActiveIndex
@@ -65,7 +65,7 @@ def find_tail(
     numbers = sorted(seq for seq in by_seq if seq <= end_seq)
     # A header on an acknowledging set proves that all segments before it were whole there. On fewer disks it proves
     # only that one disk believed so, which may have lied: then the log simply ends before the gap.
-    proven = max((seq for seq in numbers if len(by_seq[seq]) >= _any(by_seq[seq]).header.quorum), default=0)
+    proven = max((seq for seq in numbers if acknowledged(by_seq[seq].values())), default=0)
     gaps = [seq for seq in range(1, end_seq) if seq not in by_seq and not removed(seq)]
     tail.missing = [seq for seq in gaps if seq < proven]
     unproven = min((seq for seq in gaps if seq >= proven), default=None)
@@ -95,7 +95,7 @@ def find_tail(
             if seal is not None:
                 must_end = seal.last_position
             mine = {slot: tables[copy.path] for slot, copy in found.items()}
-            sure = sum(1 for c in found.values() if c.trailer is not None) >= _any(found).header.quorum or seq < proven
+            sure = seq < proven or acknowledged(copy for copy in found.values() if copy.trailer is not None)
             proof = must_end if must_end is not None and sure else synced
             segment = _scanned(log, seq, found, mine, must_end, proof)
             tail.segments.append(segment)
@@ -107,8 +107,33 @@ def find_tail(
 
 def _needs_scan(copies: Mapping[int, FoundCopy]) -> bool:
     """Whether a segment's frames must be read: it is not sealed, or on so few disks that the unsealed copies count."""
-    sealed = sum(1 for copy in copies.values() if copy.trailer is not None)
-    return sealed == 0 or (sealed < len(copies) and sealed < _any(copies).header.quorum)
+    sealed = [copy for copy in copies.values() if copy.trailer is not None]
+    return not sealed or (len(sealed) < len(copies) and not acknowledged(sealed))
+
+
+def acknowledged(copies: Iterable[FoundCopy]) -> bool:
+    """Whether what these copies of one segment hold is on an acknowledging set of its fragment.
+
+    A copy made later, on a disk that was no member, stands for a member whose slot it has; where all members are alike,
+    for any.
+    """
+    slots: set[int] = set()
+    later: list[int] = []
+    rule = None
+    for copy in copies:
+        header = copy.header
+        rule = header.rule
+        if header.disk in header.members:
+            slots.add(header.members.index(header.disk))
+        else:
+            later.append(copy.slot)
+    if rule is None:
+        return False
+    for slot in later:
+        if rule.plain and (slot in slots or slot >= len(rule)):
+            slot = next((other for other in range(len(rule)) if other not in slots), slot)
+        slots.add(slot)
+    return rule.can_acknowledge(slots)
 
 
 def _any(copies: Mapping[int, FoundCopy]) -> FoundCopy:

@@ -1,11 +1,12 @@
 """Recover: open the disks, decide, and only then change anything.
 
 Place: called once by `Store.open`. The order is the safety argument:
-1. read identities, marks and segments of all disks; refuse unless a majority of the newest fragment's members is
-here;
+1. read identities, marks and segments of all disks; refuse unless enough of the newest fragment's members are here,
+by the ack rule that its header names;
 2. find the tail of every log; refuse when something promised is on no disk;
 3. reserve the next log counter on all disks: of two interrupted recoveries the later one has the higher counter;
-4. rewrite, seal and sync every unsealed tail on a majority; what other disks lack is completed in the background.
+4. rewrite, seal and sync every unsealed tail on an acknowledging set; what other disks lack is completed in the
+background.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from syncpoint.runtime.files import Files
+from syncpoint.runtime.files import DiskFenced, Files
 from syncpoint.runtime.random import Random
 from syncpoint.storage.access import Access
 from syncpoint.storage.catalog import Catalog, Copy, Segment
-from syncpoint.storage.errors import DisksMissing, ForeignDisk, StorageDamaged
+from syncpoint.storage.errors import CounterTaken, DisksMissing, Fenced, ForeignDisk, StorageDamaged
 from syncpoint.storage.identity import Identity, Marks, encode_marks, merge_marks, write_identity, write_marks
 from syncpoint.storage.index import DamagedIndex
 from syncpoint.storage.layout import LOCK_FILE, logs_dir
-from syncpoint.storage.quorum import majority
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery.find_tail import LogTail, SegmentTail, find_tail
 from syncpoint.storage.recovery.repair import rebuild, seal_again, settle
 from syncpoint.storage.recovery.scan import DiskScan, FoundCopy, scan_disk, scan_frames
@@ -61,27 +62,32 @@ class DiskState:
 class Recovery:
     """The steps of opening; `catalog`, `disks`, `marks` and `recovered` are what they leave."""
 
-    def __init__(self, roots: Sequence[str], settings: StorageSettings, files: Files, random: Random) -> None:
+    def __init__(
+        self, roots: Sequence[str], rule: AckRule, settings: StorageSettings, files: Files, random: Random
+    ) -> None:
+        self.rule = rule
         self.disks = [DiskState(slot, root) for slot, root in enumerate(roots)]
         self.recovered = Recovered()
         self.marks = Marks()
         self.counter = 0
         self.universe = 0
-        self.old_members: tuple[bytes, ...] = ()
-        self.old_quorum = 0
+        self.old_members: tuple[bytes, ...] = ()  # of the newest fragment found, with its rule
+        self.old_rule: AckRule | None = None
         self._settings = settings
         self._files = files
         self._random = random
         self._tails: list[LogTail] = []
 
-    def run(self, counter_floor: int, universe: int | None, known_disks: Collection[str]) -> None:
-        """All steps. Raises `DisksMissing`, `StorageDamaged`, `ForeignDisk`."""
+    def run(
+        self, counter_floor: int, universe: int | None, known_disks: Collection[str], counter: int | None = None
+    ) -> None:
+        """All steps. Raises `DisksMissing`, `StorageDamaged`, `ForeignDisk`, `Fenced`, `CounterTaken`."""
         try:
             self._read_disks(universe)
             self._check_members(known_disks)
             self._decide()
             self._refuse_losses()
-            self._reserve(counter_floor)
+            self._reserve(counter_floor, counter)
             self._tidy()
             self._load()
             self._settle_tails()
@@ -103,11 +109,18 @@ class Recovery:
     def _fail(self, disk: DiskState, error: Exception) -> None:
         disk.error = error
         self.recovered.notes.append(f"disk {disk.root} failed while opening: {error}")
-        if len(self.good) < majority(len(self.disks)):
+        if isinstance(error, DiskFenced):
+            raise Fenced(f"disk {disk.root} has another writer: {error}", disks=[disk.root]) from error
+        if not self.rule.can_acknowledge([one.slot for one in self.good]):
             raise DisksMissing(
-                f"{len(self.good)} of {len(self.disks)} disks are usable, {majority(len(self.disks))} are needed;"
-                f" failed: {', '.join(f'{d.root} ({d.error})' for d in self.disks if d.error)}"
+                f"{len(self.good)} of {len(self.disks)} disks are usable, which cannot acknowledge;"
+                f" failed: {', '.join(f'{d.root} ({d.error})' for d in self.disks if d.error)}",
+                disks=[one.root for one in self.disks if one.error],
             ) from error
+
+    def known_to_old(self, holders: Collection[bytes]) -> bool:
+        """Whether every set that is enough to read the newest fragment found has one of `holders` in it."""
+        return self.old_rule is None or self.old_rule.can_acknowledge(slots_of(self.old_members, holders))
 
     def _read_disks(self, universe: int | None) -> None:
         for disk in self.disks:
@@ -167,15 +180,14 @@ class Recovery:
                 absent = sorted(one.hex() for one in known if one not in present)
                 raise DisksMissing(f"the disks known to this store are missing: {', '.join(absent)}", missing=absent)
             self.old_members = tuple(sorted(present))
-            self.old_quorum = 0
             return
         newest = max(copies, key=lambda copy: (copy.header.log, copy.header.seq)).header
-        self.old_members, self.old_quorum = newest.members, newest.quorum
-        if len(present.intersection(newest.members)) < newest.quorum:
+        self.old_members, self.old_rule = newest.members, newest.rule
+        if not newest.rule.is_read_set(slots_of(newest.members, present)):
             absent = [one.hex() for one in newest.members if one not in present]
             raise DisksMissing(
-                f"segment {newest.seq} of log {newest.log} needs {newest.quorum} of its {len(newest.members)} disks;"
-                f" missing are {', '.join(absent)}",
+                f"segment {newest.seq} of log {newest.log} needs more of its {len(newest.members)} disks, at least"
+                f" {newest.rule.smallest}; missing are {', '.join(absent)}",
                 missing=absent,
                 log=newest.log,
                 segment=newest.seq,
@@ -215,9 +227,12 @@ class Recovery:
             )
         self.recovered.lost = lost
 
-    def _reserve(self, counter_floor: int) -> None:
+    def _reserve(self, counter_floor: int, counter: int | None) -> None:
         seen = max((copy.header.log for copy in self._copies()), default=0)
-        self.counter = max(seen, self.marks.reserved, counter_floor) + 1
+        highest = max(seen, self.marks.reserved, counter_floor)
+        if counter is not None and counter <= highest:
+            raise CounterTaken(f"log counter {counter} was handed in, the disks know {highest}", highest=highest)
+        self.counter = highest + 1 if counter is None else counter
         self.marks.reserved = self.counter
         self.marks.version += 1
         content = encode_marks(self.marks)
@@ -233,8 +248,8 @@ class Recovery:
             except OSError as error:
                 self._fail(disk, error)
         present = {disk.identity.incarnation for disk in self.good if disk.identity is not None}
-        if len(present.intersection(self.old_members)) < self.old_quorum:
-            raise DisksMissing("the next log could not be reserved on a majority of the disks")
+        if not self.known_to_old(present):
+            raise DisksMissing("the next log could not be reserved on enough of the disks")
         self.recovered.universe, self.recovered.log_counter = self.universe, self.counter
 
     def _tidy(self) -> None:
@@ -275,7 +290,7 @@ class Recovery:
     def _segment(self, found: SegmentTail) -> Segment:
         segment = self.catalog.add(found.log, found.seq, found.first_position, found.index)
         header = next(iter(found.copies.values())).header
-        segment.members, segment.quorum = header.members, header.quorum
+        segment.members, segment.rule = header.members, header.rule
         if found.trailer is not None:
             segment.seal(found.trailer)
         else:
@@ -302,7 +317,7 @@ class Recovery:
             self.recovered.logs[segment.log] = segment.last_position
             if found.trailer is None:
                 segment.sealed_by, segment.final = self.counter, ends
-                self._seal_on_majority(segment, found)
+                self._seal_on_enough(segment, found)
             elif ends and not final[segment.log]:
                 segment.sealed_by, segment.final = self.counter, True
                 for slot in list(segment.copies):
@@ -322,8 +337,7 @@ class Recovery:
             return False
         return True
 
-    def _seal_on_majority(self, segment: Segment, found: SegmentTail) -> None:
-        needed = majority(len(self.disks))
+    def _seal_on_enough(self, segment: Segment, found: SegmentTail) -> None:
         done: dict[int, Copy] = {}
 
         def in_place(copy: FoundCopy) -> None:
@@ -335,7 +349,7 @@ class Recovery:
                 done[slot].sealed = True
         segment.footer()
         for disk in self.good:
-            if len(done) >= needed:
+            if self.rule.can_acknowledge(done):
                 break
             if disk.slot in done or disk.identity is None:
                 continue
@@ -354,11 +368,16 @@ class Recovery:
                 self._fail(disk, error)
                 continue
             done[disk.slot] = copy
-        if len(done) < needed:
-            raise DisksMissing(f"segment {segment.seq} of log {segment.log} could not be sealed on {needed} disks")
+        if not self.rule.can_acknowledge(done):
+            raise DisksMissing(f"segment {segment.seq} of log {segment.log} could not be sealed on enough of the disks")
         segment.copies.clear()
         segment.copies.update(done)
         segment.forget_active()
+
+
+def slots_of(members: Sequence[bytes], holders: Collection[bytes]) -> list[int]:
+    """The slots that `holders` had as members of a fragment."""
+    return [slot for slot, member in enumerate(members) if member in holders]
 
 
 def _is_final(found: SegmentTail) -> bool:

@@ -80,7 +80,7 @@ def rebuild(
         segment.first_position,
         disk,
         segment.members,
-        segment.quorum,
+        segment.rule,
     )
     files.mkdir(folder)
     files.sync_dir(logs_dir(root))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from syncpoint.runtime.files import Files, read_exactly
 from syncpoint.storage.identity import Identity, Marks, read_identity, read_marks
-from syncpoint.storage.layout import logs_dir, parse_log, parse_segment
+from syncpoint.storage.layout import READMITTED_FILE, logs_dir, parse_log, parse_segment
 from syncpoint.storage.record import HEADER_BYTES, MAGIC_BYTES, Header, decode_frame
 from syncpoint.storage.segment import (
     DATA_START,
@@ -91,11 +91,20 @@ def scan_disk(files: Files, root: str, slot: int) -> DiskScan:
             if seq is not None:
                 _scan_file(files, f"{folder}/{file}", log, seq, scan)
     scan.empty = scan.identity is None and not scan.copies
-    if scan.identity is None and scan.copies:
-        # Only the small file was lost: the segments themselves say whose they are.
+    if scan.identity is None and scan.copies and not _exists(files, f"{root}/{READMITTED_FILE}"):
+        # Only the small file was lost: the segments themselves say whose they are. Not so where an earlier incarnation
+        # left segments to a later one.
         newest = max(scan.copies, key=lambda copy: (copy.header.log, copy.header.seq)).header
         scan.identity = Identity(newest.universe, newest.disk)
     return scan
+
+
+def _exists(files: Files, path: str) -> bool:
+    try:
+        files.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _scan_file(files: Files, path: str, log: int, seq: int, scan: DiskScan) -> None:

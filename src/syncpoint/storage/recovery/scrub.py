@@ -60,6 +60,24 @@ def check_copy(files: Files, segment: Segment, copy: Copy) -> Iterator[tuple[int
         files.close(handle)
 
 
+def whole_copy(files: Files, segment: Segment, path: str) -> Copy | None:
+    """The copy at `path`, when its ends say that it is the whole sealed segment. Raises `OSError`."""
+    if not segment.sealed_by or segment.active is not None or segment.removed:
+        return None
+    handle = files.open(path, write=False)
+    try:
+        size = files.fstat(handle).size
+        header = decode_segment_header(read_exactly(files, handle, PAGE, 0))
+        sealed = decode_trailer(read_exactly(files, handle, PAGE, size - PAGE)) if size >= DATA_START + PAGE else None
+    finally:
+        files.close(handle)
+    if header is None or sealed is None or sealed != (header, segment.trailer()):
+        return None
+    if (header.universe, header.log, header.seq) != (segment.universe, segment.log, segment.seq):
+        return None
+    return Copy(header.incarnation, header.seed, path, sealed=True)
+
+
 def _check_ends(files: Files, handle: int, segment: Segment, copy: Copy) -> Iterator[tuple[int, str]]:
     size = files.fstat(handle).size
     front = read_exactly(files, handle, 2 * PAGE, 0)

@@ -3,8 +3,8 @@
 Place: `Store.collect` calls `step` with the publish side's judgement of what is still needed. A segment goes when
 none of its messages is live and its other entries lie before the newest complete checkpoint. One of which little is
 live is copied forward (same source, offsets and time, in index order, hence grouped by source), and goes once the
-copies are synced on a majority. So one slow subscription pins its messages, never the disk, and a thousand restarts
-leave no thousand small logs behind.
+copies are synced on an acknowledging set. So one slow subscription pins its messages, never the disk, and a thousand
+restarts leave no thousand small logs behind.
 Leaves to `keeper`: tombstones first, then the files.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from syncpoint.storage.access import Access, Gone
 from syncpoint.storage.catalog import Catalog, Segment
-from syncpoint.storage.errors import StorageDamaged
+from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex, Record
 from syncpoint.storage.record import Header
 from syncpoint.storage.settings import StorageSettings
@@ -98,7 +98,7 @@ class Trim:
             self._look = look
             try:
                 used, finished = self._judge(look, live, budget)
-            except (DamagedIndex, Gone, OSError):
+            except (DamagedIndex, CopiesUnreachable, Gone, OSError):
                 self._look = None
                 continue  # the index will be there again after repair
             budget -= used + 1
@@ -180,7 +180,7 @@ class Trim:
         def fetch() -> None:
             try:
                 move.frames = self._access.frames(move.segment, part)
-            except (StorageDamaged, Gone, OSError) as error:
+            except (StorageDamaged, CopiesUnreachable, Gone, OSError) as error:
                 move.frames = error
 
         self._in_thread(fetch)
