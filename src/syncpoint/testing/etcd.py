@@ -12,6 +12,7 @@ import contextlib
 import json
 import shutil
 import signal
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -36,12 +37,19 @@ def why_not() -> str | None:
 
 
 class EtcdCluster:
-    """`members`: 1 or 3 (or any other number). `arguments` are added to every member's command line."""
+    """`members`: 1 or 3 (or any other number). `certificate`: files of a certificate and its key, to serve by TLS.
+    `arguments` are added to every member's command line."""
 
     def __init__(
-        self, folder: Path, members: int = 1, *, host: str = "127.0.0.1", arguments: Sequence[str] = ()
+        self,
+        folder: Path,
+        members: int = 1,
+        *,
+        host: str = "127.0.0.1",
+        certificate: tuple[Path, Path] | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
-        self._folder, self._host = folder, host
+        self._folder, self._host, self._certificate = folder, host, certificate
         self._arguments = list(arguments)
         ports: set[int] = set()
         while len(ports) < 2 * members:
@@ -77,7 +85,7 @@ class EtcdCluster:
         for number, process in enumerate(self._processes):
             if process is not None:
                 with contextlib.suppress(OSError, ValueError):
-                    found = self._ask(number, "/v3/maintenance/status", b"{}")
+                    found = self.ask(number, "/v3/maintenance/status", b"{}")
                     if found["header"]["member_id"] == found["leader"]:
                         return number
         raise EtcdFailed("no member leads")
@@ -102,6 +110,14 @@ class EtcdCluster:
         for number in range(len(self._processes)):
             self.kill(number)
 
+    def ask(self, number: int, path: str, body: bytes | None = None) -> Any:
+        """A call over etcd's JSON door, so that the harness does not rest on what it tests. Raises `OSError`."""
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
+        with opener.open(f"{self._scheme}://{self.endpoints[number]}{path}", body, _ANSWER_S) as answer:
+            return json.load(answer)
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -116,13 +132,15 @@ class EtcdCluster:
             process.send_signal(what)
 
     def _launch(self, number: int) -> None:
-        client, peer = (f"http://{self._host}:{port}" for port in self._ports[number])
+        client, peer = f"{self._scheme}://{self.endpoints[number]}", f"http://{self._host}:{self._ports[number][1]}"
         members = [f"m{other}=http://{self._host}:{port}" for other, (_, port) in enumerate(self._ports)]
         command = [PROGRAM, "--name", f"m{number}", "--data-dir", str(self._folder / f"m{number}")]
         command += ["--listen-client-urls", client, "--advertise-client-urls", client]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         command += ["--initial-cluster", ",".join(members), "--initial-cluster-token", self._folder.name]
         command += ["--heartbeat-interval", "50", "--election-timeout", "500", "--unsafe-no-fsync", "--logger", "zap"]
+        if self._certificate is not None:
+            command += ["--cert-file", str(self._certificate[0]), "--key-file", str(self._certificate[1])]
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._output(number).open("ab") as output:
             self._processes[number] = subprocess.Popen(
@@ -137,12 +155,10 @@ class EtcdCluster:
 
     def _well(self, number: int) -> bool:
         try:
-            return str(self._ask(number, "/health").get("health")) == "true"
+            return str(self.ask(number, "/health").get("health")) == "true"
         except (OSError, ValueError):
             return False
 
-    def _ask(self, number: int, path: str, body: bytes | None = None) -> Any:
-        """A question over etcd's JSON door, so that the harness does not rest on what it tests."""
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://{self.endpoints[number]}{path}", body, _ANSWER_S) as answer:
-            return json.load(answer)
+    @property
+    def _scheme(self) -> str:
+        return "http" if self._certificate is None else "https"
