@@ -10,10 +10,9 @@ Promise: what is registered stays until its owner, still owner, says that nothin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 
-from syncpoint.control.view import OWNERS, View, chain_key
+from syncpoint.control.view import OWNERS, chain_key
 from syncpoint.metadata.contract import TXN_OPS_MAX, Compare, Delete, Indeterminate, Put, Unavailable
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model import errors
@@ -94,42 +93,6 @@ class Registration:
                 await asyncio.sleep(_RETRY_S * 2**attempt)
         await self._catalog.at(revision)
         return revision
-
-
-class OpenTopics:
-    """A view of all registrations, for those who follow many topics. `listeners` hear the topics that changed."""
-
-    def __init__(self, store: SharedStore) -> None:
-        self._view: View[None] = View(store, OPEN, lambda data: None)
-        self._view.listeners.append(self._changed)
-        self._chains: dict[int, set[int]] = {}
-        self.listeners: list[Callable[[set[int]], None]] = []
-
-    async def start(self) -> None:
-        """Return when everything has been read once. Raises the store's `Unavailable`."""
-        await self._view.start()
-
-    async def close(self) -> None:
-        """No more changes."""
-        await self._view.close()
-
-    def chains_of(self, topic: int) -> frozenset[int]:
-        """Chains that hold, or are about to hold, messages of a topic."""
-        return frozenset(self._chains.get(topic, ()))
-
-    def _changed(self, keys: set[str]) -> None:
-        topics = set()
-        for key in keys:
-            topic, chain = map(int, key.split("/"))
-            topics.add(topic)
-            if key in self._view.items:
-                self._chains.setdefault(topic, set()).add(chain)
-            elif topic in self._chains:
-                self._chains[topic].discard(chain)
-                if not self._chains[topic]:
-                    del self._chains[topic]
-        for listener in list(self.listeners):
-            listener(topics)
 
 
 async def registered_chains(store: SharedStore, topic: int) -> list[int]:

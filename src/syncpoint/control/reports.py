@@ -1,56 +1,22 @@
-"""What processes tell the others about themselves: their load, and which subscriptions are in use.
+"""Which subscriptions are in use, told by subscribe forwarders for `expiry`, which deletes those that are not.
 
-Place: beside the membership. Loads are for routers and operators, a few seconds old at most, and go with the process's
-lease. Uses are for `expiry`, and stay.
-Promise: a report that cannot be written is left out; the next one comes soon.
+Promise: a report that cannot be written is written with the next one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
-from syncpoint.control.membership import Membership
-from syncpoint.control.view import LOADS
 from syncpoint.metadata.contract import TXN_OPS_MAX, Delete, Indeterminate, Operation, Put, Unavailable
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.runtime.clock import Clock
 
 USED = "used/"
-LOAD_S = 2.0
 USED_S = 3_600.0
 
 log = logging.getLogger(__name__)
-
-
-class LoadReporter:
-    """Writes load/MEMBER every two seconds. `measure`: connections, messages_s, bytes_s, topics, as in the metadata."""
-
-    def __init__(self, membership: Membership, measure: Callable[[], Mapping[str, Any]]) -> None:
-        self._membership, self._measure = membership, measure
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin. The membership has been started."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    async def stop(self) -> None:
-        """Report no more."""
-        await _ended(self._task)
-
-    async def _run(self) -> None:
-        member = self._membership
-        while True:
-            if member.lease is not None:
-                load = json.dumps(self._measure(), separators=(",", ":")).encode()
-                try:
-                    await member.store.txn([], [Put(LOADS + member.me.name, load, member.lease.id)])
-                except (Unavailable, Indeterminate, ValueError) as error:  # ValueError: the lease has ended
-                    log.debug("the load of %s is not reported: %s", member.me.name, error)
-            await asyncio.sleep(LOAD_S)
 
 
 class UseReporter:
@@ -66,7 +32,9 @@ class UseReporter:
 
     async def stop(self) -> None:
         """Report no more."""
-        await _ended(self._task)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         waiting: set[int] = set()
@@ -86,9 +54,3 @@ async def write_all(store: SharedStore, operations: list[Put] | list[Delete]) ->
     for begin in range(0, len(operations), TXN_OPS_MAX):
         part: list[Operation] = [*operations[begin : begin + TXN_OPS_MAX]]
         await store.txn([], part)
-
-
-async def _ended(task: asyncio.Task[None] | None) -> None:
-    if task is not None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
