@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -58,8 +59,15 @@ class DiskProcess:
         assert self.process.stdout.readline().strip() == f"127.0.0.1:{self.port}"
 
     def send(self, number: signal.Signals) -> None:
+        """A signal; a stopped process has stopped when this returns."""
         assert self.process is not None
         self.process.send_signal(number)
+        while number == signal.SIGSTOP and self._state() != "T":
+            time.sleep(0.01)
+
+    def _state(self) -> str:
+        assert self.process is not None
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
     def end(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Kill, or ask to end; and wait."""

@@ -14,6 +14,8 @@ import pytest
 
 from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable
+from syncpoint.runtime.memory_files import MemoryFiles
+from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.remote.files import DiskAddress, Patience, RemoteFiles
 from syncpoint.storage.remote.server import DiskServer, DiskServerSettings, serve_disks
 
@@ -117,6 +119,39 @@ def test_a_machine_that_lost_its_memory_makes_the_disk_unknown(served: Served) -
     served.start()
     with pytest.raises(FileNotFoundError):
         get(served.files(epoch=2, durability="memory"), "disk.json")
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_what_a_machine_lost_is_sent_again(durability: str) -> None:
+    disk = MemoryFiles()
+    disk.mkdir("/d")
+    first = DiskServer(DiskServerSettings({"d": Path("/d")}, boot="first", files=disk))
+    port = int(first.address.rpartition(":")[2])
+    files = RemoteFiles(
+        {"/r": DiskAddress("127.0.0.1", port, "d")},
+        1,
+        1,
+        SystemClock(),
+        durability=durability,
+        patience=FAST,
+        waits=lambda: True,
+    )
+    handle = put(files, "a", b"0123456789")
+    files.sync_dir("/r")
+    files.pwritev(handle, [b"ab"], 0)
+    files.truncate(handle, 8)
+    files.pwritev(handle, [b"xyz"], 7)
+    files.zero(handle, 3, 2)
+    first.service.stop = lambda: None  # type: ignore[method-assign]  # it has no time to sync
+    first.stop_now()
+    disk.power_cut(SeededRandom(1))
+    assert disk.content("/d/chains/0000000001/a") != b"ab2\0\0" + b"56xyz"
+    second = DiskServer(DiskServerSettings({"d": Path("/d")}, port=port, boot="second", files=disk))
+    files.fdatasync(handle)
+    disk.power_cut(SeededRandom(2))
+    assert disk.content("/d/chains/0000000001/a") == b"ab2\0\0" + b"56xyz"
+    files.abandon("/r")
+    second.stop_now()
 
 
 def test_leaving_clean_and_unclean(served: Served) -> None:
