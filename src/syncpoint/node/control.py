@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from syncpoint.kernel.frames import count
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.metadata.records import Change, Snapshot, Start, Subscription, encode_changes
-from syncpoint.model.delivery import Batch
 from syncpoint.model.errors import Unavailable
 from syncpoint.publish import records, seek
+from syncpoint.publish.backlog import oldest
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
@@ -73,26 +72,7 @@ class ControlPlane:
 
     async def oldest_unacked(self, record: Subscription) -> tuple[float, float] | None:
         """Age in seconds of the oldest unacknowledged message, and mean bytes of the messages stored with it."""
-        for source in self.publish.sources.of_topic(record.topic_incarnation):
-            batch = await self._oldest_in(record, source.number)
-            if batch is not None:
-                age_s = (self.clock.time_ns() - batch.time_ns) / 1e9
-                return max(0.0, age_s), len(batch.payload) / max(1, count(batch.payload))
-        return None
-
-    async def _oldest_in(self, record: Subscription, source: int) -> Batch | None:
-        answer: asyncio.Future[Batch | None] = asyncio.get_running_loop().create_future()
-
-        def replied(batches: Sequence[Batch] | Exception) -> None:
-            if answer.done():
-                return
-            if isinstance(batches, Exception):
-                answer.set_exception(batches)
-            else:
-                answer.set_result(batches[0] if batches else None)
-
-        self.publish.fetch(record.incarnation, source, 0, 1, replied)
-        return await answer
+        return await oldest(self.publish, record)
 
     async def seek(self, record: Subscription, *, time_ns: int | None = None, snapshot: int | None = None) -> None:
         """Move a subscription to a time or to a snapshot; returns when that is persisted."""

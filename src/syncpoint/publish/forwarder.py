@@ -67,11 +67,11 @@ class PublishForwarder:
         self._listeners: dict[int, Listener] = {}  # by subscription
         self._audience: dict[int, list[int]] = {}  # topic -> subscriptions with a listener
         store.on_persisted = self._persisted
-        store.on_failed = self._failed
+        store.on_failed = self.give_up
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
-    def publish_request(self, caller: Caller, request: bytes) -> None:
+    def publish_request(self, caller: Caller, request: bytes | memoryview) -> None:
         """Take a serialised PublishRequest; `caller` is answered once it is persisted. Raises `SyncpointError` if it
         is refused.
         """
@@ -215,7 +215,7 @@ class PublishForwarder:
         for source in touched.values():
             self._tell(source)
 
-    def _failed(self, cause: Exception) -> None:
+    def give_up(self, cause: Exception) -> None:
         """The quorum is gone. What waits has an unknown outcome; nothing new is taken."""
         self.failed = cause
         self.batches.clear()

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from syncpoint.model.identity import id_prefix, log_of, make_source
 
+GONE_MAX = 4096
+
 
 @dataclass(slots=True)
 class Source:
@@ -49,6 +51,7 @@ class SourceTable:
         self.by_number: dict[int, Source] = {}
         self._by_topic: dict[int, TopicSources] = {}
         self._next_index = 0
+        self.gone: dict[int, None] = {}  # the newest of those that were forgotten
 
     def of_topic(self, topic: int) -> list[Source]:
         """Sources of a topic incarnation in publish order."""
@@ -102,6 +105,9 @@ class SourceTable:
     def forget(self, source: Source) -> None:
         """A sealed source of which nothing is stored any more leaves the table."""
         del self.by_number[source.number]
+        self.gone[source.number] = None
+        if len(self.gone) > GONE_MAX:
+            del self.gone[next(iter(self.gone))]
         entry = self._by_topic[source.topic]
         entry.sources.remove(source)
         if not entry.sources:

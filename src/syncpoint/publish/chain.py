@@ -1,0 +1,286 @@
+"""One chain that is open in this process: its store, its forwarder, who may publish to it, who delivers from it.
+
+Place: made by `open_chain`, kept by `host`. A chain is the succession of logs on one set of disks; opening it recovers
+and seals what earlier owners wrote, under an epoch that shuts them out, and begins a new log.
+Promise: a chain is served only after everything that follows from the catalog is persisted in its new log. Closing
+writes a checkpoint and seals the log, as far as the disks allow; then the next owner replays next to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Change, Op, Subscription
+from syncpoint.model.cluster import ChainRecord
+from syncpoint.model.errors import Unavailable
+from syncpoint.model.flow import FlowLimits
+from syncpoint.publish.entrance import Assignments, Entrance, Registrar, Sealed
+from syncpoint.publish.follow import Follower
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.grants import Grants
+from syncpoint.publish.hub import Hub
+from syncpoint.publish.recovery import Memory, replay
+from syncpoint.publish.resends import Resends
+from syncpoint.publish.retention import forget_empty_sources
+from syncpoint.publish.upkeep import LogUpkeep
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.files import Files
+from syncpoint.runtime.random import Random
+from syncpoint.storage.quorum import AckRule
+from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.store import Store
+from syncpoint.storage.workers import ThreadWorkers, Workers
+
+CLOSE_S = 5.0  # for what is on its way to the disks; then its outcome is unknown
+OpenFiles = Callable[[ChainRecord, int], tuple[Files, Sequence[str]]]
+
+_T = TypeVar("_T")
+log = logging.getLogger(__name__)
+
+
+class CatalogCopy(Protocol):
+    """The catalog of the cluster, as it is known in this process."""
+
+    catalog: Catalog
+    on_change: list[Callable[[Change], None]]
+
+    async def at(self, revision: int) -> None:
+        """Return once the copy is at a revision or above it."""
+        ...
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What chains need of their process. `open_files(record, epoch)`: the files and, in slot order, the folders of a
+    chain's disks. `next_log` draws a log counter that was never drawn before. `blocking` runs what waits for disks.
+    `workers` makes the threads of one store, `notify` brings their results to the loop.
+    """
+
+    shared: CatalogCopy
+    registrar: Registrar
+    assignments: Assignments
+    sealed: Sealed
+    open_files: OpenFiles
+    next_log: Callable[[], Awaitable[int]]
+    universe: int
+    clock: Clock
+    random: Random
+    limits: FlowLimits = field(default_factory=FlowLimits)
+    settings: StorageSettings = field(default_factory=StorageSettings)
+    workers: Callable[[], Workers] = ThreadWorkers
+    blocking: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread
+    notify: Callable[[Callable[[], None]], None] | None = None
+
+
+class Chain:
+    """See the module."""
+
+    def __init__(self, record: ChainRecord, epoch: int, store: Store, memory: Memory, around: Surroundings) -> None:
+        loop = asyncio.get_running_loop()
+        self.record, self.number, self.epoch, self.around = record, record.number, epoch, around
+        self.store = store
+        memory.catalog = around.shared.catalog
+        self.forwarder = PublishForwarder(store, memory, around.clock, around.limits, loop.call_soon, loop.call_later)
+        self.forwarder.on_failed = self._failed
+        self.follower = Follower(self.forwarder)
+        self.follower.settle()
+        now = around.clock.monotonic()
+        known = {key: (grant.grant, grant.holder) for key, grant in memory.grants.items()}
+        self.hub = Hub(self.number, self.forwarder, Grants(epoch, now, known), self._rank)
+        self.follower.on_ledger = self.hub.listen
+        self.resends = Resends(memory.batches, self.forwarder.sources)
+        self.entrance = Entrance(
+            self.number, self.follower, self.resends, around.registrar, around.assignments, around.sealed
+        )
+        self.upkeep = LogUpkeep(
+            store,
+            self.forwarder,
+            self.follower.checkpoint_parts,
+            now,
+            begin_with_checkpoint=not memory.checkpointed or memory.facts > 0,
+            name=f"chain {self.number}: ",
+        )
+        self.on_ended: Callable[[Chain, Exception], None] = lambda chain, error: None
+        self._topics = set(self.forwarder.sources.topics())
+        self._idle: dict[int, int] = {}  # open source of which nothing is stored -> its end, at the last look
+
+    def changed(self, change: Change) -> None:
+        """The catalog has changed."""
+        self.follower.changed(change)
+        if isinstance(change.record, Subscription) and change.op is Op.PUT:
+            self.hub.changed(change.record)
+
+    def assigned(self, topic: int) -> None:
+        """The assignment of a topic has changed."""
+        self.entrance.assigned(topic)
+        self.hub.ranks_changed(topic)
+
+    async def confirm(self) -> int:
+        """Return the catalog's revision once everything that follows from it is persisted. Raises `Unavailable`."""
+        revision = self.follower.catalog.revision
+        persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settled(error: Exception | None) -> None:
+            if persisted.done():
+                return
+            if error is None:
+                persisted.set_result(None)
+            else:
+                persisted.set_exception(error)
+
+        self.follower.confirm(settled)
+        await persisted
+        return revision
+
+    def has_had(self, source: int) -> bool:
+        """Whether a source was in this chain, and nothing is left of it."""
+        return source in self.forwarder.sources.gone
+
+    def tidy(self) -> None:
+        """Forget what is empty: sealed sources, idle ones, and with the last one of a topic its registration."""
+        forwarder, sources = self.forwarder, self.forwarder.sources
+        if forwarder.failed is not None or self.entrance.closed:
+            return
+        idle: dict[int, int] = {}
+        for topic in sources.topics():
+            source = sources.open_of(topic)
+            if source is None or self.entrance.is_waiting(topic) or source.end != source.visible:
+                continue
+            if self.store.bounds(source.number) is None:
+                gone = self.follower.catalog.topic_by_incarnation(topic) is None
+                if gone or self._idle.get(source.number) == source.end:
+                    forwarder.seal_source(source)
+                else:
+                    idle[source.number] = source.end
+        self._idle = idle
+        forget_empty_sources(forwarder)
+        self.hub.sweep()
+        topics = set(sources.topics())
+        for topic in self._topics - topics:
+            self.follower.forget_topic(topic)
+            self.entrance.forget(topic, self.epoch)
+        self._topics = topics
+
+    async def close(self) -> None:
+        """Let what is on its way arrive, write a checkpoint, seal the log, give the disks back."""
+        await self.entrance.close()
+        if self.forwarder.failed is None:
+            try:
+                async with asyncio.timeout(CLOSE_S):
+                    self.forwarder.flush()
+                    self.upkeep.last_checkpoint()
+                    await self.confirm()
+            except (TimeoutError, Unavailable) as error:
+                log.warning("chain %d is closed with entries on their way to the disks", self.number)
+                if self.forwarder.failed is None:
+                    self.forwarder.on_failed = lambda: None
+                    self.forwarder.give_up(Unavailable(f"chain {self.number} was closed: {error}"))
+        await self._release()
+
+    async def _release(self) -> None:
+        # Nobody waits for it any more; what its threads still report goes nowhere.
+        self.store.on_persisted = lambda position: None
+        self.store.on_failed = lambda error: None
+        await self.around.blocking(self.store.close)
+
+    def status(self) -> dict[str, Any]:
+        """For the process's status."""
+        disks = self.store.status()
+        return {
+            "chain": self.number,
+            "epoch": self.epoch,
+            "log": self.store.log_counter,
+            "failed": str(self.forwarder.failed) if self.forwarder.failed is not None else "",
+            "sources": len(self.forwarder.sources.by_number),
+            "ledgers": len(self.forwarder.ledgers),
+            "published": self.forwarder.published,
+            "resent": self.resends.answered,
+            "refused_acks": self.hub.refused_acks,
+            "full": disks.full,
+            "disks": {disk.path: disk.state for disk in disks.disks},
+        }
+
+    def _rank(self, topic: int) -> int:
+        assignment = self.around.assignments(topic)
+        chains = sorted(assignment.chains) if assignment is not None else []
+        return chains.index(self.number) if self.number in chains else self.number
+
+    def _failed(self) -> None:
+        assert self.forwarder.failed is not None
+        self.on_ended(self, self.forwarder.failed)
+
+
+async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, entered: Callable[[Chain], None]) -> Chain:
+    """Open a chain. `entered` is called as soon as it has to hear of changes, in the turn in which the catalog was read
+    for it. Raises what storage says, and `DiskFenced` when a later epoch is known to the disks.
+    """
+    counter = await around.next_log()
+    loop = asyncio.get_running_loop()
+    notify = around.notify or _notifier(loop)
+
+    def recover() -> tuple[Store, Memory]:
+        files, roots = around.open_files(record, epoch)
+        store = Store.open(
+            roots,
+            replace(around.settings, durability=record.durability),
+            files=files,
+            clock=around.clock,
+            random=around.random,
+            universe=around.universe,
+            notify=notify,
+            workers=around.workers(),
+            rule=AckRule.from_values(record.rule) if record.rule else None,
+            counter=counter,
+        )
+        try:
+            return store, replay(store)
+        except BaseException:
+            store.close()
+            raise
+
+    opening = asyncio.ensure_future(around.blocking(recover))
+    try:
+        store, memory = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(lambda done: _abandon(done, loop, around))
+        raise
+    try:
+        await around.shared.at(memory.revision)
+        chain = Chain(record, epoch, store, memory, around)
+    except BaseException:
+        await around.blocking(store.close)
+        raise
+    entered(chain)
+    try:
+        await chain.confirm()
+    except BaseException:
+        await chain.close()
+        raise
+    return chain
+
+
+def _abandon(done: asyncio.Future[tuple[Store, Memory]], loop: asyncio.AbstractEventLoop, around: Surroundings) -> None:
+    """Nobody waits for this chain any more: give the disks back once they are had."""
+    if not done.cancelled() and done.exception() is None:
+        store = done.result()[0]
+        closing = asyncio.ensure_future(around.blocking(store.close), loop=loop)
+        _closing.add(closing)
+        closing.add_done_callback(_closing.discard)
+
+
+_closing: set[asyncio.Future[Any]] = set()  # the loop holds tasks weakly
+
+
+def _notifier(loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], None]], None]:
+    def notify(act: Callable[[], None]) -> None:
+        try:
+            loop.call_soon_threadsafe(act)
+        except RuntimeError:
+            log.debug("the loop has ended: there is nobody to tell")
+
+    return notify

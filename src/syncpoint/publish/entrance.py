@@ -1,0 +1,279 @@
+"""The entrance of one chain: where publishes of other processes come in, and wait when their topic has to be opened.
+
+Place: between `service` and the chain's forwarder.
+Promise: before a chain's first message of a topic the chain is registered for it, and the catalog read at or above that
+registration (protocol rule 16). A message with an ordering key is taken only in the topic's current epoch, by a chain
+that has a part in it, after every other chain has sealed its sources of earlier epochs (rule 18); messages without a
+key do not wait for that. What waits keeps its order, and is told UNAVAILABLE when it can not be taken: nothing of it
+is stored then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from typing import Any, Protocol
+
+from syncpoint.kernel import publish as kernel
+from syncpoint.kernel.errors import Malformed
+from syncpoint.model.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    SyncpointError,
+    Unavailable,
+)
+from syncpoint.model.identity import id_prefix, log_of
+from syncpoint.model.names import parse_topic
+from syncpoint.publish.append import Caller
+from syncpoint.publish.envelope import PublishBatch, publish_response
+from syncpoint.publish.follow import Follower
+from syncpoint.publish.records import BatchFact
+from syncpoint.publish.resends import Resends
+from syncpoint.publish.source import Source
+
+WAITING_BYTES_MAX = 32 << 20
+
+log = logging.getLogger(__name__)
+
+
+class Assignment(Protocol):
+    """Which chains share the ordering keys of a topic, since which change of that set."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def chains(self) -> Collection[int]: ...
+
+
+class Registrar(Protocol):
+    """Who writes down which chains hold anything of a topic."""
+
+    async def register(self, topic: int, chain: int) -> int:
+        """Return the catalog revision that the copy here has reached since."""
+        ...
+
+    async def unregister(self, topic: int, chain: int, epoch: int) -> bool: ...
+
+
+Assignments = Callable[[int], Assignment | None]
+Sealed = Callable[[int, int, int], Awaitable[None]]
+"""(topic, epoch, chain): return when all other chains registered for the topic have sealed what they have of lower
+epochs, and will open nothing of them any more. Raises `SyncpointError` also when the metadata, read anew, has another
+epoch for the topic: the one asked for may be long over."""
+
+
+class _Waiting:
+    """Publishes that wait for one topic."""
+
+    __slots__ = ("batches",)
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Caller, PublishBatch]] = []
+
+
+class Entrance:
+    """See the module. `closed` turns everything away."""
+
+    def __init__(
+        self,
+        chain: int,
+        follower: Follower,
+        resends: Resends,
+        registrar: Registrar,
+        assignments: Assignments,
+        sealed: Sealed,
+    ) -> None:
+        self.chain, self.follower, self.forwarder = chain, follower, follower.forwarder
+        self.resends, self._registrar, self._assignments, self._sealed = resends, registrar, assignments, sealed
+        self.closed = False
+        self.load: dict[int, tuple[int, int]] = {}  # messages and bytes by topic, since somebody last looked
+        self._registered: set[int] = set()
+        self._opening: dict[int, _Waiting] = {}  # topic -> everything, until there is a source
+        self._sealing: dict[int, _Waiting] = {}  # topic -> messages with keys, until they may come
+        self._waiting_bytes = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def publish(self, caller: Caller, batch: PublishBatch) -> None:
+        """Take a batch; `caller` is answered once it is persisted. Raises `SyncpointError` when it is refused."""
+        if self.closed:
+            raise Unavailable(f"Chain {self.chain} is not open here.")
+        self.forwarder.check_writable()
+        try:
+            name = kernel.topic_of(batch.request).decode()
+        except (Malformed, UnicodeDecodeError) as bad:
+            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        record = self.follower.catalog.topic(name)
+        if record is None:
+            raise NotFound(parse_topic(name))
+        topic = record.incarnation
+        if batch.resent and self._answered(caller, batch):
+            return
+        if batch.keyed:
+            self._check_epoch(topic, batch)
+        source = self.forwarder.sources.open_of(topic)
+        if source is None or topic in self._opening:
+            self._wait(self._opening, topic, caller, batch, self._open)
+        elif batch.keyed and (not source.keyed or source.epoch != batch.epoch or topic in self._sealing):
+            self._wait(self._sealing, topic, caller, batch, self._seal_others)
+        else:
+            self._take(source, caller, batch)
+
+    def assigned(self, topic: int) -> None:
+        """The topic's assignment has changed: what is open of an earlier epoch is sealed."""
+        assignment = self._assignments(topic)
+        source = self.forwarder.sources.open_of(topic)
+        usable = self.forwarder.failed is None and not self.closed
+        if usable and assignment is not None and source is not None and source.epoch < assignment.epoch:
+            self.forwarder.seal_source(source)
+
+    def forget(self, topic: int, epoch: int) -> None:
+        """Nothing of the topic is left in the chain, opened under `epoch`: it need not be asked about it."""
+        self._registered.discard(topic)
+        if topic not in self._opening:
+            self._spawn(self._unregister(topic, epoch))
+
+    def is_waiting(self, topic: int) -> bool:
+        """Whether something of the topic is about to come in."""
+        return topic in self._opening or topic in self._sealing
+
+    async def close(self) -> None:
+        """Turn away what waits; nothing more is taken."""
+        self.closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        refusal = Unavailable(f"Chain {self.chain} is not open here.")
+        for rooms in (self._opening, self._sealing):
+            for waiting in rooms.values():
+                for caller, _ in waiting.batches:
+                    caller.fail(refusal)
+            rooms.clear()
+
+    # -- taking ------------------------------------------------------------------------------------------------------
+
+    def _take(self, source: Source, caller: Caller, batch: PublishBatch) -> None:
+        first = source.end
+        # The forwarder looks the topic up again, and finds this very source open.
+        self.forwarder.publish_request(caller, batch.request)
+        fact = BatchFact(batch.sender, batch.batch, source.number, first, source.end - first)
+        self.forwarder.batches.append(fact)
+        self.resends.note(fact)
+        messages, nbytes = self.load.get(source.topic, (0, 0))
+        self.load[source.topic] = (messages + fact.messages, nbytes + len(batch.request))
+
+    def _answered(self, caller: Caller, batch: PublishBatch) -> bool:
+        """Whether the batch was taken before: then it is answered with the ids it has, once it is persisted."""
+        fact = self.resends.find(batch.sender, batch.batch)
+        if fact is None:
+            return False
+        prefix = id_prefix(self.forwarder.sources.universe, fact.source)
+        response = publish_response(prefix, fact.first_offset, fact.messages)
+        source = self.forwarder.sources.by_number.get(fact.source)
+        if source is None or source.visible >= fact.first_offset + fact.messages:
+            caller.reply(response)
+            return True
+
+        def settled(error: Exception | None) -> None:
+            if error is None:
+                caller.reply(response)
+            else:
+                caller.fail(error if isinstance(error, SyncpointError) else Unavailable(str(error)))
+
+        self.follower.confirm(settled)
+        return True
+
+    def _check_epoch(self, topic: int, batch: PublishBatch) -> None:
+        assignment = self._assignments(topic)
+        if assignment is None or assignment.epoch != batch.epoch or self.chain not in assignment.chains:
+            known = "none" if assignment is None else str(assignment.epoch)
+            raise FailedPrecondition(f"epoch: chain {self.chain} takes keys of this topic in epoch {known}")
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def _wait(
+        self,
+        rooms: dict[int, _Waiting],
+        topic: int,
+        caller: Caller,
+        batch: PublishBatch,
+        work: Callable[[int], Coroutine[Any, Any, None]],
+    ) -> None:
+        if self._waiting_bytes and self._waiting_bytes + len(batch.request) > WAITING_BYTES_MAX:
+            raise ResourceExhausted(f"Chain {self.chain} is being prepared for many topics; retry later.")
+        waiting = rooms.get(topic)
+        if waiting is None:
+            waiting = rooms[topic] = _Waiting()
+            self._spawn(self._prepare(rooms, topic, work))
+        waiting.batches.append((caller, batch))
+        self._waiting_bytes += len(batch.request)
+
+    async def _prepare(
+        self, rooms: dict[int, _Waiting], topic: int, work: Callable[[int], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Do what is waited for, then let them in, or turn them away."""
+        refusal: SyncpointError | None = None
+        try:
+            await work(topic)
+        except SyncpointError as error:
+            refusal = Unavailable(f"Chain {self.chain} can not take messages of the topic now: {error.message}")
+        except asyncio.CancelledError:
+            refusal = Unavailable(f"Chain {self.chain} is not open here.")
+        except Exception:
+            log.exception("chain %d can not be opened for topic %d", self.chain, topic)
+            refusal = Unavailable(f"Chain {self.chain} can not take messages of the topic now.")
+        for caller, batch in rooms.pop(topic).batches:
+            self._waiting_bytes -= len(batch.request)
+            if refusal is not None:
+                caller.fail(refusal)
+                continue
+            try:
+                self.publish(caller, batch)
+            except SyncpointError as error:
+                caller.fail(error)
+
+    async def _open(self, topic: int) -> None:
+        """Open a source of the topic in the epoch of now."""
+        if topic not in self._registered:
+            await self._registrar.register(topic, self.chain)
+            self._registered.add(topic)
+        self.forwarder.check_writable()
+        assignment = self._assignments(topic)
+        self.follower.open_source(topic, 0 if assignment is None else assignment.epoch)
+
+    async def _seal_others(self, topic: int) -> None:
+        """Make the topic's source one that takes keys."""
+        assignment = self._assignments(topic)
+        if assignment is None:
+            return
+        epoch = assignment.epoch
+        sources = self.forwarder.sources
+        # What an earlier owner of the chain was told of an epoch may be over; what this one was, it would know.
+        mine = [one for one in sources.of_topic(topic) if log_of(one.number) == sources.log_counter]
+        if not any(one.keyed and one.epoch == epoch for one in mine):
+            await self._sealed(topic, epoch, self.chain)
+        self.forwarder.check_writable()
+        assignment = self._assignments(topic)
+        if assignment is None or assignment.epoch != epoch:
+            return  # those who wait are refused for their epoch, or wait for the next one
+        source = sources.open_of(topic)
+        if source is not None and source.epoch < epoch:
+            self.forwarder.seal_source(source)
+            source = None
+        if source is None:
+            source = self.follower.open_source(topic, epoch)
+        source.keyed = True
+        self.forwarder.rewrite_source(source)
+
+    async def _unregister(self, topic: int, epoch: int) -> None:
+        try:
+            await self._registrar.unregister(topic, self.chain, epoch)
+        except SyncpointError as error:
+            log.info("chain %d stays registered for topic %d, of which it holds nothing: %s", self.chain, topic, error)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,162 @@
+"""The envelope of a publish between processes, and the frequent answers of Chains/Serve, as bytes.
+
+Place: written by the proxy, read by `service`; the other way round for what Serve sends. The schema is
+proto/syncpoint/internal/v1/internal.proto; here it is read and written without message classes, because this happens
+per request and because payloads of megabytes need not be copied.
+Promise: any order of fields is read, fields of newer versions are passed over.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from syncpoint.kernel.errors import Malformed
+from syncpoint.model.delivery import Batch
+
+PUBLISH = "/syncpoint.internal.v1.Chains/Publish"
+SERVE = "/syncpoint.internal.v1.Chains/Serve"
+
+_U64 = struct.Struct("<Q")
+_REQUEST = 15 << 3 | 2
+
+
+class PublishBatch(NamedTuple):
+    """One request on its way to one chain. `request` is a serialised PublishRequest; see the schema for the rest."""
+
+    chain: int
+    epoch: int
+    keyed: bool
+    sender: int
+    batch: int
+    resent: bool
+    request: bytes | memoryview
+
+
+def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
+    """As buffers, ready to be sent; the request is not copied."""
+    request = batch.request
+    head = b"\x08%b\x10%b\x18%b\x21%b\x28%b\x30%b\x7a%b" % (
+        varint(batch.chain),
+        varint(batch.epoch),
+        b"\x01" if batch.keyed else b"\x00",
+        _U64.pack(batch.sender),
+        varint(batch.batch),
+        b"\x01" if batch.resent else b"\x00",
+        varint(len(request)),
+    )
+    return [head, request]
+
+
+def read_publish(data: bytes) -> PublishBatch:
+    """Raises `Malformed`."""
+    values = [0, 0, 0, 0, 0, 0, 0]  # by field number
+    request: memoryview | bytes = b""
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            tag = data[at]
+            at += 1
+            if tag >= 0x80:
+                tag, at = _rest(data, tag & 0x7F, at)
+            wire = tag & 7
+            if wire == 0:
+                value = data[at]
+                at += 1
+                if value >= 0x80:
+                    value, at = _rest(data, value & 0x7F, at)
+                if tag >> 3 < 7:
+                    values[tag >> 3] = value
+            elif wire == 2:
+                size = data[at]
+                at += 1
+                if size >= 0x80:
+                    size, at = _rest(data, size & 0x7F, at)
+                if size > end - at:
+                    raise Malformed
+                if tag == _REQUEST:
+                    request = memoryview(data)[at : at + size]
+                at += size
+            elif wire == 1:
+                (value,) = _U64.unpack_from(data, at)
+                if tag >> 3 < 7:
+                    values[tag >> 3] = value
+                at += 8
+            elif wire == 5 and end - at >= 4:
+                at += 4
+            else:
+                raise Malformed
+    except (IndexError, struct.error):
+        raise Malformed from None
+    _, chain, epoch, keyed, sender, batch, resent = values
+    return PublishBatch(chain, epoch, bool(keyed), sender, batch, bool(resent), request)
+
+
+def _rest(data: bytes, value: int, at: int) -> tuple[int, int]:
+    shift = 7
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise Malformed
+
+
+def varint(value: int) -> bytes:
+    """An unsigned number as protobuf writes it."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def publish_response(prefix: bytes, first_offset: int, count: int) -> bytes:
+    """A PublishResponse with the ids of so many messages."""
+    size = bytes((0x0A, len(prefix) + 12))
+    return b"".join(b"%b%b%012d" % (size, prefix, offset) for offset in range(first_offset, first_offset + count))
+
+
+# -- FromChains --------------------------------------------------------------------------------------------------------
+
+
+def data_message(subscription: int, source: int) -> bytes:
+    """Data: messages of a source became available."""
+    body = b"\x08%b\x10%b" % (varint(subscription), varint(source))
+    return b"\x12%b%b" % (varint(len(body)), body)
+
+
+def acknowledged_message(number: int) -> bytes:
+    """Acknowledged, without an error."""
+    body = b"\x08" + varint(number)
+    return b"\x3a%b%b" % (varint(len(body)), body)
+
+
+def heartbeat_message(number: int) -> bytes:
+    """Heartbeat: the answer to one."""
+    body = b"\x08" + varint(number)
+    return b"\x42%b%b" % (varint(len(body)), body)
+
+
+def fetched_message(number: int, batches: Sequence[Batch]) -> list[bytes]:
+    """Fetched, as buffers; payloads are not copied."""
+    parts = [b"\x08" + varint(number)]
+    for batch in batches:
+        head = b"\x08%b\x10%b\x18%b\x20%b" % (
+            varint(batch.source),
+            varint(batch.first_offset),
+            varint(batch.begin),
+            varint(batch.end),
+        )
+        if batch.skip:
+            head += b"\x2a%b%b" % (varint(len(batch.skip)), batch.skip)
+        head += b"\x31%b\x3a%b" % (_U64.pack(batch.time_ns), varint(len(batch.payload)))
+        parts += (b"\x12%b%b" % (varint(len(head) + len(batch.payload)), head), batch.payload)
+    return [b"\x32" + varint(sum(map(len, parts))), *parts]

@@ -1,0 +1,398 @@
+"""Grants: which subscribe forwarder delivers which source of which subscription. A machine for one chain.
+
+Place: `hub` feeds it with what forwarders say and what sources there are, and carries out what comes back.
+Promise (protocol rules 17 and 19): a source has one holder at a time; it goes where messages of it are wanted. An
+exactly-once subscription's acknowledgements count under the current grant alone, and what was granted is granted again
+only after its holder let go, ended, or was silent for GRANT_S on this process's own clock. Holders are incarnations of
+processes; a restarted process is another holder.
+
+Two ways to share. *Strict* (ordered or exactly-once): all sources of the chain have one holder, and move together.
+Otherwise sources spread: those of one chain that still grow go to the holder at the chain's place in an order that
+every chain computes alike, so that many chains with one source each serve all who want; sealed ones even out the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import NamedTuple
+
+GRANT_S = 5.0
+RECONNECT_S = 1.0  # how long a lost stream's grants wait, where a second delivery does no harm
+
+
+class Granted(NamedTuple):
+    """Tell the holder that it may deliver."""
+
+    subscription: int
+    source: int
+    grant: int
+    holder: int
+
+
+class Revoked(NamedTuple):
+    """Tell the holder, which may not hear it, that it may not any more."""
+
+    subscription: int
+    source: int
+    grant: int
+    holder: int
+
+
+Effect = Granted | Revoked
+
+
+@dataclass(slots=True)
+class _Held:
+    grant: int
+    holder: int
+    revoked_at: float | None = None
+
+
+@dataclass(slots=True)
+class _Peer:
+    """A subscribe forwarder, as far as this process has heard of it."""
+
+    heard: float
+    lost_at: float | None = None
+
+
+@dataclass(slots=True)
+class _Share:
+    """One subscription in this chain. `holders`: those attached, in order, and whether they want messages."""
+
+    subscription: int
+    ordered: bool
+    exactly_once: bool
+    rank: int = 0
+    holders: dict[int, bool] = field(default_factory=dict)
+    sources: dict[int, bool] = field(default_factory=dict)  # -> sealed
+    held: dict[int, _Held] = field(default_factory=dict)
+
+    @property
+    def strict(self) -> bool:
+        return self.ordered or self.exactly_once
+
+
+class Grants:
+    """See the module. Every method returns what is to be told to whom, in order."""
+
+    def __init__(self, epoch: int, now: float, known: Mapping[tuple[int, int], tuple[int, int]] | None = None) -> None:
+        """`epoch`: under which the chain was opened; grants of a later one are higher. `known`: the grant and holder by
+        (subscription, source) that an earlier owner left in the log, of exactly-once subscriptions.
+        """
+        self._next = epoch << 32
+        self._opened = now
+        self._known = dict(known or {})
+        self._peers: dict[int, _Peer] = {}
+        self._shares: dict[int, _Share] = {}
+        self._restless: set[int] = set()  # subscriptions in which time alone may change something
+
+    # -- subscriptions and their sources -----------------------------------------------------------------------------
+
+    def share(self, subscription: int, *, ordered: bool, exactly_once: bool, rank: int, now: float) -> list[Effect]:
+        """Begin to share a subscription, or learn that its kind or the chain's place has changed."""
+        share = self._shares.get(subscription)
+        if share is None:
+            self._shares[subscription] = _Share(subscription, ordered, exactly_once, rank)
+            return []
+        changed = (share.ordered, share.exactly_once, share.rank) != (ordered, exactly_once, rank)
+        share.ordered, share.exactly_once, share.rank = ordered, exactly_once, rank
+        return self._decide(share, now) if changed else []
+
+    def drop(self, subscription: int) -> None:
+        """The subscription is gone, or nobody is attached to it any more."""
+        self._shares.pop(subscription, None)
+        self._restless.discard(subscription)
+        for key in [key for key in self._known if key[0] == subscription]:
+            del self._known[key]
+
+    def sources(self, subscription: int, found: Iterable[tuple[int, bool]], now: float) -> list[Effect]:
+        """These sources have something to deliver, or will have; with each, whether it is sealed."""
+        share = self._shares.get(subscription)
+        if share is None:
+            return []
+        for source, sealed in found:
+            share.sources[source] = sealed
+            known = self._known.pop((subscription, source), None)
+            if known is not None and share.exactly_once and source not in share.held:
+                share.held[source] = _Held(*known)
+        return self._decide(share, now)
+
+    def source_done(self, subscription: int, source: int) -> None:
+        """Everything of a sealed source is acknowledged. Its last holder may say so again, or have to do it again."""
+        share = self._shares.get(subscription)
+        if share is not None:
+            share.sources.pop(source, None)
+            held = share.held.pop(source, None)
+            if held is not None and share.exactly_once:
+                self._known[subscription, source] = (held.grant, held.holder)
+
+    def source_gone(self, subscription: int, source: int) -> None:
+        """Nothing of it is stored any more."""
+        self._known.pop((subscription, source), None)
+
+    def open_sources(self, subscription: int) -> dict[int, bool]:
+        """The sources that are shared now, and whether each is sealed."""
+        share = self._shares.get(subscription)
+        return share.sources if share is not None else {}
+
+    # -- what forwarders say -----------------------------------------------------------------------------------------
+
+    def heard(self, holder: int, now: float) -> None:
+        """Anything at all came from a forwarder."""
+        peer = self._peers.get(holder)
+        if peer is None:
+            self._peers[holder] = _Peer(now)
+        else:
+            peer.heard, peer.lost_at = now, None
+
+    def lost(self, holder: int, now: float) -> None:
+        """Its stream broke; it may come back."""
+        peer = self._peers.get(holder)
+        if peer is not None and peer.lost_at is None:
+            peer.lost_at = now
+            self._restless.update(one.subscription for one in self._shares.values() if holder in one.holders)
+
+    def ended(self, holder: int, now: float) -> list[Effect]:
+        """That process does not live any more: nobody can acknowledge under its grants."""
+        self._peers.pop(holder, None)
+        for key in [key for key, (_, known) in self._known.items() if known == holder]:
+            del self._known[key]
+        effects: list[Effect] = []
+        for share in self._shares.values():
+            if share.holders.pop(holder, None) is not None or any(h.holder == holder for h in share.held.values()):
+                _let_go(share, holder)
+                effects += self._decide(share, now)
+        return effects
+
+    def attach(
+        self, subscription: int, holder: int, wanted: bool, claims: Mapping[int, int], now: float
+    ) -> list[Effect]:
+        """It serves the subscription. `claims`: grants by source that it believes to hold."""
+        share = self._shares[subscription]
+        self.heard(holder, now)
+        share.holders[holder] = wanted
+        effects: list[Effect] = []
+        for source, grant in claims.items():
+            held = share.held.get(source)
+            if source not in share.sources:
+                continue
+            if held is None and not share.exactly_once:
+                share.held[source] = _Held(grant, holder)
+            elif held is None or (held.grant, held.holder) != (grant, holder):
+                effects.append(Revoked(subscription, source, grant, holder))
+        return effects + self._decide(share, now)
+
+    def detach(self, subscription: int, holder: int, now: float) -> list[Effect]:
+        """It serves the subscription no more, of its own will."""
+        share = self._shares.get(subscription)
+        if share is None or share.holders.pop(holder, None) is None:
+            return []
+        _let_go(share, holder)
+        return self._decide(share, now)
+
+    def wants(self, subscription: int, holder: int, wanted: bool, now: float) -> list[Effect]:
+        """Whether it can take messages at all."""
+        share = self._shares.get(subscription)
+        if share is None or share.holders.get(holder, wanted) == wanted:
+            return []
+        share.holders[holder] = wanted
+        return self._decide(share, now)
+
+    def released(self, subscription: int, source: int, grant: int, now: float) -> list[Effect]:
+        """The holder let go of what was revoked."""
+        share = self._shares.get(subscription)
+        held = share.held.get(source) if share is not None else None
+        if share is None or held is None or held.grant != grant or held.revoked_at is None:
+            return []
+        del share.held[source]
+        return self._decide(share, now)
+
+    def tick(self, now: float) -> list[Effect]:
+        """Time passes: what waits for it is looked at."""
+        for holder, peer in self._peers.items():
+            if peer.lost_at is None and now - peer.heard > GRANT_S:
+                self._restless.update(one.subscription for one in self._shares.values() if holder in one.holders)
+        effects: list[Effect] = []
+        for subscription in list(self._restless):
+            share = self._shares.get(subscription)
+            if share is None:
+                self._restless.discard(subscription)
+            else:
+                effects += self._decide(share, now)
+        for holder in [one for one, peer in self._peers.items() if now - peer.heard > 10 * GRANT_S]:
+            if not any(holder in share.holders for share in self._shares.values()):
+                del self._peers[holder]
+        return effects
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def holder(self, subscription: int, source: int) -> int | None:
+        """Who delivers from it."""
+        held = self._held(subscription, source)
+        return held.holder if held is not None else None
+
+    def grant_of(self, subscription: int, source: int, holder: int) -> int:
+        """The grant of a source as this forwarder is to see it: 0 when it is not its own."""
+        held = self._held(subscription, source)
+        return held.grant if held is not None and held.holder == holder and held.revoked_at is None else 0
+
+    def may_fetch(self, subscription: int, source: int, holder: int) -> bool:
+        """Whether messages may be handed to it."""
+        return bool(self.grant_of(subscription, source, holder))
+
+    def may_acknowledge(self, subscription: int, source: int, grant: int) -> bool:
+        """Whether acknowledgements of an exactly-once subscription count under this grant; under one that is being
+        revoked they do until it is over.
+        """
+        share = self._shares.get(subscription)
+        if share is not None and (held := share.held.get(source)) is not None:
+            return held.grant == grant
+        known = self._known.get((subscription, source))
+        return known is not None and known[0] == grant
+
+    def attached(self, subscription: int) -> list[int]:
+        """Everybody who serves the subscription."""
+        share = self._shares.get(subscription)
+        return list(share.holders) if share is not None else []
+
+    def subscriptions(self) -> list[int]:
+        """Those that are shared."""
+        return list(self._shares)
+
+    def shares(self, subscription: int) -> bool:
+        """Whether it is shared."""
+        return subscription in self._shares
+
+    def held_by(self, holder: int) -> int:
+        """How many sources it delivers."""
+        return sum(held.holder == holder for share in self._shares.values() for held in share.held.values())
+
+    # -- deciding ----------------------------------------------------------------------------------------------------
+
+    def _held(self, subscription: int, source: int) -> _Held | None:
+        share = self._shares.get(subscription)
+        return share.held.get(source) if share is not None else None
+
+    def _decide(self, share: _Share, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        eligible = [one for one, wanted in share.holders.items() if wanted and self._is_here(one, now)]
+        if eligible:
+            self._take_back(share, eligible, now, effects)
+            if share.strict:
+                self._decide_strict(share, eligible, now, effects)
+            else:
+                self._spread(share, eligible, effects)
+        if self._is_restless(share, now):
+            self._restless.add(share.subscription)
+        else:
+            self._restless.discard(share.subscription)
+        return effects
+
+    def _is_here(self, holder: int, now: float) -> bool:
+        peer = self._peers.get(holder)
+        return peer is not None and peer.lost_at is None and now - peer.heard <= GRANT_S
+
+    def _free_at(self, share: _Share, held: _Held) -> float:
+        """From when on somebody else may have it, if nothing more is heard."""
+        peer = self._peers.get(held.holder)
+        heard = self._opened if peer is None else peer.heard
+        free_at = heard + GRANT_S
+        if not share.strict and peer is not None and peer.lost_at is not None:
+            free_at = min(free_at, peer.lost_at + RECONNECT_S)
+        if held.revoked_at is not None:
+            free_at = min(free_at, held.revoked_at + GRANT_S)
+        return free_at
+
+    def _take_back(self, share: _Share, eligible: list[int], now: float, effects: list[Effect]) -> None:
+        """What its holder has lost. While nobody else wants it, it may keep it, and come back to it."""
+        for source, held in list(share.held.items()):
+            if now > self._free_at(share, held) and (held.holder not in eligible or held.revoked_at is not None):
+                del share.held[source]
+                effects.append(Revoked(share.subscription, source, held.grant, held.holder))
+
+    def _decide_strict(self, share: _Share, eligible: list[int], now: float, effects: list[Effect]) -> None:
+        holders: dict[int, int] = {}
+        for held in share.held.values():
+            holders[held.holder] = holders.get(held.holder, 0) + 1
+        owner = max(holders, key=lambda one: (one in eligible, holders[one])) if holders else eligible[0]
+        leaving = any(held.revoked_at is not None for held in share.held.values())
+        for source, held in share.held.items():
+            must_go = held.holder != owner or owner not in eligible or leaving
+            if must_go and held.revoked_at is None and self._is_known(held.holder, now):
+                held.revoked_at = now
+                effects.append(Revoked(share.subscription, source, held.grant, held.holder))
+        if owner in eligible and not leaving and len(holders) < 2:
+            for source in sorted(share.sources):
+                if source not in share.held:
+                    self._give(share, source, owner, effects)
+
+    def _is_known(self, holder: int, now: float) -> bool:
+        """Somebody who has attached and can be told. Others have until they expire to come back with their grants."""
+        return self._is_here(holder, now)
+
+    def _spread(self, share: _Share, eligible: list[int], effects: list[Effect]) -> None:
+        order = sorted(eligible, key=lambda one: _weight(share.subscription, one))
+        loads = dict.fromkeys(order, 0)
+        growing = order[share.rank % len(order)]
+        targets: dict[int, int] = {}
+        sealed = []
+        for source in sorted(share.sources):
+            if share.sources[source]:
+                sealed.append(source)
+            else:
+                targets[source] = growing
+                loads[growing] += 1
+        most = -(-len(share.sources) // len(order))
+        moving = []
+        for source in sealed:
+            held = share.held.get(source)
+            if held is not None and loads.get(held.holder, most) < most:
+                targets[source] = held.holder
+                loads[held.holder] += 1
+            else:
+                moving.append(source)
+        for source in moving:
+            target = min(order, key=lambda one: loads[one])
+            targets[source] = target
+            loads[target] += 1
+        for source, target in targets.items():
+            held = share.held.get(source)
+            if held is None:
+                self._give(share, source, target, effects)
+            elif held.holder != target and held.holder in self._peers and not self._waits(share, held, eligible):
+                effects.append(Revoked(share.subscription, source, held.grant, held.holder))
+                self._give(share, source, target, effects)
+
+    def _waits(self, share: _Share, held: _Held, eligible: list[int]) -> bool:
+        """Whether its holder has just lost its stream: it keeps it for a moment."""
+        peer = self._peers.get(held.holder)
+        return (
+            held.holder not in eligible
+            and held.holder in share.holders
+            and peer is not None
+            and (peer.lost_at is not None)
+        )
+
+    def _give(self, share: _Share, source: int, holder: int, effects: list[Effect]) -> None:
+        self._next += 1
+        share.held[source] = _Held(self._next, holder)
+        effects.append(Granted(share.subscription, source, self._next, holder))
+
+    def _is_restless(self, share: _Share, now: float) -> bool:
+        if any(held.revoked_at is not None for held in share.held.values()):
+            return True
+        involved = {held.holder for held in share.held.values()} | set(share.holders)
+        return any(not self._is_here(one, now) for one in involved)
+
+
+def _let_go(share: _Share, holder: int) -> None:
+    for source in [source for source, held in share.held.items() if held.holder == holder]:
+        del share.held[source]
+
+
+def _weight(subscription: int, holder: int) -> bytes:
+    """The order of holders, alike in every chain, and another one for each subscription."""
+    return blake2b(b"%d %d" % (subscription, holder), digest_size=8).digest()

@@ -1,0 +1,328 @@
+"""The host: all chains that are open in this process, and the subscribe forwarders that are served from them.
+
+Place: between the keeper of chains (`control.chains`: which chain, in which epoch), `service` (what others ask) and
+the chains. It carries every change of the catalog and of assignments to every chain, in order.
+Promise: what `confirm` returns for is persisted in the chain's log. A chain whose disks fail it, or know a later
+epoch, is served no more at once, and `on_ended` hears of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from syncpoint.metadata.records import Change, Subscription
+from syncpoint.model.cluster import ChainRecord
+from syncpoint.model.errors import FailedPrecondition, Unavailable
+from syncpoint.publish.backlog import oldest, unacknowledged
+from syncpoint.publish.chain import Chain, Surroundings, open_chain
+from syncpoint.publish.hub import Session
+from syncpoint.runtime.files import DiskFenced
+from syncpoint.storage.errors import Fenced
+from syncpoint.wire.messages import internal
+
+TICK_S = 0.1
+QUICK_S = 0.02  # between two steps of deletion, while there is something to gain
+DISKS_S = 1.0
+TIDY_S = 30.0
+SESSION_S = 30.0  # so long a forwarder whose stream is lost may come back to what it served
+
+log = logging.getLogger(__name__)
+
+
+class Backlog(NamedTuple):
+    """What a subscription has not acknowledged, in the chains of this process."""
+
+    messages: int
+    oldest_age_s: float
+    mean_bytes: float
+    chains: tuple[int, ...]
+
+
+class Attached(NamedTuple):
+    """A subscription that a session serves, and whether it wants messages."""
+
+    wanted: bool
+    claims: Mapping[int, int]
+
+
+class ChainHost:
+    """See the module. `start` before the first `open`."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.around = around
+        self.chains: dict[int, Chain] = {}  # served
+        self.on_ended: Callable[[int, Exception], None] = lambda number, error: None
+        self._entered: dict[int, Chain] = {}  # served, and about to be
+        self._opening: set[int] = set()
+        self._sessions: dict[int, Session] = {}
+        self._attached: dict[int, dict[int, Attached]] = {}  # incarnation -> subscription
+        self._members: dict[int, str] = {}
+        self._lost_at: dict[int, float] = {}
+        self._assigned = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Follow the catalog, and do what is done by the clock."""
+        loop = asyncio.get_running_loop()
+        self.around.shared.on_change.append(self._changed)
+        self._tasks = [loop.create_task(self._run()), loop.create_task(self._run_collection())]
+
+    async def stop(self) -> None:
+        """Close what is still open. Idempotent."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            self.around.shared.on_change.remove(self._changed)
+        self._tasks = []
+        await asyncio.gather(*(self.close(number) for number in list(self._entered)))
+
+    # -- chains ------------------------------------------------------------------------------------------------------
+
+    async def open(self, record: ChainRecord, epoch: int) -> None:
+        """Recover a chain and serve it. Raises `DiskFenced` when a later epoch has begun, or what storage says."""
+        number = record.number
+        if number in self._entered or number in self._opening:
+            raise FailedPrecondition(f"Chain {number} is open here already.")
+        self._opening.add(number)
+        try:
+            chain = await open_chain(record, epoch, self.around, self._enter)
+        except Fenced as error:
+            self._entered.pop(number, None)
+            raise DiskFenced(str(error)) from error
+        except BaseException:
+            self._entered.pop(number, None)
+            raise
+        finally:
+            self._opening.discard(number)
+        self.chains[number] = chain
+        for incarnation, session in self._sessions.items():
+            for subscription, attached in self._attached[incarnation].items():
+                chain.hub.attach(session, subscription, attached.wanted, attached.claims)
+        self._tell_owned()
+
+    def _enter(self, chain: Chain) -> None:
+        self._entered[chain.number] = chain
+        chain.on_ended = self._ended
+
+    async def close(self, number: int) -> None:
+        """Seal a chain where that is still possible, and let go of it."""
+        chain = self._entered.pop(number, None)
+        if self.chains.pop(number, None) is not None:
+            self._tell_owned()
+        if chain is not None:
+            await chain.close()
+
+    def _ended(self, chain: Chain, error: Exception) -> None:
+        """The chain's log can not be written any more; it stays entered until it is closed."""
+        if self.chains.get(chain.number) is chain:
+            del self.chains[chain.number]
+            self._tell_owned()
+            self.on_ended(chain.number, DiskFenced(str(error)) if isinstance(error, Fenced) else error)
+
+    # -- what changes ------------------------------------------------------------------------------------------------
+
+    def _changed(self, change: Change) -> None:
+        for chain in list(self._entered.values()):
+            chain.changed(change)
+        if isinstance(change.record, Subscription):
+            self._attach_late(change.record.incarnation)
+
+    def _attach_late(self, subscription: int) -> None:
+        """Whoever asked for a subscription before it was known here is served now."""
+        for incarnation, session in self._sessions.items():
+            attached = self._attached[incarnation].get(subscription)
+            if attached is not None:
+                for chain in self.chains.values():
+                    if incarnation not in chain.hub.grants.attached(subscription):
+                        chain.hub.attach(session, subscription, attached.wanted, attached.claims)
+
+    def assigned(self, topic: int) -> None:
+        """The assignment of a topic has changed; `Surroundings.assignments` says what it is now."""
+        for chain in list(self._entered.values()):
+            chain.assigned(topic)
+        self._assigned.set()
+        self._assigned = asyncio.Event()
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def chain(self, number: int) -> Chain:
+        """Raises `Unavailable` when it is not open here."""
+        chain = self.chains.get(number)
+        if chain is None:
+            raise Unavailable(f"Chain {number} is not open here.")
+        return chain
+
+    async def confirm(self, number: int, topic: int, revision: int, assignment: int = 0) -> int:
+        """Return once a chain has persisted what follows from the catalog at `revision`, and from an assignment of the
+        topic with the epoch `assignment`. Raises `Unavailable`.
+        """
+        self.chain(number)
+        await self.around.shared.at(revision)
+        while assignment:
+            known = self.around.assignments(topic)
+            if known is not None and known.epoch >= assignment:
+                break
+            await self._assigned.wait()
+        chain = self.chain(number)
+        if assignment:
+            chain.entrance.assigned(topic)
+        return await chain.confirm()
+
+    async def backlog(self, subscription: int) -> Backlog:
+        """Over all chains of this process. Raises what storage says."""
+        chains = dict(self.chains)
+        record = self.around.shared.catalog.subscription_by_incarnation(subscription)
+        messages, age_s, mean_bytes = 0, 0.0, 0.0
+        for chain in chains.values() if record is not None else ():
+            assert record is not None
+            messages += unacknowledged(chain.forwarder, record)
+            found = await oldest(chain.forwarder, record)
+            if found is not None and found.age_s >= age_s:
+                age_s, mean_bytes = found
+        return Backlog(messages, age_s, mean_bytes, tuple(sorted(chains)))
+
+    def status(self) -> dict[str, Any]:
+        """For the process's status."""
+        return {
+            "chains": [chain.status() for _, chain in sorted(self._entered.items())],
+            "subscribe_forwarders": {
+                f"{incarnation:016x}": {
+                    "member": self._members.get(incarnation, ""),
+                    "connected": incarnation in self._sessions,
+                    "subscriptions": len(attached),
+                    "sources": sum(chain.hub.grants.held_by(incarnation) for chain in self.chains.values()),
+                }
+                for incarnation, attached in self._attached.items()
+            },
+        }
+
+    def take_load(self) -> dict[int, tuple[int, int]]:
+        """Messages and bytes published since the last call, by topic incarnation."""
+        load: dict[int, tuple[int, int]] = {}
+        for chain in self.chains.values():
+            taken, chain.entrance.load = chain.entrance.load, {}
+            for topic, (messages, nbytes) in taken.items():
+                before = load.get(topic, (0, 0))
+                load[topic] = (before[0] + messages, before[1] + nbytes)
+        return load
+
+    # -- sessions ----------------------------------------------------------------------------------------------------
+
+    def session_began(self, session: Session, member: str) -> None:
+        """A subscribe forwarder has connected. Of its name there is one: an earlier life of it is over."""
+        mine = session.incarnation
+        for other, name in list(self._members.items()):
+            if name == member and other != mine:
+                self._session_over(other)
+        self._sessions[mine], self._members[mine] = session, member
+        self._lost_at.pop(mine, None)
+        self._attached.setdefault(mine, {})
+        for chain in self.chains.values():
+            chain.hub.heard(session)
+        session.send(self._owned())
+
+    def session_heard(self, session: Session) -> None:
+        """A heartbeat came."""
+        if self._sessions.get(session.incarnation) is session:
+            for chain in self.chains.values():
+                chain.hub.heard(session)
+
+    def session_lost(self, session: Session) -> None:
+        """Its stream broke, or ended."""
+        if self._sessions.get(session.incarnation) is session:
+            del self._sessions[session.incarnation]
+            self._lost_at[session.incarnation] = self.around.clock.monotonic()
+        for chain in self.chains.values():
+            chain.hub.lost(session)
+
+    def _session_over(self, incarnation: int) -> None:
+        self._sessions.pop(incarnation, None)
+        self._members.pop(incarnation, None)
+        self._attached.pop(incarnation, None)
+        self._lost_at.pop(incarnation, None)
+        for chain in self.chains.values():
+            chain.hub.ended(incarnation)
+
+    def attach(self, session: Session, subscription: int, wanted: bool, claims: Mapping[int, int]) -> None:
+        """It serves a subscription."""
+        self._attached[session.incarnation][subscription] = Attached(wanted, claims)
+        for chain in self.chains.values():
+            chain.hub.attach(session, subscription, wanted, claims)
+
+    def detach(self, session: Session, subscription: int) -> None:
+        """It does no more."""
+        self._attached[session.incarnation].pop(subscription, None)
+        for chain in self.chains.values():
+            chain.hub.detach(session.incarnation, subscription)
+
+    def wants(self, session: Session, subscription: int, wanted: bool) -> None:
+        """Whether it can take messages."""
+        attached = self._attached[session.incarnation]
+        if subscription in attached:
+            attached[subscription] = attached[subscription]._replace(wanted=wanted)
+            for chain in self.chains.values():
+                chain.hub.wants(session.incarnation, subscription, wanted)
+
+    def chain_of(self, source: int) -> Chain | None:
+        """Which chain here has a source."""
+        for chain in self.chains.values():
+            if source in chain.forwarder.sources.by_number:
+                return chain
+        return None
+
+    def forgotten(self, source: int) -> bool:
+        """Whether a chain here had the source, and nothing is left of it."""
+        return any(chain.has_had(source) for chain in self.chains.values())
+
+    def _owned(self) -> bytes:
+        message: bytes = internal.FromChains(owned=internal.Owned(chains=sorted(self.chains))).SerializeToString()
+        return message
+
+    def _tell_owned(self) -> None:
+        message = self._owned()
+        for session in self._sessions.values():
+            session.send(message)
+
+    # -- by the clock ------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        disks_at = tidy_at = 0.0
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self.around.clock.monotonic()
+            look, tidy = now >= disks_at, now >= tidy_at
+            disks_at = now + DISKS_S if look else disks_at
+            tidy_at = now + TIDY_S if tidy else tidy_at
+            for chain in list(self._entered.values()):
+                self._guard(chain.hub.tick)
+                self._guard(partial(chain.upkeep.advance_checkpoint, now))
+                if look:
+                    self._guard(chain.upkeep.watch_disks)
+                    self._guard(chain.hub.sweep)
+                if tidy:
+                    self._guard(chain.tidy)
+            for incarnation in [one for one, at in self._lost_at.items() if now - at > SESSION_S]:
+                self._session_over(incarnation)
+
+    async def _run_collection(self) -> None:
+        """Deletion in steps of a millisecond or two: often while there is something to gain, else at leisure."""
+        while True:
+            chains = list(self.chains.values())
+            hurry = any(chain.upkeep.in_a_hurry for chain in chains)
+            await asyncio.sleep(QUICK_S if hurry else TICK_S)
+            for chain in chains:
+                if chain.upkeep.in_a_hurry or not hurry:
+                    self._guard(chain.upkeep.collect)
+                    await asyncio.sleep(0)
+
+    def _guard(self, step: Callable[[], object]) -> None:
+        """A failing step is a fault to be seen, and no reason to stop the others."""
+        try:
+            step()
+        except Exception:
+            log.exception("a step for a chain failed; it will be tried again")

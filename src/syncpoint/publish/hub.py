@@ -1,0 +1,388 @@
+"""The hub of one chain: between its forwarder and the subscribe forwarders that serve subscriptions from it.
+
+Place: `service` brings what came over the streams; `grants` decides; the forwarder is heard once per subscription,
+whoever serves it. What leaves is written to the holder's session.
+Promise: messages are handed out only under a current grant; an exactly-once acknowledgement counts only under one,
+and the grant was in the log before it. A holder that was told of nothing more to come hears of the next message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.delivery import Batch, SourceView
+from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
+from syncpoint.publish import records
+from syncpoint.publish.envelope import acknowledged_message, data_message, fetched_message
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.grants import Effect, Granted, Grants, Revoked
+from syncpoint.publish.source import Source
+from syncpoint.storage.record import Kind
+from syncpoint.transport.lane import Message
+from syncpoint.wire.messages import internal
+
+FETCH_BYTES_MAX = 8 << 20  # of one answer, whatever is asked for
+
+
+class Session(Protocol):
+    """The stream of one subscribe forwarder."""
+
+    @property
+    def incarnation(self) -> int: ...
+
+    def send(self, message: Message) -> None: ...
+
+
+class Hub:
+    """See the module. `rank(topic)`: the chain's place among those of the topic."""
+
+    def __init__(
+        self, chain: int, forwarder: PublishForwarder, grants: Grants, rank: Callable[[int], int], name: str = ""
+    ) -> None:
+        self.chain, self.forwarder, self.grants, self.name = chain, forwarder, grants, name
+        self.catalog = forwarder.catalog
+        self._rank = rank
+        self._sessions: dict[int, Session] = {}
+        self._heard: set[int] = set()  # subscriptions the forwarder tells us about
+        self._hungry: set[tuple[int, int]] = set()  # (subscription, source): its holder waits for Data
+        self._fresh: set[tuple[int, int]] = set()  # something came while its holder was being answered
+        self.refused_acks = 0
+
+    # -- sessions ----------------------------------------------------------------------------------------------------
+
+    def attach(self, session: Session, subscription: int, wanted: bool, claims: Mapping[int, int]) -> bool:
+        """Serve a subscription; False when the catalog here does not know it (yet)."""
+        record = self.catalog.subscription_by_incarnation(subscription)
+        if record is None or record.detached:
+            return False
+        now = self._now()
+        self._sessions[session.incarnation] = session
+        effects = self._share(record, now)
+        self.listen(subscription)
+        effects += self.grants.attach(subscription, session.incarnation, wanted, claims, now)
+        self._tell(effects, named=session.incarnation)
+        self._name_all(session, record)
+        return True
+
+    def detach(self, holder: int, subscription: int) -> None:
+        """It serves the subscription no more."""
+        self._tell(self.grants.detach(subscription, holder, self._now()))
+        if not self.grants.attached(subscription):
+            self._forget(subscription)
+
+    def wants(self, holder: int, subscription: int, wanted: bool) -> None:
+        """Whether it can take messages."""
+        self._tell(self.grants.wants(subscription, holder, wanted, self._now()))
+
+    def released(self, subscription: int, source: int, grant: int) -> None:
+        """It let go of what was revoked."""
+        self._tell(self.grants.released(subscription, source, grant, self._now()))
+
+    def heard(self, session: Session) -> None:
+        """It lives."""
+        self.grants.heard(session.incarnation, self._now())
+
+    def lost(self, session: Session) -> None:
+        """Its stream broke."""
+        if self._sessions.get(session.incarnation) is session:
+            del self._sessions[session.incarnation]
+            self.grants.lost(session.incarnation, self._now())
+
+    def ended(self, holder: int) -> None:
+        """The process is gone for good."""
+        self._sessions.pop(holder, None)
+        self._tell(self.grants.ended(holder, self._now()))
+        for subscription in self.grants.subscriptions():
+            if not self.grants.attached(subscription):
+                self._forget(subscription)
+
+    def tick(self) -> None:
+        """Time passes."""
+        self._tell(self.grants.tick(self._now()))
+
+    def sweep(self) -> None:
+        """Sources of which everything was acknowledged are out of the way."""
+        for subscription in self.grants.subscriptions():
+            ledger = self.forwarder.ledgers.get(subscription)
+            for number, sealed in list(self.grants.open_sources(subscription).items()):
+                source = self.forwarder.sources.by_number.get(number)
+                if source is None:
+                    self._done(subscription, number)
+                    self.grants.source_gone(subscription, number)
+                elif sealed and (ledger is None or ledger.first_gap(number, 0) >= source.visible == source.end):
+                    self._done(subscription, number)
+
+    # -- what the forwarder says -------------------------------------------------------------------------------------
+
+    def listen(self, subscription: int) -> None:
+        """Hear of a shared subscription, once the chain holds something of its topic."""
+        known = subscription in self.forwarder.ledgers and self.grants.shares(subscription)
+        if known and subscription not in self._heard:
+            self._heard.add(subscription)
+            self.forwarder.attach(subscription, _Ear(self, subscription))
+
+    def changed(self, record: Subscription) -> None:
+        """The record of a subscription has changed."""
+        if self.grants.shares(record.incarnation):
+            self._tell(self._share(record, self._now()))
+
+    def ranks_changed(self, topic: int) -> None:
+        """The set of the topic's chains has."""
+        for record in self.catalog.subscriptions_of(topic):
+            self.changed(record)
+
+    def named(self, subscription: int, views: Sequence[SourceView]) -> None:
+        """The forwarder names sources: new ones, sealed ones, or all."""
+        known = self.grants.open_sources(subscription)
+        before = dict(known)
+        alive = []
+        for view in views:
+            source = self.forwarder.sources.by_number[view.source]
+            if view.sealed and view.begin >= source.visible == source.end:
+                if view.source in known:
+                    self._send_sources(subscription, [source])
+                self._done(subscription, view.source)
+            else:
+                alive.append((view.source, view.sealed))
+        effects = self.grants.sources(subscription, alive, self._now())
+        self._tell(effects)
+        told = {effect.source for effect in effects}
+        sealed_now = [
+            self.forwarder.sources.by_number[source]
+            for source, sealed in alive
+            if sealed and before.get(source) is False and source not in told
+        ]
+        self._send_sources(subscription, sealed_now)
+
+    def data_came(self, subscription: int, source: int) -> None:
+        """Messages of a source were persisted."""
+        key = (subscription, source)
+        if key not in self._hungry:
+            self._fresh.add(key)
+            return
+        self._hungry.discard(key)
+        holder = self.grants.holder(subscription, source)
+        session = self._sessions.get(holder) if holder is not None else None
+        if session is not None:
+            session.send(data_message(subscription, source))
+
+    def reset(self, subscription: int) -> None:
+        """The subscription was sought: what was done may be there again."""
+        self._forget_news(subscription)
+        message = internal.FromChains(
+            reset=internal.Reset(
+                subscription=subscription, generation=self.forwarder.generation(subscription), chain=self.chain
+            )
+        ).SerializeToString()
+        for session in self._attached(subscription):
+            session.send(message)
+        self.forwarder.attach(subscription, _Ear(self, subscription))
+
+    def removed(self, subscription: int) -> None:
+        """The subscription was deleted or detached."""
+        message = internal.FromChains(
+            removed=internal.Removed(subscription=subscription, chain=self.chain)
+        ).SerializeToString()
+        for session in self._attached(subscription):
+            session.send(message)
+        self._heard.discard(subscription)
+        self._forget(subscription)
+        for key in [key for key in self.forwarder.memory.grants if key[0] == subscription]:
+            del self.forwarder.memory.grants[key]
+
+    # -- messages and acknowledgements -------------------------------------------------------------------------------
+
+    def fetch(self, session: Session, request: Any) -> None:
+        """Hand out messages of a granted source. `request`: internal.Fetch."""
+        number, subscription, source = request.id, request.subscription, request.source
+        key = (subscription, source)
+        if self.forwarder.generation(subscription) != request.generation:
+            _refuse_fetch(session, number, FailedPrecondition("The subscription was sought meanwhile."))
+            return
+        if self.grants.grant_of(subscription, source, session.incarnation) != (request.grant or -1):
+            _refuse_fetch(session, number, FailedPrecondition("The source is not granted to this forwarder."))
+            return
+        self._fresh.discard(key)
+
+        def reply(batches: Sequence[Batch] | Exception) -> None:
+            if isinstance(batches, Exception):
+                _refuse_fetch(session, number, _told(batches))
+                return
+            session.send(fetched_message(number, batches))
+            if batches:
+                return
+            if key in self._fresh:
+                self._fresh.discard(key)
+                session.send(data_message(subscription, source))
+            else:
+                self._hungry.add(key)
+
+        self.forwarder.fetch(subscription, source, request.begin, min(request.max_bytes, FETCH_BYTES_MAX), reply)
+
+    def acknowledge(self, session: Session, request: Any) -> None:
+        """Record acknowledged offsets. `request`: internal.Acknowledge."""
+        number, subscription, source, grant = request.id, request.subscription, request.source, request.grant
+        record = self.catalog.subscription_by_incarnation(subscription)
+        # Where there is no source, nothing is left of it: whoever acknowledged it, did.
+        checked = record is not None and record.exactly_once and source in self.forwarder.sources.by_number
+        if checked and not self.grants.may_acknowledge(subscription, source, grant):
+            self.refused_acks += 1
+            _refuse_acknowledge(session, number, FailedPrecondition("The source is granted to somebody else."))
+            return
+
+        def done(error: Exception | None) -> None:
+            if error is None:
+                session.send(acknowledged_message(number))
+            else:
+                _refuse_acknowledge(session, number, _told(error))
+
+        self.forwarder.acknowledge(subscription, request.generation, source, request.runs, done, urgent=request.urgent)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return self.forwarder.clock.monotonic()
+
+    def _attached(self, subscription: int) -> list[Session]:
+        return [self._sessions[one] for one in self.grants.attached(subscription) if one in self._sessions]
+
+    def _share(self, record: Subscription, now: float) -> list[Effect]:
+        return self.grants.share(
+            record.incarnation,
+            ordered=record.ordered,
+            exactly_once=record.exactly_once,
+            rank=self._rank(record.topic_incarnation),
+            now=now,
+        )
+
+    def _forget(self, subscription: int) -> None:
+        """Nobody serves it any more."""
+        if subscription in self._heard:
+            self._heard.discard(subscription)
+            self.forwarder.detach(subscription)
+        self.grants.drop(subscription)
+        self._forget_news(subscription)
+
+    def _forget_news(self, subscription: int) -> None:
+        for pairs in (self._hungry, self._fresh):
+            for key in [key for key in pairs if key[0] == subscription]:
+                pairs.discard(key)
+
+    def _done(self, subscription: int, source: int) -> None:
+        self.grants.source_done(subscription, source)
+        self._hungry.discard((subscription, source))
+        self._fresh.discard((subscription, source))
+
+    def _tell(self, effects: Iterable[Effect], named: int | None = None) -> None:
+        """Carry effects out; `named` is told of all its sources anyway."""
+        granted: dict[tuple[int, int], list[Source]] = {}
+        for effect in effects:
+            session = self._sessions.get(effect.holder)
+            if isinstance(effect, Revoked):
+                if session is not None:
+                    session.send(_revoke(effect))
+                continue
+            self._hungry.discard(effect[:2])
+            self._fresh.discard(effect[:2])
+            self._remember(effect)
+            source = self.forwarder.sources.by_number.get(effect.source)
+            if source is not None and session is not None and effect.holder != named:
+                granted.setdefault((effect.holder, effect.subscription), []).append(source)
+        for (holder, subscription), sources in granted.items():
+            session = self._sessions[holder]
+            session.send(self._sources(subscription, sources, holder))
+
+    def _remember(self, effect: Granted) -> None:
+        """An exactly-once grant is in the log before any acknowledgement under it."""
+        record = self.catalog.subscription_by_incarnation(effect.subscription)
+        if record is not None and record.exactly_once and self.forwarder.failed is None:
+            fact = records.GrantFact(effect.subscription, effect.source, effect.grant, effect.holder)
+            self.forwarder.memory.grants[effect.subscription, effect.source] = fact
+            self.forwarder.append_fact(Kind.LEDGER, records.encode_grant(fact))
+
+    def _name_all(self, session: Session, record: Subscription) -> None:
+        subscription = record.incarnation
+        alive = self.grants.open_sources(subscription)
+        found = [one for one in self.forwarder.sources.of_topic(record.topic_incarnation) if one.number in alive]
+        session.send(self._sources(subscription, found, session.incarnation, whole=True))
+        for source in found:
+            # Whatever was said before may have been lost with a stream: let it ask.
+            if self.grants.grant_of(subscription, source.number, session.incarnation):
+                self._hungry.discard((subscription, source.number))
+                session.send(data_message(subscription, source.number))
+
+    def _send_sources(self, subscription: int, sources: Sequence[Source]) -> None:
+        """Something has changed about these: their holders are told."""
+        for source in sources:
+            holder = self.grants.holder(subscription, source.number)
+            session = self._sessions.get(holder) if holder is not None else None
+            if session is not None:
+                session.send(self._sources(subscription, [source], session.incarnation))
+
+    def _sources(self, subscription: int, sources: Sequence[Source], holder: int, *, whole: bool = False) -> bytes:
+        ledger = self.forwarder.ledgers.get(subscription)
+        message = internal.Sources(
+            subscription=subscription, generation=ledger.generation if ledger else 0, chain=self.chain, all=whole
+        )
+        if ledger is None:
+            record = self.catalog.subscription_by_incarnation(subscription)
+            message.generation = record.generation if record is not None else 0
+        for source in sources:
+            begin = ledger.first_gap(source.number, 0) if ledger is not None else 0
+            message.sources.add(
+                number=source.number,
+                begin=begin,
+                sealed=source.sealed,
+                epoch=source.epoch,
+                chain=self.chain,
+                grant=self.grants.grant_of(subscription, source.number, holder),
+                done=source.sealed and begin >= source.visible == source.end,
+            )
+        encoded: bytes = internal.FromChains(sources=message).SerializeToString()
+        return encoded
+
+
+class _Ear:
+    """What the forwarder tells about one subscription."""
+
+    def __init__(self, hub: Hub, subscription: int) -> None:
+        self._hub, self._subscription = hub, subscription
+
+    def on_sources(self, views: Sequence[SourceView], complete: bool) -> None:
+        self._hub.named(self._subscription, views)
+
+    def on_data(self, source: int) -> None:
+        self._hub.data_came(self._subscription, source)
+
+    def on_revoked(self, source: int) -> None:
+        """The forwarder itself revokes nothing."""
+
+    def on_reset(self) -> None:
+        self._hub.reset(self._subscription)
+
+    def on_removed(self) -> None:
+        self._hub.removed(self._subscription)
+
+
+def _revoke(effect: Revoked) -> bytes:
+    encoded: bytes = internal.FromChains(
+        revoke=internal.Revoke(subscription=effect.subscription, source=effect.source, grant=effect.grant)
+    ).SerializeToString()
+    return encoded
+
+
+def _told(error: Exception) -> SyncpointError:
+    """What another process may be told."""
+    return error if isinstance(error, SyncpointError) else Unavailable(str(error))
+
+
+def _refuse_fetch(session: Session, number: int, error: SyncpointError) -> None:
+    answer = internal.Fetched(id=number, error=error.message, code=error.code)
+    session.send(internal.FromChains(fetched=answer).SerializeToString())
+
+
+def _refuse_acknowledge(session: Session, number: int, error: SyncpointError) -> None:
+    answer = internal.Acknowledged(id=number, error=error.message, code=error.code)
+    session.send(internal.FromChains(acknowledged=answer).SerializeToString())

@@ -1,0 +1,164 @@
+"""The methods of internal.v1.Chains, in front of the host.
+
+Place: in the method table of every publish forwarder process. Publish and Serve are on the path of every message and
+run without a task of their own; Confirm and GetBacklog are not.
+Promise: what is asked of a chain that is not open here is refused as UNAVAILABLE, with nothing done.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from syncpoint.kernel.errors import Malformed
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.publish.envelope import PUBLISH, SERVE, acknowledged_message, heartbeat_message, read_publish
+from syncpoint.publish.host import ChainHost
+from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
+from syncpoint.transport.lane import Message
+from syncpoint.transport.tasks import unary_async
+from syncpoint.wire.messages import internal
+
+CONFIRM = b"/syncpoint.internal.v1.Chains/Confirm"
+BACKLOG = b"/syncpoint.internal.v1.Chains/GetBacklog"
+
+log = logging.getLogger(__name__)
+
+
+class ChainsService:
+    """Publish, Serve, Confirm and GetBacklog. HandOver is the keeper's, see `control.chains`."""
+
+    def __init__(self, host: ChainHost) -> None:
+        self.host = host
+
+    def methods(self) -> Methods:
+        """By path."""
+        return {
+            PUBLISH.encode(): Unary(self._publish),
+            SERVE.encode(): Streaming(lambda stream: _Serving(self.host, stream).begin()),
+            CONFIRM: unary_async(self._confirm),
+            BACKLOG: unary_async(self._backlog),
+        }
+
+    def _publish(self, call: Call, request: bytes) -> None:
+        try:
+            batch = read_publish(request)
+        except Malformed:
+            raise InvalidArgument("", "the request is not a PublishBatch") from None
+        self.host.chain(batch.chain).entrance.publish(call, batch)
+
+    async def _confirm(self, call: Call, request: bytes) -> Message:
+        asked = internal.ConfirmRequest.FromString(request)
+        revision = await self.host.confirm(asked.chain, asked.topic, asked.revision, asked.assignment)
+        answer: bytes = internal.ConfirmResponse(revision=revision).SerializeToString()
+        return answer
+
+    async def _backlog(self, call: Call, request: bytes) -> Message:
+        found = await self.host.backlog(internal.BacklogRequest.FromString(request).subscription)
+        answer: bytes = internal.BacklogResponse(
+            messages=found.messages,
+            oldest_age_s=found.oldest_age_s,
+            mean_bytes=found.mean_bytes,
+            chains=found.chains,
+        ).SerializeToString()
+        return answer
+
+
+class _Serving:
+    """One Serve stream: a session of the host, from its Hello on."""
+
+    def __init__(self, host: ChainHost, stream: Stream) -> None:
+        self._host, self._stream = host, stream
+        self.incarnation = 0
+        self._over = False
+
+    def begin(self) -> None:
+        stream = self._stream
+        stream.on_message = self._message
+        stream.on_end = self._end
+        stream.on_cancel = self._lost
+        stream.on_drain = self._end
+
+    def send(self, message: Message) -> None:
+        """`hub.Session`."""
+        if not self._over:
+            self._stream.send(message)
+
+    def _message(self, data: bytes) -> None:
+        if self._over:
+            return
+        try:
+            message = internal.ToChains.FromString(data)
+        except DecodeError:
+            self._refuse(InvalidArgument("", "not a message to chains"))
+            return
+        kind = message.WhichOneof("what")
+        if kind is None:
+            return  # of a newer version
+        if kind == "hello":
+            self._hello(message.hello)
+        elif not self.incarnation:
+            self._refuse(FailedPrecondition("The first message of a stream is its Hello."))
+        else:
+            getattr(self, f"_on_{kind}")(getattr(message, kind))
+
+    def _hello(self, hello: Any) -> None:
+        if self.incarnation or not hello.incarnation:
+            self._refuse(FailedPrecondition("A stream has one Hello, with the incarnation of its process."))
+            return
+        self.incarnation = hello.incarnation
+        self._host.session_began(self, hello.member)
+
+    def _on_attach(self, asked: Any) -> None:
+        claims = {grant.source: grant.grant for grant in asked.grants}
+        self._host.attach(self, asked.subscription, asked.wanted, claims)
+
+    def _on_detach(self, asked: Any) -> None:
+        self._host.detach(self, asked.subscription)
+
+    def _on_wants(self, asked: Any) -> None:
+        self._host.wants(self, asked.subscription, asked.wanted)
+
+    def _on_fetch(self, asked: Any) -> None:
+        chain = self._host.chain_of(asked.source)
+        if chain is not None:
+            chain.hub.fetch(self, asked)
+            return
+        error = Unavailable("No chain here has the source.")
+        fetched = internal.Fetched(id=asked.id, error=error.message, code=error.code)
+        self.send(internal.FromChains(fetched=fetched).SerializeToString())
+
+    def _on_acknowledge(self, asked: Any) -> None:
+        chain = self._host.chain_of(asked.source)
+        if chain is not None:
+            chain.hub.acknowledge(self, asked)
+        elif self._host.forgotten(asked.source):
+            self.send(acknowledged_message(asked.id))  # all of it was acknowledged, or has run out
+        else:
+            error = Unavailable("No chain here has the source.")
+            answer = internal.Acknowledged(id=asked.id, error=error.message, code=error.code)
+            self.send(internal.FromChains(acknowledged=answer).SerializeToString())
+
+    def _on_heartbeat(self, asked: Any) -> None:
+        self._host.session_heard(self)
+        self.send(heartbeat_message(asked.number))
+
+    def _on_released(self, asked: Any) -> None:
+        for chain in self._host.chains.values():
+            chain.hub.released(asked.subscription, asked.source, asked.grant)
+
+    def _refuse(self, error: SyncpointError) -> None:
+        self._lost()
+        self._stream.finish(error)
+
+    def _end(self) -> None:
+        self._lost()
+        self._stream.finish()
+
+    def _lost(self) -> None:
+        if not self._over:
+            self._over = True
+            if self.incarnation:
+                self._host.session_lost(self)
