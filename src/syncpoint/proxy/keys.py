@@ -118,7 +118,8 @@ class TopicKeys:
 
     async def current(self, topic: int) -> DataKey:
         """The key for new messages of a topic; the first one is made now. Raises `SyncpointError`."""
-        return self.current_now(topic) or await asyncio.shield(self._obtain(topic))
+        found = self.current_now(topic)
+        return found if found is not None else await asyncio.shield(self._obtain(topic))
 
     async def load(self, numbers: Iterable[int]) -> None:
         """Fill `ciphers`. Raises `SyncpointError` when a key can not be had."""

@@ -13,67 +13,58 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 
-from syncpoint.control.doors import Peers
 from syncpoint.kernel import split
 from syncpoint.kernel.errors import Malformed
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Topic
-from syncpoint.model.errors import Code, InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX
 from syncpoint.model.names import parse_topic
+from syncpoint.proxy.attempts import MOVABLE, Attempt, Attempts
 from syncpoint.proxy.order import KeyOrder, Place
-from syncpoint.proxy.pulse import Pulse
 from syncpoint.proxy.routers import RouteFinder
 from syncpoint.proxy.routes import Routes, Target
 from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.shaping import Shaper
+from syncpoint.publish.envelope import PUBLISH as CHAIN_PUBLISH
+from syncpoint.publish.envelope import PublishBatch, write_publish
+from syncpoint.router.location import may_pass
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.client_connection import Unprocessed
+from syncpoint.transport.lane import Message
 
 PUBLISH = b"/google.pubsub.v1.Publisher/Publish"
-CHAIN_PUBLISH = "/syncpoint.internal.v1.Chains/Publish"
 DEADLINE_S = 60.0  # of callers who name none
 LAG_S = 3.0  # how long a forwarder may not know yet what we know
 FULL_S = 3.0  # how long full forwarders are asked again before the caller is told
 PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 JOIN_BYTES = 4096
-UNKNOWN = frozenset(
-    {Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELLED, Code.UNKNOWN, Code.INTERNAL, Code.ABORTED}
-)
 Refresh = Callable[[], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
 
-class Batch:
+class Batch(Attempt):
     """One request on its way."""
 
     __slots__ = (
-        "address", "call", "chain", "deadline", "key", "moved", "number", "place", "request", "size", "started", "task",
-        "topic", "tried", "unknown",
+        "call", "chain", "deadline", "key", "number", "place", "request", "size", "started", "topic", "tried",
+        "unknown",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: bytes, topic: Topic, key: bytes, number: int, now: float) -> None:
+        super().__init__()
         self.call, self.request, self.topic, self.key, self.number = call, request, topic, key, number
         self.size = len(request)
         self.started = now
         self.deadline = now + DEADLINE_S if call.deadline is None else call.deadline
         self.place: Place | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.address: str | None = None  # where it is right now
         self.chain = 0
-        self.moved = False
         self.unknown = False  # some attempt may have succeeded
         self.tried: set[int] = set()
-
-    def move(self) -> None:
-        """Give up the attempt that is underway, in favour of another one."""
-        if self.address is not None and self.task is not None and not self.moved:
-            self.moved = True
-            self.task.cancel()
 
 
 class Publisher:
@@ -84,22 +75,20 @@ class Publisher:
         catalog: Catalog,
         routes: Routes,
         finder: RouteFinder,
-        peers: Peers,
-        pulse: Pulse,
+        attempts: Attempts,
         *,
         sender: int,
         limits: FlowLimits,
         refresh: Refresh,
         sealer: Sealer | None = None,
     ) -> None:
-        self.catalog, self.routes, self.finder, self.peers, self.pulse = catalog, routes, finder, peers, pulse
+        self.catalog, self.routes, self.finder, self.attempts = catalog, routes, finder, attempts
         self.sealer, self.refresh = sealer, refresh
         self.shaper = Shaper(limits)
         self.order = KeyOrder()
-        self.published = self.resent = self.moved = 0
-        self._tail = sender.to_bytes(8, "little")
+        self.published = self.resent = 0
+        self.sender = sender
         self._number = 0
-        self._underway: dict[Batch, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed: asyncio.Future[None] | None = None
         routes.view.on_change.append(self.world_changed)
@@ -136,22 +125,23 @@ class Publisher:
     def _begin(self, call: Call, request: bytes, topic: Topic, key: bytes) -> None:
         if len(request) > PUBLISH_REQUEST_BYTES_MAX:
             raise InvalidArgument("request", "request_size is too large")
+        if not may_pass(topic, self.routes.region):
+            raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self.routes.region}.")
         self._number += 1
         batch = Batch(call, request, topic, key, self._number, asyncio.get_running_loop().time())
 
         def go() -> None:
-            batch.task = self._spawn(self._run(batch))
+            self._spawn(self._run(batch))
 
         # A line is joined on arrival: whatever waits for room keeps its place in it.
         self.shaper.enter(topic.name, batch.size, go)
         if key:
             batch.place = self.order.enter(topic.incarnation, key)
 
-    def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _run(self, batch: Batch) -> None:
         call, topic = batch.call, batch.topic
@@ -204,10 +194,8 @@ class Publisher:
         found = self.routes.keyed(batch.topic, batch.key)
         if found is None:
             return None
-        record = self.routes.view.chain(found[0])
-        regions = batch.topic.regions
         address = self.routes.open_at(found[0])
-        if address is None or record is None or (regions and record.region not in regions):
+        if address is None or not self.routes.allowed(found[0], batch.topic):
             return None
         return found[0], found[1], address
 
@@ -246,7 +234,7 @@ class Publisher:
 
     def _elsewhere(self, batch: Batch, error: SyncpointError) -> bool:
         """Whether another chain is to be tried at once."""
-        if error.code in UNKNOWN:
+        if error.code in MOVABLE:
             self._note_unknown(batch, error)
             return self._time_left(batch) > 0
         if error.code is Code.RESOURCE_EXHAUSTED:
@@ -259,34 +247,20 @@ class Publisher:
         left_s = self._time_left(batch)
         if left_s <= 0:
             raise self._too_late(batch)
-        head = batch_head(chain, epoch, bool(batch.key), self._tail, batch.number, batch.unknown, len(batch.request))
-        request = batch.request
-        message: bytes | Sequence[bytes] = head + request if batch.size <= JOIN_BYTES else (head, request)
         if batch.unknown:
             self.resent += 1
-        batch.address, batch.chain = address, chain
-        self._underway[batch] = None
-        self.pulse.wait(address, batch)
-        try:
-            return await self.peers.call(address, CHAIN_PUBLISH, message, timeout_s=stepped(left_s))
-        except asyncio.CancelledError:
-            if not batch.moved:
-                raise
-            assert batch.task is not None
-            batch.task.uncancel()
-            self.moved += 1
-            raise Unavailable("it is tried elsewhere") from None
-        finally:
-            batch.address = None
-            batch.moved = False
-            del self._underway[batch]
-            self.pulse.done(address, batch)
+        batch.chain = chain
+        parts = write_publish(
+            PublishBatch(chain, epoch, bool(batch.key), self.sender, batch.number, batch.unknown, batch.request)
+        )
+        message: Message = b"".join(parts) if batch.size <= JOIN_BYTES else parts
+        return await self.attempts.call(batch, address, CHAIN_PUBLISH, message, stepped(left_s))
 
     async def _weigh(self, batch: Batch, error: SyncpointError, epoch: int, turns: int) -> None:
         """Return when the batch may be tried again; raise what the caller is told otherwise."""
         now = asyncio.get_running_loop().time()
         code = error.code
-        if code in UNKNOWN:
+        if code in MOVABLE:
             self._note_unknown(batch, error)
         elif code is Code.FAILED_PRECONDITION and batch.key and error.message.startswith("epoch"):
             await self.finder.newer(batch.topic.incarnation, epoch)
@@ -326,8 +300,11 @@ class Publisher:
 
     def world_changed(self) -> None:
         """Owners or members changed: what waits at somebody who does not own its chain any more is sent elsewhere."""
-        for batch in list(self._underway):
-            if batch.address is not None and self.routes.open_at(batch.chain) not in (None, batch.address):
+        for batch in [one for one in self.attempts.underway if isinstance(one, Batch)]:
+            now_at = self.routes.open_at(batch.chain)
+            if now_at is None and (batch.key or self._keyless_target(batch) is None):
+                continue  # nobody else can take it: the old owner may still answer
+            if now_at != batch.address:
                 batch.move()
         changed, self._changed = self._changed, None
         if changed is not None:
@@ -335,8 +312,8 @@ class Publisher:
 
     def suspected(self, address: str) -> None:
         """An address is silent: what has no ordering key goes elsewhere, if there is another place."""
-        for batch in list(self._underway):
-            if batch.address == address and not batch.key and self._keyless_target(batch) is not None:
+        for batch in self.attempts.at(address):
+            if isinstance(batch, Batch) and not batch.key and self._keyless_target(batch) is not None:
                 batch.move()
 
     async def close(self) -> None:
@@ -347,35 +324,11 @@ class Publisher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def batch_head(chain: int, epoch: int, keyed: bool, sender: bytes, number: int, resent: bool, size: int) -> bytes:
-    """Everything of a serialised internal PublishBatch before its request of `size` bytes."""
-    head = b"\x08" + _varint(chain)
-    if epoch:
-        head += b"\x10" + _varint(epoch)
-    if keyed:
-        head += b"\x18\x01"
-    head += b"\x21" + sender + b"\x28" + _varint(number)
-    if resent:
-        head += b"\x30\x01"
-    return head + b"\x7a" + _varint(size)
-
-
 def stepped(seconds: float) -> float:
     """A timeout rounded up to one of few values: the transport remembers the header block of each."""
     if seconds > 1.0:
         return float(math.ceil(seconds))
     return max(0.05, math.ceil(seconds * 10) / 10)
-
-
-def _varint(value: int) -> bytes:
-    if value < 128:
-        return bytes((value,))
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _outcome_unknown(why: str) -> Unavailable:

@@ -1,15 +1,14 @@
 """Asking for routes: routers first, then what they wrote into the metadata, and with neither the proxy decides itself.
 
-Place: fills `routes`. What is asked in one turn of the loop shares one call. A watch on one router brings later changes;
-when it breaks, another router is watched and everything known is asked again.
-Promise: the chains of ordering keys come from the metadata and nowhere else, so two proxies never disagree about them: a
-topic that nobody has assigned is assigned by one transaction, whoever is first.
+Place: fills `routes`. What is asked in one turn of the loop shares one call. A watch on one router brings later
+changes; when it breaks, another router is watched and everything known is asked again.
+Promise: the chains of ordering keys come from the metadata and nowhere else, so two proxies never disagree about them:
+a topic that nobody has assigned is assigned by one transaction, whoever is first.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
@@ -22,12 +21,11 @@ from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.cluster import ROUTER
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.proxy.routes import Routes, SubscriptionRoute, TopicRoute
+from syncpoint.router.assignment import SUBSCRIPTIONS, TOPICS, SubscriptionAssignment, TopicAssignment
 from syncpoint.wire.messages import internal
 
 ROUTE = "/syncpoint.internal.v1.Router/Route"
 WATCH = "/syncpoint.internal.v1.Router/Watch"
-TOPICS = "assign/topics/"
-SUBSCRIPTIONS = "assign/subscriptions/"
 ROUTER_S = 1.0  # one router's time to answer
 ROUTERS_TRIED = 2
 SILENT_S = 5.0  # how long one that did not answer is left alone, and what nobody assigned is not asked for again
@@ -158,14 +156,15 @@ class RouteFinder:
             self._unassigned[kind, number] = self._now()
             return
         self._unassigned.pop((kind, number), None)
-        values = json.loads(found.value)
-        if kind == TOPICS:
-            known = self.routes.topics.get(number)
-            route = TopicRoute(values["epoch"], tuple(values["chains"]))
-            if known is None or known.epoch < route.epoch:
-                self.routes.put_topic(number, route)
-        else:
-            self.routes.put_subscription(number, SubscriptionRoute(values["epoch"], tuple(values["members"])))
+        if kind == SUBSCRIPTIONS:
+            shared = SubscriptionAssignment.decode(found.value)
+            self.routes.put_subscription(number, SubscriptionRoute(shared.epoch, shared.members))
+            return
+        known = self.routes.topics.get(number)
+        assigned = TopicAssignment.decode(found.value)
+        if known is None or known.epoch < assigned.epoch:
+            nearby = assigned.elsewhere.get(self.routes.region, ())
+            self.routes.put_topic(number, TopicRoute(assigned.epoch, assigned.chains, nearby))
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
@@ -179,7 +178,7 @@ class RouteFinder:
         if not candidates:
             raise Unavailable(f"No chain may take messages of {topic.name} now. Try again.")
         key = f"{TOPICS}{topic.incarnation}"
-        value = json.dumps({"chains": candidates[:1], "epoch": 1}, separators=(",", ":")).encode()
+        value = TopicAssignment(1, tuple(candidates[:1])).encode()
         try:
             if (await self._store.txn([absent(key)], [Put(key, value)], deadline_s=STORE_S)).ok:
                 self.assigned += 1

@@ -9,15 +9,15 @@ Leaves to `routers`: asking. Leaves to `pulse`: who is suspected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.records import Topic
-from syncpoint.model.cluster import SUBSCRIBE, ChainRecord, Member
+from syncpoint.model.cluster import STORAGE, SUBSCRIBE, ChainRecord, Member
+from syncpoint.router.location import durability_class, fits
 from syncpoint.router.rendezvous import order, pick_chain
 
-DEFAULT_CLASS = "default"
 LISTED_MAX = 8  # chains in a list of our own: nobody tries more
 ROUTES_MAX = 200_000
 
@@ -66,6 +66,7 @@ class Routes:
         self.distance = distance or (lambda other: 0.0 if other == region else 1.0)
         self._choices: dict[int, tuple[Topic, Choice]] = {}
         self._computed: dict[tuple[str, tuple[str, ...]], list[ChainRecord]] = {}
+        self._regions: Mapping[str, str] | None = None
         view.on_change.append(self.changed)
 
     # -- what routers say --------------------------------------------------------------------------------------------
@@ -95,6 +96,7 @@ class Routes:
         """Something in the view, or who is suspected, or a distance, is not what it was."""
         self._choices.clear()
         self._computed.clear()
+        self._regions = None
 
     def suspect(self, address: str, suspected: bool) -> None:
         """Somebody is silent, or answers again."""
@@ -129,22 +131,19 @@ class Routes:
 
     def candidates(self, topic: Topic) -> list[int]:
         """Chains for a topic that is assigned to none, the best first."""
-        listed = self._listed(topic)
-        near = self._in_order(topic.incarnation, listed)
-        return [record.number for record in near]
+        return [record.number for record in self._in_order(topic.incarnation, self._listed(topic))]
 
     def _choose(self, topic: Topic) -> Choice:
         route = self.topics.get(topic.incarnation) or TopicRoute(0, ())
         shared = [one for one in route.chains if self._usable(one, topic)]
-        nearest = min((self._distance_of(one) for one in shared), default=0.0)
+        nearby = [one for one in route.alternatives if self._usable(one, topic) and one not in shared]
+        nearest = min((self._distance_of(one) for one in (*shared, *nearby)), default=0.0)
         first = [one for one in shared if self._distance_of(one) == nearest]
-        rest = [one for one in shared if one not in first] + [
-            one for one in route.alternatives if self._usable(one, topic) and one not in shared
-        ]
-        known = {*first, *rest}
-        rest += [one for one in self.candidates(topic) if one not in known]
-        rest += [one for one in route.chains if one not in known and one not in rest and self._allowed(one, topic)]
-        if not first and rest:
+        first = first or [one for one in nearby if self._distance_of(one) == nearest]
+        own = self.candidates(topic)
+        late = [one for one in route.chains if self.allowed(one, topic)]  # suspected, perhaps alive
+        rest = [one for one in dict.fromkeys((*shared, *nearby, *own, *late)) if one not in first]
+        if not first:
             first, rest = rest[:1], rest[1:]
         return Choice(self._targets(first), self._targets(rest))
 
@@ -152,11 +151,12 @@ class Routes:
         return tuple(Target(one, address) for one in chains if (address := self.open_at(one)) is not None)
 
     def _usable(self, chain: int, topic: Topic) -> bool:
-        return self._allowed(chain, topic) and not self._last_choice(chain)
+        return self.allowed(chain, topic) and not self._last_choice(chain)
 
-    def _allowed(self, chain: int, topic: Topic) -> bool:
+    def allowed(self, chain: int, topic: Topic) -> bool:
+        """Whether a chain may take messages of the topic at all."""
         record = self.view.chain(chain)
-        return record is not None and (not topic.regions or record.region in topic.regions)
+        return record is not None and fits(topic, record, self._storage_regions())
 
     def _last_choice(self, chain: int) -> bool:
         """Whether a chain is not open, or its owner is suspected or drains."""
@@ -172,17 +172,21 @@ class Routes:
 
     def _listed(self, topic: Topic) -> list[ChainRecord]:
         """Open chains of the topic's class in its regions."""
-        klass = topic.durability or DEFAULT_CLASS
-        known = self._computed.get((klass, topic.regions))
+        kind = durability_class(topic), topic.regions
+        known = self._computed.get(kind)
         if known is None:
-            known = self._computed[klass, topic.regions] = [
-                seen.value
-                for seen in self.view.chains.items.values()
-                if seen.value.klass == klass
-                and (not topic.regions or seen.value.region in topic.regions)
-                and self.view.owner(seen.value.number) is not None
+            regions = self._storage_regions()
+            records = [seen.value for seen in self.view.chains.items.values()]
+            known = self._computed[kind] = [
+                one for one in records if fits(topic, one, regions) and self.view.owner(one.number) is not None
             ]
         return known
+
+    def _storage_regions(self) -> Mapping[str, str]:
+        """Where the processes that serve disks are."""
+        if self._regions is None:
+            self._regions = {one.name: one.region for one in self.view.with_role(STORAGE)}
+        return self._regions
 
     def _in_order(self, topic: int, records: Sequence[ChainRecord]) -> list[ChainRecord]:
         ranks = {name: rank for rank, name in enumerate(order(topic, [str(one.number) for one in records]))}

@@ -1,7 +1,7 @@
 """Sealing in the proxy: what clients send is encrypted before it goes on, and opened when it comes back.
 
-Place: between clients and everything behind the proxy; the bytes are worked on in `kernel.seal`. Attributes and ordering
-keys stay readable, because filters and forwarders need them.
+Place: between clients and everything behind the proxy; the bytes are worked on in `kernel.seal`. Attributes and
+ordering keys stay readable, because filters and forwarders need them.
 Promise: with sealing on, no message leaves without being sealed: when there is no key, the publish fails. Data that was
 tampered with is not delivered; it stays outstanding, is tried again, and is loud in the log.
 """

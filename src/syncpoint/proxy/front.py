@@ -1,0 +1,137 @@
+"""The proxy, put together: what a process with this role needs, and the methods it serves to clients.
+
+Place: made by `node`, from parts that other rooms share with it. Stateless but for what can be looked up again: any
+number of proxies run, and a client may use any of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from syncpoint.api.health import HealthService
+from syncpoint.api.reflection import reflection_methods
+from syncpoint.api.unimplemented import unimplemented_methods
+from syncpoint.control.doors import Peers
+from syncpoint.control.view import ClusterView
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.shared import SharedStore
+from syncpoint.model.flow import FlowLimits
+from syncpoint.proxy.attempts import Attempts
+from syncpoint.proxy.publish import Publisher
+from syncpoint.proxy.pulse import Pulse
+from syncpoint.proxy.relay import Relay
+from syncpoint.proxy.routers import RouteFinder
+from syncpoint.proxy.routes import Routes
+from syncpoint.proxy.seal import Sealer
+from syncpoint.proxy.serving import Serving
+from syncpoint.proxy.streams import Streams
+from syncpoint.transport.calls import Methods
+
+
+class Proxy:
+    """One proxy. `view` and the catalog's copy are started by whoever made them; `refresh` lets the copy catch up with
+    what other processes have changed. `name`, `incarnation`: of this process; `distance`: of regions, measured.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        incarnation: int,
+        region: str,
+        view: ClusterView,
+        catalog: Catalog,
+        refresh: Callable[[], Awaitable[None]],
+        store: SharedStore,
+        peers: Peers,
+        limits: FlowLimits,
+        sealer: Sealer | None = None,
+        distance: Callable[[str], float] | None = None,
+    ) -> None:
+        self.sealer = sealer
+        self.routes = Routes(view, region=region, distance=distance)
+        self.finder = RouteFinder(self.routes, peers, store, name=name)
+        self.pulse = Pulse(peers)
+        self.attempts = Attempts(peers, self.pulse)
+        self.publisher = Publisher(
+            catalog,
+            self.routes,
+            self.finder,
+            self.attempts,
+            sender=incarnation,
+            limits=limits,
+            refresh=refresh,
+            sealer=sealer,
+        )
+        serving = Serving(catalog, self.routes, self.finder, refresh)
+        spread = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "big")
+        self.relay = Relay(serving, self.attempts, sealer=sealer, spread=spread)
+        self.streams = Streams(serving, self.relay, peers, self.pulse, sealer=sealer)
+        self.health = HealthService()
+        self.pulse.on_suspect = self._suspected
+
+    def methods(self, *control: Methods) -> Methods:
+        """What clients may call. `control`: the methods of the control plane, which run in this process, too."""
+        table = dict(unimplemented_methods())
+        for methods in (
+            self.publisher.methods(),
+            self.relay.methods(),
+            self.streams.methods(),
+            *control,
+            self.health.methods(),
+            reflection_methods(),
+        ):
+            table.update(methods)
+        return table
+
+    def start(self) -> None:
+        """Begin to follow the routers."""
+        self.finder.start()
+
+    def drain(self) -> None:
+        """Before the server drains: tell clients and balancers that there are other proxies."""
+        self.health.stop()
+        self.relay.drain()
+
+    async def stop(self) -> None:
+        """After the server has closed: leave nothing behind."""
+        await self.streams.close()
+        await self.publisher.close()
+        await self.relay.close()
+        await self.finder.stop()
+        self.pulse.close()
+
+    def status(self) -> Mapping[str, Any]:
+        """Numbers for operators."""
+        shaper = self.publisher.shaper
+        found = {
+            "published": self.publisher.published,
+            "resent": self.publisher.resent,
+            "underway_bytes": shaper.underway,
+            "held_bytes": shaper.held,
+            "delayed": shaper.delayed,
+            "refused": shaper.refused,
+            "relayed": self.relay.relayed,
+            "retried": self.relay.retried,
+            "streams": len(self.streams.open_streams),
+            "responses": self.streams.responses,
+            "moved_calls": self.attempts.moved,
+            "moved_streams": self.streams.moved,
+            "suspected": sorted(self.routes.suspects),
+            "topics_routed": len(self.routes.topics),
+            "subscriptions_routed": len(self.routes.subscriptions),
+            "routers_asked": self.finder.asked,
+            "assigned": self.finder.assigned,
+        }
+        if self.sealer is not None:
+            found |= {"sealed": self.sealer.sealed, "kept_back": self.sealer.kept_back}
+        return found
+
+    def _suspected(self, address: str, suspected: bool) -> None:
+        self.routes.suspect(address, suspected)
+        if suspected:
+            self.publisher.suspected(address)
+            self.relay.suspected(address)
+            self.streams.suspected(address)
