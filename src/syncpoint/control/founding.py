@@ -3,7 +3,8 @@
 Place: beside `chains` in every publish forwarder process. A chain made here is opened by whoever claims it, which is
 its home at first.
 Promise: one chain per member name and class, also over restarts: what exists is read from the store itself, and only
-the living holder of the name may add to it.
+the living holder of the name may add to it. A plan below policy is taken only after a while: at the start of a cluster
+the missing disks are often about to come.
 Leaves to the plan: which disks (see `storage.placement`).
 """
 
@@ -19,10 +20,11 @@ from syncpoint.control.view import CHAINS, MEMBERS, chain_key
 from syncpoint.metadata.contract import Compare, Indeterminate, Put, Unavailable, absent
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model.cluster import ChainRecord, DiskPlace
-from syncpoint.model.errors import SyncpointError
+from syncpoint.model.errors import FailedPrecondition, SyncpointError
 
 COUNTER = "counter/chain"
-RETRY_S = 2.0
+RETRY_S = 0.5
+PATIENCE_S = 20.0
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +45,24 @@ Planner = Callable[[str, Sequence[ChainRecord]], Plan]
 class Founder:
     """Makes what is missing, and tries again until it is there. `done` is set then."""
 
-    def __init__(self, store: SharedStore, membership: Membership, classes: Sequence[str], plan: Planner) -> None:
+    def __init__(
+        self,
+        store: SharedStore,
+        membership: Membership,
+        classes: Sequence[str],
+        plan: Planner,
+        *,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         self._store, self._membership, self._classes, self._plan = store, membership, classes, plan
+        self._patience_s = patience_s
         self.done = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin. The membership has been started."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._run(loop.time() + self._patience_s))
 
     async def stop(self) -> None:
         """Make no more."""
@@ -58,30 +70,37 @@ class Founder:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(self) -> None:
+    async def _run(self, patient_until: float) -> None:
+        loop, told = asyncio.get_running_loop(), ""
         while not self.done.is_set():
             try:
-                await self.found_missing()
+                await self.found_missing(accept_below_policy=loop.time() >= patient_until)
                 self.done.set()
             except (SyncpointError, Unavailable, Indeterminate) as error:
-                log.warning("%s cannot make its chains yet: %s", self._membership.me.name, error)
+                if str(error) != told:
+                    told = str(error)
+                    log.warning("%s cannot make its chains yet: %s", self._membership.me.name, error)
                 await asyncio.sleep(RETRY_S)
 
-    async def found_missing(self) -> list[ChainRecord]:
-        """The chains of this member, made where there were none."""
+    async def found_missing(self, *, accept_below_policy: bool = True) -> list[ChainRecord]:
+        """The chains of this member, made where there were none. Raises `FailedPrecondition` for a plan that is not
+        accepted, and the store's errors.
+        """
         found, _ = await read_all(self._store, CHAINS)
         known = [ChainRecord.decode(item.value) for item in found]
         name = self._membership.me.name
         mine = {record.klass: record for record in known if record.home == name}
         for klass in self._classes:
             if klass not in mine:
-                mine[klass] = await self._found(klass, known)
+                plan = self._plan(klass, known)
+                if plan.below_policy and not accept_below_policy:
+                    raise FailedPrecondition(f"the disks known so far do not satisfy class {klass}")
+                mine[klass] = await self._found(klass, plan)
                 known.append(mine[klass])
         return [mine[klass] for klass in self._classes]
 
-    async def _found(self, klass: str, known: Sequence[ChainRecord]) -> ChainRecord:
+    async def _found(self, klass: str, plan: Plan) -> ChainRecord:
         me = self._membership.me
-        plan = self._plan(klass, known)
         number = await self._store.counter(COUNTER)
         record = ChainRecord(
             number,

@@ -12,21 +12,24 @@ import pytest
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.doors import STATUS, Peers, Reach, process_methods
 from syncpoint.control.expiry import UNFINISHED_S, Expiry
-from syncpoint.control.founding import Founder, Plan
+from syncpoint.control.founding import PATIENCE_S, Founder, Plan
 from syncpoint.control.membership import Membership
+from syncpoint.control.placing import Kind, planner
 from syncpoint.control.plane import SharedControl
 from syncpoint.control.registration import Registration, registered_chains
 from syncpoint.control.reports import USED, USED_S, UseReporter
-from syncpoint.control.view import CHAINS, MEMBERS, OWNERS, ClusterView, View
+from syncpoint.control.view import CHAINS, DRAINS, MEMBERS, OWNERS, ClusterView, View
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CREATING, Change, Snapshot, Subscription, Topic
 from syncpoint.metadata.shared_catalog import SharedCatalog
-from syncpoint.model.cluster import PUBLISH, ChainRecord, DiskPlace, Member, Owner
-from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
+from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace, Member, Owner
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.storage.placement import Wanted
+from syncpoint.storage.quorum import AckRule
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
 from syncpoint.testing.simulation.network import SimNetwork
@@ -333,3 +336,49 @@ async def test_what_has_expired_is_deleted_and_what_is_used_is_not(bare: Bare) -
     shared.cut = True
     with pytest.raises(SyncpointError):
         await control.commit([Change.delete(Topic(1, "t"))])
+
+
+@alone
+async def test_a_chain_lies_where_the_living_disks_are_and_waits_for_those_to_come(bare: Bare) -> None:
+    shared = bare.open()
+    view, membership = ClusterView(shared), Membership(shared, ME)
+    await view.start()
+    await membership.start()
+
+    def storage(number: int, region: str = "r") -> None:
+        name = f"s-{region}-c{number}"
+        disks = ("d1", "d2", "d3")
+        served = Member(name, (STORAGE,), "h:1", number, region, "", f"k{number}", f"{region}-c{number}", disks)
+        bare.put(MEMBERS + name, served.encode())
+
+    kinds = {"default": Kind(Wanted(3, 3)), "wide": Kind(Wanted(3, 1), "async", spans_regions=True)}
+    founder = Founder(shared, membership, list(kinds), planner(view, ME, kinds))
+    storage(1)
+    storage(1, "far")
+    founder.start()
+    await asyncio.sleep(5)
+    assert not founder.done.is_set(), "three clusters are wanted: the others may be on their way"
+    storage(2)
+    storage(3)
+    await asyncio.sleep(2)
+    assert founder.done.is_set()
+    default, wide = (ChainRecord.decode(item.value) for item in bare.store.range(CHAINS).items)
+    assert {place.cluster for place in default.places} == {"r-c1", "r-c2", "r-c3"}
+    assert (len(default.places), default.below_policy, wide.durability) == (9, False, "async")
+    assert AckRule.from_values(default.rule) == AckRule.grid(3, 3)
+    assert AckRule.from_values(wide.rule) == AckRule.grid(3, 1)
+    with pytest.raises(InvalidArgument):
+        planner(view, ME, kinds)("none", [])
+    bare.put(DRAINS + "s-r-c3")
+    await asyncio.sleep(0.1)
+    late = Founder(shared, Membership(shared, replace(ME, name="f2")), ["default"], planner(view, ME, kinds))
+    await late._membership.start()
+    late.start()
+    await asyncio.sleep(PATIENCE_S - 1)
+    assert not late.done.is_set()
+    await asyncio.sleep(3)
+    (record,) = await late.found_missing()
+    assert record.below_policy
+    assert "s-r-c3" not in {place.process for place in record.places}
+    await founder.stop()
+    await late.stop()
