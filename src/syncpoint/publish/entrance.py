@@ -26,6 +26,7 @@ from syncpoint.model.errors import (
     Unavailable,
 )
 from syncpoint.model.identity import id_prefix, log_of
+from syncpoint.model.limits import PUBLISH_SEALED_ROOM_BYTES
 from syncpoint.model.names import parse_topic
 from syncpoint.publish.append import Caller
 from syncpoint.publish.envelope import PublishBatch, publish_response
@@ -157,7 +158,7 @@ class Entrance:
     def _take(self, source: Source, caller: Caller, batch: PublishBatch) -> None:
         first = source.end
         # The forwarder looks the topic up again, and finds this very source open.
-        self.forwarder.publish_request(caller, batch.request)
+        self.forwarder.publish_request(caller, batch.request, PUBLISH_SEALED_ROOM_BYTES)
         fact = BatchFact(batch.sender, batch.batch, source.number, first, source.end - first)
         self.forwarder.batches.append(fact)
         self.resends.note(fact)

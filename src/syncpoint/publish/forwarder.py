@@ -71,9 +71,9 @@ class PublishForwarder:
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
-    def publish_request(self, caller: Caller, request: bytes | memoryview) -> None:
+    def publish_request(self, caller: Caller, request: bytes | memoryview, room: int = 0) -> None:
         """Take a serialised PublishRequest; `caller` is answered once it is persisted. Raises `SyncpointError` if it
-        is refused.
+        is refused. `room`: bytes it may have beyond the limit of a request.
         """
         self.check_writable()
         try:
@@ -85,7 +85,7 @@ class PublishForwarder:
             self.store.admit(len(request))
             source = self.open_source(topic.incarnation)
             seconds, nanos = self._turn_time or self._begin_turn()
-            count, payload, response, _, _ = kernel.scan(request, source.prefix, source.end, seconds, nanos)
+            count, payload, response, _, _ = kernel.scan(request, source.prefix, source.end, seconds, nanos, room)
         except Invalid as bad:
             raise InvalidArgument(bad.field, bad.problem) from None
         except (Malformed, UnicodeDecodeError) as bad:
