@@ -48,6 +48,14 @@ class Barrier:
         chains = await self._chains(topic)
         await self._all([self._confirm_one(chain, topic, revision) for chain in chains])
 
+    async def sealed(self, topic: int, epoch: int, chain: int) -> None:
+        """Return when every other chain of the topic has sealed what it has of assignments before `epoch`.
+
+        Raises `Unavailable` when one has not within the deadline.
+        """
+        others = [one for one in await self._chains(topic) if one != chain]
+        await self._all([self._confirm_one(one, topic, 0, assignment=epoch) for one in others])
+
     async def backlog(self, subscription: int, topic: int) -> Backlog:
         """Counted by the owners of the topic's chains. Raises `Unavailable` when one does not answer in time."""
         end = self._now() + self._deadline_s
@@ -99,10 +107,11 @@ class Barrier:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _confirm_one(self, chain: int, topic: int, revision: int) -> None:
+    async def _confirm_one(self, chain: int, topic: int, revision: int, *, assignment: int = 0) -> None:
         end = self._now() + self._deadline_s
         reason = "nobody owns it"
-        request = internal.ConfirmRequest(chain=chain, topic=topic, revision=revision).SerializeToString()
+        asked = internal.ConfirmRequest(chain=chain, topic=topic, revision=revision, assignment=assignment)
+        request = asked.SerializeToString()
         while (left_s := end - self._now()) > 0:
             owner = self._view.owner(chain)
             if owner is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from syncpoint.metadata.etcd import open_etcd
 from syncpoint.metadata.shared import SharedStore
@@ -30,10 +32,11 @@ class Doors:
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=SystemRandom)
     network: Network = field(default_factory=TcpNetwork)
-    workers: Workers = field(default_factory=ThreadWorkers)
+    make_workers: Callable[[], Workers] = ThreadWorkers
+    blocking: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread
+    notify: Callable[[Callable[[], None]], None] | None = None
     open_metadata: Callable[[ClusterSettings], Awaitable[SharedStore]] | None = None
     open_files: Callable[[ChainRecord, int, AddressOf], tuple[Files, list[str]]] | None = None
-    serve_storage: Callable[[ProcessSettings], Awaitable[object]] | None = None
 
     async def metadata(self, settings: ClusterSettings) -> SharedStore:
         """The cluster's metadata store."""
@@ -83,6 +86,3 @@ def tls_of(process: ProcessSettings) -> ssl.SSLContext | None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(process.tls_cert, process.tls_key)
     return context
-
-
-Statuses = Mapping[str, object]

@@ -1,0 +1,168 @@
+"""The publish forwarder's role: chains opened, adopted and handed over, and everything others ask of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncpoint.api.options_admin import LIMITS, take_limits
+from syncpoint.control.barrier import Barrier
+from syncpoint.control.chains import ChainKeeper, hand_over_methods
+from syncpoint.control.founding import Founder
+from syncpoint.control.placing import Kind, planner
+from syncpoint.control.registration import Registration
+from syncpoint.control.view import View
+from syncpoint.metadata.contract import Indeterminate
+from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.records import Change, Setting
+from syncpoint.model.errors import FailedPrecondition, Unavailable
+from syncpoint.model.flow import FlowLimits
+from syncpoint.node.cluster.joined import Joined
+from syncpoint.node.cluster.settings import DurabilityClass
+from syncpoint.publish.chain import Surroundings
+from syncpoint.publish.host import ChainHost
+from syncpoint.publish.service import ChainsService
+from syncpoint.router.assignment import TOPICS, TopicAssignment
+from syncpoint.storage.placement import Wanted
+from syncpoint.transport.calls import Methods
+
+LOG_COUNTER = "counter/log"
+
+
+class PublishRole:
+    """See the module."""
+
+    disk_address = ""
+
+    def __init__(self, joined: Joined) -> None:
+        self._joined = joined
+        self._keeper: ChainKeeper | None = None
+
+    async def start(self) -> None:
+        """Make the host; it has no chain before this process is a member."""
+        joined = self._joined
+        self._assigned: View[TopicAssignment] = View(joined.store, TOPICS, TopicAssignment.decode)
+        await self._assigned.start()
+        self._assigned.listeners.append(self._assignments_changed)
+        self._barrier = Barrier(joined.view, joined.peers)
+        self.limits = FlowLimits()
+        self._take_limits()
+        joined.shared.on_change.append(self._catalog_changed)
+        self.host = ChainHost(
+            Surroundings(
+                joined.shared,
+                _LateRegistrar(joined),
+                lambda topic: self._assigned.get(str(topic)),
+                self._sealed,
+                lambda record, epoch: joined.doors.files(record, epoch, joined.disk_address_of),
+                self._next_log,
+                joined.universe,
+                joined.clock,
+                joined.random,
+                self.limits,
+                joined.settings.storage,
+                workers=joined.doors.make_workers,
+                blocking=joined.doors.blocking,
+                notify=joined.doors.notify,
+            )
+        )
+        self.host.start()
+
+    def methods(self) -> Methods:
+        return {**ChainsService(self.host).methods(), **hand_over_methods(_LateKeeper(self))}
+
+    async def joined(self) -> None:
+        """Own chains from now on, and make those that this process should have."""
+        joined = self._joined
+        self._keeper = ChainKeeper(joined.view, joined.membership, self.host, joined.peers, joined.clock)
+        self.host.on_ended = self._keeper.ended
+        self._keeper.start()
+        classes = joined.settings.classes
+        kinds = {name: _kind(one) for name, one in classes.items()}
+        self._founder = Founder(
+            joined.store, joined.membership, list(classes), planner(joined.view, joined.member, kinds)
+        )
+        self._founder.start()
+
+    async def drain(self) -> None:
+        """Hand over every chain, sealed."""
+        if self._keeper is not None:
+            await self._founder.stop()
+            await self._keeper.stop()
+
+    async def stop(self) -> None:
+        await self.host.stop()
+        await self._assigned.close()
+
+    def status(self) -> dict[str, Any]:
+        return self.host.status()
+
+    def load(self) -> dict[str, Any]:
+        topics = self.host.take_load()
+        return {"topics": {str(topic): list(load) for topic, load in topics.items()}} if topics else {}
+
+    @property
+    def keeper(self) -> ChainKeeper:
+        """Raises `Unavailable` before this process is a member."""
+        if self._keeper is None:
+            raise Unavailable("This process is not a member yet.")
+        return self._keeper
+
+    async def _next_log(self) -> int:
+        return await self._joined.store.counter(LOG_COUNTER)
+
+    async def _sealed(self, topic: int, epoch: int, chain: int) -> None:
+        try:
+            found = await self._joined.store.get(f"{TOPICS}{topic}")
+        except (StoreUnavailable, Indeterminate) as error:
+            raise Unavailable(f"The metadata does not answer: {error}") from error
+        now = TopicAssignment.decode(found.value).epoch if found is not None else 0
+        if now != epoch:
+            raise FailedPrecondition(f"The topic is in epoch {now} of its assignment, not in {epoch}.")
+        await self._barrier.sealed(topic, epoch, chain)
+
+    def _assignments_changed(self, topics: set[str]) -> None:
+        for topic in topics:
+            self.host.assigned(int(topic))
+
+    def _catalog_changed(self, change: Change) -> None:
+        if isinstance(change.record, Setting) and change.record.name == LIMITS:
+            self._take_limits()
+
+    def _take_limits(self) -> None:
+        stored = self._joined.catalog.setting(LIMITS)
+        if stored is not None:
+            take_limits(self.limits, stored)
+
+
+class _LateRegistrar:
+    """Registration begins when this process is a member: its owner's keys name it."""
+
+    def __init__(self, joined: Joined) -> None:
+        self._joined = joined
+        self._made: Registration | None = None
+
+    def _registration(self) -> Registration:
+        if self._made is None:
+            self._made = Registration(self._joined.store, self._joined.shared, self._joined.member)
+        return self._made
+
+    async def register(self, topic: int, chain: int) -> int:
+        return await self._registration().register(topic, chain)
+
+    async def unregister(self, topic: int, chain: int, epoch: int) -> bool:
+        return await self._registration().unregister(topic, chain, epoch)
+
+
+class _LateKeeper:
+    """The door opens before the keeper exists."""
+
+    def __init__(self, role: PublishRole) -> None:
+        self._role = role
+
+    async def hand_over(self, chain: int) -> None:
+        await self._role.keeper.hand_over(chain)
+
+
+def _kind(klass: DurabilityClass) -> Kind:
+    wanted = Wanted(klass.clusters, klass.disks, klass.within, klass.over, klass.placement, klass.racks_min)
+    return Kind(wanted, klass.durability, klass.spans_regions)
