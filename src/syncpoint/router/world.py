@@ -54,6 +54,12 @@ class World:
         return frozenset(member.region for member in self.with_role(PUBLISH) if self.takes_new(member))
 
     @cached_property
+    def dark_regions(self) -> frozenset[str]:
+        """Regions with chains but without a forwarder that serves them, by accident and not because of a drain."""
+        drained = {one.region for one in self.with_role(PUBLISH) if self.policy.drained(one)}
+        return frozenset(chain.region for chain in self.chains.values()) - self.serving_regions - drained
+
+    @cached_property
     def proxies(self) -> list[Member]:
         """Living proxies that take requests."""
         return [member for member in self.with_role(PROXY) if self.takes_new(member)]

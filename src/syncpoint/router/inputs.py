@@ -1,0 +1,201 @@
+"""What a router watches, turned into the values that planner and lists decide by.
+
+Place: between the views of the metadata and the machines. Promise: a world is made once per change and shared until the
+next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.shared import SharedStore
+from syncpoint.model.cluster import PUBLISH, SUBSCRIBE, ChainRecord, Member, Owner
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.router.assignment import SUBSCRIPTIONS, TOPICS, SubscriptionAssignment, TopicAssignment
+from syncpoint.router.constraints import CONSTRAINTS, Policy, Rule
+from syncpoint.router.planner import Loads, State
+from syncpoint.router.scaling import units
+from syncpoint.router.world import World
+
+_V = TypeVar("_V")
+_V_co = TypeVar("_V_co", covariant=True)
+
+
+class Seen(Protocol[_V_co]):
+    """A value and the revision it was written at."""
+
+    @property
+    def value(self) -> _V_co: ...
+    @property
+    def revision(self) -> int: ...
+
+
+class Watched(Protocol[_V_co]):
+    """The keys under one prefix; see `control.view.View`."""
+
+    @property
+    def items(self) -> Mapping[str, Seen[_V_co]]: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def listeners(self) -> list[Callable[[set[str]], None]]: ...
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class MakeView(Protocol):
+    """`control.view.View`: (store, prefix, decode) -> a view that is not started yet."""
+
+    def __call__(self, store: SharedStore, prefix: str, decode: Callable[[bytes], _V], /) -> Watched[_V]: ...
+
+
+class Cluster(Protocol):
+    """The part of `control.view.ClusterView` that is needed here."""
+
+    @property
+    def members(self) -> Watched[Member]: ...
+    @property
+    def drains(self) -> Watched[Mapping[str, Any]]: ...
+    @property
+    def chains(self) -> Watched[ChainRecord]: ...
+    @property
+    def owners(self) -> Watched[Owner]: ...
+    @property
+    def loads(self) -> Watched[Mapping[str, Any]]: ...
+
+
+class CatalogCopy(Protocol):
+    """The part of `metadata.shared_catalog.SharedCatalog` that is needed here."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+    @property
+    def on_change(self) -> list[Callable[[Any], None]]: ...
+    async def at(self, revision: int) -> None: ...
+
+
+class Inputs:
+    """`cluster` is started and closed by its owner; the other views here by `start` and `close`.
+
+    `on_world`: something changed that lists depend on, other than who has which chain open. `on_assigned`: the keys of
+    topics, and of subscriptions, that were assigned anew.
+    """
+
+    def __init__(
+        self, store: SharedStore, cluster: Cluster, catalog: CatalogCopy, make_view: MakeView, spanning: frozenset[str]
+    ) -> None:
+        self.store, self.cluster, self.shared_catalog, self._spanning = store, cluster, catalog, spanning
+        self.rules = make_view(store, CONSTRAINTS, decode_rule)
+        self.topics = make_view(store, TOPICS, TopicAssignment.decode)
+        self.subscriptions = make_view(store, SUBSCRIPTIONS, SubscriptionAssignment.decode)
+        self.on_world: list[Callable[[], None]] = []
+        self.on_owners: list[Callable[[], None]] = []
+        self._world: World | None = None
+        self._policy: Policy | None = None
+
+    async def start(self) -> None:
+        """Return when everything has been read. Raises the store's `Unavailable`."""
+        for view in (self.rules, self.topics, self.subscriptions):
+            await view.start()
+        for changed in (self.rules, self.cluster.drains, self.cluster.members, self.cluster.chains):
+            changed.listeners.append(self._changed)
+        self.cluster.owners.listeners.append(self._owners_changed)
+
+    async def close(self) -> None:
+        """No more changes."""
+        for changed in (self.rules, self.cluster.drains, self.cluster.members, self.cluster.chains):
+            changed.listeners.remove(self._changed)
+        self.cluster.owners.listeners.remove(self._owners_changed)
+        for view in (self.rules, self.topics, self.subscriptions):
+            await view.close()
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.shared_catalog.catalog
+
+    @property
+    def world(self) -> World:
+        """The world now."""
+        if self._world is None:
+            cluster = self.cluster
+            if self._policy is None:
+                self._policy = Policy((seen.value for seen in self.rules.items.values()), cluster.drains.items)
+            self._world = World(
+                {name: seen.value for name, seen in cluster.members.items.items()},
+                {int(key): seen.value for key, seen in cluster.chains.items.items()},
+                {int(key): seen.value for key, seen in cluster.owners.items.items()},
+                self._policy,
+                self._spanning,
+            )
+        return self._world
+
+    def state(self) -> State:
+        """What there is to assign, and where it is."""
+        return State(
+            {topic.incarnation: topic for topic in self.catalog.topics()},
+            {one.incarnation: one for one in self.catalog.subscriptions() if not one.detached},
+            {int(key): seen.value for key, seen in self.topics.items.items()},
+            {int(key): seen.value for key, seen in self.subscriptions.items.items()},
+        )
+
+    def loads(self) -> Loads:
+        """What was measured last. Where nobody reports subscriptions, each carries what is published to its topic."""
+        topics: dict[str, dict[int, float]] = {}
+        subscriptions: dict[str, dict[int, float]] = {}
+        reported = False
+        for name, seen in self.cluster.loads.items.items():
+            member = self.world.members.get(name)
+            if member is None:
+                continue
+            if PUBLISH in member.roles:
+                _add(topics.setdefault(member.region, {}), seen.value.get("topics"))
+            if SUBSCRIBE in member.roles:
+                reported |= "subscriptions" in seen.value
+                _add(subscriptions.setdefault(member.region, {}), seen.value.get("subscriptions"))
+        if not reported and subscriptions:
+            for number in {number for by_topic in topics.values() for number in by_topic}:
+                load = sum(by_topic.get(number, 0.0) for by_topic in topics.values()) / len(subscriptions)
+                for one in self.catalog.subscriptions_of(number):
+                    for region in subscriptions.values():
+                        region[one.incarnation] = load
+        return Loads(topics, subscriptions)
+
+    def distances_from(self, region: str, client: str) -> Mapping[str, float] | None:
+        """What the client, or anybody else in its region, has measured."""
+        loads = self.cluster.loads.items
+        names = [client, *(name for name, one in sorted(self.world.members.items()) if one.region == region)]
+        for name in names:
+            found = loads[name].value.get("distances") if name in loads else None
+            if isinstance(found, Mapping) and found:
+                return found
+        return None
+
+    def _changed(self, keys: set[str]) -> None:
+        self._world = self._policy = None
+        for listener in list(self.on_world):
+            listener()
+
+    def _owners_changed(self, keys: set[str]) -> None:
+        self._world = None
+        for listener in list(self.on_owners):
+            listener()
+
+
+def decode_rule(data: bytes) -> Rule:
+    """A stored rule that may be used. Raises `ValueError`, so that a view passes over one of a newer kind."""
+    rule = Rule.decode(data)
+    try:
+        rule.check()
+    except InvalidArgument as error:
+        raise ValueError(error.message) from error
+    return rule
+
+
+def _add(sums: dict[int, float], reported: Any) -> None:
+    """Rates as they stand in a load report: {incarnation: [messages_s, bytes_s]}."""
+    if isinstance(reported, Mapping):
+        for key, (messages_s, bytes_s) in reported.items():
+            number = int(key)
+            sums[number] = sums.get(number, 0.0) + units(float(messages_s), float(bytes_s))

@@ -1,0 +1,234 @@
+"""The planner: what topics and subscriptions should be assigned to now, given what is there and what is measured.
+
+Place: in every router; one of them writes its plans, the others answer and stand by. A machine: a world and a time come
+in, changes come out. It keeps nothing but smoothed loads, so a router that has just started decides as well as another
+a few seconds later.
+Promise: the keys of a topic are spread over chains of one region. They move only when a chain may not be used any more,
+when the topic grows or shrinks, or when a chain is above the bound; of the latter two, a few topics at a time. A
+forwarder that dies moves no key: its chains are adopted whole. Neither does a region whose forwarders are all gone:
+what was not sealed there could not be told from what is lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from syncpoint.metadata.records import Subscription, Topic
+from syncpoint.router.assign import E, Item, assign
+from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
+from syncpoint.router.choices import Choices
+from syncpoint.router.location import durability_class
+from syncpoint.router.rendezvous import order
+from syncpoint.router.scaling import Scaler, ScalingSettings
+from syncpoint.router.world import World
+
+MOVES_MAX = 32  # topics, and subscriptions, that one plan moves for nothing but balance
+IDLE = 1.0  # the load that one without any counts as, so that many of them spread as well
+
+_Made = TypeVar("_Made", TopicAssignment, SubscriptionAssignment)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerSettings:
+    """`balance`: no forwarder above (1 + balance) times the average."""
+
+    balance: float = E
+    scaling: ScalingSettings = field(default_factory=ScalingSettings)
+
+
+class Loads(NamedTuple):
+    """Measured now, in `scaling.units`: region -> incarnation -> load."""
+
+    topics: Mapping[str, Mapping[int, float]]
+    subscriptions: Mapping[str, Mapping[int, float]]
+
+
+class State(NamedTuple):
+    """What there is to assign, and what it is assigned to; by incarnation."""
+
+    topics: Mapping[int, Topic]
+    subscriptions: Mapping[int, Subscription]
+    topic_homes: Mapping[int, TopicAssignment]
+    subscription_homes: Mapping[int, SubscriptionAssignment]
+
+
+class Changes(NamedTuple):
+    """New assignments by incarnation."""
+
+    topics: dict[int, TopicAssignment]
+    subscriptions: dict[int, SubscriptionAssignment]
+
+
+class Planner:
+    """See the module."""
+
+    def __init__(self, settings: PlannerSettings | None = None) -> None:
+        self.settings = settings or PlannerSettings()
+        self._topics = _Scalers(self.settings.scaling)
+        self._subscriptions = _Scalers(self.settings.scaling)
+
+    def observe(self, now: float, loads: Loads) -> None:
+        """Take measured loads in."""
+        self._topics.observe(now, loads.topics)
+        self._subscriptions.observe(now, loads.subscriptions)
+
+    def plan(self, world: World, state: State, now: float, *, only_new: bool = False) -> Changes:
+        """What should change. `only_new`: assign what is assigned to nothing, and leave the rest."""
+        choices = Choices(world)
+        return Changes(
+            self._plan_topics(world, choices, state, now, only_new),
+            self._plan_subscriptions(choices, state, now, only_new),
+        )
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def _plan_topics(
+        self, world: World, choices: Choices, state: State, now: float, only_new: bool
+    ) -> dict[int, TopicAssignment]:
+        wanted: dict[tuple[str, str], list[_Wanted]] = {pool: [] for pool in choices.pools}
+        owned = {str(number) for number in world.chains if world.owner(number) is not None}
+        homes: dict[int, str] = {}
+        for topic in state.topics.values():
+            allowed, assigned = choices.chains(topic), state.topic_homes.get(topic.incarnation)
+            home = self._home(topic, allowed, world, assigned)
+            if home not in allowed:
+                continue  # nothing can be done
+            homes[topic.incarnation] = home
+            for region, names in allowed.items():
+                known = _known(assigned, names, region)
+                # A chain that nobody has open at the moment keeps what it has, and gets nothing.
+                usable = tuple(name for name in names if name in owned or name in known) or names
+                wanted[region, durability_class(topic)].append(_Wanted(topic.incarnation, usable, known))
+        found: dict[int, dict[str, tuple[int, ...]]] = {number: {} for number in homes}
+        for (region, klass), topics in wanted.items():
+            bins = [str(chain.number) for chain in choices.pools[region, klass]]
+            for number, names in self._place(self._topics.of(region), topics, bins, now).items():
+                found[number][region] = tuple(map(int, names))
+        needed: dict[int, TopicAssignment] = {}
+        wished = _Wished[TopicAssignment]()
+        for number, by_region in found.items():
+            assigned, chains = state.topic_homes.get(number), by_region.pop(homes[number], ())
+            if assigned is None:
+                needed[number] = TopicAssignment(1, chains, by_region)
+            elif not only_new and (set(assigned.chains) != set(chains) or assigned.elsewhere != by_region):
+                same = set(assigned.chains) == set(chains)
+                made = TopicAssignment(assigned.epoch + (not same), assigned.chains if same else chains, by_region)
+                stay = choices.chains(state.topics[number])[homes[number]]
+                if same or not all(str(chain) in stay for chain in assigned.chains):
+                    needed[number] = made
+                else:
+                    wished.add(number, self._topics.of(homes[number]).load(number), made)
+        return needed | wished.heaviest()
+
+    def _home(self, topic: Topic, allowed: Mapping[str, object], world: World, assigned: TopicAssignment | None) -> str:
+        """The region of a topic's keys: where they are, else where it is stored most, else where most proxies are."""
+        if assigned is not None:
+            for region in sorted({world.chains[chain].region for chain in assigned.chains if chain in world.chains}):
+                if region in allowed or region in world.dark_regions:
+                    return region
+        proxies = Counter(proxy.region for proxy in world.proxies)
+        ordered = topic.regions or order(topic.incarnation, sorted(allowed))
+
+        def value(region: str) -> tuple[float, int, int]:
+            return self._topics.of(region).load(topic.incarnation), proxies[region], -ordered.index(region)
+
+        return max(allowed, key=value, default="")
+
+    # -- subscriptions -----------------------------------------------------------------------------------------------
+
+    def _plan_subscriptions(
+        self, choices: Choices, state: State, now: float, only_new: bool
+    ) -> dict[int, SubscriptionAssignment]:
+        wanted: dict[str, list[_Wanted]] = {region: [] for region in choices.ready}
+        for record in state.subscriptions.values():
+            assigned = state.subscription_homes.get(record.incarnation)
+            for region, names in choices.members(state.topics.get(record.topic_incarnation)).items():
+                known = tuple(name for name in assigned.members if name in names) if assigned is not None else ()
+                wanted[region].append(_Wanted(record.incarnation, names, known))
+        found: dict[int, list[str]] = {}
+        for region, subscriptions in sorted(wanted.items()):
+            bins = [member.name for member in choices.ready[region]]
+            placed = self._place(self._subscriptions.of(region), subscriptions, bins, now)
+            for number, names in placed.items():
+                found.setdefault(number, []).extend(names)
+        ready = {member.name for members in choices.ready.values() for member in members}
+        needed: dict[int, SubscriptionAssignment] = {}
+        wished = _Wished[SubscriptionAssignment]()
+        for number, members in found.items():
+            assigned = state.subscription_homes.get(number)
+            if assigned is None:
+                needed[number] = SubscriptionAssignment(1, tuple(members))
+            elif not only_new and set(assigned.members) != set(members):
+                made = SubscriptionAssignment(assigned.epoch + 1, tuple(members))
+                if ready.issuperset(assigned.members):
+                    wished.add(number, self._subscriptions.load(number), made)
+                else:
+                    needed[number] = made
+        return needed | wished.heaviest()
+
+    # -- both --------------------------------------------------------------------------------------------------------
+
+    def _place(
+        self, scaler: Scaler, wanted: Iterable[_Wanted], bins: Sequence[str], now: float
+    ) -> dict[int, tuple[str, ...]]:
+        average = scaler.total() / max(1, len(bins))
+        items, current = [], {}
+        for number, names, known in wanted:
+            parts = scaler.parts(number, now, len(known), average, len(names))
+            items.append(Item(number, scaler.load(number) + IDLE, parts, names))
+            current[number] = known
+        return assign(items, dict.fromkeys(bins, 1.0), current, e=self.settings.balance).homes
+
+
+class _Wanted(NamedTuple):
+    """Something to be assigned: its incarnation, where it may be, where it is."""
+
+    number: int
+    names: tuple[str, ...]
+    known: tuple[str, ...]
+
+
+class _Wished(Generic[_Made]):
+    """Changes that can wait, by load."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[float, int, _Made]] = []
+
+    def add(self, number: int, load: float, made: _Made) -> None:
+        self._all.append((-load, number, made))
+
+    def heaviest(self) -> dict[int, _Made]:
+        self._all.sort(key=lambda one: one[:2])
+        return {number: made for _, number, made in self._all[:MOVES_MAX]}
+
+
+class _Scalers:
+    """One scaler for each region."""
+
+    def __init__(self, settings: ScalingSettings) -> None:
+        self._settings = settings
+        self._by_region: dict[str, Scaler] = {}
+
+    def of(self, region: str) -> Scaler:
+        found = self._by_region.get(region)
+        if found is None:
+            found = self._by_region[region] = Scaler(self._settings)
+        return found
+
+    def observe(self, now: float, loads: Mapping[str, Mapping[int, float]]) -> None:
+        for region in loads.keys() | self._by_region.keys():
+            self.of(region).observe(now, loads.get(region, {}))
+
+    def load(self, number: int) -> float:
+        return sum(scaler.load(number) for scaler in self._by_region.values())
+
+
+def _known(assigned: TopicAssignment | None, names: Sequence[str], region: str) -> tuple[str, ...]:
+    """Where a topic is in a region, as far as it may stay."""
+    if assigned is None:
+        return ()
+    listed = {str(chain) for chain in (*assigned.chains, *assigned.elsewhere.get(region, ()))}
+    return tuple(name for name in names if name in listed)
