@@ -334,7 +334,15 @@ class ChainKeeper:
         return (after + [one for one in others if one.name < me.name])[:PINGED_MAX]
 
 
-def hand_over_methods(keeper: ChainKeeper) -> Methods:
+class HandsOver(Protocol):
+    """Who can let go of a chain."""
+
+    async def hand_over(self, chain: int) -> None:
+        """Close a chain and give its ownership up."""
+        ...
+
+
+def hand_over_methods(keeper: HandsOver) -> Methods:
     """Chains/HandOver, for the method table of a publish forwarder."""
 
     async def hand_over(call: Call, request: bytes) -> bytes:

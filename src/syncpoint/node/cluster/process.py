@@ -94,9 +94,9 @@ class ClusterProcess:
         await self.common.join()
         for role in self.roles.values():
             await role.start()
-        methods: Methods = {**process_methods(self.status)}
+        methods: Methods = dict(process_methods(self.status))
         for role in self.roles.values():
-            methods.update(role.methods())
+            methods = {**methods, **role.methods()}
         host, port = split_address(self.process.listen)
         self._door = await self.doors.network.serve(methods, host, port)
         disks = next((role.disk_address for role in self.roles.values() if role.disk_address), "")
