@@ -15,6 +15,8 @@ import pytest
 
 from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.random import SystemRandom
+from syncpoint.storage.errors import DisksMissing
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Kind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
@@ -36,6 +38,8 @@ class Chain:
             **{"segment_bytes": 1 << 20, "probe_interval_s": 0.1, "hung_s": 4.0, **settings}  # type: ignore[arg-type]
         )
         self.roots = [f"/c{number}/{name}" for number, process in enumerate(processes) for name in process.folders]
+        clusters = [number for number, process in enumerate(processes) for _ in process.folders]
+        self.rule = AckRule(tuple(clusters))
         self.epoch = 0
         self.appended = 0  # messages handed to the store, in all lives
         self.persisted = 0  # of them, known to be safe
@@ -54,6 +58,7 @@ class Chain:
             clock=SystemClock(),
             random=SystemRandom(),
             notify=self.queue.put,
+            rule=self.rule,
         )
         self.store.on_persisted = self._note
         self.store.on_failed = self._fail
@@ -118,7 +123,10 @@ class Chain:
 
     @property
     def live(self) -> int:
-        return sum(disk.state == "ok" for disk in self.store.status().disks)
+        return self.states().count("ok")
+
+    def states(self) -> list[str]:
+        return [disk.state for disk in self.store.status().disks]
 
 
 @pytest.fixture
@@ -190,6 +198,78 @@ def test_a_stopped_server_does_not_stop_the_others(three: list[DiskProcess]) -> 
     chain.until(lambda: chain.live == 9)
     chain.reopen()
     assert chain.persisted == 700
+    chain.store.close()
+
+
+def test_a_server_that_is_stopped_for_long_is_given_up_and_comes_back(three: list[DiskProcess]) -> None:
+    chain = Chain(three, hung_s=1.5)
+    chain.commit(100)
+    three[1].send(signal.SIGSTOP)
+    chain.commit(100)
+    chain.until(lambda: chain.states().count("failed") == 3)
+    chain.commit(100)
+    three[1].send(signal.SIGCONT)
+    chain.until(lambda: chain.live == 9)
+    chain.commit(100)
+    chain.reopen()
+    assert chain.persisted == 400
+    chain.store.close()
+
+
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
+def test_without_a_quorum_acknowledgements_wait_and_are_given_when_it_is_back(
+    three: list[DiskProcess], how: signal.Signals
+) -> None:
+    chain = Chain(three, hung_s=1.0)
+    chain.commit(100)
+    for process in three[:2]:
+        process.send(how) if how is signal.SIGSTOP else process.end()
+    chain.append(10)
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline:
+        chain.turn()
+    assert chain.persisted == 100
+    assert chain.failure is None
+    for process in three[:2]:
+        process.send(signal.SIGCONT) if how is signal.SIGSTOP else process.start()
+    chain.until(lambda: chain.persisted == 110)
+    chain.until(lambda: chain.live == 9)
+    chain.reopen()
+    assert chain.persisted == 110
+    chain.store.close()
+
+
+def test_a_store_opens_while_a_server_is_away(three: list[DiskProcess]) -> None:
+    chain = Chain(three)
+    chain.commit(100)
+    chain.store.close()
+    chain.files.close_all()
+    three[0].end()
+    three[2].send(signal.SIGSTOP)
+    with pytest.raises(DisksMissing):
+        chain.open()
+    three[2].send(signal.SIGCONT)
+    chain.open()
+    chain.resume()
+    chain.commit(100)
+    three[0].start()
+    chain.until(lambda: chain.live == 9)
+    chain.reopen()
+    assert chain.persisted == 200
+    chain.store.close()
+
+
+@pytest.mark.parametrize("durability", ["async", "memory"])
+def test_other_durabilities_outlive_killed_servers(three: list[DiskProcess], durability: str) -> None:
+    chain = Chain(three, durability=durability)
+    for process in three:
+        chain.commit(100)
+        process.end()
+        chain.commit(100)
+        process.start()
+    chain.until(lambda: chain.live == 9)
+    chain.reopen()
+    assert chain.persisted == 600
     chain.store.close()
 
 

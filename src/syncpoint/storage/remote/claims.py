@@ -94,10 +94,13 @@ class Claims:
     def store(self, chain: int, record: Record) -> None:
         """Write it durably, and the folder if it is new."""
         folder = self.folder(chain)
-        self._files.mkdir(folder)
+        try:
+            self._files.stat(f"{folder}/{CLAIM_FILE}")
+        except FileNotFoundError:
+            self._files.mkdir(folder)
+            self._files.sync_dir(f"{self.root}/chains")
+            self._files.sync_dir(self.root)
         replace_file(self._files, f"{folder}/{CLAIM_FILE}", record.encode())
-        self._files.sync_dir(f"{self.root}/chains")
-        self._files.sync_dir(self.root)
 
     def ensure(self, chain: int, record: Record) -> None:
         """Write it again where somebody wiped the folder."""
