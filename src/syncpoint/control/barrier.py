@@ -17,6 +17,7 @@ from syncpoint.metadata.contract import Indeterminate
 from syncpoint.metadata.contract import Unavailable as StoreUnavailable
 from syncpoint.model.cluster import Owner
 from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.router.assignment import TOPICS, TopicAssignment
 from syncpoint.wire.messages import internal
 
 CONFIRM = "/syncpoint.internal.v1.Chains/Confirm"
@@ -55,6 +56,23 @@ class Barrier:
         """
         others = [one for one in await self._chains(topic) if one != chain]
         await self._all([self._confirm_one(one, topic, 0, assignment=epoch) for one in others])
+
+    async def sealed(self, topic: int, epoch: int, chain: int) -> None:
+        """Return when all other chains registered for a topic have sealed what they have of it from before `epoch` of its
+        assignment, and will open nothing of that any more (protocol rule 18). For the chain that is to take keys.
+
+        Raises `Unavailable`, also when the topic's epoch is another one by now. The epoch is read before the chains: one
+        that registers later reads this epoch or a later one before it takes keys itself.
+        """
+        try:
+            found = await self._view.store.get(f"{TOPICS}{topic}")
+        except (StoreUnavailable, Indeterminate) as error:
+            raise Unavailable(f"The metadata does not answer: {error}") from error
+        now = None if found is None else TopicAssignment.decode(found.value).epoch
+        if now != epoch:
+            raise Unavailable(f"The topic's keys are assigned in epoch {now}, not in {epoch}.")
+        others = [one for one in await self._chains(topic) if one != chain]
+        await self._all([self._confirm_one(one, topic, 0, epoch) for one in others])
 
     async def backlog(self, subscription: int, topic: int) -> Backlog:
         """Counted by the owners of the topic's chains. Raises `Unavailable` when one does not answer in time."""

@@ -56,6 +56,7 @@ class FakeOwner:
         self.opened_at: dict[int, int] = {}  # topic -> catalog revision of its source
         self.starts: dict[tuple[int, int], int] = {}
         self.confirmed: list[tuple[int, int]] = []
+        self.sealed: list[tuple[int, int]] = []
         self.deaf = False
         self.backlog = internal.BacklogResponse(chains=[chain])
         self.started = self.process.start(self._start())
@@ -85,6 +86,8 @@ class FakeOwner:
         await self.shared.at(asked.revision)
         await asyncio.sleep(self.world.random.random() * 0.01)
         self.confirmed.append((asked.topic, asked.revision))
+        if asked.assignment:
+            self.sealed.append((asked.topic, asked.assignment))
         if asked.topic in self.opened_at:
             for record in self.shared.catalog.subscriptions_of(asked.topic):
                 if record.created_revision > self.opened_at[asked.topic]:

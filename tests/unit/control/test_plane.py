@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from syncpoint.metadata.contract import Put
 from syncpoint.metadata.records import ACTIVE, CREATING
 from syncpoint.model.errors import Code, NotFound, SyncpointError, Unavailable
+from syncpoint.router.assignment import TOPICS, TopicAssignment
 
 sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import SNAP, SUB, TOPIC, PlaneWorld, planned
@@ -182,6 +184,22 @@ async def test_a_change_of_retention_is_confirmed_a_label_is_not(world: PlaneWor
     await proxy.call("UpdateTopic", topic=longer, update_mask={"paths": ["message_retention_duration"]})
     await proxy.call("DetachSubscription", subscription=SUB)
     assert max(world.owners[1].confirmed)[1] == proxy.control.catalog.revision
+
+
+@planned(chains=3)
+async def test_before_keys_move_all_other_chains_have_sealed(world: PlaneWorld) -> None:
+    topic = await with_topic(world)
+    barrier = world.proxies[0].control.barrier
+    with pytest.raises(Unavailable, match="epoch None"):
+        await barrier.sealed(topic, 1, 2)
+    world.store.txn([], [Put(f"{TOPICS}{topic}", TopicAssignment(2, (2,)).encode())])
+    with pytest.raises(Unavailable, match="epoch 2, not in 1"):
+        await barrier.sealed(topic, 1, 2)
+    await barrier.sealed(topic, 2, 2)
+    assert [owner.sealed for owner in world.owners.values()] == [[(topic, 2)], [], [(topic, 2)]]
+    world.owners[3].deaf = True
+    with pytest.raises(Unavailable, match="Chain 3 has not confirmed"):
+        await barrier.sealed(topic, 2, 2)
 
 
 @planned()
