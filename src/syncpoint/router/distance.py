@@ -96,7 +96,7 @@ class Distances:
 
 
 class Prober:
-    """Pings a living member of every region, again and again. `ping` says whether an address answered; it never raises."""
+    """Pings a living member of every region, again and again. `ping` says whether an address answered."""
 
     def __init__(
         self,

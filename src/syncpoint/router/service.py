@@ -1,0 +1,244 @@
+"""A router: the driver of planner and answers over the shared metadata.
+
+Place: one of the roles of a process. Any number run; each answers proxies, and the first by name of those that live
+writes the plans. Nothing is kept anywhere but in the metadata, and nothing that is connected needs a router.
+Promise: an assignment is written by compare-and-set on what it was planned from, so routers that disagree about who is
+first do no harm. What a proxy asks for is assigned at once by whichever router it asks. Assignments of what was deleted
+are removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from syncpoint.metadata.contract import Delete, Indeterminate, Put, Unavailable, absent, unchanged
+from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.shared_catalog import HEAD
+from syncpoint.model.cluster import ROUTER, Member
+from syncpoint.router.answers import Answers
+from syncpoint.router.assignment import SUBSCRIPTIONS, TOPICS, SubscriptionAssignment, TopicAssignment
+from syncpoint.router.distance import Distances, Ping, Prober
+from syncpoint.router.inputs import CatalogCopy, Cluster, Inputs, MakeView, Watched
+from syncpoint.router.planner import Changes, Planner, PlannerSettings
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.random import Random
+from syncpoint.transport.calls import Methods
+
+PERIOD_S = 4.0  # between plans when nothing happens but load
+SETTLE_S = 0.25  # what happens together is planned for together
+SWEEP_S = 60.0
+SEEN_S = 1.0
+BATCH = 50
+_RETRY_S = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class RouterService:
+    """One router. Its owner has started `cluster` (a `ClusterView`) and `catalog` (a `SharedCatalog`), and closes them.
+
+    `make_view` is `control.view.View`; `ping` says whether an address answered.
+    """
+
+    def __init__(
+        self,
+        store: SharedStore,
+        cluster: Cluster,
+        catalog: CatalogCopy,
+        make_view: MakeView,
+        me: Member,
+        ping: Ping,
+        clock: Clock,
+        random: Random,
+        *,
+        settings: PlannerSettings | None = None,
+        spanning: frozenset[str] = frozenset(),
+    ) -> None:
+        self._store, self._clock, self.me = store, clock, me
+        self.inputs = Inputs(store, cluster, catalog, make_view, spanning)
+        self.planner = Planner(settings)
+        self.distances = Distances(me.region)
+        self.prober = Prober(self.distances, ping, lambda: cluster_members(cluster, me), clock, random)
+        self.answers = Answers(self.inputs, self.distances, self._ensure)
+        self._wake = asyncio.Event()
+        self._ensuring: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._swept = clock.monotonic()
+        self.written = self.conflicts = 0
+
+    def methods(self) -> Methods:
+        """For the method table of the process."""
+        return self.answers.methods()
+
+    async def start(self) -> None:
+        """Begin to answer and to plan. Raises the store's `Unavailable`."""
+        await self.inputs.start()
+        self.answers.start()
+        self.inputs.on_world.append(self._wake.set)
+        self.inputs.on_owners.append(self._wake.set)
+        self.inputs.shared_catalog.on_change.append(self._catalog_changed)
+        self.prober.start()
+        self._tasks.append(asyncio.get_running_loop().create_task(self._run()))
+
+    async def stop(self) -> None:
+        """Stop planning; proxies that watch go elsewhere."""
+        self.inputs.shared_catalog.on_change.remove(self._catalog_changed)
+        self.answers.stop()
+        tasks = [*self._tasks, *([self._ensuring] if self._ensuring is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.prober.stop()
+        await self.inputs.close()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this router writes the plans: the first living one that does not drain."""
+        world = self.inputs.world
+        routers = [member for member in world.with_role(ROUTER) if world.takes_new(member)]
+        return bool(routers) and (routers[0].name, routers[0].incarnation) == (self.me.name, self.me.incarnation)
+
+    def status(self) -> dict[str, Any]:
+        """For operators."""
+        return {
+            "leads": self.leads,
+            "topics": len(self.inputs.topics.items),
+            "subscriptions": len(self.inputs.subscriptions.items),
+            "watchers": self.answers.watchers,
+            "answered": self.answers.answered,
+            "written": self.written,
+            "conflicts": self.conflicts,
+            "distances": self.distances.known(),
+        }
+
+    # -- planning ----------------------------------------------------------------------------------------------------
+
+    def _catalog_changed(self, change: object) -> None:
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                self.planner.observe(self._clock.monotonic(), self.inputs.loads())
+                if self.leads:
+                    await self._plan(only_new=False)
+                    if self._clock.monotonic() - self._swept >= SWEEP_S:
+                        await self._sweep()
+            except (Unavailable, Indeterminate) as error:
+                log.info("the router cannot write its plans yet: %s", error)
+                await asyncio.sleep(_RETRY_S)
+            except Exception:
+                log.exception("planning failed")
+            try:
+                async with asyncio.timeout(PERIOD_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(SETTLE_S)
+            self._wake.clear()
+
+    async def _ensure(self, topics: Sequence[int], subscriptions: Sequence[int]) -> None:
+        """Assign what exists and is assigned to nothing. Where that is not possible now it stays so."""
+        inputs = self.inputs
+        if not (
+            any(
+                str(number) not in inputs.topics.items and inputs.catalog.topic_by_incarnation(number) is not None
+                for number in topics
+            )
+            or any(
+                str(number) not in inputs.subscriptions.items
+                and inputs.catalog.subscription_by_incarnation(number) is not None
+                for number in subscriptions
+            )
+        ):
+            return
+        if self._ensuring is None or self._ensuring.done():
+            self._ensuring = asyncio.get_running_loop().create_task(self._plan_new())
+        await asyncio.shield(self._ensuring)
+
+    async def _plan_new(self) -> None:
+        await asyncio.sleep(0)  # whoever asks in this turn comes along
+        try:
+            await self._plan(only_new=True)
+        except (Unavailable, Indeterminate) as error:
+            log.info("new assignments cannot be written yet: %s", error)
+
+    async def _plan(self, *, only_new: bool) -> None:
+        async with self._writing:
+            changes = self.planner.plan(
+                self.inputs.world, self.inputs.state(), self._clock.monotonic(), only_new=only_new
+            )
+            await self._write(changes)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    async def _write(self, changes: Changes) -> None:
+        made: tuple[tuple[str, Mapping[int, TopicAssignment | SubscriptionAssignment], Watched[Any]], ...] = (
+            (TOPICS, changes.topics, self.inputs.topics),
+            (SUBSCRIPTIONS, changes.subscriptions, self.inputs.subscriptions),
+        )
+        for prefix, assigned, view in made:
+            puts = [(Put(f"{prefix}{number}", one.encode()), _seen(view, number)) for number, one in assigned.items()]
+            await self._write_all(puts, view)
+
+    async def _write_all(self, waiting: Sequence[tuple[Put, int]], view: Watched[Any]) -> None:
+        """Write each as long as nobody else has since the revision beside it, and let the view catch up, so that the
+        next plan starts from what is written."""
+        newest = 0
+        for begin in range(0, len(waiting), BATCH):
+            part = waiting[begin : begin + BATCH]
+            written = await self._write_part(part)
+            if not written and len(part) > 1:  # one of them was changed by another router: each by itself
+                written = max([await self._write_part([one]) for one in part])
+            newest = max(newest, written)
+        end = self._clock.monotonic() + SEEN_S
+        while view.revision < newest and self._clock.monotonic() < end:
+            await asyncio.sleep(0.01)
+
+    async def _write_part(self, part: Sequence[tuple[Put, int]]) -> int:
+        """The revision they were written at; 0: they were not."""
+        compares = [unchanged(put.key, seen) if seen else absent(put.key) for put, seen in part]
+        result = await self._store.txn(compares, [put for put, _ in part])
+        if result.ok:
+            self.written += len(part)
+            return result.revision
+        self.conflicts += len(part) == 1
+        return 0
+
+    async def _sweep(self) -> None:
+        """Remove assignments of what was deleted: what is absent at a revision of the catalog that was read after the
+        assignment was seen."""
+        self._swept = self._clock.monotonic()
+        assigned = [(TOPICS, int(key), seen.revision) for key, seen in self.inputs.topics.items.items()]
+        assigned += [(SUBSCRIPTIONS, int(key), seen.revision) for key, seen in self.inputs.subscriptions.items.items()]
+        head = await self._store.get(HEAD)
+        if head is None:
+            return
+        try:
+            async with asyncio.timeout(PERIOD_S):
+                await self.inputs.shared_catalog.at(int(head.value.split()[0]))
+        except TimeoutError:
+            raise Unavailable("the catalog here lags behind") from None
+        catalog = self.inputs.catalog
+        for prefix, number, revision in assigned:
+            record = (
+                catalog.topic_by_incarnation(number)
+                if prefix == TOPICS
+                else catalog.subscription_by_incarnation(number)
+            )
+            if record is None:
+                await self._store.txn([unchanged(f"{prefix}{number}", revision)], [Delete(f"{prefix}{number}")])
+
+
+def cluster_members(cluster: Cluster, me: Member) -> list[Member]:
+    """Everybody else, to be pinged."""
+    return [seen.value for name, seen in cluster.members.items.items() if name != me.name]
+
+
+def _seen(view: Watched[Any], number: int) -> int:
+    found = view.items.get(str(number))
+    return 0 if found is None else found.revision
