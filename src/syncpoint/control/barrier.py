@@ -50,19 +50,11 @@ class Barrier:
         await self._all([self._confirm_one(chain, topic, revision) for chain in chains])
 
     async def sealed(self, topic: int, epoch: int, chain: int) -> None:
-        """Return when every other chain of the topic has sealed what it has of assignments before `epoch`.
+        """Return when all other chains registered for a topic have sealed what they have of it from before `epoch` of
+        its assignment, and will open nothing of that any more (protocol rule 18). For the chain that is to take keys.
 
-        Raises `Unavailable` when one has not within the deadline.
-        """
-        others = [one for one in await self._chains(topic) if one != chain]
-        await self._all([self._confirm_one(one, topic, 0, assignment=epoch) for one in others])
-
-    async def sealed(self, topic: int, epoch: int, chain: int) -> None:
-        """Return when all other chains registered for a topic have sealed what they have of it from before `epoch` of its
-        assignment, and will open nothing of that any more (protocol rule 18). For the chain that is to take keys.
-
-        Raises `Unavailable`, also when the topic's epoch is another one by now. The epoch is read before the chains: one
-        that registers later reads this epoch or a later one before it takes keys itself.
+        Raises `Unavailable`, also when the topic's epoch is another one by now. The epoch is read before the chains:
+        one that registers later reads this epoch or a later one before it takes keys itself.
         """
         try:
             found = await self._view.store.get(f"{TOPICS}{topic}")
@@ -72,7 +64,7 @@ class Barrier:
         if now != epoch:
             raise Unavailable(f"The topic's keys are assigned in epoch {now}, not in {epoch}.")
         others = [one for one in await self._chains(topic) if one != chain]
-        await self._all([self._confirm_one(one, topic, 0, epoch) for one in others])
+        await self._all([self._confirm_one(one, topic, 0, assignment=epoch) for one in others])
 
     async def backlog(self, subscription: int, topic: int) -> Backlog:
         """Counted by the owners of the topic's chains. Raises `Unavailable` when one does not answer in time."""
