@@ -10,8 +10,10 @@ import errno
 from collections.abc import Callable
 
 from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.files import DiskUnreachable
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Kind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
@@ -19,9 +21,12 @@ from syncpoint.storage.workers import ManualWorkers
 
 
 class World:
-    """`disks` disks, one store at a time."""
+    """`disks` disks, one store at a time. `rule`: how they are grouped, and who acknowledges."""
 
-    def __init__(self, seed: int, disks: int = 1, **settings: object) -> None:
+    def __init__(self, seed: int, disks: int = 1, rule: AckRule | None = None, **settings: object) -> None:
+        self.rule = rule or AckRule.single(disks)
+        self.away: dict[int, Callable[[str, str], None]] = {}  # slots out of reach
+        disks = len(self.rule)
         self.random = SeededRandom(seed)
         self.clock = ManualClock()
         self.files = MemoryFiles()
@@ -74,6 +79,7 @@ class World:
             notify=self.inbox.append,
             known_disks=self.known,
             workers=self.workers,
+            rule=self.rule,
             **more,
         )
         self.store = store
@@ -122,7 +128,37 @@ class World:
 
     def run(self, name: str) -> None:
         if name in self.workers.steps:
-            self.workers.run(name)
+            slot = int(name.rpartition("-")[2]) if name.startswith("syncpoint-write-") else -1
+            if slot in self.away:
+                self._wait(slot)
+            else:
+                self.workers.run(name)
+
+    def _wait(self, slot: int) -> None:
+        """The call of a writer whose disk is out of reach does not return."""
+        writer = self.store._disks.keepers[slot].writer
+        if writer is not None and writer.ok and writer._queue and writer.busy_since is None:
+            writer.busy_since = self.clock.monotonic()
+
+    def lose_sight(self, *slots: int) -> None:
+        """These disks are out of reach: writers wait, everybody else is told."""
+        for slot in slots:
+            if slot not in self.away:
+                root = self.roots[slot]
+
+                def fault(operation: str, path: str, root: str = root) -> None:
+                    if path == root or path.startswith(root + "/"):
+                        raise DiskUnreachable(errno.ETIMEDOUT, "out of reach", path)
+
+                self.away[slot] = fault
+                self.files.faults.append(fault)
+
+    def regain(self, *slots: int) -> None:
+        """They are back, as they were."""
+        for slot in slots:
+            fault = self.away.pop(slot, None)
+            if fault in self.files.faults:
+                self.files.faults.remove(fault)
 
     def settle(self, rounds: int = 400, seconds: float = 0.0) -> None:
         """Let everything happen that can, `rounds` times."""
@@ -154,10 +190,12 @@ class World:
         """kill -9: what was written stays."""
         self.store = None
         self.files.kill()
+        self.files.faults += self.away.values()
 
     def power_cut(self) -> None:
         self.store = None
         self.files.power_cut(self.random)
+        self.files.faults += self.away.values()
 
     def fail(self, slot: int, number: int = errno.EIO, operations: tuple[str, ...] = (), after: int = 0) -> FailOn:
         fault = FailOn(self.roots[slot], number, operations, after)
