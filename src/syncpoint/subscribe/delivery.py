@@ -83,12 +83,16 @@ class Delivery:
 
     def on_sources(self, views: Sequence[SourceView], complete: bool) -> None:
         for view in views:
-            if view.held and not view.done:
+            if view.done:
+                self._grants.pop(view.source, None)
+                self._drop_read_again(view.source)
+                self.lending.finish(view.source)
+            elif view.held:
                 if self.strict and self._grants.get(view.source, view.grant) != view.grant:
                     self._void(view.source)  # somebody else may have delivered from it meanwhile
                     self._sources.forget(view.source)
                 self._grants[view.source] = view.grant
-            elif not view.held and view.source in self._grants:
+            elif view.source in self._grants:
                 self._put_back_of(view.source)
             self._sources.named(view)
         self._sources.complete = complete
@@ -120,7 +124,7 @@ class Delivery:
     def _void(self, source: int) -> None:
         """The grant of a source ended: what was read and lent of it is nobody's business here any more."""
         self._grants.pop(source, None)
-        self._redelivered = deque(one for one in self._redelivered if one[0].source != source)
+        self._drop_read_again(source)
         self.lending.void(source)
 
     def on_removed(self) -> None:
@@ -142,7 +146,7 @@ class Delivery:
             self._could_take = now
         recently = now - self._could_take < (WANTED_FULL_S if self.consumers else WANTED_IDLE_S)
         self._want(recently or (self.strict and self.lending.is_out))
-        if self._sources.waits_for_others and now - self._looked >= LOOK_AGAIN_S:
+        if self._sources.waits and now - self._looked >= LOOK_AGAIN_S:
             self.start()
 
     def _want(self, wanted: bool) -> None:
@@ -346,6 +350,9 @@ class Delivery:
     def _put_back_of(self, source: int) -> None:
         """The same for one source, from which nothing may be lent now."""
         self._put_back([one for one in self._redelivered if one[0].source == source])
+        self._drop_read_again(source)
+
+    def _drop_read_again(self, source: int) -> None:
         self._redelivered = deque(one for one in self._redelivered if one[0].source != source)
 
     def _put_back(self, redelivered: Iterable[tuple[Batch, int]]) -> None:

@@ -112,12 +112,24 @@ class Lending:
     def void(self, source: int) -> None:
         """Somebody else delivers from a source: its leases and what waits for another delivery are forgotten."""
         self.voids[source] = self.voids.get(source, 0) + 1
+        self._forget(source)
+        if self._unknown:
+            self.resend()
+
+    def finish(self, source: int) -> None:
+        """Everything of a source is acknowledged, what we sent included."""
+        self._forget(source)
+        done = [record for record in self._unknown if record.source == source]
+        self._unknown = [record for record in self._unknown if record.source != source]
+        for record in done:
+            if record.waiting is not None:
+                record.waiting.persisted(source)
+
+    def _forget(self, source: int) -> None:
         self.table.drop_source(source)
         self.redelivery.forget_source(source)
         if self.order is not None:
             self.order.forget(source)
-        if self._unknown:
-            self.resend()
 
     def close(self) -> None:
         """A seek: what is not recorded now is void. Whoever waits is answered."""

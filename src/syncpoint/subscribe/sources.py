@@ -28,9 +28,9 @@ class Sources:
         self.complete = not ordered
 
     @property
-    def waits_for_others(self) -> bool:
-        """Whether keys wait for what somebody else delivers; it pays to ask how far that is."""
-        return self._ordered and (bool(self._elsewhere) or not self.complete)
+    def waits(self) -> bool:
+        """Whether keys wait for sources that come before theirs; it pays to ask how far those are."""
+        return self._ordered and (bool(self._elsewhere) or len(self._turns()) < len(self._cursors))
 
     # -- what exists ---------------------------------------------------------------------------------------------------
 
@@ -42,8 +42,7 @@ class Sources:
         cursor = self._cursors.get(view.source) or self._resting.pop(view.source, None)
         if view.done:
             self._held.pop(view.source, None)
-            if cursor is not None and not cursor.sealed:
-                self._cursors.pop(view.source, None)  # otherwise it goes by itself when it was read to its end
+            self._cursors.pop(view.source, None)
         elif not view.held:
             self._elsewhere[view.source] = view
             self._cursors.pop(view.source, None)
@@ -53,9 +52,8 @@ class Sources:
             self._held[view.source] = view
             if cursor is not None:
                 self._cursors[view.source] = cursor
-                if view.sealed and not cursor.sealed:
-                    cursor.sealed = True
-                    cursor.data_came()  # what was its end may not have been read yet
+                cursor.sealed = cursor.sealed or view.sealed
+                cursor.data_came()  # we may not have heard of all that came before this was said
             elif before is None or before.grant != view.grant:
                 self._cursors[view.source] = Cursor(
                     view.source, view.begin, sealed=view.sealed, epoch=view.epoch, chain=view.chain

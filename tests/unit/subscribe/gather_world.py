@@ -265,7 +265,7 @@ class TwinDoor:
 
     def __init__(self, world: "GatherWorld", address: str, peer: Peer) -> None:
         self.world, self.address, self.peer = world, address, peer
-        self.number, self.session, self.closed, self._last = 0, None, False, 0.0
+        self.number, self.session, self.closed, self.holes, self._last = 0, None, False, False, 0.0
         self.member = world.connecting
         world.later(self._open)
 
@@ -277,14 +277,20 @@ class TwinDoor:
             self.world.later(self._open, 0.3)
             return
         self.number += 1
-        number = self.number
+        number, self.holes = self.number, False
         session = Session(process, lambda data: self._carry(number, lambda: self.peer.received(data)))
         self.session = session
         self.peer.began()
 
     def _carry(self, number: int, act: Callable[[], None]) -> None:
         def arrive() -> None:
-            if number == self.number and (self.member, self.address) not in self.world.cut:
+            if number != self.number:
+                return
+            if (self.member, self.address) in self.world.cut:
+                self.holes = True
+            elif self.holes:
+                self.broken()  # a stream that lost something never goes on
+            else:
                 act()
 
         at = max(self._last, self.world.clock.monotonic() + self.world.random.random() * self.world.delay_s)
@@ -381,9 +387,7 @@ class Client:
     def nack(self, ack_id: str) -> None:
         del self.held[ack_id]
         request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=[ack_id]).SerializeToString()
-        self.forwarder.subscribe.delivery(self.world.record).lending.modify(
-            request, 4, 0, self.world.clock.monotonic()
-        )
+        self.forwarder.subscribe.delivery(self.world.record).lending.modify(request, 4, 0, self.world.clock.monotonic())
 
     def leave(self) -> None:
         self.forwarder.subscribe.leave(self.world.record, self.consumer)
@@ -434,7 +438,11 @@ class GatherWorld:
 
     def publish(self, data: str, key: str = "") -> bool:
         """To the chain of the key, or any. False if nobody owns it now."""
-        number = self.assigned[hash_of(key) % len(self.assigned)] if key else self.assigned[self.random.randrange(0, len(self.assigned))]
+        number = (
+            self.assigned[hash_of(key) % len(self.assigned)]
+            if key
+            else self.assigned[self.random.randrange(0, len(self.assigned))]
+        )
         for process in self.processes.values():
             if number in process.chains:
                 process.append(self.chains[number], data, key)
