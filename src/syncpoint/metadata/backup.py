@@ -1,0 +1,247 @@
+"""A copy of the metadata in a file, and a cluster's metadata from such a file.
+
+Place: behind `syncpoint cluster backup` and `restore`. The messages are on the disks and are not part of it.
+Promise: a backup is what the store held at one revision, while everybody goes on; it is text, a key per line, and its
+checksum covers every byte. A restore never brings a number back that may be on a disk: disks are newer than the backup.
+So every counter, every epoch and the catalog's revision leap far ahead, beyond what was given out since, and the
+universe is drawn anew. It is refused while members live; broken off, it leaves a store without a universe, which can
+only be restored again.
+What was made after the backup is unknown afterwards: topics, subscriptions, and data keys of sealed messages.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from syncpoint.metadata.contract import (
+    TXN_BYTES_MAX,
+    TXN_OPS_MAX,
+    Delete,
+    Indeterminate,
+    Operation,
+    Put,
+    Resync,
+    Unavailable,
+    absent,
+)
+from syncpoint.metadata.shared import SharedStore, read_all
+from syncpoint.metadata.shared_catalog import CHANGE, HEAD
+from syncpoint.model.errors import FailedPrecondition
+from syncpoint.model.identity import UNIVERSE_END, UNIVERSE_MIN
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.random import Random
+
+FORMAT = 1
+UNIVERSE = "cluster/universe"
+LAST_BACKUP, LAST_RESTORE = "backup/last", "backup/restored"
+
+_MEMBERS = "members/"
+_PASSING = (_MEMBERS, "owners/", "load/", "backup/", CHANGE)  # gone with processes, or of no use later
+_COUNTERS, _EPOCHS, _ASSIGNED = "counter/", "epochs/", "assign/"
+# Far more than is given out between two backups, and far less than there are numbers (40 bits of logs, 32 of epochs).
+_LEAPS = {"counter/log": 1 << 24, "counter/incarnation": 1 << 32}
+_LEAP = 1 << 16
+_EPOCH_LEAP = 1 << 16
+_REVISION_LEAP = 1 << 32
+
+
+class Damaged(ValueError):
+    """The file is not a whole backup that this version understands."""
+
+
+class Backup(NamedTuple):
+    """A backup that was read and checked. `store`: identity of the store it was made of."""
+
+    store: str
+    revision: int
+    time_ns: int
+    items: Mapping[str, bytes]
+
+
+class Restored(NamedTuple):
+    """What a restore did."""
+
+    keys: int
+    removed: int
+    universe: int
+
+
+async def take_backup(store: SharedStore, clock: Clock) -> bytes:
+    """The content of a backup file. Leaves a note of itself in the store (`backup/last`).
+
+    Pages of a listing are read at different revisions. A watch tells what changed meanwhile, and the note is a change
+    of our own: once the watch shows it, everything up to its revision is known.
+    """
+    begin = (await store.status()).revision + 1
+    watch = store.watch("", from_revision=begin)
+    try:
+        listed, _ = await read_all(store, "")
+        items = {item.key: item.value for item in listed if item.lease is None}
+        note = json.dumps({"time_ns": clock.time_ns(), "revision": begin}).encode()
+        revision = (await store.txn([], [Put(LAST_BACKUP, note)])).revision
+        reached = 0
+        while reached < revision:
+            events = await watch.next()
+            if isinstance(events, Resync):
+                raise Unavailable("the metadata change faster than they can be read")
+            for event in events:
+                if event.revision > revision:
+                    break
+                if event.value is None:
+                    items.pop(event.key, None)
+                else:
+                    items[event.key] = event.value
+            reached = events[-1].revision
+    finally:
+        await watch.close()
+    return _encode(Backup(store.cluster_id, revision, clock.time_ns(), items))
+
+
+def read_backup(data: bytes) -> Backup:
+    """Check the content of a backup file. Raises `Damaged`."""
+    *lines, last = data.splitlines(keepends=True) or [b""]
+    try:
+        digest = json.loads(last)["sha256"]
+        if digest != hashlib.sha256(b"".join(lines)).hexdigest():
+            raise Damaged("the backup's checksum is not that of its content")
+        head = json.loads(lines[0])
+        if head["format"] != FORMAT:
+            raise Damaged(f"a backup of format {head['format']}, this version reads {FORMAT}")
+        items = {}
+        for line in lines[1:]:
+            key, value = json.loads(line)
+            items[key] = base64.b64decode(value, validate=True)
+        if len(items) != head["keys"]:
+            raise Damaged(f"a backup of {head['keys']} keys holds {len(items)}")
+        return Backup(head["store"], head["revision"], head["time_ns"], items)
+    except (ValueError, KeyError, TypeError, IndexError, binascii.Error) as error:
+        raise error if isinstance(error, Damaged) else Damaged(f"not a whole backup: {error}") from error
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Put a backup on the disk: under its name there is the whole of it or what was there before."""
+    partly = path.with_name(path.name + ".part")
+    with partly.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partly, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+async def restore(store: SharedStore, backup: Backup, random: Random, clock: Clock) -> Restored:
+    """Make the store hold what the backup holds, with a universe of its own and numbers that are all new.
+
+    Whatever else the store held is removed. Raises `FailedPrecondition` while members live, or when one starts.
+    """
+    await _refuse_members(store)
+    known = {item.key: item.value for item in (await read_all(store, ""))[0]}
+    old = {int(found) for found in (known.get(UNIVERSE), backup.items.get(UNIVERSE)) if found is not None}
+    await _write(store, [Delete(UNIVERSE)])
+    kept = {key: value for key, value in known.items() if key.startswith((_COUNTERS, _EPOCHS))}
+    numbers = {**kept, **{key: v for key, v in backup.items.items() if key.startswith((_COUNTERS, _EPOCHS))}}
+    await _write(store, [Put(key, _leapt(key, numbers[key], known.get(key))) for key in sorted(numbers)])
+    wanted = {key: value for key, value in backup.items.items() if key not in numbers and key not in (UNIVERSE, HEAD)}
+    await _write(store, [Put(key, _leapt(key, value, known.get(key))) for key, value in sorted(wanted.items())])
+    gone = sorted(known.keys() - wanted.keys() - numbers.keys() - {UNIVERSE, HEAD})
+    await _write(store, [Delete(key) for key in gone])
+    await _refuse_members(store)
+    universe = _draw(random, old)
+    last: list[Operation] = [Put(UNIVERSE, b"%d" % universe), Put(LAST_RESTORE, _note(backup, clock))]
+    if HEAD in backup.items or HEAD in known:
+        last.append(Put(HEAD, _head(backup.items.get(HEAD), known.get(HEAD))))
+    try:
+        done = (await store.txn([absent(UNIVERSE)], last)).ok
+    except Indeterminate:
+        found = await store.get(UNIVERSE)
+        done = found is not None and found.value == b"%d" % universe
+    if not done:
+        raise FailedPrecondition("a process started while the metadata were being restored: stop it, and restore again")
+    return Restored(len(wanted) + len(numbers), len(gone), universe)
+
+
+async def _refuse_members(store: SharedStore) -> None:
+    living = (await store.range(_MEMBERS)).items
+    if living:
+        names = ", ".join(item.key.removeprefix(_MEMBERS) for item in living[:5])
+        raise FailedPrecondition(f"{len(living)} members live ({names}): stop all processes before restoring metadata")
+
+
+async def _write(store: SharedStore, operations: Iterable[Operation]) -> None:
+    for batch in _batches(operations):
+        while True:
+            try:
+                await store.txn([], batch)
+                break
+            except Indeterminate:
+                continue  # the same again does no harm
+
+
+def _batches(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
+    batch: list[Operation] = []
+    size = 0
+    for operation in operations:
+        bytes_more = len(operation.key.encode()) + (len(operation.value) if isinstance(operation, Put) else 0)
+        if batch and (len(batch) == TXN_OPS_MAX or size + bytes_more > TXN_BYTES_MAX):
+            yield batch
+            batch, size = [], 0
+        batch.append(operation)
+        size += bytes_more
+    if batch:
+        yield batch
+
+
+def _leapt(key: str, value: bytes, known: bytes | None) -> bytes:
+    """The value to restore: numbers go beyond both the backup's and what stands in the store."""
+    if key.startswith(_COUNTERS):
+        return b"%d" % (max(int(value), int(known or 0)) + _LEAPS.get(key, _LEAP))
+    if key.startswith(_EPOCHS):
+        return b"%d" % (max(int(value), int(known or 0)) + _EPOCH_LEAP)
+    if key.startswith(_ASSIGNED):
+        found = json.loads(value)
+        newest = json.loads(known)["epoch"] if known else 0
+        return json.dumps({**found, "epoch": max(found["epoch"], newest) + _EPOCH_LEAP}, separators=(",", ":")).encode()
+    return value
+
+
+def _head(*heads: bytes | None) -> bytes:
+    pairs = [tuple(map(int, head.split())) for head in heads if head is not None]
+    revision, incarnation = (max(column) for column in zip(*pairs, strict=True))
+    return b"%d %d" % (revision + _REVISION_LEAP, incarnation)
+
+
+def _draw(random: Random, others: set[int]) -> int:
+    while (universe := random.randrange(UNIVERSE_MIN, UNIVERSE_END)) in others:
+        pass
+    return universe
+
+
+def _note(backup: Backup, clock: Clock) -> bytes:
+    about: dict[str, Any] = {"store": backup.store, "revision": backup.revision, "taken_ns": backup.time_ns}
+    return json.dumps({**about, "time_ns": clock.time_ns()}).encode()
+
+
+def _encode(backup: Backup) -> bytes:
+    kept = {key: value for key, value in backup.items.items() if not key.startswith(_PASSING)}
+    head = {
+        "format": FORMAT,
+        "store": backup.store,
+        "revision": backup.revision,
+        "time_ns": backup.time_ns,
+        "keys": len(kept),
+    }
+    lines = [json.dumps(head)]
+    lines += [json.dumps([key, base64.b64encode(value).decode()]) for key, value in sorted(kept.items())]
+    content = "".join(f"{line}\n" for line in lines).encode()
+    return content + json.dumps({"sha256": hashlib.sha256(content).hexdigest()}).encode() + b"\n"
