@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from syncpoint.metadata.backup import UNIVERSE, read_backup, restore, take_backup
 from syncpoint.metadata.contract import (
     Compare,
     Delete,
@@ -409,6 +410,26 @@ def test_the_catalog_over_it(run: Run) -> None:
             assert len(mirror.catalog.records()) == 30
         for mirror in mirrors:
             await mirror.close()
+
+    run(work)
+
+
+def test_a_backup_of_it_is_restored(run: Run) -> None:
+    async def work(open_one: Opener) -> None:
+        store = await open_one()
+        for begin in range(0, 1_200, 100):
+            await store.txn([], [Put(f"chains/{begin + i}", b"\0\xff") for i in range(100)])
+        await store.counter("counter/log", by=7)
+        await put(store, UNIVERSE, b"1000000000000")
+        backup = read_backup(await take_backup(store, CLOCK))
+        await put(store, "stray")
+        await store.txn([], [Delete("chains/5")])
+        restored = await restore(store, backup, RANDOM, CLOCK)
+        items = {item.key: item.value for item in (await read_all(store, ""))[0]}
+        assert len([key for key in items if key.startswith("chains/")]) == 1_200
+        assert "stray" not in items
+        assert items[UNIVERSE] == b"%d" % restored.universe != b"1000000000000"
+        assert await store.counter("counter/log") > 1_000
 
     run(work)
 

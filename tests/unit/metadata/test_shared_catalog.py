@@ -191,6 +191,52 @@ def test_a_lost_answer_is_cleared_up(fate: str, first: bool, rival: bool, monkey
     run(work)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_many_writers_whose_answers_are_lost(seed: int) -> None:
+    """What was said to be done is there, what was said not to be done is not, and all mirrors saw the same."""
+
+    async def work(store: MemoryStore, clock: ManualClock) -> None:
+        random = SeededRandom(seed)
+        stores = [Lossy(store, clock) for _ in range(3)]
+        mirrors = [SharedCatalog(one) for one in stores]
+        heard: list[list[Change]] = [[], [], []]
+        for mirror, into in zip(mirrors, heard, strict=True):
+            await mirror.start()
+            mirror.on_change.append(into.append)
+        done, undone, unknown = set(), set(), set()
+
+        async def write(number: int) -> None:
+            for i in range(15):
+                name = f"{number}.{i}"
+                stores[number].fate = ("fine", "applied", "dropped", "late")[random.randrange(0, 4)]
+                stores[number].cut = random.randrange(0, 10) == 0
+                if stores[number].cut:
+                    asyncio.get_running_loop().call_later(0.5, setattr, stores[number], "cut", False)
+                try:
+                    await mirrors[number].commit([Change.put(Setting(name, b""))])
+                    done.add(name)
+                except (Conflict, Unavailable):
+                    undone.add(name)
+                except Indeterminate:
+                    unknown.add(name)
+                stores[number].fate = "fine"
+                await asyncio.sleep(random.random())
+
+        await asyncio.gather(*map(write, range(3)))
+        await asyncio.sleep(10.0)
+        await mirrors[0].commit([Change.put(Setting("end", b""))])
+        for mirror, changes in zip(mirrors, heard, strict=True):
+            await mirror.at(mirrors[0].catalog.revision)
+            assert changes == heard[0]
+        assert [change.revision for change in heard[0]] == list(range(1, len(heard[0]) + 1))
+        there = {record.name for record in records(mirrors[0])} - {"end"}
+        assert done <= there <= done | unknown
+        assert len(done) > 5
+        assert undone
+
+    run(work)
+
+
 def test_the_catalog_is_read_while_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that is deleted and made again between two pages."""
 
