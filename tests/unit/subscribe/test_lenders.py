@@ -1,0 +1,34 @@
+"""Who lent a message, read off its ack id."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncpoint.kernel import ackids
+from syncpoint.subscribe.lenders import by_lender, lender_in, lender_of, table_epoch
+from syncpoint.wire.messages import pubsub
+
+
+@given(
+    st.integers(0, 2**16 - 1), st.integers(0, 2**20), st.integers(0, 2**64 - 1), st.integers(0, 2**62 - 1),
+    st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_an_ack_id_names_its_lender(lender: int, number: int, source: int, offset: int, serial: int) -> None:
+    epoch = table_epoch(lender, number)
+    assert lender_in(ackids.encode(bytes(16), source, offset, serial, epoch, 3)) == lender
+
+
+def test_what_is_no_ack_id_names_nobody() -> None:
+    assert lender_in(b"bogus") is None
+    assert lender_in(b"!" * 48) is None
+
+
+def test_a_restarted_forwarder_is_another_lender_and_tables_of_one_differ() -> None:
+    assert lender_of("a", 1) != lender_of("a", 2)
+    assert lender_of("a", 1) == lender_of("a", 1)
+    assert len({table_epoch(9, number) for number in range(100)}) == 100
+
+
+def test_a_request_is_parted_by_lender() -> None:
+    ids = [ackids.encode(bytes(16), 1, n, 1, table_epoch(n % 2 + 5, n), 0) for n in range(4)]
+    request = pubsub.AcknowledgeRequest(subscription="s", ack_ids=[one.decode() for one in ids]).SerializeToString()
+    assert by_lender(request, 2) == {5: [ids[0], ids[2]], 6: [ids[1], ids[3]]}
