@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev demo test check bench bench-peers protos locks clean
+.PHONY: help setup dev etcd demo test check bench bench-peers protos locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -22,6 +22,9 @@ setup: $(MADE)/kernel ## create .venv, install the server and compile its kernel
 	@echo "Ready: $(BIN)/syncpoint serve"
 
 dev: $(MADE)/kernel $(MADE)/dev ## as setup, with what tests and the demonstration need
+
+etcd: $(MADE)/venv ## install etcd (apt-get): clusters on this machine and their tests need it
+	@tools/setup.sh etcd
 
 demo: dev ## publish 336,776 real flight records, kill the server in the middle, lose none
 	@$(BIN)/python demo/flights.py $(DEMO)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The steps of `make setup`, each safe to repeat: venv, runtime, project, kernel, dev.
+# The steps of `make setup`, each safe to repeat: venv, runtime, project, kernel, dev; and of `make etcd`: etcd.
 # A step that went well leaves a stamp in .venv/.made; make runs it again only when its sources are newer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -64,7 +64,26 @@ step_kernel() {
     fi
 }
 
-[ $# -eq 1 ] || fail "usage: tools/setup.sh venv|runtime|project|kernel|dev"
+# etcd keeps the metadata of clusters. The package must not leave a server running: one that was not there before is
+# stopped again through its own service script.
+step_etcd() {
+    if command -v etcd >/dev/null; then
+        say "etcd is there: $(command -v etcd)"
+        return
+    fi
+    command -v apt-get >/dev/null || fail "etcd not found, and no apt-get to install it. Put etcd 3.4 or newer into the PATH."
+    local as_root=()
+    [ "$EUID" -eq 0 ] || as_root=(sudo)
+    say "installing etcd-server with apt-get"
+    "${as_root[@]}" apt-get update -q
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends etcd-server
+    if service etcd status >/dev/null 2>&1; then
+        say "the package started etcd; stopping it"
+        "${as_root[@]}" service etcd stop
+    fi
+}
+
+[ $# -eq 1 ] || fail "usage: tools/setup.sh venv|runtime|project|kernel|dev|etcd"
 "step_$1"
 mkdir -p "$MADE"
 touch "$MADE/$1"

@@ -53,6 +53,7 @@ INTEGRATION = {
     "semantics": ("what subscriptions promise, over a real server", 120, ("test_semantics_",)),
     "recovery": ("servers killed, disks lost, full and spoiled", 120, ("test_recovery_",)),
     "transport": ("other implementations of gRPC and HTTP/2", 75, ("test_transport_",)),
+    "metadata": ("metadata stores over the network and over etcd", 120, ("test_metadata_",)),
     "node": ("the official Node client", 60, ("test_official_node", "test_node_")),
 }
 
