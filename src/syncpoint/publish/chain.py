@@ -162,6 +162,8 @@ class Chain:
         self.hub.sweep()
         topics = set(sources.topics())
         for topic in self._topics - topics:
+            for record in self.follower.catalog.subscriptions_of(topic):
+                self.hub.silence(record.incarnation)
             self.follower.forget_topic(topic)
             self.entrance.forget(topic, self.epoch)
         self._topics = topics

@@ -123,6 +123,12 @@ class Hub:
             self._heard.add(subscription)
             self.forwarder.attach(subscription, _Ear(self, subscription))
 
+    def silence(self, subscription: int) -> None:
+        """Nothing of its topic is left in the chain."""
+        if subscription in self._heard:
+            self._heard.discard(subscription)
+            self.forwarder.detach(subscription)
+
     def changed(self, record: Subscription) -> None:
         """The record of a subscription has changed."""
         if self.grants.shares(record.incarnation):
@@ -259,9 +265,7 @@ class Hub:
 
     def _forget(self, subscription: int) -> None:
         """Nobody serves it any more."""
-        if subscription in self._heard:
-            self._heard.discard(subscription)
-            self.forwarder.detach(subscription)
+        self.silence(subscription)
         self.grants.drop(subscription)
         self._forget_news(subscription)
 

@@ -1,0 +1,468 @@
+"""Publish forwarder processes over disks in memory: chains of 3 x 3 disks, opened here and there under rising epochs.
+
+Everything between the methods of internal.v1.Chains and the files is the code of production. The disks know epochs as
+disk servers do; the catalog, registrations and assignments are plain values that every process copies at once, or late
+where a test holds a copy back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
+from typing import Any, NamedTuple
+
+from syncpoint.kernel import frames
+from syncpoint.kernel.acks import encode_runs
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import CREATING, Change, Op, Subscription, Topic
+from syncpoint.model.cluster import ChainRecord, DiskPlace
+from syncpoint.model.errors import FailedPrecondition, SyncpointError
+from syncpoint.publish.chain import Surroundings
+from syncpoint.publish.envelope import PUBLISH, SERVE, PublishBatch, write_publish
+from syncpoint.publish.host import ChainHost
+from syncpoint.publish.service import ChainsService
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.files import DiskFenced
+from syncpoint.runtime.memory_files import MemoryFiles
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.storage.quorum import AckRule
+from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.workers import ManualWorkers
+from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.transport.memory import MemoryChannel
+from syncpoint.wire.messages import internal, pubsub
+
+TOPIC, SUB = "projects/p/topics/orders", "projects/p/subscriptions/billing"
+TOPIC_NUMBER, SUB_NUMBER = 1, 2
+UNIVERSE = 10**12 + 7
+SETTINGS = StorageSettings(
+    segment_bytes=128 * 1024, pool_segments=1, pool_segments_max=2, segment_entries_max=200, reserve_bytes=0,
+    scrub_bytes_s=0, cache_bytes=100_000,
+)  # fmt: skip
+
+
+class Assignment(NamedTuple):
+    epoch: int
+    chains: tuple[int, ...]
+
+
+class Disks:
+    """The disks of one chain. They outlive their owners, and shut out all but the newest."""
+
+    def __init__(self) -> None:
+        self.files, self.epoch = MemoryFiles(), 0
+        self.stalled: set[str] = set()
+
+    def open(self, epoch: int) -> Any:
+        if epoch < self.epoch:
+            raise DiskFenced(f"epoch {self.epoch} has begun")
+        self.epoch = epoch
+        return FencedFiles(self, epoch)
+
+
+class FencedFiles:
+    def __init__(self, disks: Disks, epoch: int) -> None:
+        self._disks, self._epoch = disks, epoch
+
+    def lock(self, handle: int) -> None:
+        """An epoch is what locks these disks."""
+
+    def abandon(self, root: str) -> None:
+        """Nothing hangs here; the newer owner's handles are not ours to end."""
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._disks.files, name)
+        if name == "close":
+            return method
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            if self._disks.epoch != self._epoch:
+                raise DiskFenced(f"epoch {self._disks.epoch} has begun")
+            return method(*arguments, **named)
+
+        return call
+
+
+class Copy:
+    """One process's copy of the catalog. While it is `held` it hears nothing."""
+
+    def __init__(self, world: ChainWorld) -> None:
+        self.catalog = Catalog()
+        self.on_change: list[Callable[[Change], None]] = []
+        self.held = False
+        self._world, self._moved = world, asyncio.Event()
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        if not self.held:
+            for change in self._world.changes[self.catalog.revision :]:
+                self.catalog.apply(change)
+                for listener in list(self.on_change):
+                    listener(change)
+            self._moved.set()
+            self._moved = asyncio.Event()
+
+    async def at(self, revision: int) -> None:
+        while self.catalog.revision < revision:
+            await self._moved.wait()
+
+
+class ChainWorld:
+    """See the module."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock, self.random = clock, SeededRandom(1)
+        self.master = Catalog()
+        self.changes: list[Change] = []
+        self.disks: dict[int, Disks] = {}
+        self.registered: set[tuple[int, int]] = set()
+        self.registrations = 0
+        self.metadata_down = False
+        self.assignments: dict[int, Assignment] = {}
+        self.epochs: dict[int, int] = {}
+        self.logs = 0
+        self.processes: list[Process] = []
+        self.commit(Change.put(Topic(TOPIC_NUMBER, TOPIC)))
+
+    # -- metadata ----------------------------------------------------------------------------------------------------
+
+    def commit(self, *changes: Change) -> int:
+        for change in self.master.assign(changes):
+            record = change.record
+            if isinstance(record, Subscription) and change.op is Op.PUT and not record.created_revision:
+                record = Subscription(**{**_fields(record), "created_revision": change.revision})
+                change = Change(change.revision, change.op, record)
+            self.master.apply(change)
+            self.changes.append(change)
+        for process in self.processes:
+            process.shared.catch_up()
+        return self.master.revision
+
+    async def subscribe(self, number: int = SUB_NUMBER, name: str = SUB, **options: Any) -> Subscription:
+        """As the control plane does it: creating, confirmed by every registered chain, active."""
+        record = Subscription(number, name, TOPIC_NUMBER, TOPIC, state=CREATING, **options)
+        revision = self.commit(Change.put(record))
+        await self.confirm(revision)
+        made = self.master.subscription_by_incarnation(number)
+        assert made is not None
+        self.commit(Change.put(Subscription(**{**_fields(made), "state": "active"})))
+        found = self.master.subscription_by_incarnation(number)
+        assert found is not None
+        return found
+
+    def update(self, number: int = SUB_NUMBER, **options: Any) -> int:
+        known = self.master.subscription_by_incarnation(number)
+        assert known is not None
+        return self.commit(Change.put(Subscription(**{**_fields(known), **options})))
+
+    async def confirm(self, revision: int, assignment: int = 0, but: int = 0) -> None:
+        for topic, chain in sorted(self.registered):
+            if topic == TOPIC_NUMBER and chain != but:
+                async with asyncio.timeout(3):
+                    await self.owner(chain).host.confirm(chain, topic, revision, assignment)
+
+    def owner(self, chain: int) -> Process:
+        return next(process for process in self.processes if chain in process.host.chains)
+
+    def assign(self, *chains: int) -> None:
+        known = self.assignments.get(TOPIC_NUMBER, Assignment(0, ()))
+        self.assignments[TOPIC_NUMBER] = Assignment(known.epoch + 1, chains)
+        for process in self.processes:
+            process.hear_assignments()
+
+    # -- processes ---------------------------------------------------------------------------------------------------
+
+    def process(self, name: str = "f1") -> Process:
+        process = Process(self, name)
+        self.processes.append(process)
+        return process
+
+    async def close(self) -> None:
+        for process in self.processes:
+            await process.crash()
+
+
+class Process:
+    """One publish forwarder process."""
+
+    def __init__(self, world: ChainWorld, name: str) -> None:
+        self.world, self.name = world, name
+        self.shared = Copy(world)
+        self.assignments = dict(world.assignments)
+        self.deaf = False  # to assignments
+        self.paused = False  # its disks' threads stand still
+        self.workers: list[ManualWorkers] = []
+        self.ended: list[tuple[int, Exception]] = []
+        self.host = ChainHost(
+            Surroundings(
+                shared=self.shared,
+                registrar=self,
+                assignments=lambda topic: self.assignments.get(topic),
+                sealed=self._sealed,
+                open_files=self._open_files,
+                next_log=self._next_log,
+                universe=UNIVERSE,
+                clock=world.clock,
+                random=world.random,
+                settings=SETTINGS,
+                workers=self._workers,
+                blocking=_at_once,
+                notify=asyncio.get_running_loop().call_soon,
+            )
+        )
+        self.host.on_ended = lambda number, error: self.ended.append((number, error))
+        self.host.start()
+        self.channel = MemoryChannel(ChainsService(self.host).methods())
+        self._pump = asyncio.get_running_loop().create_task(self._run())
+        self.batches = 0
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(0.002)
+            for workers in self.workers if not self.paused else ():
+                for name in list(workers.steps):
+                    if name in workers.steps:
+                        workers.run(name)
+
+    def _workers(self) -> ManualWorkers:
+        self.workers.append(ManualWorkers())
+        return self.workers[-1]
+
+    def _open_files(self, record: ChainRecord, epoch: int) -> tuple[Any, list[str]]:
+        disks = self.world.disks.setdefault(record.number, Disks())
+        return disks.open(epoch), [f"/{place.cluster}-{place.disk}" for place in record.places]
+
+    async def _next_log(self) -> int:
+        self.world.logs += 1
+        return self.world.logs
+
+    async def register(self, topic: int, chain: int) -> int:
+        if self.world.metadata_down:
+            raise SyncpointError(14, "the metadata does not answer")  # type: ignore[arg-type]
+        self.world.registrations += 1
+        await asyncio.sleep(0.01)
+        self.world.registered.add((topic, chain))
+        revision = self.world.master.revision
+        await asyncio.sleep(0.01)
+        await self.shared.at(revision)
+        return revision
+
+    async def unregister(self, topic: int, chain: int, epoch: int) -> bool:
+        self.world.registered.discard((topic, chain))
+        return True
+
+    async def _sealed(self, topic: int, epoch: int, chain: int) -> None:
+        if self.world.assignments[topic].epoch != epoch:
+            raise FailedPrecondition("epoch: it is another one now")
+        await self.world.confirm(0, epoch, but=chain)
+
+    def hear_assignments(self) -> None:
+        if not self.deaf:
+            self.assignments = dict(self.world.assignments)
+            self.host.assigned(TOPIC_NUMBER)
+
+    # -- chains ------------------------------------------------------------------------------------------------------
+
+    async def open(self, number: int = 1, clusters: int = 3, disks: int = 3) -> Any:
+        """Claim a chain and open it."""
+        epoch = self.world.epochs[number] = self.world.epochs.get(number, 0) + 1
+        await self.host.open(chain_record(number, clusters, disks), epoch)
+        return self.host.chains[number]
+
+    async def crash(self) -> None:
+        """The process is gone, with all it had in memory."""
+        if self not in self.world.processes and self._pump.cancelled():
+            return
+        if self in self.world.processes:
+            self.world.processes.remove(self)
+        self.shared.held = True
+        for task in (self._pump, *self.host._tasks):
+            task.cancel()
+        await asyncio.gather(self._pump, *self.host._tasks, return_exceptions=True)
+        for chain in self.host._entered.values():
+            await chain.entrance.close()
+            chain.store.on_persisted = lambda position: None
+
+    async def publish(
+        self, *data: str, chain: int = 1, key: str = "", epoch: int = 0, sender: int = 7, batch: int = 0,
+        resent: bool = False, timeout: float | None = 20.0, topic: str = TOPIC,
+    ) -> list[str]:  # fmt: skip
+        self.world.processes[0].batches += 1
+        number = batch or self.world.processes[0].batches
+        messages = [pubsub.PubsubMessage(data=one.encode(), ordering_key=key) for one in data]
+        request = pubsub.PublishRequest(topic=topic, messages=messages).SerializeToString()
+        envelope = write_publish(PublishBatch(chain, epoch, bool(key), sender, number, resent, request))
+        answer = await self.channel.unary(PUBLISH, envelope, timeout=timeout)
+        return list(pubsub.PublishResponse.FromString(answer).message_ids)
+
+
+class Subscriber:
+    """A subscribe forwarder's end of Serve, driven by a test."""
+
+    def __init__(self, process: Process, incarnation: int, member: str = "") -> None:
+        self.process, self.incarnation = process, incarnation
+        self.stream = process.channel.stream(SERVE)
+        self.member = member or f"s{incarnation}"
+        self.heard: list[Any] = []
+        self.sources: dict[int, Any] = {}
+        self.revoked: list[tuple[int, int]] = []
+        self.answers: dict[int, Any] = {}
+        self.number = 0
+        self.beating = True
+        self.releasing = True
+        self.cursors: dict[int, int] = {}
+        self.generation = 0
+        self.owned: list[int] = []
+        self.data: list[int] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> Subscriber:
+        await self.tell(hello=internal.Hello(member=self.member, incarnation=self.incarnation))
+        loop = asyncio.get_running_loop()
+        self.tasks = [loop.create_task(self._receive()), loop.create_task(self._beat())]
+        return self
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            if self.beating:
+                self.number += 1
+                await self.tell(heartbeat=internal.Heartbeat(number=self.number))
+
+    async def _receive(self) -> None:
+        while (data := await self.stream.receive()) is not None:
+            message = internal.FromChains.FromString(data)
+            kind = message.WhichOneof("what")
+            what = getattr(message, kind)
+            self.heard.append((kind, what))
+            if kind == "sources":
+                self.generation = max(self.generation, what.generation)
+                for source in what.sources:
+                    self.sources[source.number] = source
+                    if source.done:
+                        del self.sources[source.number]
+            elif kind == "revoke":
+                self.revoked.append((what.source, what.grant))
+                self.sources.pop(what.source, None)
+                if self.releasing:
+                    await self.tell(
+                        released=internal.Released(subscription=what.subscription, source=what.source, grant=what.grant)
+                    )
+            elif kind == "data":
+                self.data.append(what.source)
+            elif kind == "owned":
+                self.owned = list(what.chains)
+            elif kind in ("fetched", "acknowledged"):
+                self.answers[what.id] = what
+
+    async def tell(self, **what: Any) -> None:
+        await self.stream.send(internal.ToChains(**what).SerializeToString())
+
+    async def attach(self, subscription: int = SUB_NUMBER, wanted: bool = True, **grants: int) -> None:
+        held = [internal.Grant(source=int(source), grant=grant) for source, grant in grants.items()]
+        await self.tell(attach=internal.Attach(subscription=subscription, wanted=wanted, grants=held))
+        await asyncio.sleep(0.05)
+
+    @property
+    def granted(self) -> dict[int, int]:
+        return {number: source.grant for number, source in self.sources.items() if source.grant}
+
+    async def _answer(self, number: int) -> Any:
+        for _ in range(2000):
+            if number in self.answers:
+                return self.answers[number]
+            await asyncio.sleep(0.01)
+        raise AssertionError("no answer")
+
+    async def fetch(self, source: int, begin: int = 0, *, grant: int | None = None) -> Any:
+        self.number += 1
+        number = self.number
+        await self.tell(
+            fetch=internal.Fetch(
+                id=number, subscription=SUB_NUMBER, source=source, begin=begin, max_bytes=1 << 20,
+                grant=self.granted.get(source, 0) if grant is None else grant, generation=self.generation,
+            )
+        )  # fmt: skip
+        return await self._answer(number)
+
+    async def read(self, source: int, begin: int = 0) -> list[str]:
+        """Everything from there on that is not acknowledged."""
+        out: list[str] = []
+        while True:
+            answer = await self.fetch(source, begin)
+            assert not answer.error, answer.error
+            if not answer.batches:
+                return out
+            for batch in answer.batches:
+                for offset in range(batch.begin, batch.end):
+                    at = offset - batch.first_offset
+                    if not (batch.skip and batch.skip[at >> 3] >> (at & 7) & 1):
+                        raw = frames.message_at(batch.payload, at)
+                        out.append(pubsub.PubsubMessage.FromString(raw).data.decode())
+                begin = batch.end
+
+    async def read_all(self) -> list[str]:
+        out = []
+        for source in sorted(self.granted):
+            out += await self.read(source)
+        return out
+
+    async def ack(self, source: int, *runs: tuple[int, int], grant: int | None = None) -> Any:
+        self.number += 1
+        number = self.number
+        await self.tell(
+            acknowledge=internal.Acknowledge(
+                id=number, subscription=SUB_NUMBER, generation=self.generation, source=source, runs=encode_runs(runs),
+                urgent=True, grant=self.granted.get(source, 0) if grant is None else grant,
+            )
+        )  # fmt: skip
+        return await self._answer(number)
+
+    def lose(self) -> None:
+        """The stream breaks."""
+        for task in self.tasks:
+            task.cancel()
+        self.stream.cancel()
+
+
+def chain_record(number: int, clusters: int = 3, disks: int = 3) -> ChainRecord:
+    places = tuple(DiskPlace(f"c{at // disks}", f"d{at % disks}", f"p{at // disks}") for at in range(clusters * disks))
+    rule = AckRule.grid(clusters, disks).to_values()
+    return ChainRecord(number, f"chain-{number}", "default", "r1", "f1", places, rule)
+
+
+def simulated(work: Callable[[ChainWorld], Awaitable[None]]) -> Callable[[], None]:
+    """A test that runs in the time of a manual clock."""
+
+    @wraps(work)
+    def test() -> None:
+        clock = ManualClock()
+
+        async def run() -> None:
+            world = ChainWorld(clock)
+            try:
+                await work(world)
+            finally:
+                await world.close()
+                mine = asyncio.current_task()
+                rest = [task for task in asyncio.all_tasks() if task is not mine]
+                for task in rest:
+                    task.cancel()
+                await asyncio.gather(*rest, return_exceptions=True)
+
+        run_simulated(clock, run())
+
+    del test.__wrapped__  # pytest would take its argument for a fixture
+    return test
+
+
+async def _at_once(act: Callable[[], Any]) -> Any:
+    return act()
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in record.__slots__}
+
+
+Ids = Sequence[str]

@@ -1,0 +1,458 @@
+"""Chains over nine disks each: publishing, adoption, what the catalog makes a chain do, resends."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from syncpoint.metadata.records import CREATING, Change, SeekTarget, Snapshot, Topic
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.identity import parse_message_id
+from syncpoint.runtime.files import DiskFenced
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chain_world import (  # a helper beside the tests; they are imported by path
+    SUB_NUMBER,
+    TOPIC,
+    TOPIC_NUMBER,
+    ChainWorld,
+    Subscriber,
+    simulated,
+)
+
+
+async def failing(work: object) -> SyncpointError:
+    with pytest.raises(SyncpointError) as caught:
+        await work  # type: ignore[misc]
+    return caught.value
+
+
+@simulated
+async def test_messages_go_in_and_come_out(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await world.subscribe()
+    ids = await process.publish("a", "b")
+    assert [parse_message_id(one).offset for one in ids] == [0, 1]
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    assert subscriber.owned == [1]
+    assert await subscriber.read_all() == ["a", "b"]
+    (source,) = subscriber.granted
+    assert not (await subscriber.ack(source, (0, 1))).error
+    assert await subscriber.read_all() == ["b"]
+    found = await process.host.backlog(SUB_NUMBER)
+    assert (found.messages, found.chains) == (1, (1,))
+    assert found.mean_bytes > 0
+
+
+@simulated
+async def test_requests_for_what_is_not_here_store_nothing(world: ChainWorld) -> None:
+    process = world.process()
+    assert (await failing(process.publish("a"))).code is Code.UNAVAILABLE
+    await process.open()
+    world.commit(Change.delete(Topic(TOPIC_NUMBER, TOPIC)))
+    assert (await failing(process.publish("a"))).code is Code.NOT_FOUND
+    assert world.registered == set()
+
+
+@simulated
+async def test_a_chain_registers_before_its_first_message_and_only_then(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    many = await asyncio.gather(*(process.publish(str(number)) for number in range(20)))
+    assert len({one for ids in many for one in ids}) == 20
+    assert world.registered == {(TOPIC_NUMBER, 1)}
+    assert world.registrations == 1
+    await process.publish("more")
+    assert world.registrations == 1
+
+
+@simulated
+async def test_without_registration_publishes_are_turned_away(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    world.metadata_down = True
+    error = await failing(process.publish("a"))
+    assert error.code is Code.UNAVAILABLE
+    world.metadata_down = False
+    assert await process.publish("a")
+
+
+@simulated
+async def test_a_crash_loses_nothing_and_the_next_owner_goes_on(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe()
+    ids = await first.publish("a", "b", "c")
+    subscriber = await Subscriber(first, 11).start()
+    await subscriber.attach()
+    (source,) = subscriber.granted
+    await subscriber.ack(source, (1, 1))
+    await first.crash()
+    second = world.process("f2")
+    await second.open()
+    ids += await second.publish("d")
+    assert len(set(ids)) == 4
+    again = await Subscriber(second, 11).start()
+    await again.attach()
+    assert await again.read_all() == ["a", "c", "d"]
+    old, new = sorted(again.sources.values(), key=lambda one: one.number)
+    assert (old.sealed, new.sealed) == (True, False)
+
+
+@simulated
+async def test_acknowledged_messages_survive_the_loss_of_a_cluster_and_a_disk(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await world.subscribe()
+    await process.publish("a")
+    await process.crash()
+    for gone in ("/c0-d0", "/c0-d1", "/c0-d2", "/c1-d1", "/c2-d2"):
+        world.disks[1].files.wipe(gone)
+    second = world.process()
+    await second.open()
+    subscriber = await Subscriber(second, 11).start()
+    await subscriber.attach()
+    assert await subscriber.read_all() == ["a"]
+
+
+@simulated
+async def test_a_lower_epoch_is_shut_out_and_says_so(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await first.publish("a")
+    second = world.process("f2")
+    await second.open()
+    assert (await failing(first.publish("b"))).code is Code.UNAVAILABLE
+    await asyncio.sleep(1)
+    assert [(number, type(error)) for number, error in first.ended] == [(1, DiskFenced)]
+    assert 1 not in first.host.chains
+    await first.host.close(1)
+    assert await second.publish("c")
+    with pytest.raises(DiskFenced):
+        await first.host.open(second.host.chains[1].record, 1)
+
+
+@simulated
+async def test_a_chain_that_is_closed_has_a_checkpoint_and_can_be_opened_elsewhere(world: ChainWorld) -> None:
+    first, second = world.process("f1"), world.process("f2")
+    await first.open()
+    await world.subscribe()
+    await first.publish("a", "b")
+    subscriber = await Subscriber(first, 11).start()
+    await subscriber.attach()
+    (source,) = subscriber.granted
+    await subscriber.ack(source, (0, 1))
+    await first.host.close(1)
+    await asyncio.sleep(0.1)
+    assert subscriber.owned == []
+    chain = await second.open()
+    assert chain.forwarder.memory.facts <= 1
+    again = await Subscriber(second, 11).start()
+    await again.attach()
+    assert await again.read_all() == ["b"]
+
+
+# -- the sync point ----------------------------------------------------------------------------------------------------
+
+
+@simulated
+async def test_a_subscription_gets_what_is_published_after_its_creation_and_nothing_before(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await process.publish("before")
+    await world.subscribe()
+    await process.publish("after")
+    await process.crash()
+    second = world.process()
+    await second.open()
+    subscriber = await Subscriber(second, 11).start()
+    await subscriber.attach()
+    assert await subscriber.read_all() == ["after"]
+
+
+@simulated
+async def test_a_chain_that_opens_a_topic_later_gives_its_subscriptions_everything(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open(1)
+    await process.open(2)
+    await process.publish("a", chain=1)
+    await world.subscribe()
+    await process.publish("b", chain=2)
+    await process.crash()
+    second = world.process()
+    await second.open(1)
+    await second.open(2)
+    subscriber = await Subscriber(second, 11).start()
+    await subscriber.attach()
+    assert await subscriber.read_all() == ["b"]
+
+
+@simulated
+async def test_confirm_waits_for_the_catalog_and_for_the_disks(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await process.publish("before")
+    process.shared.held = True
+    creating = asyncio.ensure_future(world.subscribe())
+    await asyncio.sleep(0.5)
+    assert not creating.done()
+    await process.publish("meanwhile")
+    process.paused = True
+    process.shared.held = False
+    process.shared.catch_up()
+    await asyncio.sleep(0.5)
+    assert not creating.done()
+    process.paused = False
+    await creating
+    await process.publish("after")
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    assert await subscriber.read_all() == ["after"]
+
+
+@simulated
+async def test_a_subscription_whose_creation_never_returned_begins_where_recovery_found_the_end(
+    world: ChainWorld,
+) -> None:
+    first = world.process("f1")
+    await first.open()
+    await first.publish("a")
+    first.shared.held = True  # it hears nothing any more
+    creating = asyncio.ensure_future(world.subscribe())
+    await asyncio.sleep(0.1)
+    await first.publish("b")
+    await first.crash()
+    second = world.process("f2")
+    await second.open()
+    creating.cancel()
+    await second.publish("c")
+    await second.crash()
+    third = world.process("f3")
+    await third.open()
+    subscriber = await Subscriber(third, 11).start()
+    await subscriber.attach()
+    assert await subscriber.read_all() == ["c"]
+
+
+@simulated
+async def test_a_chain_is_not_judged_by_a_catalog_older_than_its_log(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe()
+    await first.publish("a")
+    second = world.process("f2")
+    second.shared.held = True
+    world.update(retention_s=1000)
+    await world.confirm(world.master.revision)
+    await first.crash()
+    opening = asyncio.ensure_future(second.open())
+    await asyncio.sleep(1)
+    assert not opening.done()
+    second.shared.held = False
+    second.shared.catch_up()
+    await opening
+
+
+# -- seek and snapshots ------------------------------------------------------------------------------------------------
+
+
+@simulated
+async def test_seeks_and_snapshots_follow_from_the_catalog_and_survive(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await world.subscribe(retain_acked=True)
+    await process.publish("a", "b", "c")
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    (source,) = subscriber.granted
+    await subscriber.ack(source, (0, 1))
+    snapshot = Snapshot(
+        50, "projects/p/snapshots/s", TOPIC_NUMBER, TOPIC, expire_ns=1 << 62, status=CREATING, subscription=SUB_NUMBER
+    )
+    await world.confirm(world.commit(Change.put(snapshot)))
+    await subscriber.ack(source, (1, 1), (2, 1))
+    assert await subscriber.read_all() == []
+    await world.confirm(world.update(generation=1, target=SeekTarget(snapshot=50)))
+    await asyncio.sleep(0.1)
+    assert [what.generation for kind, what in subscriber.heard if kind == "reset"] == [1]
+    await subscriber.attach()
+    assert await subscriber.read_all() == ["b", "c"]
+    await subscriber.ack(source, (1, 1))
+    await process.crash()
+    second = world.process()
+    await second.open()
+    again = await Subscriber(second, 11).start()
+    await again.attach()
+    assert await again.read_all() == ["c"]
+    # While nobody has the chain open, it is sought twice, and the snapshot goes.
+    await second.crash()
+    world.update(generation=2, target=SeekTarget(time_ns=world.clock.time_ns() + 10**12))
+    world.update(generation=3, target=SeekTarget(snapshot=50))
+    world.commit(Change.delete(snapshot))
+    third = world.process()
+    await third.open()
+    last = await Subscriber(third, 11).start()
+    await last.attach()
+    assert last.generation == 3
+    assert await last.read_all() == ["b", "c"]
+
+
+@simulated
+async def test_a_seek_to_a_snapshot_of_a_time_before_the_chain_had_the_topic(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open(1)
+    await world.subscribe(retain_acked=True)
+    snapshot = Snapshot(
+        50, "projects/p/snapshots/s", TOPIC_NUMBER, TOPIC, expire_ns=1 << 62, status=CREATING, subscription=SUB_NUMBER
+    )
+    await world.confirm(world.commit(Change.put(snapshot)))
+    await process.publish("a")
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    (source,) = subscriber.granted
+    await subscriber.ack(source, (0, 1))
+    await world.confirm(world.update(generation=1, target=SeekTarget(snapshot=50)))
+    await subscriber.attach()
+    assert await subscriber.read_all() == ["a"]
+
+
+# -- resends -----------------------------------------------------------------------------------------------------------
+
+
+@simulated
+async def test_a_batch_sent_again_has_the_same_ids_also_at_the_next_owner(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe()
+    ids = await first.publish("a", "b", batch=5)
+    assert await first.publish("a", "b", batch=5, resent=True) == ids
+    first.paused = True
+    under_way = [asyncio.ensure_future(first.publish("c", batch=6, resent=again)) for again in (False, True)]
+    await asyncio.sleep(0.1)
+    assert not any(one.done() for one in under_way)
+    first.paused = False
+    one, other = await asyncio.gather(*under_way)
+    assert one == other
+    await first.crash()
+    second = world.process("f2")
+    chain = await second.open()
+    assert await second.publish("a", "b", batch=5, resent=True) == ids
+    assert await second.publish("c", batch=6, resent=True) == one
+    assert chain.resends.answered == 2
+    (new,) = await second.publish("d", batch=7, resent=True)
+    assert new not in ids
+    subscriber = await Subscriber(second, 11).start()
+    await subscriber.attach()
+    assert await subscriber.read_all() == ["a", "b", "c", "d"]
+
+
+@simulated
+async def test_a_batch_that_was_lost_on_the_way_is_stored_when_it_is_sent_again(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await first.publish("a", batch=1)
+    first.paused = True
+    lost = asyncio.ensure_future(first.publish("b", batch=2, timeout=1.0))
+    await asyncio.sleep(0.2)
+    await first.crash()
+    second = world.process("f2")
+    chain = await second.open()
+    lost.cancel()
+    assert await second.publish("b", batch=2, resent=True)
+    assert chain.resends.answered == 0
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+@simulated
+async def test_keys_are_taken_in_the_current_epoch_alone(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open(1)
+    await process.open(2)
+    for epoch in (0, 1):
+        error = await failing(process.publish("a", key="k", epoch=epoch))
+        assert (error.code, error.message[:5]) == (Code.FAILED_PRECONDITION, "epoch")
+    world.assign(1)
+    await process.publish("a", key="k", epoch=1)
+    assert (await failing(process.publish("b", key="k", epoch=1, chain=2))).code is Code.FAILED_PRECONDITION
+    world.assign(2)
+    assert (await failing(process.publish("b", key="k", epoch=1))).code is Code.FAILED_PRECONDITION
+    await process.publish("b", key="k", epoch=2, chain=2)
+    await process.publish("keyless", chain=1)
+    old = process.host.chains[1].forwarder.sources.of_topic(TOPIC_NUMBER)
+    new = process.host.chains[2].forwarder.sources.of_topic(TOPIC_NUMBER)
+    assert [(one.epoch, one.sealed) for one in old] == [(1, True), (2, False)]
+    assert [(one.epoch, one.keyed) for one in new] == [(2, True)]
+
+
+@simulated
+async def test_a_successor_waits_for_a_forwarder_that_has_not_heard_of_the_new_epoch(world: ChainWorld) -> None:
+    one, two = world.process("f1"), world.process("f2")
+    await one.open(1)
+    await two.open(2)
+    world.assign(1)
+    await one.publish("k1", key="k", epoch=1)
+    one.deaf = True
+    world.assign(2)
+    early = asyncio.ensure_future(two.publish("k3", key="k", epoch=2, chain=2))
+    await asyncio.sleep(1)
+    assert not early.done()
+    assert await two.publish("keyless", chain=2)  # these do not wait
+    await one.publish("k2", key="k", epoch=1)
+    one.deaf = False
+    one.hear_assignments()
+    await early
+    sources = one.host.chains[1].forwarder.sources.of_topic(TOPIC_NUMBER)
+    assert [source.sealed for source in sources] == [True]
+
+
+@simulated
+async def test_an_adopter_that_knows_an_old_epoch_takes_no_keys_in_it(world: ChainWorld) -> None:
+    one, two = world.process("f1"), world.process("f2")
+    await one.open(1)
+    await two.open(2)
+    world.assign(1)
+    await one.publish("k1", key="k", epoch=1)
+    late = world.process("f3")
+    late.deaf = True
+    world.assign(2)
+    await two.publish("k2", key="k", epoch=2, chain=2)
+    await one.crash()
+    await late.open(1)
+    error = await failing(late.publish("k3", key="k", epoch=1))
+    assert error.code is Code.UNAVAILABLE
+    assert "epoch" in error.message
+
+
+# -- tidying up --------------------------------------------------------------------------------------------------------
+
+
+@simulated
+async def test_a_topic_of_which_nothing_is_left_is_forgotten_and_may_come_back(world: ChainWorld) -> None:
+    process = world.process()
+    chain = await process.open()
+    await world.subscribe()
+    await process.publish("a")
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    (source,) = subscriber.granted
+    await subscriber.ack(source, (0, 1))
+    other = "projects/p/topics/other"
+    world.commit(Change.put(Topic(9, other)))
+    for _ in range(60):  # until the segment is full, and can go
+        await process.publish("x" * 20_000, topic=other)
+        await asyncio.sleep(1)
+    await asyncio.sleep(200)
+    assert world.registered <= {(9, 1)}
+    assert chain.forwarder.ledgers == {}
+    assert not (await subscriber.ack(source, (0, 1), grant=1)).error
+    await process.publish("b")
+    assert (TOPIC_NUMBER, 1) in world.registered
+    await asyncio.sleep(0.1)
+    assert await subscriber.read_all() == ["b"]
