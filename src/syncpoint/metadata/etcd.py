@@ -113,7 +113,7 @@ class EtcdStore:
         begin, end = self._bounds(prefix)
         if after is not None:
             begin = max(begin, self._prefix + after.encode() + b"\0")
-        request = etcdpb.RangeRequest(key=begin, range_end=end, limit=min(limit, RANGE_MAX))
+        request = etcdpb.RangeRequest(key=begin, range_end=end, limit=max(1, min(limit, RANGE_MAX)))
         if begin >= end:  # `after` lies behind the prefix: only the revision is wanted
             request = etcdpb.RangeRequest(key=begin, count_only=True)
         found = await self._call(RANGE, request, "RangeResponse", deadline_s)

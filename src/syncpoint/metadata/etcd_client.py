@@ -96,9 +96,9 @@ class EtcdClient:
                 problem = f"{self._endpoints[at]}: {error}"
                 if error.code is Code.PERMISSION_DENIED or "user name is empty" in error.message:
                     raise Unavailable(f"etcd does not let us: {problem}") from error
-                if error.code in _REFUSALS and not _is_old_token(error):
+                if error.code in _REFUSALS and not is_old_token(error):
                     raise Refused(error.code, error.message) from error
-                if _is_old_token(error) and self._user is not None:
+                if is_old_token(error) and self._user is not None:
                     self._token = None if self._token == token else self._token
                 elif writes and not _not_begun(error):
                     self._leave_after(at, error)
@@ -205,8 +205,11 @@ class EtcdClient:
                 log.warning("etcd: %s", error)
 
 
-def _is_old_token(error: SyncpointError) -> bool:
-    return error.code is Code.UNAUTHENTICATED or any(text in error.message for text in _OLD_TOKEN)
+def is_old_token(error: Exception) -> bool:
+    """Whether a new token would help."""
+    if isinstance(error, SyncpointError) and error.code is Code.UNAUTHENTICATED:
+        return True
+    return any(text in str(error) for text in _OLD_TOKEN)
 
 
 def _not_begun(error: SyncpointError) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from syncpoint.metadata.contract import Event, Indeterminate, Resync, Unavailable
-from syncpoint.metadata.etcd_client import KEEP_ALIVE, REVOKE, WATCH, EtcdClient, Refused, etcdpb
+from syncpoint.metadata.etcd_client import KEEP_ALIVE, REVOKE, WATCH, EtcdClient, Refused, etcdpb, is_old_token
 from syncpoint.metadata.lease import RENEWALS, KeptLease
 from syncpoint.metadata.shared import DEADLINE_S
 from syncpoint.model.errors import Code, SyncpointError
@@ -106,7 +106,7 @@ class EtcdWatch:
         if self._closed.is_set():
             return
         log.info("a watch of etcd goes on elsewhere: %s", error)
-        if "permission denied" in str(error).lower() or "auth" in str(error).lower():
+        if is_old_token(error) or "permission denied" in str(error):
             self._client.forget_token()
         else:
             self._client.leave(self._at)
@@ -164,7 +164,7 @@ class EtcdLease(KeptLease):
                 return
             except (SyncpointError, TimeoutError, Unavailable, Indeterminate) as error:
                 log.info("lease %d is not renewed: %s", self.id, error)
-                if isinstance(error, SyncpointError) and error.code is Code.UNAUTHENTICATED:
+                if is_old_token(error):
                     self._client.forget_token()
                 else:
                     self._client.leave(at)
