@@ -184,7 +184,7 @@ class Disks:
         Where they do not, because some of them hang as well, all are waited for: each may come back as itself.
         """
         others = [one.slot for one in self.log.live if one is not writer and self.keepers[one.slot].answers]
-        if writer.ok and self.log.goes_on(others):
+        if writer.ok and self.keepers[writer.slot].hangs and self.log.goes_on(others):
             writer.fail(OSError(errno.ETIMEDOUT, f"no answer for longer than {self._settings.hung_s} s"))
 
     def fenced(self, error: Exception) -> None:

@@ -133,6 +133,11 @@ class Keeper:
         """Whether the disk is within reach and no commit of it hangs; any thread."""
         return self._away_since is None and self._silent_s() < self._settings.hung_s / 2
 
+    @property
+    def hangs(self) -> bool:
+        """Whether that has not been so for longer than is waited for, if the others suffice."""
+        return self._silent_s() > self._settings.hung_s
+
     def _silent_s(self) -> float:
         """For how long a commit has been under way, or the disk out of reach."""
         now = self._clock.monotonic()
@@ -151,6 +156,7 @@ class Keeper:
             self._next_probe = self._clock.monotonic()  # first of all it is seen whether the disk is back
             if self._away_since is None:
                 self._away_since = self._next_probe
+            self._tell_if_it_hangs()
         except DiskFenced as error:
             fenced = error
             self._owner.notify(lambda: self._owner.fenced(fenced))
@@ -170,8 +176,6 @@ class Keeper:
                 if writer is None or writer.given_up:
                     self._readmit()
             return interval
-        if writer is not None and self._silent_s() > self._settings.hung_s:
-            self._owner.notify(lambda: self._owner.hung(writer))
         if self._jobs:
             self._job()
             return 0.0
@@ -239,8 +243,14 @@ class Keeper:
             if error.errno not in (39, 17):  # the folder still has others: ENOTEMPTY, EEXIST
                 raise
 
+    def _tell_if_it_hangs(self) -> None:
+        writer = self.writer
+        if writer is not None and writer.ok and self.hangs:
+            self._owner.notify(lambda: self._owner.hung(writer))
+
     def _probe(self) -> None:
         """Is the folder still ours? Open files would go on taking writes if it were not."""
+        self._tell_if_it_hangs()
         writer = self.writer
         assert writer is not None
         found = self._files.stat(f"{self.root}/{DISK_FILE}")
