@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -186,6 +187,43 @@ def test_deleting_a_chain(served: Served) -> None:
     assert served.server.quarantine([]) == {"d": []}
 
 
+def test_nothing_changes_once_a_greater_claim_was_answered_for(served: Served) -> None:
+    ended = threading.Event()
+    newest = 0
+
+    def write(epoch: int) -> None:
+        files = served.files(epoch=epoch, waits=lambda: True)
+        number = 0
+        try:
+            handle = put(files, "a", b"%08d%08d" % (epoch, 0))
+            while not ended.is_set():
+                number += 1
+                files.pwritev(handle, [b"%08d" % epoch, b"%08d" % number], 0)
+                files.fdatasync(handle)
+        except DiskFenced:
+            return
+
+    threads = []
+    for epoch in range(1, 60, 2):
+        threads.append(threading.Thread(target=write, args=(epoch,)))
+        threads[-1].start()
+        if epoch % 3:
+            time.sleep(0.01)
+        files = served.files(epoch=epoch + 1)
+        files.mkdir("/r")
+        if "a" in files.listdir("/r"):
+            found = get(files, "a")
+            for _ in range(3):
+                time.sleep(0.002)
+                assert get(files, "a") == found
+            newest = max(newest, int(found[:8]))
+    ended.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert newest > 40
+
+
 def test_no_such_disk(served: Served) -> None:
     files = RemoteFiles({"/r": DiskAddress("127.0.0.1", served.port, "none")}, 1, 1, SystemClock(), patience=FAST)
     with pytest.raises(FileNotFoundError):
@@ -193,7 +231,13 @@ def test_no_such_disk(served: Served) -> None:
 
 
 def test_noise_is_hung_up_on(served: Served) -> None:
-    for noise in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, b"\x05\0\0\0\0\0\0\0hello", b"\x02\0\0\0\0\0\0\0{}"):
+    for noise in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff" * 100,
+        b"\x05\0\0\0\0\0\0\0hello",
+        b"\x02\0\0\0\0\0\0\0{}",
+        b"\0\0\2\0\0\0\0\0",
+    ):
         with socket.create_connection(("127.0.0.1", served.port), 5) as sock:
             sock.sendall(noise)
             sock.settimeout(5)

@@ -159,9 +159,7 @@ class RemoteDisk:
     def _note_silence(self, lane: Lane, request: Request | None, *, sent: bool) -> None:
         self._silent[self._place] = self._clock.monotonic() + self._patience.quiet_s
         lane.break_off()
-        if sent and request is not None and request.op not in LOOKUPS:
-            with self._changed:
-                self._doubtful.append(lane)
+        lane.doubtful = sent and request is not None and request.op not in LOOKUPS
 
     def _settle(self, hello: Hello) -> None:
         """Make sure that the commands given up are not executed from now on."""
@@ -172,7 +170,8 @@ class RemoteDisk:
                 lane = self._doubtful[0]
                 lane.connect(hello)
                 with self._changed:
-                    if lane in self._doubtful:
+                    lane.doubtful = False
+                    if lane in self._doubtful:  # the disk was not abandoned meanwhile
                         self._doubtful.remove(lane)
                         self._free.append(lane)
 
@@ -197,8 +196,7 @@ class RemoteDisk:
                 lane.break_off()  # the disk was abandoned meanwhile
                 return
             self._busy.remove(lane)
-            if lane not in self._doubtful:
-                self._free.append(lane)
+            (self._doubtful if lane.doubtful else self._free).append(lane)
 
     def abandon(self, session: int) -> None:
         """Commands under way fail now; whatever comes later is done under another session, which ends this one's."""

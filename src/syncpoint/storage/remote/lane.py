@@ -48,6 +48,7 @@ class Lane:
         self.number = number
         self.server = 0  # which life of the server answered last
         self.boot = ""  # and which start of its machine
+        self.doubtful = False  # the last command was given up and may be under way
         self.seq = 0
         self._attempt = 0
         self._host = host

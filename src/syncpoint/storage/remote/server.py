@@ -34,6 +34,7 @@ from syncpoint.storage.remote.wire import (
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _HELLO_S = 10.0
+_HELLO_MAX = 1 << 16
 _STOP_S = 5.0
 _LIFE_S = 1.0
 
@@ -147,7 +148,7 @@ class DiskServer:
 
     def _talk(self, sock: socket.socket) -> None:
         reader = FrameReader(sock)
-        hello = decode_hello(reader.read()[0])
+        hello = decode_hello(reader.read(_HELLO_MAX)[0])
         lane: Lane | None = None
         welcome = Welcome(self.service.server, self._boot)
         try:

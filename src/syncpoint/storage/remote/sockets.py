@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Sequence
 
 from syncpoint.runtime.files import Buffer
-from syncpoint.storage.remote.wire import LENGTHS, check_lengths
+from syncpoint.storage.remote.wire import FRAME_MAX, LENGTHS, check_lengths
 
 _IOV_MAX = 512
 _KEEP_BYTES = 4 << 20
@@ -65,11 +65,13 @@ class FrameReader:
         self._lengths = bytearray(LENGTHS.size)
         self._buffer = bytearray(1 << 16)
 
-    def read(self) -> tuple[bytes, memoryview]:
+    def read(self, size_max: int = FRAME_MAX) -> tuple[bytes, memoryview]:
         """Head and payload; the payload is good until the next call."""
         self._fill(memoryview(self._lengths))
         head, payload = check_lengths(self._lengths)
         size = head + payload
+        if size > size_max:
+            raise ValueError(f"a frame of {size} bytes, not more than {size_max} are expected")
         if size > len(self._buffer) or size < _KEEP_BYTES < len(self._buffer):
             self._buffer = bytearray(max(size, 1 << 16))
         view = memoryview(self._buffer)[:size]
