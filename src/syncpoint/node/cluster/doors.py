@@ -35,8 +35,13 @@ class Doors:
     make_workers: Callable[[], Workers] = ThreadWorkers
     blocking: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread
     notify: Callable[[Callable[[], None]], None] | None = None
+    drain_s: float = 5.0  # how long open calls may take to finish
     open_metadata: Callable[[ClusterSettings], Awaitable[SharedStore]] | None = None
     open_files: Callable[[ChainRecord, int, AddressOf], tuple[Files, list[str]]] | None = None
+
+    def public_network(self, tls: ssl.SSLContext | None) -> Network:
+        """Where clients come in."""
+        return self.network if tls is None else TcpNetwork(server_tls=tls)
 
     async def metadata(self, settings: ClusterSettings) -> SharedStore:
         """The cluster's metadata store."""

@@ -31,7 +31,6 @@ from syncpoint.transport.network import Listening, join_address, split_address
 log = logging.getLogger(__name__)
 
 LOAD_S = 2.0
-DRAIN_S = 5.0
 
 
 class Role(Protocol):
@@ -63,8 +62,8 @@ class Role(Protocol):
         """For operators."""
         ...
 
-    def load(self) -> dict[str, Any]:
-        """For routers."""
+    def load(self, seconds: float) -> dict[str, Any]:
+        """For routers: what was carried in the last so many seconds, as rates."""
         ...
 
 
@@ -115,7 +114,7 @@ class ClusterProcess:
             await role.drain()
         await self.common.leave()
         if self._door is not None:
-            await self._door.drain(DRAIN_S)
+            await self._door.drain(self.doors.drain_s)
         for role in reversed(list(self.roles.values())):
             await role.stop()
         await self.common.close()
@@ -142,17 +141,17 @@ class ClusterProcess:
     async def _report(self) -> None:
         """Tell the routers what this process carries, every two seconds; nobody waits for it."""
         key = f"load/{self.process.name}"
-        before: dict[str, Any] = {}
+        before: tuple[dict[str, Any], int] = ({}, 0)
         while True:
             await asyncio.sleep(LOAD_S)
             load: dict[str, Any] = {}
             for role in self.roles.values():
-                load.update(role.load())
+                load.update(role.load(LOAD_S))
             lease = self.common.membership.lease
-            if lease is None or not load or load == before:
+            if lease is None or not load or (load, lease.id) == before:
                 continue
             try:
                 await self.common.store.txn([], [Put(key, json.dumps(load).encode(), lease.id)], deadline_s=LOAD_S)
-                before = load
+                before = (load, lease.id)
             except (Unavailable, Indeterminate, ValueError) as error:
                 log.debug("the load is not reported: %s", error)

@@ -11,10 +11,8 @@ from syncpoint.control.founding import Founder
 from syncpoint.control.placing import Kind, planner
 from syncpoint.control.registration import Registration
 from syncpoint.control.view import View
-from syncpoint.metadata.contract import Indeterminate
-from syncpoint.metadata.contract import Unavailable as StoreUnavailable
 from syncpoint.metadata.records import Change, Setting
-from syncpoint.model.errors import FailedPrecondition, Unavailable
+from syncpoint.model.errors import Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.settings import DurabilityClass
@@ -43,7 +41,6 @@ class PublishRole:
         self._assigned: View[TopicAssignment] = View(joined.store, TOPICS, TopicAssignment.decode)
         await self._assigned.start()
         self._assigned.listeners.append(self._assignments_changed)
-        self._barrier = Barrier(joined.view, joined.peers)
         self.limits = FlowLimits()
         self._take_limits()
         joined.shared.on_change.append(self._catalog_changed)
@@ -52,7 +49,7 @@ class PublishRole:
                 joined.shared,
                 _LateRegistrar(joined),
                 lambda topic: self._assigned.get(str(topic)),
-                self._sealed,
+                Barrier(joined.view, joined.peers).sealed,
                 lambda record, epoch: joined.doors.files(record, epoch, joined.disk_address_of),
                 self._next_log,
                 joined.universe,
@@ -96,9 +93,9 @@ class PublishRole:
     def status(self) -> dict[str, Any]:
         return self.host.status()
 
-    def load(self) -> dict[str, Any]:
+    def load(self, seconds: float) -> dict[str, Any]:
         topics = self.host.take_load()
-        return {"topics": {str(topic): list(load) for topic, load in topics.items()}} if topics else {}
+        return {"topics": {str(one): [count / seconds, nbytes / seconds] for one, (count, nbytes) in topics.items()}}
 
     @property
     def keeper(self) -> ChainKeeper:
@@ -109,16 +106,6 @@ class PublishRole:
 
     async def _next_log(self) -> int:
         return await self._joined.store.counter(LOG_COUNTER)
-
-    async def _sealed(self, topic: int, epoch: int, chain: int) -> None:
-        try:
-            found = await self._joined.store.get(f"{TOPICS}{topic}")
-        except (StoreUnavailable, Indeterminate) as error:
-            raise Unavailable(f"The metadata does not answer: {error}") from error
-        now = TopicAssignment.decode(found.value).epoch if found is not None else 0
-        if now != epoch:
-            raise FailedPrecondition(f"The topic is in epoch {now} of its assignment, not in {epoch}.")
-        await self._barrier.sealed(topic, epoch, chain)
 
     def _assignments_changed(self, topics: set[str]) -> None:
         for topic in topics:

@@ -38,5 +38,5 @@ class StorageRole:
     def status(self) -> dict[str, Any]:
         return self._server.status()
 
-    def load(self) -> dict[str, Any]:
+    def load(self, seconds: float) -> dict[str, Any]:
         return {}

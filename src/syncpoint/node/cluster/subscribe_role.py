@@ -13,6 +13,7 @@ from typing import Any
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
+from syncpoint.control.reports import UseReporter
 from syncpoint.metadata.records import Change, Setting
 from syncpoint.model.cluster import PROXY
 from syncpoint.model.errors import SyncpointError, Unavailable
@@ -38,6 +39,8 @@ class SubscribeRole:
     def __init__(self, joined: Joined) -> None:
         self._joined = joined
         self._publishing: set[asyncio.Task[None]] = set()
+        self._delivered: dict[int, int] = {}
+        self._used_at = 0.0
 
     async def start(self) -> None:
         """Make the parts."""
@@ -67,6 +70,8 @@ class SubscribeRole:
         )
         self.streams = StreamingPullService(self.forwarder, self.limits)
         self.pulls = SubscriberService(self.forwarder)
+        self._uses = UseReporter(joined.store, joined.clock, self._used)
+        self._uses.start()
         self._ticking = loop.create_task(self._tick())
 
     def methods(self) -> Methods:
@@ -80,6 +85,7 @@ class SubscribeRole:
         self.pulls.drain()
 
     async def stop(self) -> None:
+        await self._uses.stop()
         self._ticking.cancel()
         self.gatherer.close()
         for task in list(self._publishing):
@@ -94,11 +100,18 @@ class SubscribeRole:
             "outstanding_bytes": nbytes,
         }
 
-    def load(self) -> dict[str, Any]:
+    def load(self, seconds: float) -> dict[str, Any]:
+        before, self._delivered = self._delivered, {n: one.delivered for n, one in self.forwarder.deliveries.items()}
+        rates = {number: (count - before.get(number, 0)) / seconds for number, count in self._delivered.items()}
         return {
             "connections": len(self.streams.streams),
-            "subscriptions": {str(key): one.delivered for key, one in self.forwarder.deliveries.items()},
+            "subscriptions": {str(number): [rate, 0.0] for number, rate in rates.items() if rate > 0},
         }
+
+    def _used(self) -> list[int]:
+        used = [number for number, at in self.forwarder.used.items() if at > self._used_at]
+        self._used_at = self._joined.clock.monotonic()
+        return used
 
     async def _tick(self) -> None:
         while True:

@@ -1,0 +1,132 @@
+"""The proxy's role: the door for clients, and the control plane behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncpoint.api.admin_handlers import CatalogService
+from syncpoint.api.cluster_admin import ClusterAdmin, Identity
+from syncpoint.api.options_admin import LIMITS, take_limits
+from syncpoint.api.seek import seek_methods
+from syncpoint.control.barrier import Barrier
+from syncpoint.control.doors import Reach
+from syncpoint.control.expiry import Expiry
+from syncpoint.control.operations import Operations
+from syncpoint.control.plane import SharedControl
+from syncpoint.metadata.records import Change, Setting
+from syncpoint.model.flow import FlowLimits
+from syncpoint.node.cluster.doors import tls_of
+from syncpoint.node.cluster.joined import Joined
+from syncpoint.proxy.front import Proxy
+from syncpoint.proxy.keys import KeyRing, TopicKeys
+from syncpoint.proxy.seal import Sealer
+from syncpoint.router.distance import Distances, Prober
+from syncpoint.transport.calls import Methods
+from syncpoint.transport.network import Listening, join_address, split_address
+
+
+class ProxyRole:
+    """See the module. `public_address` is where clients call."""
+
+    disk_address = ""
+
+    def __init__(self, joined: Joined) -> None:
+        self._joined = joined
+        self._door: Listening | None = None
+
+    async def start(self) -> None:
+        """Make the parts; clients can not call yet."""
+        joined = self._joined
+        self.limits = FlowLimits()
+        self._take_limits()
+        joined.shared.on_change.append(self._catalog_changed)
+        self.distances = Distances(joined.process.region)
+        self.prober = Prober(self.distances, self._ping, self._others, joined.clock, joined.random)
+        self.control = SharedControl(
+            joined.store, joined.shared, Barrier(joined.view, joined.peers), joined.clock, joined.random
+        )
+        self.proxy = Proxy(
+            name=joined.process.name,
+            incarnation=joined.incarnation,
+            region=joined.process.region,
+            view=joined.view,
+            catalog=joined.catalog,
+            refresh=self.control.refresh,
+            store=joined.store,
+            peers=joined.peers,
+            limits=self.limits,
+            sealer=self._sealer(),
+            distance=self.distances.of,
+        )
+        settings = joined.settings
+        self.admin = ClusterAdmin(
+            self.control,
+            joined.view,
+            Operations(joined.view, joined.catalog, joined.clock),
+            self.limits,
+            Identity(joined.universe, settings.classes["default"].durability, joined.clock.time_ns()),
+            list(settings.classes),
+        )
+        self.expiry = Expiry(self.control)
+        self._methods = self.proxy.methods(
+            CatalogService(self.control).methods(), seek_methods(self.control), self.admin.methods()
+        )
+
+    def methods(self) -> Methods:
+        """Other processes may call what clients may: dead letters are published this way."""
+        return self._methods
+
+    async def joined(self) -> None:
+        """Open the door for clients."""
+        joined = self._joined
+        self.proxy.start()
+        self.prober.start()
+        self.expiry.start()
+        host, port = split_address(joined.process.public or "127.0.0.1:0")
+        network = joined.doors.public_network(tls_of(joined.process))
+        self._door = await network.serve(self._methods, host, port)
+
+    @property
+    def public_address(self) -> str:
+        return join_address(self._door.host, self._door.port) if self._door is not None else ""
+
+    async def drain(self) -> None:
+        """Clients go to other proxies; their open calls end first."""
+        self.admin.draining = True
+        self.proxy.drain()
+        if self._door is not None:
+            await self._door.drain(self._joined.doors.drain_s)
+
+    async def stop(self) -> None:
+        await self.expiry.stop()
+        await self.prober.stop()
+        await self.proxy.stop()
+
+    def status(self) -> dict[str, Any]:
+        return {**self.proxy.status(), "public": self.public_address}
+
+    def load(self, seconds: float) -> dict[str, Any]:
+        return {"connections": len(self.proxy.streams.open_streams), "distances": self.distances.known()}
+
+    def _sealer(self) -> Sealer | None:
+        joined = self._joined
+        path = joined.settings.sealing_key_file
+        if path is None:
+            return None
+        return Sealer(TopicKeys(joined.store, KeyRing.load(path), joined.clock, joined.random))
+
+    async def _ping(self, address: str) -> bool:
+        return await self._joined.peers.ping(address) is not Reach.SILENT
+
+    def _others(self) -> list[Any]:
+        joined = self._joined
+        return [seen.value for seen in joined.view.members.items.values() if seen.value.name != joined.process.name]
+
+    def _catalog_changed(self, change: Change) -> None:
+        if isinstance(change.record, Setting) and change.record.name == LIMITS:
+            self._take_limits()
+
+    def _take_limits(self) -> None:
+        stored = self._joined.catalog.setting(LIMITS)
+        if stored is not None:
+            take_limits(self.limits, stored)

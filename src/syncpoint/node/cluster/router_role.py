@@ -1,0 +1,60 @@
+"""The router's role: ordered lists for proxies, and the plan behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncpoint.control.doors import Reach
+from syncpoint.control.view import View
+from syncpoint.node.cluster.joined import Joined
+from syncpoint.router.planner import PlannerSettings
+from syncpoint.router.service import RouterService
+from syncpoint.transport.calls import Methods
+
+
+class RouterRole:
+    """See the module."""
+
+    disk_address = ""
+
+    def __init__(self, joined: Joined) -> None:
+        self._joined = joined
+
+    async def start(self) -> None:
+        """Make the parts; nothing is planned before this process is a member."""
+        joined = self._joined
+        self.service = RouterService(
+            joined.store,
+            joined.view,
+            joined.shared,
+            View,
+            joined.member,
+            self._ping,
+            joined.clock,
+            joined.random,
+            settings=PlannerSettings(balance=joined.settings.balance),
+            spanning=frozenset(name for name, one in joined.settings.classes.items() if one.spans_regions),
+        )
+
+    def methods(self) -> Methods:
+        return self.service.methods()
+
+    async def joined(self) -> None:
+        """Answer and plan from now on."""
+        await self.service.start()
+
+    async def drain(self) -> None:
+        """Proxies that watch go elsewhere."""
+        await self.service.stop()
+
+    async def stop(self) -> None:
+        """Nothing is left."""
+
+    def status(self) -> dict[str, Any]:
+        return {"written": self.service.written, "conflicts": self.service.conflicts}
+
+    def load(self, seconds: float) -> dict[str, Any]:
+        return {"distances": self.service.distances.known()}
+
+    async def _ping(self, address: str) -> bool:
+        return await self._joined.peers.ping(address) is not Reach.SILENT
