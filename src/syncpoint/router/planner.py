@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from syncpoint.metadata.records import Subscription, Topic
@@ -94,7 +94,7 @@ class Planner:
         for topic in state.topics.values():
             allowed, assigned = choices.chains(topic), state.topic_homes.get(topic.incarnation)
             home = self._home(topic, allowed, world, assigned)
-            if home not in allowed:
+            if not home:
                 continue  # nothing can be done
             homes[topic.incarnation] = home
             for region, names in allowed.items():
@@ -110,17 +110,23 @@ class Planner:
         needed: dict[int, TopicAssignment] = {}
         wished = _Wished[TopicAssignment]()
         for number, by_region in found.items():
-            assigned, chains = state.topic_homes.get(number), by_region.pop(homes[number], ())
+            assigned, chains = state.topic_homes.get(number), by_region.pop(homes[number], None)
             if assigned is None:
-                needed[number] = TopicAssignment(1, chains, by_region)
-            elif not only_new and (set(assigned.chains) != set(chains) or assigned.elsewhere != by_region):
-                same = set(assigned.chains) == set(chains)
-                made = TopicAssignment(assigned.epoch + (not same), assigned.chains if same else chains, by_region)
-                stay = choices.chains(state.topics[number])[homes[number]]
-                if same or not all(str(chain) in stay for chain in assigned.chains):
-                    needed[number] = made
-                else:
-                    wished.add(number, self._topics.of(homes[number]).load(number), made)
+                needed[number] = TopicAssignment(1, chains or (), by_region)
+                continue
+            if only_new:
+                continue
+            by_region |= {one: kept for one, kept in assigned.elsewhere.items() if one in world.dark_regions}
+            if chains is None or set(chains) == set(assigned.chains):
+                if by_region != assigned.elsewhere:
+                    needed[number] = replace(assigned, elsewhere=by_region)
+                continue
+            made = TopicAssignment(assigned.epoch + 1, chains, by_region)
+            stay = choices.chains(state.topics[number])[homes[number]]
+            if all(str(chain) in stay for chain in assigned.chains):
+                wished.add(number, self._topics.of(homes[number]).load(number), made)
+            else:
+                needed[number] = made
         return needed | wished.heaviest()
 
     def _home(self, topic: Topic, allowed: Mapping[str, object], world: World, assigned: TopicAssignment | None) -> str:
