@@ -16,13 +16,13 @@ import binascii
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from syncpoint.kernel.seal import NONCE_BYTES, Cipher, header_of
+from syncpoint.kernel.seal import NONCE_BYTES, header_of
 from syncpoint.metadata.contract import Compare, Indeterminate, KeyValue, Put, absent, unchanged
 from syncpoint.metadata.contract import Unavailable as StoreUnavailable
 from syncpoint.metadata.shared import SharedStore, read_all
@@ -38,6 +38,8 @@ REFRESH_S = 60.0  # how long after a rotation another proxy may still seal with 
 CACHED_MAX = 100_000
 _STORE_S = 3.0
 _ATTEMPTS = 10
+
+Cipher = Callable[[bytes, bytes, bytes], bytes]  # (nonce, data, header)
 
 log = logging.getLogger(__name__)
 

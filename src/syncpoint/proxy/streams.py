@@ -240,7 +240,7 @@ class RelayedStream:
                 await self._relay(record, member)
             except SyncpointError as failed:
                 error = failed
-            if self._left:
+            if self._is_over():
                 return None
             if loop.time() >= began + REVIEW_S:
                 turns, lag_until = 0, 0.0
@@ -258,6 +258,9 @@ class RelayedStream:
             else:
                 return error
         return None
+
+    def _is_over(self) -> bool:
+        return self._left
 
     async def _pause(self, turns: int) -> None:
         await asyncio.sleep(PAUSES_S[min(turns, len(PAUSES_S) - 1)])

@@ -1,0 +1,442 @@
+"""A proxy, clients, and imagined owners of chains, subscribe forwarders and routers over a simulated network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+from syncpoint.control.doors import Peers, process_methods
+from syncpoint.control.view import CHAINS, MEMBERS, OWNERS, ClusterView
+from syncpoint.kernel import ackids
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.local import LocalShared
+from syncpoint.metadata.memory import MemoryStore
+from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.model.cluster import PUBLISH, ROUTER, SUBSCRIBE, ChainRecord, Member, Owner
+from syncpoint.model.errors import FailedPrecondition, NotFound, SyncpointError, Unavailable
+from syncpoint.model.flow import FlowLimits
+from syncpoint.proxy.front import Proxy
+from syncpoint.proxy.keys import KeyRing, TopicKeys
+from syncpoint.proxy.seal import Sealer
+from syncpoint.publish.envelope import PUBLISH as CHAIN_PUBLISH
+from syncpoint.publish.envelope import PublishBatch, read_publish
+from syncpoint.router.assignment import SUBSCRIPTIONS, TOPICS, SubscriptionAssignment, TopicAssignment
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.subscribe.lenders import lender_of
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
+from syncpoint.testing.simulation.network import SimNetwork
+from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
+from syncpoint.transport.network import AnyStream
+from syncpoint.transport.tasks import unary_async
+from syncpoint.wire.messages import internal, pubsub
+
+TOPIC = "projects/p/topics/orders"
+SUBSCRIPTION = "projects/p/subscriptions/billing"
+PUBLISHER = "/google.pubsub.v1.Publisher/"
+SUBSCRIBER = "/google.pubsub.v1.Subscriber/"
+KEY = b"0123456789abcdef"
+
+
+class Process:
+    """A process with a name, registered as a member."""
+
+    roles: tuple[str, ...] = ()
+
+    def __init__(self, world: ProxyWorld, name: str, region: str = "r1") -> None:
+        self.world, self.name, self.region = world, name, region
+        self.process = SimProcess(world.loop, name)
+        self.address = f"{name}:1"
+        self.incarnation = world.next_number()
+        self.member = Member(name, self.roles, self.address, self.incarnation, region)
+        self.pings = 0
+
+    def methods(self) -> Methods:
+        return {}
+
+    async def serve(self) -> None:
+        await self.process.start(self._serve())
+        self.world.store.txn([], [Put(MEMBERS + self.name, self.member.encode())])
+
+    async def _serve(self) -> None:
+        await self.world.network.serve({**process_methods(dict), **self.methods()}, self.name, 1)
+
+    def crash(self) -> None:
+        self.process.crash()
+        self.world.network.ended(self.process)
+
+    def lease_ends(self) -> None:
+        owned = [
+            Delete(item.key)
+            for item in self.world.store.range(OWNERS).items
+            if Owner.decode(item.value).member == self.name
+        ]
+        self.world.store.txn([], [Delete(MEMBERS + self.name), *owned])
+
+
+class PublishProcess(Process):
+    """Stores batches in `world.stored`, which outlives it as disks do."""
+
+    roles = (PUBLISH,)
+
+    def __init__(self, world: ProxyWorld, name: str, region: str = "r1") -> None:
+        super().__init__(world, name, region)
+        self.refusals: list[SyncpointError] = []
+        self.before_answer: Callable[[PublishBatch], None] = lambda batch: None
+        self.commit_s = 0.002
+        self.epochs: dict[int, int] = {}
+
+    def methods(self) -> Methods:
+        return {CHAIN_PUBLISH.encode(): unary_async(self._publish)}
+
+    async def _publish(self, call: Call, request: bytes) -> bytes:
+        batch = read_publish(request)
+        owner = self.world.store.get(f"{OWNERS}{batch.chain}")
+        if owner is None or Owner.decode(owner.value).member != self.name:
+            raise Unavailable(f"Chain {batch.chain} is not open here.")
+        if self.refusals:
+            raise self.refusals.pop(0)
+        if batch.keyed and batch.epoch != self.epochs.get(batch.chain, batch.epoch):
+            raise FailedPrecondition("epoch: it is another one")
+        stored = self.world.stored.setdefault(batch.chain, {})
+        known = (batch.sender, batch.batch)
+        if known not in stored:
+            asked = pubsub.PublishRequest.FromString(bytes(batch.request))
+            if self.world.catalog.topic(asked.topic) is None:
+                raise NotFound(asked.topic)
+            ids = [str(self.world.next_number()) for _ in asked.messages]
+            stored[known] = (bytes(batch.request), ids)
+        await asyncio.sleep(self.commit_s)
+        self.before_answer(batch)
+        answer: bytes = pubsub.PublishResponse(message_ids=stored[known][1]).SerializeToString()
+        return answer
+
+
+class Session:
+    """One stream at a subscribe forwarder."""
+
+    def __init__(self, stream: Stream, first: Any) -> None:
+        self.stream, self.first = stream, first
+        self.later: list[Any] = []
+        self.cancelled = self.ended = False
+
+
+class SubscribeProcess(Process):
+    """Serves one message after the other to whoever streams or pulls."""
+
+    roles = (SUBSCRIBE,)
+
+    def __init__(self, world: ProxyWorld, name: str, region: str = "r1") -> None:
+        super().__init__(world, name, region)
+        self.sessions: list[Session] = []
+        self.calls: list[Any] = []
+        self.refuse: SyncpointError | None = None
+        self.refuse_acks: SyncpointError | None = None
+        self.offset = 0
+
+    def methods(self) -> Methods:
+        prefix = SUBSCRIBER.encode()
+        return {
+            prefix + b"StreamingPull": Streaming(self._open),
+            prefix + b"Pull": Unary(self._pull),
+            prefix + b"Acknowledge": Unary(self._acknowledge),
+            prefix + b"ModifyAckDeadline": Unary(self._modify),
+        }
+
+    @property
+    def open_sessions(self) -> list[Session]:
+        return [one for one in self.sessions if not (one.cancelled or one.ended)]
+
+    def message(self, data: bytes) -> Any:
+        self.offset += 1
+        lender = lender_of(self.name, self.incarnation)
+        ack_id = ackids.encode(KEY, 1, self.offset, 1, lender << 16, 0).decode()
+        return pubsub.ReceivedMessage(ack_id=ack_id, message=pubsub.PubsubMessage(data=data))
+
+    def send(self, *data: bytes) -> None:
+        """To all its streams."""
+        for session in self.open_sessions:
+            response = pubsub.StreamingPullResponse(received_messages=[self.message(one) for one in data])
+            session.stream.send(response.SerializeToString())
+
+    def _open(self, stream: Stream) -> None:
+        session: Session | None = None
+
+        def message(request: bytes) -> None:
+            nonlocal session
+            asked = pubsub.StreamingPullRequest.FromString(request)
+            if session is not None:
+                session.later.append(asked)
+                return
+            if self.refuse is not None:
+                stream.finish(self.refuse)
+                return
+            session = Session(stream, asked)
+            self.sessions.append(session)
+            self.send_greeting(session)
+
+        def end() -> None:
+            assert session is not None
+            session.ended = True
+            stream.finish()
+
+        def cancel() -> None:
+            if session is not None:
+                session.cancelled = True
+
+        stream.on_message, stream.on_end, stream.on_cancel = message, end, cancel
+
+    def send_greeting(self, session: Session) -> None:
+        response = pubsub.StreamingPullResponse(received_messages=[self.message(self.name.encode())])
+        session.stream.send(response.SerializeToString())
+
+    def _pull(self, call: Call, request: bytes) -> None:
+        if self.refuse is not None:
+            raise self.refuse
+        self.calls.append(pubsub.PullRequest.FromString(request))
+        response = pubsub.PullResponse(received_messages=[self.message(self.name.encode())])
+        call.reply(response.SerializeToString())
+
+    def _acknowledge(self, call: Call, request: bytes) -> None:
+        self._noted(call, pubsub.AcknowledgeRequest.FromString(request))
+
+    def _modify(self, call: Call, request: bytes) -> None:
+        self._noted(call, pubsub.ModifyAckDeadlineRequest.FromString(request))
+
+    def _noted(self, call: Call, asked: Any) -> None:
+        self.calls.append(asked)
+        if self.refuse_acks is not None:
+            raise self.refuse_acks
+        call.reply(b"")
+
+
+class RouterProcess(Process):
+    """Says what it is told to."""
+
+    roles = (ROUTER,)
+
+    def __init__(self, world: ProxyWorld, name: str, region: str = "r1") -> None:
+        super().__init__(world, name, region)
+        self.topics: dict[int, Any] = {}
+        self.subscriptions: dict[int, Any] = {}
+        self.asked: list[Any] = []
+        self.watchers: list[Stream] = []
+
+    def methods(self) -> Methods:
+        prefix = b"/syncpoint.internal.v1.Router/"
+        return {prefix + b"Route": Unary(self._route), prefix + b"Watch": Streaming(self._watch)}
+
+    def _route(self, call: Call, request: bytes) -> None:
+        asked = internal.RouteRequest.FromString(request)
+        self.asked.append(asked)
+        answer = internal.RouteResponse(
+            topics=[self.topics[one] for one in asked.topics if one in self.topics],
+            subscriptions=[self.subscriptions[one] for one in asked.subscriptions if one in self.subscriptions],
+        )
+        call.reply(answer.SerializeToString())
+
+    def _watch(self, stream: Stream) -> None:
+        stream.on_message = lambda request: self.watchers.append(stream)
+
+    def set_topic(self, topic: int, epoch: int, chains: Iterable[int], alternatives: Iterable[int] = ()) -> None:
+        self.topics[topic] = internal.TopicRoute(topic=topic, epoch=epoch, chains=chains, alternatives=alternatives)
+        self.tell(internal.RouteResponse(topics=[self.topics[topic]]))
+
+    def set_subscription(self, subscription: int, epoch: int, members: Iterable[str]) -> None:
+        route = internal.SubscriptionRoute(subscription=subscription, epoch=epoch, members=members)
+        self.subscriptions[subscription] = route
+        self.tell(internal.RouteResponse(subscriptions=[route]))
+
+    def tell(self, answer: Any) -> None:
+        for stream in self.watchers:
+            stream.send(answer.SerializeToString())
+
+
+class ProxyProcess(Process):
+    """The real thing."""
+
+    def __init__(self, world: ProxyWorld, name: str, region: str = "r1", *, sealed: bool = False) -> None:
+        super().__init__(world, name, region)
+        self.store = LocalShared(world.store, world.clock)
+        self.sealed = sealed
+        self.refreshed = 0
+        self.stopped = False
+        self.proxy: Proxy
+
+    async def _serve(self) -> None:
+        self.view = ClusterView(self.store)
+        await self.view.start()
+        self.peers = Peers(self.world.network)
+        self.proxy = Proxy(
+            name=self.name,
+            incarnation=self.incarnation,
+            region=self.region,
+            view=self.view,
+            catalog=self.world.catalog,
+            refresh=self._refresh,
+            store=self.store,
+            peers=self.peers,
+            limits=self.world.limits,
+            sealer=Sealer(self.keys()) if self.sealed else None,
+        )
+        self.proxy.start()
+        await self.world.network.serve(self.proxy.methods(), self.name, 1)
+
+    def keys(self, kek: bytes = bytes(32)) -> TopicKeys:
+        return TopicKeys(self.store, KeyRing([kek]), self.world.clock, self.world.random)
+
+    async def _refresh(self) -> None:
+        self.refreshed += 1
+        await asyncio.sleep(0.001)
+        self.world.on_refresh()
+
+    async def stop(self) -> None:
+        self.stopped = True
+        self.proxy.drain()
+        await self.proxy.stop()
+        await self.view.close()
+        await self.peers.close()
+
+
+class ProxyWorld:
+    """Everything, and a client that calls the proxy."""
+
+    def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int) -> None:
+        self.loop, self.clock = loop, clock
+        self.random = SeededRandom(seed)
+        self.store = MemoryStore(clock=clock, random=self.random)
+        self.network = SimNetwork(self.random)
+        self.catalog = Catalog()
+        self.limits = FlowLimits()
+        self.stored: dict[int, dict[tuple[int, int], tuple[bytes, list[str]]]] = {}
+        self.processes: dict[str, Any] = {}
+        self.on_refresh: Callable[[], None] = lambda: None
+        self._number = 0
+        self.topic = self.add_topic(TOPIC)
+        self.subscription = self.add_subscription(SUBSCRIPTION, self.topic)
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    # -- the cluster -------------------------------------------------------------------------------------------------
+
+    def add_topic(self, name: str, **fields: Any) -> Topic:
+        record = Topic(self.catalog.next_incarnation(), name, **fields)
+        return self.put(record)  # type: ignore[return-value]
+
+    def add_subscription(self, name: str, topic: Topic, **fields: Any) -> Subscription:
+        record = Subscription(self.catalog.next_incarnation(), name, topic.incarnation, topic.name, **fields)
+        return self.put(record)  # type: ignore[return-value]
+
+    def put(self, record: Topic | Subscription) -> Topic | Subscription:
+        for change in self.catalog.assign([Change.put(record)]):
+            self.catalog.apply(change)
+        return record
+
+    def delete(self, record: Topic | Subscription) -> None:
+        for change in self.catalog.assign([Change.delete(record)]):
+            self.catalog.apply(change)
+
+    async def start(self, kind: Callable[..., Any], name: str, region: str = "r1", **options: Any) -> Any:
+        made = kind(self, name, region, **options)
+        self.processes[name] = made
+        await made.serve()
+        return made
+
+    def chain(self, number: int, owner: Any, *, region: str = "r1", epoch: int = 1, klass: str = "default") -> None:
+        """A chain, new or with a new owner."""
+        record = ChainRecord(number, f"c{number}", klass, region, owner.name)
+        held = Owner(owner.name, owner.incarnation, epoch, owner.address)
+        puts = [Put(f"{CHAINS}{number}", record.encode()), Put(f"{OWNERS}{number}", held.encode())]
+        self.store.txn([], puts)
+
+    def assign(
+        self, chains: Iterable[int], epoch: int = 1, elsewhere: Mapping[str, tuple[int, ...]] | None = None
+    ) -> None:
+        made = TopicAssignment(epoch, tuple(chains), elsewhere or {})
+        self.store.txn([], [Put(f"{TOPICS}{self.topic.incarnation}", made.encode())])
+
+    def share(self, members: Iterable[str], epoch: int = 1) -> None:
+        made = SubscriptionAssignment(epoch, tuple(members))
+        self.store.txn([], [Put(f"{SUBSCRIPTIONS}{self.subscription.incarnation}", made.encode())])
+
+    # -- the client --------------------------------------------------------------------------------------------------
+
+    async def call(self, path: str, request: Any, *, timeout: float | None = None, proxy: str = "proxy") -> bytes:
+        raw = request if isinstance(request, bytes) else request.SerializeToString()
+        return await self.network.channel(f"{proxy}:1").unary(path, raw, timeout=timeout)
+
+    async def publish(
+        self, *data: bytes, key: str = "", topic: str = TOPIC, timeout: float | None = None, proxy: str = "proxy"
+    ) -> list[str]:
+        messages = [pubsub.PubsubMessage(data=one, ordering_key=key) for one in data]
+        request = pubsub.PublishRequest(topic=topic, messages=messages)
+        answer = await self.call(PUBLISHER + "Publish", request, timeout=timeout, proxy=proxy)
+        return list(pubsub.PublishResponse.FromString(answer).message_ids)
+
+    def found(self, chain: int) -> list[bytes]:
+        """Data stored in a chain, in order."""
+        return [
+            message.data
+            for request, _ in self.stored.get(chain, {}).values()
+            for message in pubsub.PublishRequest.FromString(request).messages
+        ]
+
+    async def stream(self, **fields: Any) -> ClientStream:
+        behind = self.network.channel("proxy:1").stream(SUBSCRIBER + "StreamingPull")
+        first = {"subscription": SUBSCRIPTION, "stream_ack_deadline_seconds": 60, "client_id": "c", **fields}
+        stream = ClientStream(behind)
+        await stream.send(**first)
+        return stream
+
+
+class ClientStream:
+    """A client's streaming pull."""
+
+    def __init__(self, behind: AnyStream) -> None:
+        self.behind = behind
+
+    async def send(self, **fields: Any) -> None:
+        await self.behind.send(pubsub.StreamingPullRequest(**fields).SerializeToString())
+
+    async def next(self) -> Any:
+        """The next response; None at an end with OK."""
+        response = await self.behind.receive()
+        return None if response is None else pubsub.StreamingPullResponse.FromString(response)
+
+    async def data(self) -> list[bytes]:
+        return [one.message.data for one in (await self.next()).received_messages]
+
+
+def in_world(
+    seed: int = 1,
+) -> Callable[[Callable[[ProxyWorld], Coroutine[Any, Any, None]]], Callable[[], None]]:
+    """Make a coroutine function over a world without processes a plain test."""
+
+    def decorate(work: Callable[[ProxyWorld], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+        def test() -> None:
+            run(work, seed)
+
+        test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
+        return test
+
+    return decorate
+
+
+def run(work: Callable[[ProxyWorld], Coroutine[Any, Any, None]], seed: int) -> None:
+    """Run it in a world of its own."""
+    clock = ManualClock()
+
+    async def begin(loop: ProcessLoop) -> None:
+        world = ProxyWorld(loop, clock, seed)
+        try:
+            await work(world)
+        finally:
+            for one in world.processes.values():
+                if isinstance(one, ProxyProcess) and one.process.alive and not one.stopped:
+                    await one.process.start(one.stop())
+
+    run_world(clock, begin)
