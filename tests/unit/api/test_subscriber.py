@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from syncpoint.metadata.records import Change
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.testing.forwarders import SUB, TOPIC
 from syncpoint.testing.servicers import ServicerWorld, simulated
 from syncpoint.wire.messages import pubsub
-from syncpoint.wire.status import PERMANENT_INVALID_ACK_ID, unpacked
+from syncpoint.wire.status import PERMANENT_INVALID_ACK_ID, TRANSIENT_INVALID_ACK_ID, unpacked
 
 GONE = "projects/p/subscriptions/gone"
 
@@ -257,3 +257,45 @@ async def test_a_change_of_the_subscription_holds_for_the_next_call(world: Servi
     await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
     world.commit(Change.put(replace(world.record, exactly_once=True)))
     assert (await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id]))).details
+
+
+def out_of_reach(world: ServicerWorld) -> None:
+    """Acknowledgements arrive nowhere, until `back`."""
+    world.publish.acknowledge = (  # type: ignore[method-assign]
+        lambda subscription, generation, source, runs, done, *, urgent: done(Unavailable("lost"))
+    )
+
+
+def back(world: ServicerWorld) -> None:
+    del world.publish.acknowledge  # type: ignore[method-assign]
+
+
+@simulated(exactly_once=True)
+async def test_exactly_once_acks_of_unknown_outcome_can_be_tried_again(world: ServicerWorld) -> None:
+    await world.put("a", "b")
+    a, b = ids(await world.pull())
+    out_of_reach(world)
+    error = await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[a, b]))
+    (info,) = unpacked(error.details)
+    assert dict(info.metadata) == dict.fromkeys((a, b), TRANSIENT_INVALID_ACK_ID)
+    error = await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[b]))
+    (info,) = unpacked(error.details)
+    assert dict(info.metadata) == {b: TRANSIENT_INVALID_ACK_ID}
+    back(world)
+    await asyncio.sleep(1)
+    await world.call("Acknowledge", subscription=SUB, ack_ids=[a, b])
+    await asyncio.sleep(700)  # nobody tries it again after so long
+    error = await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[a]))
+    (info,) = unpacked(error.details)
+    assert dict(info.metadata) == {a: PERMANENT_INVALID_ACK_ID}
+
+
+@simulated()
+async def test_acks_of_unknown_outcome_are_unavailable(world: ServicerWorld) -> None:
+    await world.put("a")
+    (a,) = ids(await world.pull())
+    out_of_reach(world)
+    error = await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[a]))
+    assert error.code is Code.UNAVAILABLE
+    back(world)
+    await world.call("Acknowledge", subscription=SUB, ack_ids=[a])
