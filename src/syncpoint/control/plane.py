@@ -29,6 +29,7 @@ from syncpoint.runtime.random import Random
 
 REFRESH_S = 2.0
 _CONFLICTS_MAX = 100
+_TIME_NS_MAX = (1 << 63) - 1
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,8 @@ class SharedControl:
 
     async def seek(self, record: Subscription, *, time_ns: int | None = None, snapshot: int | None = None) -> None:
         """Move a subscription to a time or to a snapshot; returns when every chain has. Raises `Conflict`."""
+        if time_ns is not None:
+            time_ns = max(-_TIME_NS_MAX, min(time_ns, _TIME_NS_MAX))  # as far as a record can say it; nothing lies behind
         target = SeekTarget(time_ns, None) if snapshot is None else SeekTarget(None, snapshot)
         moved = replace(record, generation=record.generation + 1, target=target)
         committed = await self._commit([Change.put(moved)])
