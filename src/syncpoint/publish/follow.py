@@ -48,8 +48,12 @@ class Follower:
         for number in [one for one in forwarder.snapshots if self.catalog.snapshot_by_incarnation(one) is None]:
             del forwarder.snapshots[number]
         grants = forwarder.memory.grants
-        for key in [key for key in grants if key[0] not in forwarder.ledgers or key[1] not in sources.by_number]:
+        for key in [key for key in grants if not self._is_exactly_once(key[0]) or key[1] not in sources.by_number]:
             del grants[key]
+
+    def _is_exactly_once(self, subscription: int) -> bool:
+        record = self.catalog.subscription_by_incarnation(subscription)
+        return record is not None and record.exactly_once and not record.detached
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

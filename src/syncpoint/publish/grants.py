@@ -266,6 +266,19 @@ class Grants:
         """Whether it is shared."""
         return subscription in self._shares
 
+    def held(self, subscription: int) -> list[Granted]:
+        """All grants of a subscription as they are now."""
+        share = self._shares.get(subscription)
+        return [
+            Granted(subscription, source, held.grant, held.holder)
+            for source, held in (share.held.items() if share is not None else ())
+        ]
+
+    def is_exactly_once(self, subscription: int) -> bool:
+        """Whether it is shared as such."""
+        share = self._shares.get(subscription)
+        return share is not None and share.exactly_once
+
     def held_by(self, holder: int) -> int:
         """How many sources it delivers."""
         return sum(held.holder == holder for share in self._shares.values() for held in share.held.values())

@@ -131,8 +131,15 @@ class Hub:
 
     def changed(self, record: Subscription) -> None:
         """The record of a subscription has changed."""
-        if self.grants.shares(record.incarnation):
-            self._tell(self._share(record, self._now()))
+        subscription = record.incarnation
+        if not record.exactly_once and self.grants.is_exactly_once(subscription):
+            self._forget_grants(subscription)
+        if self.grants.shares(subscription):
+            became_exact = record.exactly_once and not self.grants.is_exactly_once(subscription)
+            effects = self._share(record, self._now())
+            for held in self.grants.held(subscription) if became_exact else ():
+                self._remember(held)
+            self._tell(effects)
 
     def ranks_changed(self, topic: int) -> None:
         """The set of the topic's chains has."""
@@ -195,8 +202,7 @@ class Hub:
             session.send(message)
         self._heard.discard(subscription)
         self._forget(subscription)
-        for key in [key for key in self.forwarder.memory.grants if key[0] == subscription]:
-            del self.forwarder.memory.grants[key]
+        self._forget_grants(subscription)
 
     # -- messages and acknowledgements -------------------------------------------------------------------------------
 
@@ -268,6 +274,11 @@ class Hub:
         self.silence(subscription)
         self.grants.drop(subscription)
         self._forget_news(subscription)
+
+    def _forget_grants(self, subscription: int) -> None:
+        grants = self.forwarder.memory.grants
+        for key in [key for key in grants if key[0] == subscription]:
+            del grants[key]
 
     def _forget_news(self, subscription: int) -> None:
         for pairs in (self._hungry, self._fresh):

@@ -1,0 +1,245 @@
+"""Chains/Serve as subscribe forwarders meet it: sources, data, grants that move, acknowledgements that count or not."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from syncpoint.metadata.records import Change, Subscription
+from syncpoint.model.errors import Code
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chain_world import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
+
+
+@simulated
+async def test_every_chain_answers_an_attach_and_names_what_comes_later(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open(1)
+    await process.open(2)
+    await world.subscribe()
+    await process.publish("a", chain=1)
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    answers = [what for kind, what in subscriber.heard if kind == "sources"]
+    assert sorted((one.chain, len(one.sources), one.all) for one in answers) == [(1, 1, True), (2, 0, True)]
+    await process.publish("b", chain=2)
+    await asyncio.sleep(0.1)
+    assert sorted(source.chain for source in subscriber.sources.values()) == [1, 2]
+    assert await subscriber.read_all() == ["a", "b"]
+    await process.open(3)
+    await asyncio.sleep(0.1)
+    assert subscriber.owned == [1, 2, 3]
+    assert subscriber.heard[-1][0] == "owned"
+    assert (subscriber.heard[-2][1].chain, subscriber.heard[-2][1].all) == (3, True)
+
+
+@simulated
+async def test_data_is_told_once_to_whoever_waits_for_it(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await world.subscribe()
+    await process.publish("a")
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    (source,) = subscriber.granted
+    assert await subscriber.read(source) == ["a"]  # the last answer was empty
+    subscriber.data.clear()
+    for data in "bcd":
+        await process.publish(data)
+    await asyncio.sleep(0.1)
+    assert subscriber.data == [source]
+    assert await subscriber.read(source, 1) == ["b", "c", "d"]
+
+
+@simulated
+async def test_two_forwarders_share_and_one_takes_over_what_the_other_leaves(world: ChainWorld) -> None:
+    process = world.process()
+    for chain in (1, 2, 3, 4):
+        await process.open(chain)
+        await process.publish(str(chain), chain=chain)
+    await world.subscribe()
+    for chain in (1, 2, 3, 4):
+        await process.publish(str(chain), chain=chain)
+    one, other = await Subscriber(process, 11).start(), await Subscriber(process, 12).start()
+    await one.attach()
+    await other.attach()
+    assert (len(one.granted), len(other.granted)) == (2, 2)
+    assert not set(one.granted) & set(other.granted)
+    stranger = next(iter(other.granted))
+    refused = await one.fetch(stranger, grant=other.granted[stranger])
+    assert refused.code == Code.FAILED_PRECONDITION
+    one.lose()
+    await asyncio.sleep(2)
+    assert len(other.granted) == 4
+    assert sorted(await other.read_all()) == ["1", "2", "3", "4"]
+
+
+@simulated
+async def test_an_exactly_once_acknowledgement_counts_only_under_the_current_grant(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await world.subscribe(exactly_once=True)
+    await process.publish("a", "b")
+    one, other = await Subscriber(process, 11).start(), await Subscriber(process, 12).start()
+    await one.attach()
+    await other.attach()
+    (source,) = one.granted
+    assert other.granted == {}
+    grant = one.granted[source]
+    assert not (await one.ack(source, (0, 1))).error
+    one.releasing = False
+    await one.tell(wants=_wants(False))
+    await asyncio.sleep(1)
+    assert one.revoked == [(source, grant)]
+    assert other.granted == {}
+    assert not (await one.ack(source, (1, 1), grant=grant)).error  # it has not let go yet
+    await asyncio.sleep(5)
+    assert list(other.granted) == [source]
+    late = await one.ack(source, (1, 1), grant=grant)
+    assert late.code == Code.FAILED_PRECONDITION
+    assert process.host.chains[1].hub.refused_acks == 1
+    assert await other.read_all() == []
+
+
+@simulated
+async def test_an_adopter_lets_the_holder_go_on_and_others_wait(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe(exactly_once=True)
+    await first.publish("a", "b")
+    holder = await Subscriber(first, 11).start()
+    await holder.attach()
+    (source,) = holder.granted
+    grant = holder.granted[source]
+    await holder.ack(source, (0, 1))
+    await first.crash()
+    second = world.process("f2")
+    await second.open()
+    other = await Subscriber(second, 12).start()
+    await other.attach()
+    await asyncio.sleep(3)
+    assert other.granted == {}
+    again = await Subscriber(second, 11).start()
+    await again.attach(**{str(source): grant})
+    assert again.granted[source] == grant
+    assert not (await again.ack(source, (1, 1))).error
+    again.lose()
+    await asyncio.sleep(7)
+    await second.publish("c")
+    await asyncio.sleep(0.1)
+    assert await other.read_all() == ["c"]
+
+
+@simulated
+async def test_a_restarted_forwarder_leaves_its_grants_at_once(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await world.subscribe(exactly_once=True)
+    await process.publish("a")
+    before = await Subscriber(process, 11, "s").start()
+    await before.attach()
+    after = await Subscriber(process, 12, "s").start()
+    await after.attach()
+    assert await after.read_all() == ["a"]
+
+
+@simulated
+async def test_a_lost_stream_comes_back_to_its_grants(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await world.subscribe(exactly_once=True)
+    await process.publish("a")
+    before = await Subscriber(process, 11).start()
+    await before.attach()
+    await before.read_all()
+    before.lose()
+    await process.publish("b")
+    after = await Subscriber(process, 11).start()
+    await after.attach()
+    assert after.granted == before.granted
+    assert after.data  # what was told on the lost stream is told again
+    assert await after.read_all() == ["a", "b"]
+    after.beating = False
+    await asyncio.sleep(40)
+    late = await Subscriber(process, 12).start()
+    await late.attach()
+    assert await late.read_all() == ["a", "b"]
+
+
+@simulated
+async def test_a_subscription_may_be_asked_for_before_it_is_known_here(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await process.publish("a")
+    process.shared.held = True
+    revision = world.commit(Change.put(Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC)))
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    assert subscriber.granted == {}
+    process.shared.held = False
+    process.shared.catch_up()
+    await world.confirm(revision)
+    await process.publish("b")
+    await asyncio.sleep(0.1)
+    assert await subscriber.read_all() == ["b"]
+
+
+@simulated
+async def test_whoever_serves_a_deleted_subscription_is_told(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    record = await world.subscribe(exactly_once=True)
+    await process.publish("a")
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    world.commit(Change.delete(record))
+    await asyncio.sleep(0.1)
+    assert subscriber.heard[-1][0] == "removed"
+    chain = process.host.chains[1]
+    assert chain.forwarder.ledgers == {}
+    assert chain.forwarder.memory.grants == {}
+
+
+@simulated
+async def test_a_stream_begins_with_hello_and_says_it_once(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    silent = Subscriber(process, 11)
+    await silent.attach()
+    refused = False
+    try:
+        await silent.stream.receive()
+    except Exception as error:
+        refused = getattr(error, "code", None) is Code.FAILED_PRECONDITION
+    assert refused
+    polite = await Subscriber(process, 11).start()
+    await asyncio.sleep(3)
+    assert [kind for kind, _ in polite.heard].count("heartbeat") >= 2
+
+
+@simulated
+async def test_becoming_exactly_once_and_back(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await world.subscribe()
+    await process.publish("a", "b", "c")
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    (source,) = subscriber.granted
+    assert not (await subscriber.ack(source, (0, 1), grant=1)).error
+    world.update(exactly_once=True)
+    assert (await subscriber.ack(source, (1, 1), grant=1)).code == Code.FAILED_PRECONDITION
+    assert not (await subscriber.ack(source, (1, 1))).error
+    assert len(process.host.chains[1].forwarder.memory.grants) == 1
+    world.update(exactly_once=False)
+    assert not process.host.chains[1].forwarder.memory.grants
+    assert not (await subscriber.ack(source, (2, 1), grant=1)).error
+    assert await subscriber.read_all() == []
+
+
+def _wants(wanted: bool) -> object:
+    from syncpoint.wire.messages import internal
+
+    return internal.Wants(subscription=SUB_NUMBER, wanted=wanted)
