@@ -112,7 +112,7 @@ class SharedControl:
     async def seek(self, record: Subscription, *, time_ns: int | None = None, snapshot: int | None = None) -> None:
         """Move a subscription to a time or to a snapshot; returns when every chain has. Raises `Conflict`."""
         if time_ns is not None:
-            time_ns = max(-_TIME_NS_MAX, min(time_ns, _TIME_NS_MAX))  # as far as a record can say it; nothing lies behind
+            time_ns = max(-_TIME_NS_MAX, min(time_ns, _TIME_NS_MAX))  # as far as a record goes
         target = SeekTarget(time_ns, None) if snapshot is None else SeekTarget(None, snapshot)
         moved = replace(record, generation=record.generation + 1, target=target)
         committed = await self._commit([Change.put(moved)])
