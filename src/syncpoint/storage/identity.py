@@ -37,10 +37,18 @@ class Marks:
     removed_logs: list[Span] = field(default_factory=list)
     removed: dict[int, list[Span]] = field(default_factory=dict)  # segments of logs that still have others
     live: dict[int, list[Span]] = field(default_factory=dict)
+    given_up: dict[int, list[Span]] = field(default_factory=dict)  # lost, and the operator knows; welcome if found
 
     def is_removed(self, log: int, seq: int) -> bool:
         """Whether there is a tombstone for the segment."""
         return contains(self.removed_logs, log) or contains(self.removed.get(log, ()), seq)
+
+    def need_not_be_there(self, log: int, seq: int) -> bool:
+        """Whether nobody misses the segment: it was removed, or given up as lost."""
+        return self.is_removed(log, seq) or contains(self.given_up.get(log, ()), seq)
+
+    def give_up(self, log: int, seq: int) -> None:
+        self.given_up[log] = add_span(self.given_up.get(log, []), (seq, seq))
 
     def remove(self, log: int, seq: int) -> None:
         if not contains(self.removed_logs, log):
@@ -50,6 +58,7 @@ class Marks:
         """The whole log is gone, with all segments it may have had."""
         self.removed_logs = add_span(self.removed_logs, (log, log))
         self.removed.pop(log, None)
+        self.given_up.pop(log, None)
 
     def missing(self, found: Mapping[int, Iterable[int]]) -> list[tuple[int, int]]:
         """(log, segment) pairs that were live when this was written and are neither removed nor `found` by log."""
@@ -58,7 +67,7 @@ class Marks:
             have = set(found.get(log, ()))
             for first, last in spans:
                 for seq in range(first, last + 1):
-                    if seq not in have and not self.is_removed(log, seq):
+                    if seq not in have and not self.need_not_be_there(log, seq):
                         lost.append((log, seq))
         return sorted(lost)
 
@@ -99,10 +108,12 @@ def merge_marks(many: Iterable[Marks]) -> Marks:
         merged.live = dict(marks.live)
         for span in marks.removed_logs:
             merged.removed_logs = add_span(merged.removed_logs, span)
-        for log, spans in marks.removed.items():
-            for span in spans:
-                merged.removed[log] = add_span(merged.removed.get(log, []), span)
+        for mine, others in ((merged.removed, marks.removed), (merged.given_up, marks.given_up)):
+            for log, spans in others.items():
+                for span in spans:
+                    mine[log] = add_span(mine.get(log, []), span)
     merged.removed = {log: spans for log, spans in merged.removed.items() if not contains(merged.removed_logs, log)}
+    merged.given_up = {log: spans for log, spans in merged.given_up.items() if not contains(merged.removed_logs, log)}
     return merged
 
 
@@ -136,15 +147,19 @@ def decode_identity(data: bytes | None) -> Identity | None:
 
 
 def encode_marks(marks: Marks) -> bytes:
-    return _seal(
-        {
-            "version": marks.version,
-            "reserved": marks.reserved,
-            "removed_logs": [list(span) for span in marks.removed_logs],
-            "removed": {str(log): [list(span) for span in spans] for log, spans in marks.removed.items()},
-            "live": {str(log): [list(span) for span in spans] for log, spans in marks.live.items()},
-        }
-    )
+    def by_log(spans_by_log: Mapping[int, Iterable[Span]]) -> dict[str, list[list[int]]]:
+        return {str(log): [list(span) for span in spans] for log, spans in spans_by_log.items()}
+
+    fields: dict[str, object] = {
+        "version": marks.version,
+        "reserved": marks.reserved,
+        "removed_logs": [list(span) for span in marks.removed_logs],
+        "removed": by_log(marks.removed),
+        "live": by_log(marks.live),
+    }
+    if marks.given_up:
+        fields["given_up"] = by_log(marks.given_up)
+    return _seal(fields)
 
 
 def decode_marks(data: bytes | None) -> Marks | None:
@@ -167,6 +182,7 @@ def decode_marks(data: bytes | None) -> Marks | None:
         spans(fields["removed_logs"]),
         by_log(fields["removed"]),
         by_log(fields["live"]),
+        by_log(fields.get("given_up", {})),
     )
 
 

@@ -90,7 +90,7 @@ def _tails(files: Files, scans: Sequence[DiskScan], marks: Marks) -> Iterator[Lo
     for log in sorted(by_log):
 
         def removed(seq: int, log: int = log) -> bool:
-            return marks.is_removed(log, seq)
+            return marks.need_not_be_there(log, seq)
 
         yield find_tail(log, by_log[log], removed, scan_one, frozenset())
 

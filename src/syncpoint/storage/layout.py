@@ -1,13 +1,14 @@
 """The table of contents of a disk folder: one line per fact kept there.
 
     disk.json                      who this disk is: universe, incarnation, format
-    marks.json                     what may be gone, what must be there: reserved log counter, removed and live
-segments
+    marks.json                     what may be gone, what must be there: reserved log counter, removed, live segments
+    disk.json.unclean              the identity before a machine stopped with writes that were acknowledged unsynced
     readmitted                     the disk came back as a new incarnation, with segments of an earlier one
     lock                           held by the process that has the disk open
     logs/<counter>/<seq>.seg       the segments of a log, by number
     pool/<number>.free             spare segments, pre-written or recycled
     quarantine/<stamp>/...         what was set aside and is not deleted by itself
+    audit/loss-<time>.json         what an operator gave up with `log recover --accept-loss`
 
 Place: the only module that spells paths of a disk.
 """
@@ -18,6 +19,7 @@ DISK_FILE = "disk.json"
 MARKS_FILE = "marks.json"
 LOCK_FILE = "lock"
 READMITTED_FILE = "readmitted"
+UNCLEAN_FILE = f"{DISK_FILE}.unclean"
 FORMAT = 1
 
 
@@ -39,6 +41,10 @@ def pool_dir(root: str) -> str:
 
 def quarantine_dir(root: str) -> str:
     return f"{root}/quarantine"
+
+
+def audit_dir(root: str) -> str:
+    return f"{root}/audit"
 
 
 def parse_log(name: str) -> int | None:

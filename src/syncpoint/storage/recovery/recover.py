@@ -28,7 +28,10 @@ from syncpoint.storage.recovery.find_tail import LogTail, SegmentTail, find_tail
 from syncpoint.storage.recovery.repair import rebuild, seal_again, settle
 from syncpoint.storage.recovery.scan import DiskScan, FoundCopy, scan_disk, scan_frames
 from syncpoint.storage.recovery.tidy import tidy
+from syncpoint.storage.segment import NOBODY
 from syncpoint.storage.settings import StorageSettings
+
+_COUNTERS_UNKNOWN = 10_000  # left out where absent disks may know later logs: their message ids must not come again
 
 
 @dataclass(slots=True)
@@ -73,6 +76,8 @@ class Recovery:
         self.universe = 0
         self.old_members: tuple[bytes, ...] = ()  # of the newest fragment found, with its rule
         self.old_rule: AckRule | None = None
+        self.absent: list[str] = []  # members without which nobody knows what was acknowledged; the loss is accepted
+        self.gone: list[tuple[int, int]] = []  # (log, segment) that must exist and are on no disk
         self._settings = settings
         self._files = files
         self._random = random
@@ -94,6 +99,14 @@ class Recovery:
         except BaseException:
             self.release()
             raise
+
+    def look(self) -> None:
+        """Read and decide as `run` does, and change nothing. Raises the same; `release` is left to the caller."""
+        self._read_disks(None)
+        self._check_members(())
+        self._decide()
+        self._refuse_losses()
+        self._load()
 
     def release(self) -> None:
         """Give the disks' locks back."""
@@ -120,6 +133,8 @@ class Recovery:
 
     def known_to_old(self, holders: Collection[bytes]) -> bool:
         """Whether every set that is enough to read the newest fragment found has one of `holders` in it."""
+        if self.absent:
+            return True  # what cannot be had any more was given up by the operator
         return self.old_rule is None or self.old_rule.can_acknowledge(slots_of(self.old_members, holders))
 
     def _read_disks(self, universe: int | None) -> None:
@@ -178,20 +193,28 @@ class Recovery:
             known = [bytes.fromhex(text) for text in known_disks]
             if known and len(present.intersection(known)) < len(known) // 2 + 1:
                 absent = sorted(one.hex() for one in known if one not in present)
-                raise DisksMissing(f"the disks known to this store are missing: {', '.join(absent)}", missing=absent)
+                self._miss(absent, f"the disks known to this store are missing: {', '.join(absent)}", missing=absent)
             self.old_members = tuple(sorted(present))
             return
         newest = max(copies, key=lambda copy: (copy.header.log, copy.header.seq)).header
         self.old_members, self.old_rule = newest.members, newest.rule
         if not newest.rule.is_read_set(slots_of(newest.members, present)):
-            absent = [one.hex() for one in newest.members if one not in present]
-            raise DisksMissing(
+            absent = [one.hex() for one in newest.members if one not in present and one != NOBODY]
+            self._miss(
+                absent,
                 f"segment {newest.seq} of log {newest.log} needs more of its {len(newest.members)} disks, at least"
                 f" {newest.rule.smallest}; missing are {', '.join(absent)}",
                 missing=absent,
                 log=newest.log,
                 segment=newest.seq,
             )
+
+    def _miss(self, absent: list[str], message: str, **facts: object) -> None:
+        """Without these nobody knows what was acknowledged. Only the operator may go on without them."""
+        if not self._settings.accept_loss:
+            raise DisksMissing(message, **facts)
+        self.absent = absent
+        self.recovered.lost.append(message)
 
     def _decide(self, rescan: frozenset[tuple[int, int]] = frozenset()) -> None:
         by_log: dict[int, list[FoundCopy]] = {}
@@ -202,7 +225,7 @@ class Recovery:
         for log in sorted(by_log):
 
             def removed(seq: int, log: int = log) -> bool:
-                return self.marks.is_removed(log, seq)
+                return self.marks.need_not_be_there(log, seq)
 
             segments = frozenset(seq for one, seq in rescan if one == log)
             self._tails.append(
@@ -212,7 +235,8 @@ class Recovery:
     def _refuse_losses(self) -> None:
         found = {tail.log: [s.seq for s in tail.segments] + [c.header.seq for c in tail.void] for tail in self._tails}
         missing = set(self.marks.missing(found)) | {(tail.log, seq) for tail in self._tails for seq in tail.missing}
-        lost = [f"segment {seq} of log {log} is on no disk" for log, seq in sorted(missing)]
+        self.gone = sorted(missing)
+        lost = [f"segment {seq} of log {log} is on no disk" for log, seq in self.gone]
         for tail in self._tails:
             for segment in tail.segments:
                 if segment.lost:
@@ -225,15 +249,20 @@ class Recovery:
                 " or accept the loss explicitly.",
                 lost=lost,
             )
-        self.recovered.lost = lost
+        known = self.recovered.lost
+        self.recovered.lost = [*known, *(one for one in lost if one not in known)]
 
     def _reserve(self, counter_floor: int, counter: int | None) -> None:
         seen = max((copy.header.log for copy in self._copies()), default=0)
         highest = max(seen, self.marks.reserved, counter_floor)
+        if self.absent and counter is None:
+            highest += _COUNTERS_UNKNOWN
         if counter is not None and counter <= highest:
             raise CounterTaken(f"log counter {counter} was handed in, the disks know {highest}", highest=highest)
         self.counter = highest + 1 if counter is None else counter
         self.marks.reserved = self.counter
+        for log, seq in self.gone:
+            self.marks.give_up(log, seq)
         self.marks.version += 1
         content = encode_marks(self.marks)
         for disk in self.good:

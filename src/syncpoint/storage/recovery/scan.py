@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from syncpoint.runtime.files import Files, read_exactly
 from syncpoint.storage.identity import Identity, Marks, read_identity, read_marks
-from syncpoint.storage.layout import READMITTED_FILE, logs_dir, parse_log, parse_segment
+from syncpoint.storage.layout import READMITTED_FILE, UNCLEAN_FILE, logs_dir, parse_log, parse_segment
 from syncpoint.storage.record import HEADER_BYTES, MAGIC_BYTES, Header, decode_frame
 from syncpoint.storage.segment import (
     DATA_START,
@@ -91,9 +91,10 @@ def scan_disk(files: Files, root: str, slot: int) -> DiskScan:
             if seq is not None:
                 _scan_file(files, f"{folder}/{file}", log, seq, scan)
     scan.empty = scan.identity is None and not scan.copies
-    if scan.identity is None and scan.copies and not _exists(files, f"{root}/{READMITTED_FILE}"):
+    taken = any(_exists(files, f"{root}/{name}") for name in (READMITTED_FILE, UNCLEAN_FILE))
+    if scan.identity is None and scan.copies and not taken:
         # Only the small file was lost: the segments themselves say whose they are. Not so where an earlier incarnation
-        # left segments to a later one.
+        # left segments to a later one, or where the identity was set aside because the disk lost what was not synced.
         newest = max(scan.copies, key=lambda copy: (copy.header.log, copy.header.seq)).header
         scan.identity = Identity(newest.universe, newest.disk)
     return scan

@@ -1,0 +1,181 @@
+"""Giving up what is lost: told before, written down, and never more than that."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from storage_world import World  # a helper beside the tests; they are imported by path
+
+from syncpoint.model.identity import parse_message_id
+from syncpoint.storage.errors import DisksMissing, StorageDamaged
+from syncpoint.storage.losses import Losses, accept, arrange, assess
+from syncpoint.storage.quorum import AckRule
+from syncpoint.storage.segment import DATA_START
+from syncpoint.storage.workers import ManualWorkers
+
+WHO = {"user": "anna", "host": "here"}
+
+
+def look(world: World) -> Losses:
+    roots, rule = arrange(world.roots, world.files)
+    before = [world.files.snapshot(root) for root in world.roots]
+    losses = assess(roots, rule, files=world.files, random=world.random)
+    kept = [{path: data for path, data in one.items() if not path.endswith("/lock")} for one in before]
+    now = [world.files.snapshot(root) for root in world.roots]
+    assert [{p: d for p, d in one.items() if not p.endswith("/lock")} for one in now] == kept, "nothing is changed"
+    return losses
+
+
+def give_up(world: World, losses: Losses) -> list[str]:
+    return accept(
+        losses,
+        files=world.files,
+        clock=world.clock,
+        random=world.random,
+        who=WHO,
+        workers=ManualWorkers(),
+        settings=world.settings,
+    )
+
+
+def at_risk(losses: Losses, world: World) -> dict[int, list[tuple[int, int | None]]]:
+    """The ids taken apart again."""
+    found: dict[int, list[tuple[int, int | None]]] = {}
+    for one in losses.at_risk:
+        for text in one["ids"]:
+            first, _, last = text.replace(" and later", " to ").partition(" to ")
+            begin = parse_message_id(first)
+            assert (begin.universe, begin.source) == (world.universe, one["source"])
+            end = None
+            if text.endswith("later"):
+                assert one["open"]
+            else:
+                end = parse_message_id(last or first).offset + 1
+            found.setdefault(one["source"], []).append((begin.offset, end))
+    return found
+
+
+def test_healthy_disks_have_nothing_to_give_up() -> None:
+    for disks in (1, 3):
+        world = World(5, disks)
+        world.open()
+        for _ in range(20):
+            world.publish()
+            world.commit()
+        world.kill()
+        losses = look(world)
+        assert not losses.any
+        assert not losses.at_risk
+
+
+def test_two_of_three_disks_are_gone_for_good() -> None:
+    world = World(5, 3)
+    world.open()
+    for topic in (0, 1):
+        world.publish(topic, 3)
+    world.commit()
+    world.fail(2)  # it misses what follows
+    source = world.store.log_counter << 24
+    world.publish(0, 4)
+    world.commit()
+    assert not world.waiting
+    world.kill()
+    world.files.wipe("/d0")
+    world.files.wipe("/d1")
+    with pytest.raises(DisksMissing):
+        world.open()
+    for root in ("/d0", "/d1"):
+        world.files.mkdir(root)
+    world.roots = ["/d2", "/d0", "/d1"]  # in whatever order they are named
+    world.files.kill()
+    losses = look(world)
+    assert losses.disks == ["/d0", "/d1", "/d2"]
+    assert len(losses.absent) == 2
+    assert at_risk(losses, world) == {source: [(3, None)], source | 1: [(3, None)]}
+    paths = give_up(world, losses)
+    assert len(paths) == 3
+    for path in paths:
+        audit = json.loads(world.files.content(path))
+        assert audit["state"] == "done"
+        assert audit["user"] == "anna"
+        assert audit["at_risk"] == losses.at_risk
+        assert audit["problems"] == losses.problems
+    world.files.kill()
+    world.known = []
+    store = world.open()
+    assert store.log_counter > 10_000, "counters that the lost disks may know are not used again"
+    assert {first for first, _, _ in world.read_all(source)} == {0}
+    assert not store.recovered.lost, "what was given up is not told again"
+    assert not look_again(world)
+
+
+def look_again(world: World) -> bool:
+    world.kill()
+    return look(world).any
+
+
+def test_a_damaged_entry_and_a_lost_segment_name_their_messages() -> None:
+    world = World(5, 1)
+    world.open()
+    source = world.store.log_counter << 24
+    for _ in range(100):
+        world.publish(0, 2, 3_000)
+        world.commit()
+    logs = sorted(path for path in world.files.paths("/d0/logs") if path.endswith(".seg"))
+    world.kill()
+    assert len(logs) > 2
+    world.files.unlink(logs[0])
+    world.files.flip(logs[-1], DATA_START + 200)
+    with pytest.raises(StorageDamaged):
+        world.open()
+    world.files.kill()
+    losses = look(world)
+    assert len(losses.problems) == 2
+    first, second = at_risk(losses, world)[source]
+    assert first[0] == 0
+    assert second[1] == second[0] + 2
+    give_up(world, losses)
+    world.files.kill()
+    world.open()
+    left = [one for one, _, _ in world.read_all(source)] if world.store.bounds(source) else []
+    gaps = set(range(0, 200, 2)) - set(left)
+    told = {offset for begin, end in (first, second) for offset in range(begin, end, 2)}
+    assert gaps == told, "what is gone was told, and nothing else"
+
+
+def test_disks_are_put_into_their_slots() -> None:
+    world = World(5, rule=AckRule.grid(3, 1))
+    world.open()
+    world.publish()
+    world.commit()
+    world.kill()
+    roots = list(world.roots)
+    assert arrange(roots[::-1], world.files) == (roots, AckRule.grid(3, 1))
+    world.files.wipe("/d1")
+    world.files.mkdir("/d1")
+    assert arrange(["/d1", "/d2", "/d0"], world.files)[0] == roots
+    with pytest.raises(ValueError, match="an empty folder in the place"):
+        arrange(["/d1", "/d2"], world.files)
+    assert arrange(["/d1"], world.files) == (["/d1"], AckRule.single(1))
+
+
+def test_without_a_disk_that_takes_the_audit_file_nothing_is_given_up() -> None:
+    world = World(5, 1)
+    world.open()
+    world.publish()
+    world.commit()
+    world.store.close()
+    world.kill()
+    world.files.unlink("/d0/logs/0000000001/00000001.seg")
+    losses = look(world)
+    fault = world.fail(0, 30, ("mkdir",))
+    with pytest.raises(Exception, match="no disk takes the audit file"):
+        give_up(world, losses)
+    world.files.faults.remove(fault)
+    with pytest.raises(StorageDamaged):
+        world.open()
