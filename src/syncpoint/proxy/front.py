@@ -71,6 +71,7 @@ class Proxy:
         self.streams = Streams(serving, self.relay, peers, self.pulse, sealer=sealer)
         self.health = HealthService()
         self.pulse.on_suspect = self._suspected
+        view.on_change.append(self._forget_the_dead)
 
     def methods(self, *control: Methods) -> Methods:
         """What clients may call. `control`: the methods of the control plane, which run in this process, too."""
@@ -135,3 +136,11 @@ class Proxy:
             self.publisher.suspected(address)
             self.relay.suspected(address)
             self.streams.suspected(address)
+
+    def _forget_the_dead(self) -> None:
+        """Who is no member any more is not waited for to answer again."""
+        if self.pulse.suspected:
+            living = {seen.value.address for seen in self.routes.view.members.items.values()}
+            for address in self.pulse.suspected - living:
+                self.pulse.forget(address)
+                self.routes.suspect(address, False)
