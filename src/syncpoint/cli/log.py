@@ -1,17 +1,20 @@
-"""`syncpoint log verify|dump`: look into the disks of a server that is stopped.
+"""`syncpoint log verify|dump|recover`: look into the disks of a server that is stopped, or give up what is lost.
 
-Place: beside storage, whose own scan and decisions do the work (`syncpoint.storage.inspect`); nothing is written.
+Place: beside storage, whose own scan and decisions do the work (`syncpoint.storage.inspect` and `losses`). Only
+`recover --accept-loss` writes anything.
 Promise: exit code 1 when something acknowledged is damaged or missing, or when a server has the disks open.
 """
 
 from __future__ import annotations
 
 import fcntl
+import getpass
 import json
+import platform
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +22,9 @@ from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import count, print_json, print_table, said
 from syncpoint.cli.serve import default_data
 from syncpoint.cli.settings import Settings, with_settings
+
+if TYPE_CHECKING:
+    from syncpoint.storage.losses import Losses
 
 # heading, key in an entry, width; entries are printed as they are read, so the widths are fixed.
 COLUMNS = (
@@ -47,7 +53,7 @@ def which_disks(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def log() -> None:
-    """Look into a stopped server's disks: verify them, dump them."""
+    """Look into a stopped server's disks: verify them, dump them, and give up what is lost for good."""
 
 
 @log.command()
@@ -115,6 +121,77 @@ def dump(
             click.echo(json.dumps(entry))
         else:
             click.echo("  ".join(str(entry.get(key, "")).ljust(width) for _, key, width in COLUMNS).rstrip())
+
+
+@log.command()
+@which_disks
+@click.option("--accept-loss", is_flag=True, help="Give up what is lost, so that the server starts without it.")
+@click.option("--yes", is_flag=True, help="Do not ask again.")
+@with_settings
+def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], accept_loss: bool, yes: bool) -> None:
+    """Say what would be lost if these disks are all that is left, and give it up if told so.
+
+    Put an empty folder in the place of each disk that is gone for good. What is given up is written to audit/ on every
+    disk, with your name. Disks that come back later are never asked: bring back all you can before.
+
+    \b
+    Example:
+      syncpoint log recover --disk /mnt/a/sp --disk /mnt/new/sp --disk /mnt/c/sp
+      syncpoint log recover --disk /mnt/a/sp --disk /mnt/new/sp --disk /mnt/c/sp --accept-loss
+    """
+    from syncpoint.model.errors import SyncpointError
+    from syncpoint.runtime.clock import SystemClock
+    from syncpoint.runtime.files import OsFiles
+    from syncpoint.runtime.random import SystemRandom
+    from syncpoint.storage.losses import accept, arrange, assess
+
+    files, random = OsFiles(), SystemRandom()
+    folders = _stopped(data, disks)
+    try:
+        roots, rule = arrange([folder.absolute() for folder in folders], files)
+        losses = assess(roots, rule, files=files, random=random)
+    except (ValueError, SyncpointError) as error:
+        raise Problem(str(error), "Nothing was changed.") from error
+    if settings.format == "json" and not accept_loss:
+        print_json(losses.to_values())
+    else:
+        _tell(losses)
+    if not losses.any:
+        if settings.format != "json":
+            click.echo("Nothing acknowledged is lost: start the server, it recovers by itself.")
+        return
+    if not accept_loss:
+        raise Problem(
+            count(len(losses.problems), "problem"),
+            "Bring back every disk that may have it. What can not be brought back is given up with --accept-loss.",
+        )
+    if not yes:
+        click.confirm("\nGive all of this up?", abort=True)
+    who = {"user": getpass.getuser(), "host": platform.node(), "command": "syncpoint log recover --accept-loss"}
+    try:
+        written = accept(losses, files=files, clock=SystemClock(), random=random, who=who)
+    except SyncpointError as error:
+        raise Problem(str(error), "What was given up until then is in audit/ on the disks.") from error
+    if settings.format == "json":
+        print_json({**losses.to_values(), "audit": written})
+    else:
+        click.echo(
+            "\nThe server will start without it. Written down in:\n" + "\n".join(f"  {path}" for path in written)
+        )
+
+
+def _tell(losses: Losses) -> None:
+    for problem in losses.problems:
+        click.echo(f"LOST  {problem}")
+    if losses.at_risk:
+        click.echo("\nMessages at risk, by source:")
+        for one in losses.at_risk:
+            click.echo(f"  {one['source']}: {', '.join(map(str, one['ids']))}")
+    if losses.any:
+        click.echo(
+            "\nAcknowledgements and other facts of the same positions are lost with them: messages that were"
+            " acknowledged may come again, and topics of which nothing is left are not named here."
+        )
 
 
 def _stopped(data: Path | None, disks: tuple[Path, ...]) -> tuple[Path, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from syncpoint.model.identity import format_message_id
 from syncpoint.runtime.clock import Clock
@@ -38,13 +39,17 @@ class Losses:
 
     problems: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)  # incarnations of members that are needed and not here
-    at_risk: list[dict[str, object]] = field(default_factory=list)  # by source: first and last message id
+    at_risk: list[dict[str, Any]] = field(default_factory=list)  # by source: first and last message id
     disks: list[str] = field(default_factory=list)  # in slot order
-    rule: dict[str, object] = field(default_factory=dict)
+    rule: dict[str, Any] = field(default_factory=dict)
 
     @property
     def any(self) -> bool:
         return bool(self.problems)
+
+    def to_values(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return asdict(self)
 
 
 def arrange(disks: Sequence[Path | str], files: Files, rule: AckRule | None = None) -> tuple[list[str], AckRule]:
@@ -129,7 +134,7 @@ def _audit(
 ) -> list[str]:
     """Write the same file on every disk that takes it; at least one has to."""
     now = clock.time_ns()
-    content = json.dumps({"time_ns": now, **more, **asdict(losses)}, indent=1, sort_keys=True).encode()
+    content = json.dumps({"time_ns": now, **more, **losses.to_values()}, indent=1, sort_keys=True).encode()
     written = []
     failed: OSError | None = None
     for path in paths or [f"{audit_dir(root)}/loss-{now}.json" for root in losses.disks]:
@@ -148,7 +153,7 @@ def _audit(
 # --------------------------------------------------------------------------------------------------- message ids
 
 
-def _ids(universe: int, source: int, spans: Sequence[Span]) -> dict[str, object]:
+def _ids(universe: int, source: int, spans: Sequence[Span]) -> dict[str, Any]:
     def name(span: Span) -> str:
         first = format_message_id(universe, source, span[0])
         if span[1] is None:

@@ -111,3 +111,64 @@ def test_a_disk_that_is_not_there(run, tmp_path):
     result = run("log", "dump", "--data", str(tmp_path))
     assert result.exit_code == 1
     assert "disk-1 is not there" in result.stderr
+
+
+@pytest.fixture
+def filled(tmp_path):
+    """Three disks of a real store that was stopped; the last lacks what came last."""
+    from syncpoint.runtime.clock import SystemClock
+    from syncpoint.runtime.files import OsFiles
+    from syncpoint.runtime.random import SystemRandom
+    from syncpoint.storage.settings import StorageSettings
+    from syncpoint.storage.store import Kind, Store
+
+    disks = [tmp_path / name for name in "abc"]
+    told: list = []
+    store = Store.open(
+        disks,
+        StorageSettings(segment_bytes=1 << 20, pool_segments=0),
+        files=OsFiles(),
+        clock=SystemClock(),
+        random=SystemRandom(),
+        notify=told.append,
+    )
+    store.append(Kind.MESSAGES, b"one", source=store.log_counter << 24, first_offset=0, count=3)
+    store.close()
+    return disks
+
+
+def test_recover_of_healthy_disks(run, filled):
+    words = [word for disk in filled for word in ("--disk", str(disk))]
+    result = run("log", "recover", *words)
+    assert result.exit_code == 0, result.output
+    assert "Nothing acknowledged is lost" in result.stdout
+    told = json.loads(run("log", "recover", *words, "--format", "json").stdout)
+    assert told["problems"] == []
+    assert not any((disk / "audit").exists() for disk in filled)
+
+
+def test_recover_gives_up_only_when_told(run, filled):
+    words = [word for disk in filled for word in ("--disk", str(disk))]
+    for disk in filled[:2]:
+        for path in sorted(disk.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+    result = run("log", "recover", *words)
+    assert result.exit_code == 1
+    assert "LOST  segment 1 of log 1 needs more of its 3 disks" in result.stdout
+    assert f"{1 << 24}: " in result.stdout
+    assert "000000000003 and later" in result.stdout
+    assert not any((disk / "audit").exists() for disk in filled)
+    assert run("log", "recover", *words, "--accept-loss").exit_code == 1, "nobody said yes"
+    assert not any((disk / "audit").exists() for disk in filled)
+    result = run("log", "recover", *words, "--accept-loss", "--yes")
+    assert result.exit_code == 0, result.output
+    for disk in filled:
+        (audit,) = (disk / "audit").iterdir()
+        assert json.loads(audit.read_text())["state"] == "done"
+    assert run("log", "recover", *words).exit_code == 0
+
+
+def test_recover_wants_a_folder_for_each_disk(run, filled):
+    result = run("log", "recover", "--disk", str(filled[0]))
+    assert result.exit_code == 1
+    assert "empty folder in the place" in result.stderr
