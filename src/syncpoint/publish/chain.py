@@ -24,6 +24,7 @@ from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
 from syncpoint.publish.hub import Hub
+from syncpoint.publish.known_disks import KnownDisks
 from syncpoint.publish.recovery import Memory, replay
 from syncpoint.publish.resends import Resends
 from syncpoint.publish.retention import forget_empty_sources
@@ -72,6 +73,7 @@ class Surroundings:
     random: Random
     limits: FlowLimits = field(default_factory=FlowLimits)
     settings: StorageSettings = field(default_factory=StorageSettings)
+    known_disks: KnownDisks | None = None  # None: disks that were all wiped pass for new ones
     workers: Callable[[], Workers] = ThreadWorkers
     blocking: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread
     notify: Callable[[Callable[[], None]], None] | None = None
@@ -159,7 +161,6 @@ class Chain:
                     idle[source.number] = source.end
         self._idle = idle
         forget_empty_sources(forwarder)
-        self.hub.sweep()
         topics = set(sources.topics())
         for topic in self._topics - topics:
             for record in self.follower.catalog.subscriptions_of(topic):
@@ -221,6 +222,7 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
     """Open a chain. `entered` is called as soon as it has to hear of changes, in the turn in which the catalog was read
     for it. Raises what storage says, and `DiskFenced` when a later epoch is known to the disks.
     """
+    known = await around.known_disks.known(record.number) if around.known_disks is not None else []
     counter = await around.next_log()
     loop = asyncio.get_running_loop()
     notify = around.notify or _notifier(loop)
@@ -235,6 +237,7 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
             random=around.random,
             universe=around.universe,
             notify=notify,
+            known_disks=tuple(one for one in known if one),
             workers=around.workers(),
             rule=AckRule.from_values(record.rule) if record.rule else None,
             counter=counter,
@@ -252,6 +255,8 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
         opening.add_done_callback(lambda done: _abandon(done, loop, around))
         raise
     try:
+        if around.known_disks is not None:
+            await around.known_disks.note(record.number, known, store.recovered.disks)
         await around.shared.at(memory.revision)
         chain = Chain(record, epoch, store, memory, around)
     except BaseException:

@@ -56,6 +56,7 @@ class _Peer:
 
     heard: float
     lost_at: float | None = None
+    silent: bool = False  # it was noticed that nothing comes from it
 
 
 @dataclass(slots=True)
@@ -145,15 +146,17 @@ class Grants:
         peer = self._peers.get(holder)
         if peer is None:
             self._peers[holder] = _Peer(now)
-        else:
-            peer.heard, peer.lost_at = now, None
+            return
+        if peer.silent or peer.lost_at is not None:
+            self._stir(holder)
+        peer.heard, peer.lost_at, peer.silent = now, None, False
 
     def lost(self, holder: int, now: float) -> None:
         """Its stream broke; it may come back."""
         peer = self._peers.get(holder)
         if peer is not None and peer.lost_at is None:
             peer.lost_at = now
-            self._restless.update(one.subscription for one in self._shares.values() if holder in one.holders)
+            self._stir(holder)
 
     def ended(self, holder: int, now: float) -> list[Effect]:
         """That process does not live any more: nobody can acknowledge under its grants."""
@@ -213,8 +216,9 @@ class Grants:
     def tick(self, now: float) -> list[Effect]:
         """Time passes: what waits for it is looked at."""
         for holder, peer in self._peers.items():
-            if peer.lost_at is None and now - peer.heard > GRANT_S:
-                self._restless.update(one.subscription for one in self._shares.values() if holder in one.holders)
+            if not peer.silent and now - peer.heard > GRANT_S:
+                peer.silent = True
+                self._stir(holder)
         effects: list[Effect] = []
         for subscription in list(self._restless):
             share = self._shares.get(subscription)
@@ -298,7 +302,7 @@ class Grants:
                 self._decide_strict(share, eligible, now, effects)
             else:
                 self._spread(share, eligible, effects)
-        if self._is_restless(share, now):
+        if eligible and self._is_restless(share, now):
             self._restless.add(share.subscription)
         else:
             self._restless.discard(share.subscription)
@@ -334,17 +338,14 @@ class Grants:
         leaving = any(held.revoked_at is not None for held in share.held.values())
         for source, held in share.held.items():
             must_go = held.holder != owner or owner not in eligible or leaving
-            if must_go and held.revoked_at is None and self._is_known(held.holder, now):
+            # Who is not here can not be told; until its grant has run out it may come back with it.
+            if must_go and held.revoked_at is None and self._is_here(held.holder, now):
                 held.revoked_at = now
                 effects.append(Revoked(share.subscription, source, held.grant, held.holder))
         if owner in eligible and not leaving and len(holders) < 2:
             for source in sorted(share.sources):
                 if source not in share.held:
                     self._give(share, source, owner, effects)
-
-    def _is_known(self, holder: int, now: float) -> bool:
-        """Somebody who has attached and can be told. Others have until they expire to come back with their grants."""
-        return self._is_here(holder, now)
 
     def _spread(self, share: _Share, eligible: list[int], effects: list[Effect]) -> None:
         order = sorted(eligible, key=lambda one: _weight(share.subscription, one))
@@ -395,10 +396,12 @@ class Grants:
         effects.append(Granted(share.subscription, source, self._next, holder))
 
     def _is_restless(self, share: _Share, now: float) -> bool:
-        if any(held.revoked_at is not None for held in share.held.values()):
-            return True
-        involved = {held.holder for held in share.held.values()} | set(share.holders)
-        return any(not self._is_here(one, now) for one in involved)
+        """Whether time alone will free something that is wanted."""
+        return any(held.revoked_at is not None or not self._is_here(held.holder, now) for held in share.held.values())
+
+    def _stir(self, holder: int) -> None:
+        """It came, or went: all it serves is looked at at the next tick."""
+        self._restless.update(one.subscription for one in self._shares.values() if holder in one.holders)
 
 
 def _let_go(share: _Share, holder: int) -> None:

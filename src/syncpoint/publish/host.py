@@ -300,10 +300,10 @@ class ChainHost:
             tidy_at = now + TIDY_S if tidy else tidy_at
             for chain in list(self._entered.values()):
                 self._guard(chain.hub.tick)
+                self._guard(chain.hub.sweep)
                 self._guard(partial(chain.upkeep.advance_checkpoint, now))
                 if look:
                     self._guard(chain.upkeep.watch_disks)
-                    self._guard(chain.hub.sweep)
                 if tidy:
                     self._guard(chain.tidy)
             for incarnation in [one for one, at in self._lost_at.items() if now - at > SESSION_S]:

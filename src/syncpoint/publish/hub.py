@@ -48,6 +48,7 @@ class Hub:
         self._heard: set[int] = set()  # subscriptions the forwarder tells us about
         self._hungry: set[tuple[int, int]] = set()  # (subscription, source): its holder waits for Data
         self._fresh: set[tuple[int, int]] = set()  # something came while its holder was being answered
+        self._to_sweep: list[int] = []
         self.refused_acks = 0
 
     # -- sessions ----------------------------------------------------------------------------------------------------
@@ -102,9 +103,12 @@ class Hub:
         """Time passes."""
         self._tell(self.grants.tick(self._now()))
 
-    def sweep(self) -> None:
-        """Sources of which everything was acknowledged are out of the way."""
-        for subscription in self.grants.subscriptions():
+    def sweep(self, at_most: int = 300) -> None:
+        """Sources of which everything was acknowledged are out of the way: a step, some subscriptions further."""
+        if not self._to_sweep:
+            self._to_sweep = self.grants.subscriptions()
+        now, self._to_sweep = self._to_sweep[:at_most], self._to_sweep[at_most:]
+        for subscription in now:
             ledger = self.forwarder.ledgers.get(subscription)
             for number, sealed in list(self.grants.open_sources(subscription).items()):
                 source = self.forwarder.sources.by_number.get(number)

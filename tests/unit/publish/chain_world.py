@@ -15,12 +15,15 @@ from typing import Any, NamedTuple
 from syncpoint.kernel import frames
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.local import LocalShared
+from syncpoint.metadata.memory import MemoryStore as MemoryMetadata
 from syncpoint.metadata.records import CREATING, Change, Op, Subscription, Topic
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.envelope import PUBLISH, SERVE, PublishBatch, write_publish
 from syncpoint.publish.host import ChainHost
+from syncpoint.publish.known_disks import KnownDisks
 from syncpoint.publish.service import ChainsService
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import DiskFenced
@@ -119,6 +122,8 @@ class ChainWorld:
         self.registered: set[tuple[int, int]] = set()
         self.registrations = 0
         self.metadata_down = False
+        store = MemoryMetadata(clock=clock, random=SeededRandom(2))
+        self.known_disks = KnownDisks(LocalShared(store, clock))
         self.assignments: dict[int, Assignment] = {}
         self.epochs: dict[int, int] = {}
         self.logs = 0
@@ -206,6 +211,7 @@ class Process:
                 clock=world.clock,
                 random=world.random,
                 settings=SETTINGS,
+                known_disks=world.known_disks,
                 workers=self._workers,
                 blocking=_at_once,
                 notify=asyncio.get_running_loop().call_soon,

@@ -12,6 +12,7 @@ from syncpoint.metadata.records import CREATING, Change, SeekTarget, Snapshot, T
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.model.identity import parse_message_id
 from syncpoint.runtime.files import DiskFenced
+from syncpoint.storage.errors import DisksMissing
 
 sys.path.insert(0, str(Path(__file__).parent))
 from chain_world import (  # a helper beside the tests; they are imported by path
@@ -118,6 +119,18 @@ async def test_acknowledged_messages_survive_the_loss_of_a_cluster_and_a_disk(wo
     subscriber = await Subscriber(second, 11).start()
     await subscriber.attach()
     assert await subscriber.read_all() == ["a"]
+
+
+@simulated
+async def test_disks_that_were_all_wiped_do_not_pass_for_new_ones(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await process.publish("a")
+    await process.crash()
+    for disk in range(9):
+        world.disks[1].files.wipe(f"/c{disk // 3}-d{disk % 3}")
+    with pytest.raises(DisksMissing, match="the disks known to this store are missing"):
+        await world.process().open()
 
 
 @simulated

@@ -18,6 +18,7 @@ from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.settings import DurabilityClass
 from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.host import ChainHost
+from syncpoint.publish.known_disks import KnownDisks
 from syncpoint.publish.service import ChainsService
 from syncpoint.router.assignment import TOPICS, TopicAssignment
 from syncpoint.storage.placement import Wanted
@@ -57,6 +58,7 @@ class PublishRole:
                 joined.random,
                 self.limits,
                 joined.settings.storage,
+                known_disks=KnownDisks(joined.store),
                 workers=joined.doors.make_workers,
                 blocking=joined.doors.blocking,
                 notify=joined.doors.notify,
