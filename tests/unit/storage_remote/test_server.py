@@ -175,6 +175,34 @@ def test_going_on_after_leaving_ends_the_cleanness(served: Served) -> None:
     assert '"clean": false' in (served.root / "d/chains/0000000001/claim.json").read_text()
 
 
+def test_closing_the_lock_is_leaving(served: Served) -> None:
+    files = served.files(durability="async")
+    lock = put(files, "lock", b"")
+    files.lock(lock)
+    put(files, "a", b"1")
+    files.close(lock)
+    assert '"clean": true' in (served.root / "d/chains/0000000001/claim.json").read_text()
+    assert served.server.status()["disks"]["d"]["chains"][1]["open_files"] == 0
+    assert get(files, "a") == b"1"
+
+
+def test_a_server_may_move(served: Served) -> None:
+    known: list[DiskAddress | None] = [None]
+    files = RemoteFiles({"/r": lambda: known[0]}, 1, 1, SystemClock(), patience=FAST, waits=lambda: True)
+    served.callers.append(files)
+    with pytest.raises(DiskUnreachable, match="nobody"):
+        files.mkdir("/r")
+    known[0] = DiskAddress("127.0.0.1", served.port, "d")
+    handle = put(files, "a", b"1")
+    served.stop()
+    served.port = 0
+    served.start()
+    files.pwritev(handle, [b"2"], 0)
+    known[0] = DiskAddress("127.0.0.1", served.port, "d")
+    files.fdatasync(handle)
+    assert get(files, "a") == b"2"
+
+
 def test_deleting_a_chain(served: Served) -> None:
     files = served.files()
     put(files, "a", b"1")
@@ -216,7 +244,7 @@ def test_nothing_changes_once_a_greater_claim_was_answered_for(served: Served) -
             for _ in range(3):
                 time.sleep(0.002)
                 assert get(files, "a") == found
-            newest = max(newest, int(found[:8]))
+            newest = max(newest, int(found[:8] or b"0"))
     ended.set()
     for thread in threads:
         thread.join(10)

@@ -10,6 +10,7 @@ Threads: any number. Each command takes a lane of its own; there are as many as 
 from __future__ import annotations
 
 import errno
+import math
 import ssl
 import threading
 from collections.abc import Callable
@@ -32,12 +33,16 @@ class DiskAddress(NamedTuple):
     disk: str
 
 
+Where = Callable[[], DiskAddress | None]
+"""Where the disk is served now; None while nobody knows. Called by any thread."""
+
+
 class _Terms(NamedTuple):
-    """Of one command: its claim, the disk's generation, whether it waits for ever, handles to close with it."""
+    """Of one command: its claim, the disk's generation, how long it waits, handles to close with it."""
 
     hello: Hello
     generation: int
-    forever: bool
+    give_up_s: float
     closing: list[int]
 
 
@@ -47,7 +52,7 @@ class RemoteDisk:
     def __init__(
         self,
         root: str,
-        address: DiskAddress,
+        where: Where,
         hello: Hello,
         clock: Clock,
         patience: Patience,
@@ -59,7 +64,7 @@ class RemoteDisk:
         self.generation = 0  # goes up whenever the disk is abandoned
         self.reached = False  # since it was abandoned
         self.restarts = 0  # of the machine, seen so far
-        self._address = address
+        self._where = where
         self._hello = hello
         self._clock = clock
         self._patience = patience
@@ -73,7 +78,7 @@ class RemoteDisk:
         self._closing: list[int] = []
         self._fenced: str | None = None
         self._silent = silent
-        self._place = (address.host, address.port)
+        self._place = ("", 0)  # the server asked last
         self._boot = ""
 
     def close_later(self, handle: int) -> None:
@@ -88,7 +93,10 @@ class RemoteDisk:
         """
         if not forever and self._silent.get(self._place, 0.0) > self._clock.monotonic():
             raise self._unreachable("it does not answer")
-        lane, terms = self._take(generation, forever=forever)
+        return self._call(make, generation, math.inf if forever else self._patience.give_up_s)
+
+    def _call(self, make: Make, generation: int, give_up_s: float) -> Reply:
+        lane, terms = self._take(generation, give_up_s)
         try:
             reply = self._until_answered(lane, terms, make)
         except BaseException:
@@ -105,7 +113,7 @@ class RemoteDisk:
         return reply
 
     def _until_answered(self, lane: Lane, terms: _Terms, make: Make) -> Reply:
-        hello, forever = terms.hello, terms.forever
+        hello = terms.hello
         heard = self._clock.monotonic()  # of the server, or of nothing else when the command began
         sent_to = 0  # the life of the server that may have got it
         again = False
@@ -115,8 +123,7 @@ class RemoteDisk:
             try:
                 self._settle(hello)
                 if not lane.connected:
-                    lane.connect(hello)
-                    self._note_boot(lane.boot)
+                    self._connect(lane, hello)
                 heard = self._clock.monotonic()
                 if sent_to not in (0, lane.server):
                     again = True
@@ -131,7 +138,7 @@ class RemoteDisk:
             except DiskFenced as error:
                 raise self._note_fence(terms, str(error.strerror)) from None
             except Lost as error:
-                patient = forever or self._clock.monotonic() - heard < self._patience.give_up_s
+                patient = self._clock.monotonic() - heard < terms.give_up_s
                 if not self.reached or terms.generation != self.generation or not patient:
                     self._note_silence(lane, request, sent=sent_to != 0)
                     raise self._unreachable(str(error)) from error
@@ -150,11 +157,16 @@ class RemoteDisk:
             self._fenced = why
             return DiskFenced(errno.ESTALE, why)
 
-    def _note_boot(self, boot: str) -> None:
+    def _connect(self, lane: Lane, hello: Hello) -> None:
+        address = self._where()
+        if address is None:
+            raise Lost("nobody serves it")
+        self._place = (address.host, address.port)
+        lane.connect(address.host, address.port, hello._replace(disk=address.disk))
         with self._changed:
-            if self._boot not in ("", boot):
+            if self._boot not in ("", lane.boot):
                 self.restarts += 1
-            self._boot = boot
+            self._boot = lane.boot
 
     def _note_silence(self, lane: Lane, request: Request | None, *, sent: bool) -> None:
         self._silent[self._place] = self._clock.monotonic() + self._patience.quiet_s
@@ -168,14 +180,14 @@ class RemoteDisk:
         with self._settling:
             while self._doubtful:
                 lane = self._doubtful[0]
-                lane.connect(hello)
+                self._connect(lane, hello)
                 with self._changed:
                     lane.doubtful = False
                     if lane in self._doubtful:  # the disk was not abandoned meanwhile
                         self._doubtful.remove(lane)
                         self._free.append(lane)
 
-    def _take(self, generation: int, *, forever: bool) -> tuple[Lane, _Terms]:
+    def _take(self, generation: int, give_up_s: float) -> tuple[Lane, _Terms]:
         with self._changed:
             if self._fenced is not None:
                 raise DiskFenced(errno.ESTALE, self._fenced)
@@ -185,10 +197,10 @@ class RemoteDisk:
                 lane = self._free.pop()
             else:
                 self._lanes += 1
-                lane = Lane(self._lanes, self._address.host, self._address.port, self._tls, self._patience)
+                lane = Lane(self._lanes, self._tls, self._patience)
             self._busy.append(lane)
             closing, self._closing = self._closing, []
-            return lane, _Terms(self._hello, generation, forever, closing)
+            return lane, _Terms(self._hello, generation, give_up_s, closing)
 
     def _give_back(self, lane: Lane) -> None:
         with self._changed:
@@ -211,16 +223,15 @@ class RemoteDisk:
             self._changed.notify_all()
 
     def leave(self, *, clean: bool) -> None:
-        """Tell the server that we are done, and hang up."""
+        """Tell the server that we are done, if it is there, and hang up. The disk may be opened anew."""
         try:
             if self.reached and self._fenced is None:
                 request = Request(Op.LEAVE, a=int(clean))
-                self.call(lambda server, again: request, forever=False, generation=self.generation)
+                self._call(lambda server, again: request, self.generation, 0.0)
         except OSError:
             pass  # then the server does not know that all is clean, which is safe
         finally:
             self.abandon(self._hello.session)
 
     def _unreachable(self, why: str) -> DiskUnreachable:
-        where = f"{self._address.host}:{self._address.port}/{self._address.disk}"
-        return DiskUnreachable(errno.ETIMEDOUT, f"the disk {self.root} at {where} cannot be reached: {why}")
+        return DiskUnreachable(errno.ETIMEDOUT, f"the disk {self.root} cannot be reached: {why}")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Buffer, DiskUnreachable, FileStat
-from syncpoint.storage.remote.disk import DiskAddress, Make, RemoteDisk
+from syncpoint.storage.remote.disk import DiskAddress, Make, RemoteDisk, Where
 from syncpoint.storage.remote.handle import KEEP_MAX, Handle
 from syncpoint.storage.remote.lane import Patience
 from syncpoint.storage.remote.wire import AGAIN, CREATE, READ_MAX, WRITE, Change, Hello, Kind, Op, Reply, Request
@@ -40,7 +40,7 @@ class RemoteFiles:
 
     def __init__(
         self,
-        places: Mapping[str, DiskAddress],
+        places: Mapping[str, DiskAddress | Where],
         chain: int,
         epoch: int,
         clock: Clock,
@@ -50,7 +50,10 @@ class RemoteFiles:
         tls: ssl.SSLContext | None = None,
         waits: Callable[[], bool] = in_writer,
     ) -> None:
-        """`waits()`: whether the calling thread waits for a disk that is away until it is back or abandoned."""
+        """A place may be a function, which is asked whenever a connection is made: servers move.
+
+        `waits()`: whether the calling thread waits for a disk that is away until it is back or abandoned.
+        """
         self._clock = clock
         self._waits = waits
         self._at_once = Durability(durability) is not Durability.SYNC
@@ -58,9 +61,9 @@ class RemoteFiles:
         self._lock = threading.Lock()
         self._disks: dict[str, RemoteDisk] = {}
         silent: dict[tuple[str, int], float] = {}
-        for root, address in places.items():
-            hello = Hello(address.disk, chain, epoch, self._session, str(Durability(durability)), 0, 0)
-            self._disks[root] = RemoteDisk(root, address, hello, clock, patience or Patience(), tls, silent)
+        for root, place in places.items():
+            hello = Hello("", chain, epoch, self._session, str(Durability(durability)), 0, 0)
+            self._disks[root] = RemoteDisk(root, _where(place), hello, clock, patience or Patience(), tls, silent)
         self._handles: dict[int, Handle] = {}
         self._numbers = itertools.count(1)
         self._unsynced_names: dict[str, int] = {}  # folder -> starts of the machine seen when its names were changed
@@ -91,10 +94,17 @@ class RemoteFiles:
                 self._on(found, Request(Op.CLOSE))
             if found.changes:
                 self._clean[found.disk.root] = False
+        if found.locked:
+            self._leave(found.disk)
 
     def lock(self, handle: int) -> None:
-        """The lock ends when the server does; what really keeps others out is the epoch."""
-        self._change(self._handle(handle), Request(Op.LOCK))
+        """Closing a locked file means that the caller is done with its disk: the server is told, and hung up on.
+
+        The lock ends when the server does; what really keeps others out is the epoch.
+        """
+        found = self._handle(handle)
+        self._change(found, Request(Op.LOCK))
+        found.locked = True
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         found, size = self._handle(handle), min(size, READ_MAX)
@@ -215,12 +225,16 @@ class RemoteFiles:
 
     def close_all(self) -> None:
         """Leave all disks. What was written and not synced is lost, as with any process that ends."""
-        for root, disk in self._disks.items():
-            unsynced = any(handle.changes for handle in self._handles.values() if handle.disk is disk)
-            disk.leave(clean=self._clean[root] and not unsynced)
-        self._handles.clear()
+        for disk in self._disks.values():
+            self._leave(disk)
 
     # ------------------------------------------------------------------------------------------------------ inside
+
+    def _leave(self, disk: RemoteDisk) -> None:
+        held = [handle for handle in list(self._handles.values()) if handle.disk is disk]
+        disk.leave(clean=self._clean[disk.root] and not any(handle.changes for handle in held))
+        for handle in held:
+            self._handles.pop(handle.number, None)
 
     def _find(self, path: str) -> tuple[RemoteDisk, str]:
         for root, disk in self._disks.items():
@@ -266,6 +280,10 @@ class RemoteFiles:
             found.broken = error
             raise
         found.done(reply, count, synced=request.op == Op.FDATASYNC)
+
+
+def _where(place: DiskAddress | Where) -> Where:
+    return (lambda: place) if isinstance(place, DiskAddress) else place
 
 
 def overlay(data: bytes, offset: int, size: int, changes: Sequence[Change]) -> bytes:

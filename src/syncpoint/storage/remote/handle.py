@@ -29,6 +29,7 @@ class Handle:
         self.changes: list[Change] = []
         self.kept_bytes = 0
         self.broken: OSError | None = None
+        self.locked = False
         self._sent = 0  # of the changes
         self._server = 0  # the life of the server that has the file open and got them
         self._asking = 0

@@ -44,15 +44,14 @@ class Patience:
 class Lane:
     """Used by one thread at a time; `break_off` by any."""
 
-    def __init__(self, number: int, host: str, port: int, tls: ssl.SSLContext | None, patience: Patience) -> None:
+    def __init__(self, number: int, tls: ssl.SSLContext | None, patience: Patience) -> None:
         self.number = number
         self.server = 0  # which life of the server answered last
         self.boot = ""  # and which start of its machine
         self.doubtful = False  # the last command was given up and may be under way
         self.seq = 0
         self._attempt = 0
-        self._host = host
-        self._port = port
+        self._where = ""
         self._tls = tls
         self._patience = patience
         self._sock: socket.socket | None = None
@@ -62,18 +61,19 @@ class Lane:
     def connected(self) -> bool:
         return self._sock is not None
 
-    def connect(self, hello: Hello) -> None:
+    def connect(self, host: str, port: int, hello: Hello) -> None:
         """Make a new connection. Raises `Lost`, `DiskFenced`, and `OSError` for what the server cannot do."""
         self.break_off()
         self._attempt += 1
+        self._where = f"{host}:{port}"
         try:
-            sock = socket.create_connection((self._host, self._port), self._patience.connect_s)
+            sock = socket.create_connection((host, port), self._patience.connect_s)
         except OSError as error:
-            raise Lost(f"{self._host}:{self._port}: {error}") from error
+            raise Lost(f"{self._where}: {error}") from error
         try:
             tune(sock)
             if self._tls is not None:
-                sock = self._tls.wrap_socket(sock, server_hostname=self._host)
+                sock = self._tls.wrap_socket(sock, server_hostname=host)
             self._sock = sock
             sock.settimeout(self._patience.silence_s)
             reader = FrameReader(sock)
@@ -82,7 +82,7 @@ class Lane:
         except (OSError, ValueError) as error:
             self.break_off()
             hang_up(sock)
-            raise Lost(f"{self._host}:{self._port} does not say who it is: {error}") from error
+            raise Lost(f"{self._where} does not say who it is: {error}") from error
         if welcome.status == Status.OK:
             self.server, self.boot, self._reader = welcome.server, welcome.boot, reader
             return
@@ -106,7 +106,7 @@ class Lane:
                 reply = decode_reply(head, bytes(payload))
         except (OSError, ValueError) as error:
             self.break_off()
-            raise Lost(f"{self._host}:{self._port}: {error}") from error
+            raise Lost(f"{self._where}: {error}") from error
         if reply.status == Status.STALE or reply.seq != request.seq:
             self.break_off()
             raise Lost("the connection was replaced")
