@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.model.delivery import Batch, Done, Listener, Reply
+from syncpoint.model.delivery import Batch, Done, Listener, Reply, SourceView
 from syncpoint.model.errors import FailedPrecondition, NotFound, Unavailable
 from syncpoint.runtime.clock import Clock
 from syncpoint.subscribe.peers import Door, Peer
@@ -120,22 +120,27 @@ class Gatherer:
         self, subscription: int, generation: int, source: int, runs: bytes, done: Done, *, urgent: bool
     ) -> None:
         served = self._served.get(subscription)
-        view = served.sources.get(source) if served is not None else None
+        view = served.acknowledging(source) if served is not None else None
         if served is None or generation != served.generation:
             self._later(lambda: done(None))  # the subscription is gone, or was sought meanwhile
-        elif view is None and served.answered and self._complete(served):
+            return
+        once = served.record.exactly_once
+        if view is None and not once and served.answered and self._complete(served):
             self._later(lambda: done(None))  # a source of which nothing is left
-        elif view is not None and served.record.exactly_once and not view.held and not view.grant:
+        elif once and (view is None or not view.grant):
             self._later(lambda: done(FailedPrecondition("The source is granted to somebody else.")))
+        elif view is None or (peer := self._peer_of(view.chain)) is None or (once and self._is_in_doubt(served, view)):
+            self._later(lambda: done(Unavailable("the source is not to be reached now")))
         else:
-            peer = self._peer_of(view.chain) if view is not None else None
-            if peer is None or view is None or (served.record.exactly_once and not view.held):
-                self._later(lambda: done(Unavailable("the source is not to be reached now")))
-            else:
-                peer.acknowledge(
-                    done, runs, urgent=urgent,
-                    subscription=subscription, generation=generation, source=source, grant=view.grant,
-                )  # fmt: skip
+            peer.acknowledge(
+                done, runs, urgent=urgent,
+                subscription=subscription, generation=generation, source=source, grant=view.grant,
+            )  # fmt: skip
+
+    @staticmethod
+    def _is_in_doubt(served: Served, view: SourceView) -> bool:
+        """Whether we will hear more of its grant. Of a done source there is nothing more to hear: its owner decides."""
+        return view.source in served.sources and not view.held
 
     def generation(self, subscription: int) -> int:
         served = self._served.get(subscription)

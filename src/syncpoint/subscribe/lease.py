@@ -117,8 +117,10 @@ class Lending:
             self.resend()
 
     def finish(self, source: int) -> None:
-        """Everything of a source is acknowledged, what we sent included."""
+        """Everything of a source is acknowledged. Whether by what we sent, an exactly-once sender still has to hear."""
         self._forget(source)
+        if self.owner.record.exactly_once:
+            return
         done = [record for record in self._unknown if record.source == source]
         self._unknown = [record for record in self._unknown if record.source != source]
         for record in done:

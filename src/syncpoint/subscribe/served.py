@@ -10,6 +10,8 @@ from typing import Any
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Listener, SourceView
 
+PAST_MAX = 1000
+
 
 class Served:
     """See the module."""
@@ -20,6 +22,7 @@ class Served:
         self.generation = record.generation
         self.wanted = False
         self.sources: dict[int, SourceView] = {}
+        self._past: dict[int, SourceView] = {}  # done, and delivered here at last: acknowledgements may be under way
         self.answered: set[int] = set()  # chains that have named their sources, whoever owned them then
         self.registered: frozenset[int] | None = None  # chains of the topic by a look into the metadata; None: to do
         self.looking = False
@@ -33,6 +36,17 @@ class Served:
     def holds(self, source: int) -> bool:
         view = self.sources.get(source)
         return view is not None and view.held
+
+    def acknowledging(self, source: int) -> SourceView | None:
+        """What is known of a source for acknowledgements: also of one that is done."""
+        return self.sources.get(source) or self._past.get(source)
+
+    def _forget(self, source: int) -> None:
+        view = self.sources.pop(source, None)
+        if view is not None and view.grant:
+            self._past[source] = view
+            if len(self._past) > PAST_MAX:
+                del self._past[next(iter(self._past))]
 
     def grants_of(self, chains: Collection[int]) -> list[tuple[int, int]]:
         """Sources of these chains and our grants for them, in doubt or not."""
@@ -56,13 +70,13 @@ class Served:
             if before is not None and before.grant and not held and not one.done:
                 lost.append(one.number)
             if one.done:
-                self.sources.pop(one.number, None)
+                self._forget(one.number)
             else:
                 self.sources[one.number] = view
             views.append(view)
         if what.all:
             for view in [v for v in self.sources.values() if v.chain == chain and v.source not in named]:
-                del self.sources[view.source]
+                self._forget(view.source)
                 views.append(view._replace(sealed=True, held=True, done=True))
         self.answered.add(chain)
         newer, self.newest_epoch = newest > self.newest_epoch, newest
@@ -87,4 +101,5 @@ class Served:
         """A seek: everything is named anew."""
         self.generation = generation
         self.sources.clear()
+        self._past.clear()
         self.answered.clear()

@@ -348,14 +348,22 @@ class Forwarder:
 class Client:
     """Takes messages from one forwarder, remembers what came, acknowledges one by one."""
 
-    def __init__(self, world: "GatherWorld", forwarder: Forwarder, *, most: int = 1000, single: bool = False) -> None:
+    def __init__(
+        self,
+        world: "GatherWorld",
+        forwarder: Forwarder,
+        *,
+        most: int = 1000,
+        single: bool = False,
+        deadline_s: int = 10,
+    ) -> None:
         self.world, self.forwarder = world, forwarder
         self.held: dict[str, str] = {}
         self.data: list[str] = []
         self.refused: list[str] = []
         self.unknown: list[str] = []
         self.consumer: Consumer = forwarder.subscribe.join(
-            world.record, self._send, max_messages=most, max_bytes=1 << 30, deadline_s=10, gone=lambda: None,
+            world.record, self._send, max_messages=most, max_bytes=1 << 30, deadline_s=deadline_s, gone=lambda: None,
             single=single,
         )  # fmt: skip
 

@@ -165,7 +165,7 @@ def test_keys_wait_for_what_another_forwarder_still_has_of_the_epoch_before() ->
     assert "k:3" in slow.data + fast.data
 
 
-STEPS = ["publish", "publish", "publish", "break", "kill", "adopt", "assign", "cut", "heal", "leave", "work"]
+STEPS = ["publish", "publish", "publish", "break", "kill", "adopt", "assign", "cut", "alone", "heal", "leave", "join"]
 
 
 class Storm:
@@ -176,7 +176,10 @@ class Storm:
         self.world = GatherWorld(
             processes=3, chains=5, delay_s=0.2, seed=seed, ordered=self.ordered, exactly_once=self.once
         )
-        self.clients = [Client(self.world, self.world.forwarder(name)) for name in ("a", "b", "c")]
+        self.clients = [
+            Client(self.world, self.world.forwarder(name), deadline_s=(10, 60)[self.chance(2)])
+            for name in ("a", "b", "c")
+        ]
         self.sent: list[str] = []
         self.orphans: list[Chain] = []
 
@@ -184,13 +187,15 @@ class Storm:
         return self.world.random.randrange(0, end)
 
     def run(self) -> None:
-        for _ in range(5 + self.chance(20)):
+        for _ in range(10 + self.chance(25)):
             self.step(STEPS[self.chance(len(STEPS))])
-            self.work(0.5)
+            if self.chance(2):
+                self.work(0.3)
             self.world.advance((0.1, 0.5, 2.0, 6.0)[self.chance(4)])
         self.world.cut.clear()
         self.step("adopt")
-        for _ in range(120):
+        self.step("join")
+        for _ in range(400):
             self.work(0.7)
             self.world.advance(0.5)
             if self.world.all_done:
@@ -216,12 +221,17 @@ class Storm:
             world.assign([n for n in world.chains if self.chance(2)] or [1])
         elif step == "cut":
             world.cut.add(("abc"[self.chance(3)], sorted(world.processes)[0]))
+        elif step == "alone":
+            member = "abc"[self.chance(3)]
+            world.cut.update((member, address) for address in world.processes)
         elif step == "heal":
             world.cut.clear()
-        elif step == "leave":
-            left = self.clients.pop(0)
-            left.leave()
-            self.clients.append(Client(world, left.forwarder))
+        elif step == "leave" and self.clients:
+            self.clients.pop(0).leave()
+        elif step == "join":
+            for forwarder in world.forwarders:
+                if all(client.forwarder is not forwarder for client in self.clients):
+                    self.clients.append(Client(world, forwarder, deadline_s=(10, 60)[self.chance(2)]))
 
     def work(self, chance: float) -> None:
         for client in self.clients:
