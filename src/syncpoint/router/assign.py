@@ -53,53 +53,78 @@ def assign(
     current: Mapping[int, Sequence[str]],
     *,
     e: float = E,
+    base: Mapping[str, float] | None = None,
 ) -> Plan:
-    """Where every item goes. `bins`: name -> weight, its share of the load; `current`: where items are now."""
-    problem = _Problem(items, bins, current)
+    """Where every item goes. `bins`: name -> weight, its share of the load; `current`: where items are now; `base`:
+    what is in bins besides, and stays there."""
+    problem = _Problem(items, bins, current, base or {})
     bound = problem.bound(e)
     caps = [bound * weight for weight in problem.bin_weights]
     sticky = problem.packing(caps, problem.current)
     sticky.settle()
-    return problem.plan(problem.better(caps, sticky) if sticky.over else sticky, bound)
+    return problem.plan(problem.better(caps, sticky) if sticky.over and not base else sticky, bound)
+
+
+class _Kind(NamedTuple):
+    """What items that may be in the same bins have in common."""
+
+    allowed: tuple[int, ...]
+    key: frozenset[int]
+    heaviest: float  # bin
 
 
 class _Problem:
     """Items and bins as numbers."""
 
-    def __init__(self, items: Iterable[Item], bins: Mapping[str, float], current: Mapping[int, Sequence[str]]) -> None:
+    def __init__(
+        self,
+        items: Iterable[Item],
+        bins: Mapping[str, float],
+        current: Mapping[int, Sequence[str]],
+        base: Mapping[str, float],
+    ) -> None:
         self.items = sorted(items, key=lambda item: item.key)
         self.names = sorted(name for name, weight in bins.items() if weight > 0)
         self.bin_weights = [bins[name] for name in self.names]
-        self.even = len(set(self.bin_weights)) <= 1
-        self._weights_of = None if self.even else dict(bins)
-        number = {name: index for index, name in enumerate(self.names)}
-        self.allowed = [tuple(number[name] for name in item.bins if name in number) for item in self.items]
-        self.numbers = number
+        self.base = [base.get(name, 0.0) for name in self.names]
+        self._weights_of = None if len(set(self.bin_weights)) <= 1 else dict(bins)
+        self.numbers = {name: index for index, name in enumerate(self.names)}
+        self._kinds: dict[tuple[str, ...], _Kind] = {}
         self._orders: dict[int, list[int]] = {}
+        self.kinds = [self._kind(item.bins) for item in self.items]
         self.part_of: list[int] = []  # part -> item
         self.weights: list[float] = []
         self.current: list[int] = []
-        self.was: list[int] = []
         for index, item in enumerate(self.items):
-            parts = max(1, min(item.parts, len(self.allowed[index])))
+            parts = max(1, min(item.parts, len(self.kinds[index].allowed)))
             self._add(index, parts, item.weight / parts, current.get(item.key, ()))
 
+    def _kind(self, names: tuple[str, ...]) -> _Kind:
+        found = self._kinds.get(names)
+        if found is None:
+            allowed = tuple(self.numbers[name] for name in names if name in self.numbers)
+            heaviest = max((self.bin_weights[bin] for bin in allowed), default=0.0)
+            found = self._kinds[names] = _Kind(allowed, frozenset(allowed), heaviest)
+        return found
+
     def _add(self, index: int, parts: int, weight: float, current: Sequence[str]) -> None:
-        allowed = set(self.allowed[index])
-        known = [self.numbers[name] for name in dict.fromkeys(current) if name in self.numbers]
-        kept = [bin for bin in known if bin in allowed]
+        allowed, numbers = self.kinds[index].key, self.numbers
+        kept = [bin for name in current if (bin := numbers.get(name, NOWHERE)) in allowed]
+        if len(kept) > 1:
+            kept = list(dict.fromkeys(kept))
         if len(kept) > parts:  # it has fewer parts than before: the first of its order stay
             ranks = {bin: rank for rank, bin in enumerate(self.order_of_item(index))}
             kept = sorted(kept, key=ranks.__getitem__)[:parts]
         self.part_of += [index] * parts
         self.weights += [weight] * parts
-        self.current += kept + [NOWHERE] * (parts - len(kept))
+        self.current += kept
+        self.current += [NOWHERE] * (parts - len(kept))
 
     def order_of_item(self, index: int) -> list[int]:
         """The bins an item may be in, its first choice first."""
         found = self._orders.get(index)
         if found is None:
-            names = [self.names[bin] for bin in self.allowed[index]]
+            names = [self.names[bin] for bin in self.kinds[index].allowed]
             found = [self.numbers[name] for name in order(self.items[index].key, names, self._weights_of)]
             self._orders[index] = found
         return found
@@ -109,22 +134,27 @@ class _Problem:
 
     def bound(self, e: float) -> float:
         """(1 + e) times the average, over all bins and over those of every kind of item, or the heaviest part."""
-        kinds: dict[frozenset[int], float] = {frozenset(range(len(self.names))): 0.0}
-        highest = 0.0
+        everywhere = frozenset(range(len(self.names)))
+        inside: dict[frozenset[int], float] = {everywhere: sum(self.base)}
+        heaviest: dict[frozenset[int], float] = {}
         for part, index in enumerate(self.part_of):
-            allowed = frozenset(self.allowed[index])
-            if allowed:
-                kinds[allowed] = kinds.get(allowed, 0.0) + self.weights[part]
-                highest = max(highest, self.weights[part] / max(self.bin_weights[bin] for bin in allowed))
-        for kind in kinds:
-            capacity = sum(self.bin_weights[bin] for bin in kind)
-            inside = sum(weight for other, weight in kinds.items() if other <= kind)
+            key, weight = self.kinds[index].key, self.weights[part]
+            inside[key] = inside.get(key, 0.0) + weight
+            if weight > heaviest.get(key, 0.0):
+                heaviest[key] = weight
+        highest = 0.0
+        for kind in self._kinds.values():
+            if kind.allowed:
+                highest = max(highest, heaviest.get(kind.key, 0.0) / kind.heaviest)
+        for key in inside:
+            capacity = sum(self.bin_weights[bin] for bin in key)
             if capacity:
-                highest = max(highest, (1 + e) * inside / capacity)
+                load = sum(weight for other, weight in inside.items() if other and other <= key)
+                highest = max(highest, (1 + e) * load / capacity)
         return highest
 
     def packing(self, caps: Sequence[float], homes: Sequence[int] | None) -> Packing:
-        return Packing(self.weights, caps, self.order_of, homes, self.part_of)
+        return Packing(self.weights, caps, self.order_of, homes, self.part_of, self.base)
 
     def better(self, caps: Sequence[float], sticky: Packing) -> Packing:
         """The first that keeps the caps of: exchanging, starting anew, trying; else the best, if worth the move."""
@@ -147,20 +177,21 @@ class _Problem:
         return best if not best.over or best.worst() < sticky.worst() * (1 - WORTH) else sticky
 
     def plan(self, packing: Packing, bound: float) -> Plan:
-        homes: dict[int, list[int]] = {index: [] for index in range(len(self.items))}
+        homes: list[list[int]] = [[] for _ in self.items]
+        moved = 0.0
         for part, home in enumerate(packing.homes):
             if home != NOWHERE:
                 homes[self.part_of[part]].append(home)
-        moved = 0.0
-        for index, bins in homes.items():
-            ranks = {bin: rank for rank, bin in enumerate(self.order_of_item(index))} if len(bins) > 1 else {}
-            bins.sort(key=lambda bin: ranks.get(bin, 0))
         for part, home in enumerate(self.current):
-            if home != NOWHERE and home not in homes[self.part_of[part]]:
+            if home != NOWHERE and home != packing.homes[part] and home not in homes[self.part_of[part]]:
                 moved += self.weights[part]
+        for index, bins in enumerate(homes):
+            if len(bins) > 1:
+                ranks = {bin: rank for rank, bin in enumerate(self.order_of_item(index))}
+                bins.sort(key=ranks.__getitem__)
         loads = zip(packing.loads, self.bin_weights, strict=True)
         worst = max((load / weight for load, weight in loads), default=0.0)
-        named = {self.items[index].key: tuple(self.names[bin] for bin in bins) for index, bins in homes.items()}
+        named = {item.key: tuple(self.names[bin] for bin in homes[index]) for index, item in enumerate(self.items)}
         return Plan(named, bound, worst, moved)
 
 

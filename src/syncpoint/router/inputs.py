@@ -143,7 +143,7 @@ class Inputs:
     def loads(self) -> Loads:
         """What was measured last. Where nobody reports subscriptions, each carries what is published to its topic."""
         topics: dict[str, dict[int, float]] = {}
-        subscriptions: dict[str, dict[int, float]] = {}
+        subscriptions: dict[str, dict[int, float]] = {one.region: {} for one in self.world.with_role(SUBSCRIBE)}
         reported = False
         for name, seen in self.cluster.loads.items.items():
             member = self.world.members.get(name)
@@ -153,7 +153,7 @@ class Inputs:
                 _add(topics.setdefault(member.region, {}), seen.value.get("topics"))
             if SUBSCRIBE in member.roles:
                 reported |= "subscriptions" in seen.value
-                _add(subscriptions.setdefault(member.region, {}), seen.value.get("subscriptions"))
+                _add(subscriptions[member.region], seen.value.get("subscriptions"))
         if not reported and subscriptions:
             for number in {number for by_topic in topics.values() for number in by_topic}:
                 load = sum(by_topic.get(number, 0.0) for by_topic in topics.values()) / len(subscriptions)

@@ -10,12 +10,12 @@ group (the parts of a topic) must be in different bins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 NOWHERE = -1
 _SLACK = 1e-9  # sums of floats are not exact
 
-Orders = Callable[[int], Sequence[int]]
+Orders = Callable[[int], Iterable[int]]
 
 
 class Packing:
@@ -28,12 +28,14 @@ class Packing:
         order_of: Orders,
         homes: Sequence[int] | None = None,
         groups: Sequence[int] | None = None,
+        base: Sequence[float] | None = None,
     ) -> None:
-        """`homes`: where items are now; a bin that an item may not be in any more must be NOWHERE there."""
+        """`homes`: where items are now; a bin that an item may not be in any more must be NOWHERE there. `base`: what
+        is in each bin besides."""
         self.weights, self.order_of, self.groups = weights, order_of, groups
         self.caps = [cap * (1 + _SLACK) for cap in caps]
         self.homes = list(homes) if homes is not None else [NOWHERE] * len(weights)
-        self.loads = [0.0] * len(caps)
+        self.loads = list(base) if base is not None else [0.0] * len(caps)
         self.fallbacks = 0  # items placed where there was no room
         self._taken: set[tuple[int, int]] = set()  # (group, bin)
         for item, home in enumerate(self.homes):
@@ -72,7 +74,7 @@ class Packing:
                 held[home].append(item)
         weights = self.weights
         for bin, items in held.items():
-            items.sort(key=lambda item: (weights[item], item))
+            items.sort(key=weights.__getitem__)  # equal ones stay in their order
             for item in items:
                 if self.loads[bin] <= self.caps[bin]:
                     break
@@ -85,7 +87,7 @@ class Packing:
         """Place what is nowhere: heaviest first, in the first bin of its order with room, else where it hurts least."""
         weights = self.weights
         waiting = [item for item, home in enumerate(self.homes) if home == NOWHERE]
-        waiting.sort(key=lambda item: (-weights[item], item))
+        waiting.sort(key=weights.__getitem__, reverse=True)  # equal ones stay in their order
         if self.groups is None:
             self._place_all(waiting)
             return

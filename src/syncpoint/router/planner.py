@@ -22,7 +22,7 @@ from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.choices import Choices
 from syncpoint.router.location import durability_class
 from syncpoint.router.rendezvous import order
-from syncpoint.router.scaling import Scaler, ScalingSettings
+from syncpoint.router.scaling import FORGOTTEN, Scaler, ScalingSettings
 from syncpoint.router.world import World
 
 MOVES_MAX = 32  # topics, and subscriptions, that one plan moves for nothing but balance
@@ -69,11 +69,18 @@ class Planner:
         self.settings = settings or PlannerSettings()
         self._topics = _Scalers(self.settings.scaling)
         self._subscriptions = _Scalers(self.settings.scaling)
+        self._quiet_since: float | None = None
 
     def observe(self, now: float, loads: Loads) -> None:
         """Take measured loads in."""
         self._topics.observe(now, loads.topics)
         self._subscriptions.observe(now, loads.subscriptions)
+        if self._quiet_since is None or self._topics.total() + self._subscriptions.total() > FORGOTTEN:
+            self._quiet_since = now
+
+    def at_rest(self, now: float) -> bool:
+        """Whether there has been no load for so long that nothing is left to be joined or balanced."""
+        return self._quiet_since is not None and now - self._quiet_since > 8 * self.settings.scaling.shrink_after_s
 
     def plan(self, world: World, state: State, now: float, *, only_new: bool = False) -> Changes:
         """What should change. `only_new`: assign what is assigned to nothing, and leave the rest."""
@@ -89,10 +96,13 @@ class Planner:
         self, world: World, choices: Choices, state: State, now: float, only_new: bool
     ) -> dict[int, TopicAssignment]:
         wanted: dict[tuple[str, str], list[_Wanted]] = {pool: [] for pool in choices.pools}
-        owned = {str(number) for number in world.chains if world.owner(number) is not None}
+        owned = frozenset(str(number) for number in world.chains if world.owner(number) is not None)
         homes: dict[int, str] = {}
         for topic in state.topics.values():
-            allowed, assigned = choices.chains(topic), state.topic_homes.get(topic.incarnation)
+            assigned = state.topic_homes.get(topic.incarnation)
+            if only_new and assigned is not None:
+                continue
+            allowed = choices.chains(topic)
             home = self._home(topic, allowed, world, assigned)
             if not home:
                 continue  # nothing can be done
@@ -100,12 +110,15 @@ class Planner:
             for region, names in allowed.items():
                 known = _known(assigned, names, region)
                 # A chain that nobody has open at the moment keeps what it has, and gets nothing.
-                usable = tuple(name for name in names if name in owned or name in known) or names
+                usable = names
+                if not owned.issuperset(names):
+                    usable = tuple(name for name in names if name in owned or name in known) or names
                 wanted[region, durability_class(topic)].append(_Wanted(topic.incarnation, usable, known))
         found: dict[int, dict[str, tuple[int, ...]]] = {number: {} for number in homes}
+        base = self._topic_base(world, state) if only_new else None
         for (region, klass), topics in wanted.items():
             bins = [str(chain.number) for chain in choices.pools[region, klass]]
-            for number, names in self._place(self._topics.of(region), topics, bins, now).items():
+            for number, names in self._place(self._topics.of(region), topics, bins, now, base).items():
                 found[number][region] = tuple(map(int, names))
         needed: dict[int, TopicAssignment] = {}
         wished = _Wished[TopicAssignment]()
@@ -113,8 +126,6 @@ class Planner:
             assigned, chains = state.topic_homes.get(number), by_region.pop(homes[number], None)
             if assigned is None:
                 needed[number] = TopicAssignment(1, chains or (), by_region)
-                continue
-            if only_new:
                 continue
             by_region |= {one: kept for one, kept in assigned.elsewhere.items() if one in world.dark_regions}
             if chains is None or set(chains) == set(assigned.chains):
@@ -151,13 +162,16 @@ class Planner:
         wanted: dict[str, list[_Wanted]] = {region: [] for region in choices.ready}
         for record in state.subscriptions.values():
             assigned = state.subscription_homes.get(record.incarnation)
+            if only_new and assigned is not None:
+                continue
             for region, names in choices.members(state.topics.get(record.topic_incarnation)).items():
                 known = tuple(name for name in assigned.members if name in names) if assigned is not None else ()
                 wanted[region].append(_Wanted(record.incarnation, names, known))
         found: dict[int, list[str]] = {}
+        base = self._subscription_base(choices, state) if only_new else None
         for region, subscriptions in sorted(wanted.items()):
             bins = [member.name for member in choices.ready[region]]
-            placed = self._place(self._subscriptions.of(region), subscriptions, bins, now)
+            placed = self._place(self._subscriptions.of(region), subscriptions, bins, now, base)
             for number, names in placed.items():
                 found.setdefault(number, []).extend(names)
         ready = {member.name for members in choices.ready.values() for member in members}
@@ -167,7 +181,7 @@ class Planner:
             assigned = state.subscription_homes.get(number)
             if assigned is None:
                 needed[number] = SubscriptionAssignment(1, tuple(members))
-            elif not only_new and set(assigned.members) != set(members):
+            elif set(assigned.members) != set(members):
                 made = SubscriptionAssignment(assigned.epoch + 1, tuple(members))
                 if ready.issuperset(assigned.members):
                     wished.add(number, self._subscriptions.load(number), made)
@@ -178,7 +192,12 @@ class Planner:
     # -- both --------------------------------------------------------------------------------------------------------
 
     def _place(
-        self, scaler: Scaler, wanted: Iterable[_Wanted], bins: Sequence[str], now: float
+        self,
+        scaler: Scaler,
+        wanted: Iterable[_Wanted],
+        bins: Sequence[str],
+        now: float,
+        base: Mapping[str, float] | None,
     ) -> dict[int, tuple[str, ...]]:
         average = scaler.total() / max(1, len(bins))
         items, current = [], {}
@@ -186,7 +205,30 @@ class Planner:
             parts = scaler.parts(number, now, len(known), average, len(names))
             items.append(Item(number, scaler.load(number) + IDLE, parts, names))
             current[number] = known
-        return assign(items, dict.fromkeys(bins, 1.0), current, e=self.settings.balance).homes
+        return assign(items, dict.fromkeys(bins, 1.0), current, e=self.settings.balance, base=base).homes
+
+    def _topic_base(self, world: World, state: State) -> dict[str, float]:
+        """What every chain carries now."""
+        base: dict[str, float] = {}
+        for number, assigned in state.topic_homes.items():
+            for chains in (assigned.chains, *assigned.elsewhere.values()):
+                for chain in chains:
+                    if chain in world.chains:
+                        load = self._topics.of(world.chains[chain].region).load(number) + IDLE
+                        base[str(chain)] = base.get(str(chain), 0.0) + load / len(chains)
+        return base
+
+    def _subscription_base(self, choices: Choices, state: State) -> dict[str, float]:
+        """What every subscribe forwarder carries now."""
+        base: dict[str, float] = {}
+        regions = {member.name: region for region, members in choices.ready.items() for member in members}
+        for number, assigned in state.subscription_homes.items():
+            shared = Counter(regions[name] for name in assigned.members if name in regions)
+            for name in assigned.members:
+                if name in regions:
+                    load = self._subscriptions.of(regions[name]).load(number) + IDLE
+                    base[name] = base.get(name, 0.0) + load / shared[regions[name]]
+        return base
 
 
 class _Wanted(NamedTuple):
@@ -227,6 +269,9 @@ class _Scalers:
     def observe(self, now: float, loads: Mapping[str, Mapping[int, float]]) -> None:
         for region in loads.keys() | self._by_region.keys():
             self.of(region).observe(now, loads.get(region, {}))
+
+    def total(self) -> float:
+        return sum(scaler.total() for scaler in self._by_region.values())
 
     def load(self, number: int) -> float:
         return sum(scaler.load(number) for scaler in self._by_region.values())

@@ -28,6 +28,7 @@ from syncpoint.runtime.random import Random
 from syncpoint.transport.calls import Methods
 
 PERIOD_S = 4.0  # between plans when nothing happens but load
+PLANNING_MAX = 20.0  # a router plans for a twentieth of its time at most, unless something happens
 SETTLE_S = 0.25  # what happens together is planned for together
 SWEEP_S = 60.0
 SEEN_S = 1.0
@@ -64,6 +65,7 @@ class RouterService:
         self.prober = Prober(self.distances, ping, lambda: cluster_members(cluster, me), clock, random)
         self.answers = Answers(self.inputs, self.distances, self._ensure)
         self._wake = asyncio.Event()
+        self._whole = True  # plan for everything, not only for what is new
         self._ensuring: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
@@ -78,8 +80,8 @@ class RouterService:
         """Begin to answer and to plan. Raises the store's `Unavailable`."""
         await self.inputs.start()
         self.answers.start()
-        self.inputs.on_world.append(self._wake.set)
-        self.inputs.on_owners.append(self._wake.set)
+        self.inputs.on_world.append(self._world_changed)
+        self.inputs.on_owners.append(self._world_changed)
         self.inputs.shared_catalog.on_change.append(self._catalog_changed)
         self.prober.start()
         self._tasks.append(asyncio.get_running_loop().create_task(self._run()))
@@ -120,16 +122,28 @@ class RouterService:
     def _catalog_changed(self, change: object) -> None:
         self._wake.set()
 
+    def _world_changed(self) -> None:
+        self._whole = True
+        self._wake.set()
+
     async def _run(self) -> None:
+        due = self._clock.monotonic()
         while True:
+            now = self._clock.monotonic()
             try:
-                self.planner.observe(self._clock.monotonic(), self.inputs.loads())
+                self.planner.observe(now, self.inputs.loads())
                 if self.leads:
-                    await self._plan(only_new=False)
-                    if self._clock.monotonic() - self._swept >= SWEEP_S:
+                    whole = self._whole or (now >= due and not self.planner.at_rest(now))
+                    self._whole = False
+                    await self._plan(only_new=not whole)
+                    if whole:
+                        # With very many topics a plan takes a second: it is made more rarely then.
+                        due = now + max(PERIOD_S, PLANNING_MAX * (self._clock.monotonic() - now))
+                    if now - self._swept >= SWEEP_S:
                         await self._sweep()
             except (Unavailable, Indeterminate) as error:
                 log.info("the router cannot write its plans yet: %s", error)
+                self._whole = True
                 await asyncio.sleep(_RETRY_S)
             except Exception:
                 log.exception("planning failed")

@@ -104,7 +104,12 @@ def _light(weights: Sequence[float], count: int, e: float) -> list[float]:
 def test_the_bound_is_kept_whenever_it_can_be(weights: list[int], count: int, e: float, data: st.DataObject) -> None:
     bins = even(count)
     made = [
-        Item(key, weight, data.draw(st.integers(1, 2)), data.draw(st.sampled_from([names(count), names(count)[:2]])))  # type: ignore[arg-type]
+        Item(
+            key,
+            weight,
+            data.draw(st.integers(1, 2)),
+            tuple(data.draw(st.sampled_from([names(count), names(count)[:2]]))),
+        )
         for key, weight in enumerate(weights)
     ]
     current = {item.key: (data.draw(st.sampled_from(item.bins)),) for item in made}
@@ -154,6 +159,20 @@ def test_a_bin_that_comes_gets_only_what_is_too_much_elsewhere(weights: list[flo
     surplus = sum(max(0.0, load - cap) + heaviest for load in loads(before, parts, bins).values() if load > cap)
     assert after.moved <= surplus * (1 + 1e-6)
     assert after.feasible
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=30), st.integers(2, 6), st.data())
+def test_new_items_go_where_the_others_leave_room(weights: list[float], count: int, data: st.DataObject) -> None:
+    bins = even(count)
+    parts = items(_light(weights, count, E), list(bins))
+    known = data.draw(st.integers(0, len(parts)))
+    before = assign(parts[:known], bins, {})
+    base = loads(before, parts[:known], bins)
+    after = assign(parts[known:], bins, {}, base=base)
+    total = sum(item.weight for item in parts)
+    both = loads(after, parts[known:], bins)
+    cap = max((1 + E) * total / count, *base.values())
+    assert max(both[name] + base[name] for name in bins) <= cap * (1 + 1e-6)
 
 
 def test_an_empty_start_follows_the_order_of_every_item() -> None:

@@ -234,3 +234,14 @@ def test_a_deleted_topic_s_subscriptions_are_still_served() -> None:
     site, planner = Site(), Planner()
     found = settled(planner, site, state([], [subscription(11, 1)]))
     assert len(found.subscription_homes[11].members) == 1
+
+
+def test_without_load_it_comes_to_rest() -> None:
+    planner = Planner()
+    planner.observe(0.0, Loads({"eu": {1: 50.0}}, {}))
+    assert not planner.at_rest(0.0)
+    for now in range(4, 1_400, 4):
+        planner.observe(float(now), NONE)
+    assert planner.at_rest(1_400.0)
+    planner.observe(1_404.0, Loads({"eu": {1: 50.0}}, {}))
+    assert not planner.at_rest(1_404.0)
