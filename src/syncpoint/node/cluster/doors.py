@@ -6,12 +6,13 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from syncpoint.metadata.etcd import open_etcd
 from syncpoint.metadata.shared import SharedStore
-from syncpoint.model.cluster import ChainRecord
+from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.runtime.clock import Clock, SystemClock
@@ -62,15 +63,20 @@ class Doors:
         """The files of a chain's disks under an epoch, and the roots in slot order."""
         if self.open_files is not None:
             return self.open_files(record, epoch, address_of)
-        places: dict[str, DiskAddress] = {}
+        places: dict[str, Callable[[], DiskAddress | None]] = {}
         for place in record.places:
-            address = address_of(place.process)
-            if address is None:
-                address = "127.0.0.1:1"  # nobody is there; the disk is unreachable until its process is back
-            host, port = split_address(address)
-            places[root_of(place.cluster, place.disk)] = DiskAddress(host, port, place.disk)
+            places[root_of(place.cluster, place.disk)] = partial(_where, address_of, place)
         files = RemoteFiles(places, record.number, epoch, self.clock, durability=record.durability)
         return files, list(places)
+
+
+def _where(address_of: AddressOf, place: DiskPlace) -> DiskAddress | None:
+    """Asked at every connection, from any thread: a storage process may come back elsewhere."""
+    address = address_of(place.process)
+    if not address:
+        return None
+    host, port = split_address(address)
+    return DiskAddress(host, port, place.disk)
 
 
 def root_of(cluster: str, disk: str) -> str:
