@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
+from itertools import count
 from typing import Any, NamedTuple
 
 from syncpoint.kernel import frames
@@ -224,11 +225,12 @@ class Process:
         self.batches = 0
 
     async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(0.002)
+        """Writers and readers often, keepers of disks now and then."""
+        for turn in count():
+            await asyncio.sleep(0.004)
             for workers in self.workers if not self.paused else ():
                 for name in list(workers.steps):
-                    if name in workers.steps:
+                    if name in workers.steps and (turn % 20 == 0 or "-keep-" not in name):
                         workers.run(name)
 
     def _workers(self) -> ManualWorkers:
