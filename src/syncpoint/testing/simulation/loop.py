@@ -33,8 +33,9 @@ class SimProcess:
     def __init__(self, loop: ProcessLoop, name: str) -> None:
         self.loop, self.name = loop, name
         self.alive, self.hung = True, False
-        self.tasks: set[asyncio.Task[Any]] = set()
-        self._held: deque[tuple[Callable[..., object], tuple[Any, ...], contextvars.Context]] = deque()
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self.on_crash: list[Callable[[], None]] = []
+        self._held: deque[Callable[[], None]] = deque()
         self._context = contextvars.copy_context()
         self._context.run(_HERE.set, self)
 
@@ -53,6 +54,8 @@ class SimProcess:
         """End it at once; what was to run in it never does."""
         self.alive = False
         self._held.clear()
+        for end in self.on_crash:
+            end()
         self.loop.bury(self)
 
     def hang(self) -> None:
@@ -60,15 +63,22 @@ class SimProcess:
         self.hung = True
 
     def go_on(self) -> None:
-        """Run what came due meanwhile, in its order."""
+        """Run what came due meanwhile, in its order; what is cancelled until its turn does not run."""
         self.hung = False
-        while self._held and self.alive and not self.hung:
-            callback, arguments, context = self._held.popleft()
-            self.loop.call_soon(callback, *arguments, context=context)
+        self.loop.call_soon(self._catch_up, context=contextvars.Context())
 
-    def hold(self, callback: Callable[..., object], arguments: tuple[Any, ...], context: contextvars.Context) -> None:
-        """Something came due while it hangs."""
-        self._held.append((callback, arguments, context))
+    def _catch_up(self) -> None:
+        while self._held and self.alive and not self.hung:
+            self._held.popleft()()
+
+    def hold(self, callback: Callable[[], None]) -> None:
+        """Something came due while it hangs, or while it catches up."""
+        self._held.append(callback)
+
+    @property
+    def behind(self) -> bool:
+        """Whether what comes due has to wait."""
+        return self.hung or bool(self._held)
 
 
 class ProcessLoop(SimulatedLoop):
@@ -84,21 +94,43 @@ class ProcessLoop(SimulatedLoop):
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         context = context or contextvars.copy_context()
-        return super().call_soon(self._guarded, callback, args, context, context=context)
+        due: list[Any] = []
+        handle = super().call_soon(self._guarded, due, callback, args, context, context=context)
+        due.append(handle)
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         context = context or contextvars.copy_context()
-        return super().call_at(when, self._guarded, callback, args, context, context=context)
+        due: list[Any] = []
+        handle = super().call_at(when, self._guarded, due, callback, args, context, context=context)
+        due.append(handle)
+        return handle
 
-    def _guarded(self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context) -> None:
+    def _guarded(
+        self, due: list[Any], callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context
+    ) -> None:
         process = _HERE.get()
         self.steps += 1
-        if process is None or (process.alive and not process.hung):
+        if process is None or (process.alive and not process.behind):
             callback(*args)
         elif process.alive:
-            process.hold(callback, args, context)
+            process.hold(lambda: self._late(due[0], callback, args, context))
+
+    def _late(
+        self,
+        handle: asyncio.Handle,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context,
+    ) -> None:
+        if handle.cancelled():
+            return
+        try:
+            context.run(callback, *args)
+        except Exception as error:
+            self.call_exception_handler({"message": f"in {callback}", "exception": error, "handle": handle})
 
     def bury(self, process: SimProcess) -> None:
         """Keep the tasks of a crashed process from ever being looked at, or collected, while the world runs."""
@@ -107,7 +139,7 @@ class ProcessLoop(SimulatedLoop):
             inner._log_destroy_pending = False
             asyncio.tasks._unregister_task(task)
             self._graves.append(task)
-        process.tasks = set()
+        process.tasks = {}
 
     def clear(self) -> None:
         """At the end of the world: let go of what crashed."""
@@ -122,8 +154,8 @@ def _noted(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asynci
     process = context.get(_HERE) if context is not None else _HERE.get()
     task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
     if process is not None:
-        process.tasks.add(task)
-        task.add_done_callback(process.tasks.discard)
+        process.tasks[task] = None
+        task.add_done_callback(lambda done: process.tasks.pop(done, None))
     return task
 
 

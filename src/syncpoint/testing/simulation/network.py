@@ -31,7 +31,7 @@ class SimNetwork:
         self.delay_s_max, self.break_chance = delay_s_max, break_chance
         self.broken = 0
         self._listening: dict[str, tuple[SimProcess, Methods]] = {}
-        self._streams: set[SimStream] = set()
+        self._streams: dict[SimStream, None] = {}  # in the order they were opened, for the same run again
         self._parted: set[frozenset[str]] = set()
         self._held: list[tuple[frozenset[str], Callable[[], None]]] = []
         self._next_port = 20_000
@@ -87,10 +87,10 @@ class SimNetwork:
         return self._listening.get(address)
 
     def opened(self, stream: SimStream) -> None:
-        self._streams.add(stream)
+        self._streams[stream] = None
 
     def closed(self, stream: SimStream) -> None:
-        self._streams.discard(stream)
+        self._streams.pop(stream, None)
 
     def breaks(self) -> bool:
         """Whether a connection is lost just now."""

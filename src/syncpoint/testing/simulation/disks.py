@@ -1,0 +1,328 @@
+"""Simulated disks: the shipped disk service over files in memory, and the shipped client of it without sockets.
+
+Place: what `storage.remote.server` and `storage.remote.lane` are in production. Above it the shipped `RemoteFiles` and
+`RemoteDisk` wait, ask again and give up; below it the shipped `DiskService` checks claims.
+What it knows of bad behaviour: servers die in the middle of a command, hang, lose their power with all that was not
+synced, and are out of reach of some; disks fail, fill up, lie, are slow, hang, rot and are wiped; a command or its
+answer is lost on the way.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.files import DiskFenced
+from syncpoint.runtime.memory_files import FailOn, MemoryFiles
+from syncpoint.runtime.random import Random
+from syncpoint.storage.remote.disk import DiskAddress, RemoteDisk, Where
+from syncpoint.storage.remote.files import RemoteFiles
+from syncpoint.storage.remote.lane import Lane, Lost, Patience
+from syncpoint.storage.remote.service import Busy, DiskService
+from syncpoint.storage.remote.service import Lane as ServedLane
+from syncpoint.storage.remote.wire import LOOKUPS, Hello, Op, Reply, Request, Status
+from syncpoint.storage.settings import Durability
+from syncpoint.testing.simulation.loop import SimProcess, here
+from syncpoint.testing.simulation.strands import Killed, SimCondition, SimLock, on_strand, pause
+from syncpoint.testing.simulation.workers import in_sim_writer
+
+QUICK = Patience(connect_s=0.5, silence_s=1.0, give_up_s=1.5, retry_s=0.1, quiet_s=0.3)
+_STEP_S = 0.05
+_QUIET_OPS = {*LOOKUPS, Op.LEAVE, Op.CLOSE}  # change nothing of what is stored
+
+
+class _Died(BaseException):
+    """The server died in the middle of a command."""
+
+
+class DiskServer:
+    """One process that serves disks, over its many lives."""
+
+    def __init__(self, farm: DiskFarm, name: str, disks: tuple[str, ...]) -> None:
+        self.farm, self.name, self.disks = farm, name, disks
+        self.files = MemoryFiles()
+        self.alive, self.hung = True, False
+        self.slow: dict[str, float] = {}  # disk -> seconds a command takes; inf: it hangs
+        self.lives = self.boots = 0
+        self._claims: dict[tuple[str, int], int] = {}  # the highest epoch answered for, whoever forgets it
+        self.service: DiskService
+        self.start()
+
+    def start(self) -> None:
+        """A new life."""
+        self.lives += 1
+        places = {name: f"/{name}" for name in self.disks}
+        self.service = DiskService(places, self.files, f"boot-{self.name}-{self.boots}", self.farm.next_life())
+        self.alive, self.hung = True, False
+        self.service.start()
+
+    def kill(self) -> None:
+        """kill -9: what was written stays."""
+        self.alive = self.hung = False
+        self.files.kill()
+
+    def power_cut(self) -> None:
+        """What was not synced is lost, torn or mixed up."""
+        self.alive = self.hung = False
+        self.boots += 1
+        self.files.power_cut(self.farm.random)
+
+    def die_within(self, calls: int, *, power: bool) -> None:
+        """Die before one of the next calls to the file system, in the middle of whatever command it belongs to."""
+        left = calls
+
+        def fault(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                if power:
+                    self.power_cut()
+                else:
+                    self.kill()
+                self.farm.on_death(self)
+                raise _Died
+
+        self.files.faults.append(fault)
+
+    def fail(
+        self, disk: str, number: int = errno.EIO, operations: tuple[str, ...] = (), times: int | None = None
+    ) -> None:
+        """Calls on a disk fail."""
+        self.files.faults.append(FailOn(f"/{disk}", number, operations, times=times))
+
+    def heal(self) -> None:
+        """Everything about it is well again; what was destroyed stays destroyed."""
+        self.files.faults.clear()
+        self.files.lying.clear()
+        self.files.capacity.clear()
+        self.slow.clear()
+        self.hung = False
+        if not self.alive:
+            self.start()
+
+    def hello(self, hello: Hello) -> ServedLane:
+        """Raises what the service does, and `Lost` when it dies of it."""
+        try:
+            lane = self.service.hello(hello)
+        except _Died:
+            raise Lost(f"{self.name} died") from None
+        key = (hello.disk, hello.chain)
+        self._claims[key] = max(self._claims.get(key, 0), hello.epoch)
+        return lane
+
+    def run(self, lane: ServedLane, attempt: int, request: Request) -> Reply:
+        """Execute a command, and see that nobody writes who must not any more."""
+        try:
+            reply = self.service.run(lane, attempt, request)
+        except _Died:
+            raise Lost(f"{self.name} died") from None
+        if reply.status == Status.OK and request.op not in _QUIET_OPS:
+            self.farm.commands += 1
+            chain = lane.chain
+            if lane.claim.epoch < self._claims.get((chain.disk, chain.number), 0):
+                self.farm.intruders.append(
+                    f"{self.name}/{chain.disk}: {Op(request.op).name} of chain {chain.number} under epoch"
+                    f" {lane.claim.epoch} after epoch {self._claims[chain.disk, chain.number]} had begun"
+                )
+        return reply
+
+
+class DiskFarm:
+    """All servers of disks, and what lies between them and the processes."""
+
+    def __init__(self, random: Random, clock: Clock, parted: Callable[[str, str], bool]) -> None:
+        self.random, self.clock, self.parted = random, clock, parted
+        self.servers: dict[str, DiskServer] = {}
+        self.cut_chance = 0.0  # that a command or its answer is lost
+        self.lost_before = self.lost_after = 0
+        self.commands = 0
+        self.intruders: list[str] = []  # who wrote although somebody else had taken over
+        self.on_death: Callable[[DiskServer], None] = lambda server: None
+        self._lives = 0
+
+    def serve(self, name: str, disks: tuple[str, ...]) -> DiskServer:
+        """A new server."""
+        server = self.servers[name] = DiskServer(self, name, disks)
+        return server
+
+    def next_life(self) -> int:
+        self._lives += 1
+        return self._lives
+
+    def calm(self, process: str) -> bool:
+        """Whether nothing stands between a process and any disk."""
+        return not self.cut_chance and all(
+            server.alive
+            and not server.hung
+            and not server.slow
+            and not server.files.faults
+            and not self.parted(process, name)
+            for name, server in self.servers.items()
+        )
+
+    def files(
+        self,
+        places: Mapping[str, DiskAddress | Where],
+        chain: int,
+        epoch: int,
+        durability: str = Durability.SYNC,
+        patience: Patience = QUICK,
+    ) -> SimFiles:
+        """The files of a chain, for the process whose code is running."""
+        process = here()
+        assert process is not None, "files are opened by processes"
+        return SimFiles(self, process, places, chain, epoch, durability, patience)
+
+
+class SimFiles(RemoteFiles):
+    """The shipped remote files over lanes without sockets."""
+
+    def __init__(
+        self,
+        farm: DiskFarm,
+        process: SimProcess,
+        places: Mapping[str, DiskAddress | Where],
+        chain: int,
+        epoch: int,
+        durability: str,
+        patience: Patience,
+    ) -> None:
+        super().__init__(
+            places, chain, epoch, farm.clock, durability=durability, patience=patience, waits=in_sim_writer
+        )
+        silent: dict[tuple[str, int], float] = {}
+        self._lock = SimLock()  # type: ignore[assignment]
+        for root, disk in list(self._disks.items()):
+            self._disks[root] = _SimDisk(
+                root, disk._where, disk._hello, farm.clock, patience, None, silent, farm=farm, process=process
+            )
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> int:
+        number = super().open(path, create=create, write=write)
+        self._handles[number].lock = SimLock()  # type: ignore[assignment]
+        return number
+
+
+class _SimDisk(RemoteDisk):
+    """The shipped waiting and asking again, on lanes of the simulation."""
+
+    def __init__(self, *arguments: object, farm: DiskFarm, process: SimProcess) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self._farm, self._process = farm, process
+        self._changed = SimCondition()  # type: ignore[assignment]
+        self._settling = SimLock()  # type: ignore[assignment]
+
+    def _take(self, generation: int, give_up_s: float) -> tuple[Lane, Any]:
+        if not self._free:
+            self._lanes += 1
+            self._free.append(SimLane(self._lanes, self._patience, self._farm, self._process))
+        return super()._take(generation, give_up_s)
+
+
+class SimLane(Lane):
+    """One line of commands, carried by hand."""
+
+    def __init__(self, number: int, patience: Patience, farm: DiskFarm, process: SimProcess) -> None:
+        super().__init__(number, None, patience)
+        self._farm, self._process = farm, process
+        self._far: tuple[DiskServer, DiskService, ServedLane, int] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._far is not None
+
+    def connect(self, host: str, port: int, hello: Hello) -> None:
+        self.break_off()
+        self._attempt += 1
+        self._live()
+        server = self._farm.servers.get(host)
+        self._travel()
+        if server is None or not server.alive:
+            raise Lost(f"{host} refuses")
+        waited = 0.0
+        while server.hung or self._farm.parted(self._process.name, host):
+            if waited >= self._patience.connect_s:
+                raise Lost(f"{host} does not answer")
+            pause(_STEP_S)
+            waited += _STEP_S
+            self._live()
+        if not server.alive:
+            raise Lost(f"{host} refuses")
+        try:
+            lane = server.hello(hello._replace(lane=self.number, attempt=self._attempt))
+        except DiskFenced as error:
+            raise DiskFenced(errno.ESTALE, str(error.strerror or error)) from None
+        except Busy:
+            raise Lost("an earlier command has not ended") from None
+        except FileNotFoundError as error:
+            raise OSError(error.errno or errno.EIO, str(error.strerror)) from None
+        self.server, self.boot = server.service.server, f"boot-{server.name}-{server.boots}"
+        self._far = (server, server.service, lane, self._attempt)
+
+    def exchange(self, request: Request) -> Reply:
+        far, farm = self._far, self._farm
+        self._live()
+        if far is None:
+            raise Lost("not connected")
+        server, _, lane, attempt = far
+        self._travel()
+        self._wait(far, lane.chain.disk)
+        if farm.cut_chance and farm.random.random() < farm.cut_chance:
+            farm.lost_before += 1
+            self.break_off()
+            raise Lost("the connection broke")
+        try:
+            reply = server.run(lane, attempt, request)
+        except Lost:
+            self.break_off()
+            raise
+        self._travel()
+        self._live()
+        if farm.cut_chance and farm.random.random() < farm.cut_chance:
+            farm.lost_after += 1
+            self.break_off()
+            raise Lost("the connection broke before the answer came")
+        self._wait(far, None)
+        if reply.status == Status.STALE or reply.seq != request.seq:
+            self.break_off()
+            raise Lost("the connection was replaced")
+        return reply
+
+    def break_off(self) -> None:
+        self._far = None
+
+    def _travel(self) -> None:
+        """The way to the server, or back. Only strands have the time for it, and only sometimes."""
+        if on_strand() and self._farm.random.random() < 0.3:
+            pause(self._farm.random.random() ** 2 * 0.004)
+
+    def _live(self) -> None:
+        if not self._process.alive:
+            raise Killed
+
+    def _wait(self, far: tuple[DiskServer, DiskService, ServedLane, int], disk: str | None) -> None:
+        """Until the server can be heard and its disk has had its time; raises `Lost` after too long a silence."""
+        server, service, _, _ = far
+        silent, worked = 0.0, 0.0
+        while True:
+            self._live()
+            if self._far is not far:
+                raise Lost("hung up")
+            if not server.alive or server.service is not service:
+                self.break_off()
+                raise Lost(f"{server.name} died")
+            if server.hung or self._farm.parted(self._process.name, server.name):
+                if silent >= self._patience.silence_s:
+                    self.break_off()
+                    raise Lost(f"{server.name} is silent")
+                silent += _STEP_S
+            elif disk is not None and worked < server.slow.get(disk, 0.0):
+                silent = 0.0  # it says that it works on it
+                worked += _STEP_S
+            else:
+                return
+            if not on_strand():
+                raise AssertionError("work that was begun in one go waits for a disk")
+            pause(_STEP_S)

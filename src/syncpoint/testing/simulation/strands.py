@@ -1,0 +1,215 @@
+"""Threads of simulated processes: real ones, of which one runs at a time, and only when the loop lets it.
+
+Place: under `disks` and `workers`. What production runs in threads (recovery, commits, keepers) runs here either in one
+go on the loop's thread, or on a strand, which may stop in the middle of its work for some simulated time while
+everything else goes on.
+Promise: the same order on every run. A strand of a crashed process never goes on: `Killed` ends it where it stands. One
+of a process that hangs goes on when the process does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
+
+_local = threading.local()
+INLINE_PAUSES_MAX = 2000
+
+
+class Killed(BaseException):
+    """The process of this strand is dead."""
+
+
+class _Body(threading.Thread):
+    """An operating system's thread, used by one strand after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True, name="strand")
+        self.go, self.back = threading.Lock(), threading.Lock()
+        self.go.acquire()
+        self.back.acquire()
+        self.strand: Strand | None = None
+
+    def run(self) -> None:
+        while True:
+            self.go.acquire()
+            strand = self.strand
+            if strand is None:
+                return
+            _local.strand = strand
+            try:
+                strand.result = strand.context.run(strand.work)
+            except BaseException as error:
+                strand.error = error
+            _local.strand = None
+            strand.over = True
+            del strand
+            self.back.release()
+
+
+class Strand:
+    """One piece of work that may stop in the middle. Made by `Strands.run`."""
+
+    def __init__(self, strands: Strands, process: SimProcess, work: Callable[[], Any], body: _Body) -> None:
+        self.process, self.work, self.body = process, work, body
+        self.context = process.context()
+        self.over = self.killed = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.done: Callable[[Any, BaseException | None], None] = lambda result, error: None
+        self.waiting_s = 0.0
+        self._strands = strands
+
+    def resume(self) -> None:
+        """Let it run until it stops again; on the loop's thread."""
+        if self.over:
+            return
+        self.body.go.release()
+        self.body.back.acquire()
+        if self._is_over():
+            self._strands.ended(self)
+            if not self.killed:
+                self.done(self.result, self.error)
+        else:
+            loop = self._strands.loop
+            loop.call_at(loop.time() + self.waiting_s, self.resume, context=self.process.context())
+
+    def _is_over(self) -> bool:
+        return self.over
+
+    def kill(self) -> None:
+        """Its process is dead."""
+        self.killed = True
+        self.resume()
+
+    def stop_for(self, seconds: float) -> None:
+        """Stop here for so long; on the strand."""
+        self._check()
+        self.waiting_s = seconds
+        self.body.back.release()
+        self.body.go.acquire()
+        self._check()
+
+    def _check(self) -> None:
+        if self.killed:
+            raise Killed
+
+
+class Strands:
+    """All strands of one world."""
+
+    def __init__(self, loop: ProcessLoop) -> None:
+        self.loop = loop
+        self.started = 0
+        self._free: list[_Body] = []
+        self._of: dict[SimProcess, dict[Strand, None]] = {}
+
+    def run(
+        self, process: SimProcess, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+    ) -> Strand:
+        """Begin a piece of work now; `done(result, error)` is called on the loop's thread once it is over."""
+        if self._free:
+            body = self._free.pop()
+        else:
+            body = _Body()
+            body.start()
+        strand = body.strand = Strand(self, process, work, body)
+        strand.done = done
+        self.started += 1
+        if process not in self._of:
+            self._of[process] = {}
+            process.on_crash.append(lambda: self._crashed(process))
+        self._of[process][strand] = None
+        strand.resume()
+        return strand
+
+    def ended(self, strand: Strand) -> None:
+        """Its body is free for another one."""
+        self._of[strand.process].pop(strand, None)
+        self._free.append(strand.body)
+
+    def busy(self, process: SimProcess) -> bool:
+        """Whether work of this process is stopped in the middle."""
+        return bool(self._of.get(process))
+
+    def _crashed(self, process: SimProcess) -> None:
+        for strand in list(self._of.get(process, ())):
+            strand.kill()
+
+    def close(self) -> None:
+        """End everything."""
+        for process in list(self._of):
+            self._crashed(process)
+        for body in self._free:
+            body.strand = None
+            body.go.release()
+        for body in self._free:
+            body.join(5.0)
+        self._free = []
+
+
+def on_strand() -> bool:
+    """Whether the code that runs may stop in the middle."""
+    return getattr(_local, "strand", None) is not None
+
+
+def pause(seconds: float) -> None:
+    """Stop for a while, where that is possible; what runs on the loop's thread goes on at once."""
+    strand = getattr(_local, "strand", None)
+    if strand is not None:
+        strand.stop_for(seconds)
+
+
+class SimLock:
+    """A lock, or a condition, between strands; held again and again by the same one."""
+
+    def __init__(self) -> None:
+        self._holder: object = None
+        self._depth = 0
+
+    def __enter__(self) -> Self:
+        me = getattr(_local, "strand", None) or self
+        turns = 0
+        while self._depth and self._holder is not me:
+            turns += 1
+            assert me is not self, "work that was begun in one go waits for a lock"
+            assert turns < INLINE_PAUSES_MAX, "a lock that is never given back"
+            pause(0.001)
+        self._holder = me
+        self._depth += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._holder = None
+
+
+class SimCondition:
+    """What `threading.Condition` is to those who only look again after a while."""
+
+    def __init__(self) -> None:
+        self._turns = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing runs between two pauses but the strand itself."""
+
+    def wait(self, seconds: float) -> bool:
+        """Look again after so long."""
+        if not on_strand():
+            self._turns += 1
+            assert self._turns < INLINE_PAUSES_MAX, "work that was begun in one go waits for something"
+        pause(seconds)
+        return True
+
+    def notify_all(self) -> None:
+        """Those who wait look again by themselves."""

@@ -1,0 +1,122 @@
+"""The workers of a store in a simulated process: their steps happen at times of the seed's choosing.
+
+Place: what `storage.workers.ThreadWorkers` is in production, and `blocking` beside it.
+Promise: no wake is lost. A step runs in one go while the disks are calm, mostly; otherwise on a strand, where it may
+stop between any two calls to a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from typing import Any
+
+from syncpoint.runtime.random import Random
+from syncpoint.storage.workers import Step
+from syncpoint.testing.simulation.loop import here
+from syncpoint.testing.simulation.strands import Strand, Strands, on_strand, pause
+
+_NAME: contextvars.ContextVar[str] = contextvars.ContextVar("worker", default="")
+
+
+def in_sim_writer() -> bool:
+    """Whether the code that runs is a disk's writer."""
+    return _NAME.get().startswith("syncpoint-write")
+
+
+class SimWorkers:
+    """Workers of one store. `calm()`: whether all its disks can be reached and answer."""
+
+    def __init__(self, strands: Strands, random: Random, calm: Callable[[], bool], *, stops: float = 0.05) -> None:
+        process = here()
+        assert process is not None, "workers belong to a process"
+        self.strands, self.random, self.calm, self.stops, self.process = strands, random, calm, stops, process
+
+    def start(self, name: str, step: Step) -> SimWorker:
+        return SimWorker(self, name, step)
+
+
+class SimWorker:
+    """See `storage.workers.Worker`."""
+
+    def __init__(self, workers: SimWorkers, name: str, step: Step) -> None:
+        self._workers, self._step = workers, step
+        self._loop = workers.strands.loop
+        self._context = workers.process.context()
+        self._context.run(_NAME.set, name)
+        self._timer: asyncio.TimerHandle | None = None
+        self._strand: Strand | None = None
+        self._running = self._again = self._ended = False
+        self._due(0.0)
+
+    def wake(self) -> None:
+        if self._running:
+            self._again = True
+        else:
+            self._due(0.0)
+
+    def stop(self, timeout_s: float) -> bool:
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        end = self._loop.time() + timeout_s
+        while self._running and on_strand() and self._loop.time() < end:
+            pause(0.01)
+        return not self._running
+
+    def _due(self, seconds: float) -> None:
+        if self._ended:
+            return
+        when = self._loop.time() + seconds + self._workers.random.random() ** 3 * 0.002
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._run, context=self._context.copy())
+
+    def _run(self) -> None:
+        self._timer = None
+        if self._ended or self._running:
+            return
+        workers = self._workers
+        self._running, self._again = True, False
+        calm = workers.calm() and not workers.strands.busy(workers.process)
+        if calm and workers.random.random() >= workers.stops:
+            self._after(self._step(), None)
+        else:
+            name = self._context[_NAME]
+
+            def work() -> float | None:
+                _NAME.set(name)
+                return self._step()
+
+            workers.strands.run(workers.process, work, self._after)
+
+    def _after(self, delay: float | None, error: BaseException | None) -> None:
+        self._running = False
+        if error is not None:
+            raise error  # a thread would have died of it
+        if self._again or delay == 0:
+            self._due(0.0)
+        elif delay is not None:
+            self._due(delay)
+
+
+async def run_blocking(strands: Strands, work: Callable[[], Any]) -> Any:
+    """What `asyncio.to_thread` is in production."""
+    process = here()
+    assert process is not None, "only processes have threads"
+    done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def over(result: Any, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)
+
+    strands.run(process, work, over)
+    return await done
