@@ -220,15 +220,29 @@ class MemoryFiles:
 
     # --------------------------------------------------------------------------------------------- bad behaviour
 
-    def power_cut(self, random: Random) -> None:
-        """All that was not synced survives sector by sector, or not: nothing, all, a prefix, or any mixture."""
-        for change in self._changes[: random.randrange(0, len(self._changes) + 1)]:
+    def power_cut(self, random: Random, roots: Sequence[str] | None = None) -> None:
+        """All that was not synced survives sector by sector, or not: nothing, all, a prefix, or any mixture.
+
+        With `roots` only the machine that has these folders loses its power; the process that uses them lives on.
+        """
+
+        def hit(path: str) -> bool:
+            return roots is None or any(path == root or path.startswith(root + "/") for root in roots)
+
+        changes = [change for change in self._changes if any(map(hit, change.folders))]
+        for change in changes[: random.randrange(0, len(changes) + 1)]:
             self._settle(change)
-        self._changes = []
-        for file in self._files.values():
-            self._cut(file, random)
-        self._names = dict(self._durable_names)
-        self.kill()
+        self._changes = [change for change in self._changes if not any(map(hit, change.folders))]
+        inodes = {i for names in (self._names, self._durable_names) for path, i in names.items() if hit(path)}
+        for inode, file in self._files.items():
+            if roots is None or inode in inodes:
+                self._cut(file, random)
+        kept = {path: inode for path, inode in self._names.items() if not hit(path)}
+        self._names = kept | {path: inode for path, inode in self._durable_names.items() if hit(path)}
+        if roots is None:
+            self.kill()
+        for root in roots or ():
+            self.abandon(root)
 
     def _cut(self, file: _File, random: Random) -> None:
         mode = random.randrange(0, 4)

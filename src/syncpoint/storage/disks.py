@@ -46,6 +46,7 @@ class Disks:
         workers: Workers,
         persisted: Callable[[int], None],
         failed: Callable[[Exception], None],
+        local: bool,
     ) -> None:
         self.universe = recovery.universe
         self.catalog = recovery.catalog
@@ -64,13 +65,22 @@ class Disks:
         self._workers = workers
         self._persisted = persisted
         self._failed = failed
-        self._memory = Durability(settings.durability) is Durability.MEMORY
+        self._at_once = local and settings.durability == Durability.MEMORY
         self._reported = False
         self._writer_workers: dict[DiskWriter, Worker] = {}
         self._keeper_workers: list[Worker] = []
         self._stale: list[DiskWriter] = []
         writers = [self._open_disk(recovery, slot) for slot in range(len(recovery.disks))]
-        self.log = Log(recovery.counter, settings, self.catalog, writers, recovery.rule, self.progress, self._retired)
+        self.log = Log(
+            recovery.counter,
+            settings,
+            self.catalog,
+            writers,
+            recovery.rule,
+            self._at_once,
+            self.progress,
+            self._retired,
+        )
         self._begin_log(recovery, writers)
         self.room_changed()
 
@@ -168,7 +178,7 @@ class Disks:
                 worker.wake()
             if writer.lag_bytes > lag_max:
                 self._shed(writer)
-        if self._memory and not self._reported:
+        if self._at_once and not self._reported:
             self._reported = True
             self.notify(self._advance)
 

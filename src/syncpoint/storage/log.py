@@ -88,6 +88,7 @@ class Log:
         catalog: Catalog,
         writers: Sequence[DiskWriter | None],
         rule: AckRule,
+        at_once: bool,
         progress: Progress,
         retired: Callable[[Segment], None],
     ) -> None:
@@ -98,7 +99,8 @@ class Log:
         self.unpersisted: deque[Queued] = deque()
         self.fragments = [Fragment(1, 1, writers, rule, None)]
         self._settings = settings
-        self._durability = Durability(settings.durability)
+        self._sync = settings.durability == Durability.SYNC
+        self._at_once = at_once  # what is appended counts before any disk has it
         self._catalog = catalog
         self._progress = progress
         self._retired = retired
@@ -223,12 +225,12 @@ class Log:
     def advance(self) -> bool:
         """Look how far the disks are; True when `persisted` grew."""
         self._progress.synced = max(self._progress.synced, self.reached(synced=True))
-        if self._durability is Durability.SYNC:
-            reached = self._progress.synced
-        elif self._durability is Durability.ASYNC:
-            reached = self.reached(synced=False)
-        else:
+        if self._at_once:
             reached = self.appended
+        elif self._sync:
+            reached = self._progress.synced
+        else:
+            reached = self.reached(synced=False)
         if len(self.fragments) > 1:
             self._pass_fragments()
         if self._sealing:

@@ -13,7 +13,7 @@ class Durability(StrEnum):
 
     SYNC = "sync"  # after fdatasync
     ASYNC = "async"  # after the write; synced every `sync_interval_s`
-    MEMORY = "memory"  # at once; written in the background, replicas alone protect
+    MEMORY = "memory"  # at once, written in the background; in a cluster once the disks' processes have it
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ class Store:
         random: Random,
         notify: Notify,
         workers: Workers,
+        local: bool,
     ) -> None:
         self.universe = recovery.universe
         self.log_counter = recovery.counter
@@ -79,7 +80,9 @@ class Store:
         for segment in self.catalog:
             for source, first, end in recovery.summaries.get(segment.id, ()):
                 self._sources.add(source, segment.id, first, end)
-        self._disks = Disks(recovery, settings, files, clock, random, notify, workers, self._persisted, self._failed)
+        self._disks = Disks(
+            recovery, settings, files, clock, random, notify, workers, self._persisted, self._failed, local
+        )
         self._log = self._disks.log
         access = self._disks.access
         self._replay = Replay(self.catalog, access, self.log_counter)
@@ -118,17 +121,19 @@ class Store:
 
         `notify(fn)` runs `fn` on the owner's thread soon. `known_disks`: incarnations (hex) the caller remembers, so
         that wiped disks do not pass for a new store. `rule`: which sets of the disks acknowledge; a majority unless
-        said otherwise. `counter`: the new log's counter, where somebody else hands them out. Raises `DisksMissing`,
+        said otherwise; with a rule, entries of durability memory count once the disks' processes have them, without one
+        at once. `counter`: the new log's counter, where somebody else hands them out. Raises `DisksMissing`,
         `StorageDamaged`, `ForeignDisk`, `Fenced`, `CounterTaken`, and `ValueError` for an even number of disks, or
         another one than the rule has.
         """
+        local = rule is None
         rule = rule or AckRule.single(len(disks))
         if len(rule) != len(disks):
             raise ValueError(f"the ack rule is about {len(rule)} disks, {len(disks)} are given")
         recovery = Recovery([str(disk) for disk in disks], rule, settings, files, random)
         recovery.run(counter_floor, universe, known_disks, counter)
         try:
-            return Store(recovery, settings, files, clock, random, notify, workers or ThreadWorkers())
+            return Store(recovery, settings, files, clock, random, notify, workers or ThreadWorkers(), local)
         except BaseException:
             recovery.release()
             raise

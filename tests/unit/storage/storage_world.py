@@ -24,6 +24,7 @@ class World:
     """`disks` disks, one store at a time. `rule`: how they are grouped, and who acknowledges."""
 
     def __init__(self, seed: int, disks: int = 1, rule: AckRule | None = None, **settings: object) -> None:
+        self.local = rule is None
         self.rule = rule or AckRule.single(disks)
         self.away: dict[int, Callable[[str, str], None]] = {}  # slots out of reach
         disks = len(self.rule)
@@ -53,6 +54,7 @@ class World:
         self.appended: dict[tuple[int, int], tuple[int, bytes]] = {}  # (source, first offset) -> count, payload
         self.facts: set[bytes] = set()
         self.waiting: list[tuple[int, object]] = []  # position, what
+        self.places: dict[object, tuple[int, int]] = {}  # what -> log, position
         self.acked: dict[tuple[int, int], tuple[int, bytes]] = {}
         self.acked_facts: set[bytes] = set()
         self.dead: set[tuple[int, int]] = set()  # judged not live: may be gone
@@ -79,7 +81,7 @@ class World:
             notify=self.inbox.append,
             known_disks=self.known,
             workers=self.workers,
-            rule=self.rule,
+            rule=None if self.local and self.rule.plain else self.rule,
             **more,
         )
         self.store = store
@@ -111,13 +113,16 @@ class World:
             Kind.MESSAGES, payload, source=source, first_offset=first, count=count, time_ns=self.clock.time_ns()
         )
         self.waiting.append((position, key))
+        self.places[key] = store.log_counter, position
         return key
 
     def note(self, size: int = 20) -> bytes:
         self.serial += 1
         fact = b"fact %d " % self.serial + self.random.token(size).hex().encode()
         self.facts.add(fact)
-        self.waiting.append((self.store.append(Kind.LEDGER, fact), fact))
+        position = self.store.append(Kind.LEDGER, fact)
+        self.waiting.append((position, fact))
+        self.places[fact] = self.store.log_counter, position
         return fact
 
     # ------------------------------------------------------------------------------------------------ time passes
@@ -224,6 +229,14 @@ class World:
                 found.append((batch.first_offset, batch.count, batch.payload))
                 begin = batch.first_offset + batch.count
         raise AssertionError("a read without an end")
+
+    def forgive(self, log: int, position: int) -> int:
+        """What was reported persisted of a log above a position may be lost; returns how much of it there is."""
+        late = {what for what, place in self.places.items() if place[0] == log and place[1] > position}
+        count = len(late & (self.acked_facts | self.acked.keys()))
+        self.acked = {key: value for key, value in self.acked.items() if key not in late}
+        self.acked_facts -= late
+        return count
 
     def judge(self) -> None:
         """Raises AssertionError when a promise was broken."""
