@@ -25,9 +25,9 @@ POLL_S = 0.5
 @click.argument("target", required=False)
 @click.option("--comment", default="", help="Why; shown in the list.")
 @click.option("--wait/--no-wait", default=True, help="Return when the target is empty (the default), or at once.")
-@click.option("--timeout", type=DurationType(), default="10m", show_default=True, help="Wait no longer than this.")
+@click.option("--within", type=DurationType(), default="10m", show_default=True, help="Wait no longer than this.")
 @with_settings
-def drain(settings: Settings, target: str | None, comment: str, wait: bool, timeout: tuple[int, int]) -> None:
+def drain(settings: Settings, target: str | None, comment: str, wait: bool, within: tuple[int, int]) -> None:
     """Take a process, a cluster or a region out of service. Without TARGET: list what is drained.
 
     TARGET is the name of a process, cluster/NAME (or a zone of that name), or region/NAME. What is connected moves to
@@ -46,8 +46,8 @@ def drain(settings: Settings, target: str | None, comment: str, wait: bool, time
             return
         with refusals_explained():
             state = client.call("Admin.Drain", admin.DrainRequest(target=target, comment=comment))
-        said(f"Draining [{target}]: {count(len(state.members), 'process') if state.members else 'nobody lives there'}.")
-        end = time.monotonic() + timeout[0]
+        said(f"Draining [{target}]: {', '.join(state.members) or 'nobody lives there'}.")
+        end = time.monotonic() + within[0]
         told = ""
         while wait and (state.connections or state.chains):
             now = f"{count(state.connections, 'connection')}, {count(state.chains, 'chain')} left"

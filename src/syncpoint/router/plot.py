@@ -1,7 +1,7 @@
 """The plot of a simulation, as SVG written by ourselves: uniformity and movement over e, and one against the other.
 
-Place: the last step of `syncpoint simulate routing`. Promise: a file of its own, without scripts, fonts or links, that a
-browser shows in light and dark surroundings alike.
+Place: the last step of `syncpoint simulate routing`. Promise: one file without scripts, fonts or links, on a ground of
+its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
-WIDTH, HEIGHT = 1160, 470
+WIDTH, HEIGHT = 1160, 490
 LEFT, TOP, PANEL_WIDTH, PANEL_HEIGHT, GAP = 70, 92, 280, 270, 95
 INK, FAINT, PAPER = "#222222", "#dddddd", "#ffffff"
 _FONT = "font-family='Helvetica, Arial, sans-serif'"
@@ -66,7 +66,7 @@ def svg(title: str, subtitle: str, panels: Sequence[Panel]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def ticks(high: float, about: int = 5) -> list[float]:
+def ticks(high: float, about: int = 6) -> list[float]:
     """Round numbers from 0 to at least `high`."""
     if high <= 0:
         return [0.0, 1.0]

@@ -39,7 +39,7 @@ class Scenario:
     skew: float = 0.8
     share: float = 0.2
     churn: float = 0.01
-    epsilons: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+    epsilons: tuple[float, ...] = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
     seed: int = 1
 
 
