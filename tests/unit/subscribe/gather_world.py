@@ -48,6 +48,7 @@ class Chain:
     def __init__(self, number: int) -> None:
         self.number, self.sources, self.logs, self.epoch = number, list[Source](), 0, 0
         self.grants: dict[int, tuple[int, str]] = {}  # source -> (grant, member), of the owner now
+        self.known: dict[int, tuple[int, str]] = {}  # the newest grant of each source: it is in the log
         self.granted = 0
         self.waits_until = 0.0  # an adopter grants strict sources from then on
 
@@ -126,8 +127,9 @@ class Process:
         for chain in self.chains.values():
             for source in chain.sources:
                 claimed = claims.get(source.number)
-                if claimed and self.strict and source.number not in chain.grants and chain.waits_until:
-                    chain.grants[source.number] = (claimed, session.member)
+                known = claimed and chain.known.get(source.number) == (claimed, session.member)
+                if known and self.strict and source.number not in chain.grants:
+                    chain.grants[source.number] = chain.known[source.number]
         self.grant()
         for chain in self.chains.values():
             self.name(session, chain, complete=True)
@@ -187,7 +189,7 @@ class Process:
                     member = next(iter(holders), member)
                     holders = {member}
                 chain.granted += 1
-                chain.grants[source.number] = (chain.granted, member)
+                chain.grants[source.number] = chain.known[source.number] = (chain.granted, member)
                 if member in self.sessions:
                     self.name(self.sessions[member], chain)
 
@@ -211,6 +213,8 @@ class Process:
         for chain in self.chains.values():
             for source, (_, member) in list(chain.grants.items()):
                 best = wanting[source % len(wanting)] if wanting else member
+                if self.strict and member != min(holder for _, holder in chain.grants.values()):
+                    self.revoke(chain, source)  # of one chain all go to one
                 if (not self.strict and member != best) or (wanting and member not in wanting):
                     self.revoke(chain, source)
         self.grant()
