@@ -13,10 +13,11 @@ from typing import Any
 from syncpoint.api.health import HealthService
 from syncpoint.api.reflection import reflection_methods
 from syncpoint.api.unimplemented import unimplemented_methods
-from syncpoint.control.doors import Peers
-from syncpoint.control.view import ClusterView
+from syncpoint.control.doors import Peers, Reach
+from syncpoint.control.view import ClusterView, View
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.shared import SharedStore
+from syncpoint.model.cluster import Member
 from syncpoint.model.flow import FlowLimits
 from syncpoint.proxy.attempts import Attempts
 from syncpoint.proxy.publish import Publisher
@@ -27,32 +28,43 @@ from syncpoint.proxy.routes import Routes
 from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.serving import Serving
 from syncpoint.proxy.streams import Streams
+from syncpoint.router.constraints import CONSTRAINTS, Rule
+from syncpoint.router.distance import Distances, Prober
+from syncpoint.router.inputs import decode_rule
+from syncpoint.router.service import cluster_members
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.random import Random
 from syncpoint.transport.calls import Methods
 
 
 class Proxy:
     """One proxy. `view` and the catalog's copy are started by whoever made them; `refresh` lets the copy catch up with
-    what other processes have changed. `name`, `incarnation`: of this process; `distance`: of regions, measured.
+    what other processes have changed. `me`: this process as it is registered; `distances`: measured here, for the load
+    report; `spanning`: durability classes whose disks may lie in several regions.
     """
 
     def __init__(
         self,
         *,
-        name: str,
-        incarnation: int,
-        region: str,
+        me: Member,
         view: ClusterView,
         catalog: Catalog,
         refresh: Callable[[], Awaitable[None]],
         store: SharedStore,
         peers: Peers,
         limits: FlowLimits,
+        clock: Clock,
+        random: Random,
         sealer: Sealer | None = None,
-        distance: Callable[[str], float] | None = None,
+        spanning: frozenset[str] = frozenset(),
     ) -> None:
         self.sealer = sealer
-        self.routes = Routes(view, region=region, distance=distance)
-        self.finder = RouteFinder(self.routes, peers, store, name=name)
+        self.distances = Distances(me.region)
+        self._prober = Prober(self.distances, _pinger(peers), lambda: cluster_members(view, me), clock, random)
+        self._rules: View[Rule] = View(store, CONSTRAINTS, decode_rule)
+        self.routes = Routes(view, me, self.distances.order, rules=self._rules, spanning=spanning)
+        self.distances.on_change.append(self.routes.changed)
+        self.finder = RouteFinder(self.routes, peers, store, name=me.name)
         self.pulse = Pulse(peers)
         self.attempts = Attempts(peers, self.pulse)
         self.publisher = Publisher(
@@ -60,13 +72,13 @@ class Proxy:
             self.routes,
             self.finder,
             self.attempts,
-            sender=incarnation,
+            sender=me.incarnation,
             limits=limits,
             refresh=refresh,
             sealer=sealer,
         )
         serving = Serving(catalog, self.routes, self.finder, refresh)
-        spread = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "big")
+        spread = int.from_bytes(hashlib.blake2b(me.name.encode(), digest_size=4).digest(), "big")
         self.relay = Relay(serving, self.attempts, sealer=sealer, spread=spread)
         self.streams = Streams(serving, self.relay, peers, self.pulse, sealer=sealer)
         self.health = HealthService()
@@ -87,9 +99,11 @@ class Proxy:
             table.update(methods)
         return table
 
-    def start(self) -> None:
-        """Begin to follow the routers."""
+    async def start(self) -> None:
+        """Begin to follow routers and rules, and to measure distances. Raises the store's `Unavailable`."""
+        await self._rules.start()
         self.finder.start()
+        self._prober.start()
 
     def drain(self) -> None:
         """Before the server drains: tell clients and balancers that there are other proxies."""
@@ -102,6 +116,8 @@ class Proxy:
         await self.publisher.close()
         await self.relay.close()
         await self.finder.stop()
+        await self._prober.stop()
+        await self._rules.close()
         self.pulse.close()
 
     def status(self) -> Mapping[str, Any]:
@@ -144,3 +160,10 @@ class Proxy:
             for address in self.pulse.suspected - living:
                 self.pulse.forget(address)
                 self.routes.suspect(address, False)
+
+
+def _pinger(peers: Peers) -> Callable[[str], Awaitable[bool]]:
+    async def ping(address: str) -> bool:
+        return await peers.ping(address) is Reach.ANSWERED
+
+    return ping

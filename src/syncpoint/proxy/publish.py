@@ -125,6 +125,8 @@ class Publisher:
     def _begin(self, call: Call, request: bytes, topic: Topic, key: bytes) -> None:
         if len(request) > PUBLISH_REQUEST_BYTES_MAX:
             raise InvalidArgument("request", "request_size is too large")
+        if topic.incarnation in self.finder.stale_topics:
+            self.finder.renew(topic=topic.incarnation)
         if not may_pass(topic, self.routes.region):
             raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self.routes.region}.")
         self._number += 1
@@ -175,7 +177,7 @@ class Publisher:
             await place.wait()
             target = self._keyed_target(batch)
             if target is None:
-                if topic.incarnation not in self.routes.topics:
+                if not self.routes.assigned(topic):
                     await self.finder.assign(topic)
                     target = self._keyed_target(batch)
                 if target is None:  # nobody has the chain just now

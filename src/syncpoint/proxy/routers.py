@@ -46,7 +46,10 @@ class RouteFinder:
         self._peers, self._store = peers, store
         self._topics: set[int] = set()
         self._subscriptions: set[int] = set()
+        self.stale_topics: set[int] = set()
+        self.stale_subscriptions: set[int] = set()
         self._asking: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._unassigned: dict[tuple[str, int], float] = {}  # looked up in vain, and when
         self._silent: dict[str, float] = {}  # routers by address, and until when
         self._watch: asyncio.Task[None] | None = None
@@ -59,9 +62,10 @@ class RouteFinder:
 
     async def stop(self) -> None:
         """No more changes."""
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
+        tasks = [*self._tasks, *([self._watch] if self._watch is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -96,9 +100,14 @@ class RouteFinder:
 
     async def _ask(self) -> None:
         """Join those who ask in this turn."""
+        await asyncio.shield(self._ask_soon())
+
+    def _ask_soon(self) -> asyncio.Task[None]:
         if self._asking is None:
             self._asking = asyncio.get_running_loop().create_task(self._answer())
-        await asyncio.shield(self._asking)
+            self._tasks.add(self._asking)
+            self._asking.add_done_callback(self._tasks.discard)
+        return self._asking
 
     async def _answer(self) -> None:
         await asyncio.sleep(0)  # whoever asks in this turn comes along
@@ -115,7 +124,8 @@ class RouteFinder:
         """Take away what was answered."""
         now = self._now()
         routers = [one for one in self.routes.view.with_role(ROUTER) if self._silent.get(one.address, 0.0) <= now]
-        near = sorted(routers, key=lambda one: self.routes.distance(one.region))
+        regions = list(self.routes.nearest({one.region for one in routers}))
+        near = sorted(routers, key=lambda one: regions.index(one.region))
         wanted = [(TOPICS, one) for one in sorted(topics)] + [(SUBSCRIPTIONS, one) for one in sorted(subscriptions)]
         for router in near[:ROUTERS_TRIED]:
             try:
@@ -163,16 +173,16 @@ class RouteFinder:
         known = self.routes.topics.get(number)
         assigned = TopicAssignment.decode(found.value)
         if known is None or known.epoch < assigned.epoch:
-            nearby = assigned.elsewhere.get(self.routes.region, ())
-            self.routes.put_topic(number, TopicRoute(assigned.epoch, assigned.chains, nearby))
+            route = TopicRoute(assigned.epoch, assigned.chains, elsewhere=assigned.elsewhere)
+            self.routes.put_topic(number, route)
 
     # -- deciding ----------------------------------------------------------------------------------------------------
 
     async def assign(self, topic: Topic) -> None:
         """Return when the topic is assigned. Raises `Unavailable` when neither routers nor metadata answer."""
-        if topic.incarnation not in self.routes.topics:
+        if not self.routes.assigned(topic):
             await self.topic(topic.incarnation)
-        if topic.incarnation in self.routes.topics:
+        if self.routes.assigned(topic):
             return
         candidates = self.routes.candidates(topic)
         if not candidates:
@@ -185,7 +195,7 @@ class RouteFinder:
         except (StoreUnavailable, Indeterminate) as error:
             raise Unavailable(f"{topic.name} cannot be assigned to a chain: {error}") from error
         await self._read((topic.incarnation,), ())
-        if topic.incarnation not in self.routes.topics:
+        if not self.routes.assigned(topic):
             raise Unavailable(f"The chain of {topic.name} cannot be looked up. Try again.")
 
     # -- following ---------------------------------------------------------------------------------------------------
@@ -194,12 +204,16 @@ class RouteFinder:
         for one in answer.topics:
             if not only_known or one.topic in self.routes.topics or (TOPICS, one.topic) in self._unassigned:
                 self._unassigned.pop((TOPICS, one.topic), None)
-                self.routes.put_topic(one.topic, TopicRoute(one.epoch, tuple(one.chains), tuple(one.alternatives)))
+                self.stale_topics.discard(one.topic)
+                route = TopicRoute(one.epoch, tuple(one.chains), tuple(one.nearest), tuple(one.alternatives))
+                self.routes.put_topic(one.topic, route)
         for one in answer.subscriptions:
             key = (SUBSCRIPTIONS, one.subscription)
             if not only_known or one.subscription in self.routes.subscriptions or key in self._unassigned:
                 self._unassigned.pop(key, None)
-                self.routes.put_subscription(one.subscription, SubscriptionRoute(one.epoch, tuple(one.members)))
+                self.stale_subscriptions.discard(one.subscription)
+                shared = SubscriptionRoute(one.epoch, tuple(one.members), tuple(one.others))
+                self.routes.put_subscription(one.subscription, shared)
 
     async def _follow(self) -> None:
         request = internal.WatchRequest(proxy=self.name, region=self.routes.region).SerializeToString()
@@ -212,9 +226,13 @@ class RouteFinder:
                 try:
                     await stream.send(request)
                     await stream.end()
-                    await self._ask_again()
+                    self._all_stale()
                     while (answer := await stream.receive()) is not None:
-                        self._take(internal.RouteResponse.FromString(answer), only_known=True)
+                        told = internal.RouteResponse.FromString(answer)
+                        if told.topics or told.subscriptions:
+                            self._take(told, only_known=True)
+                        else:
+                            self._all_stale()  # anything may have changed
                 except SyncpointError as error:
                     log.info("router at %s is not followed any more: %s", address, error)
                 finally:
@@ -222,13 +240,21 @@ class RouteFinder:
                     self._peers.unpin(address)
             await asyncio.sleep(_PAUSE_S)
 
-    async def _ask_again(self) -> None:
-        """Everything known, because changes may have been missed."""
-        self._topics |= set(self.routes.topics)
-        self._subscriptions |= set(self.routes.subscriptions)
+    def _all_stale(self) -> None:
+        """What is known goes on being used, and is asked for again when it is used next."""
+        self.stale_topics = set(self.routes.topics)
+        self.stale_subscriptions = set(self.routes.subscriptions)
         self._unassigned.clear()
-        if self._topics or self._subscriptions:
-            await self._ask()
+
+    def renew(self, *, topic: int | None = None, subscription: int | None = None) -> None:
+        """Something stale was used: ask for it, and let nobody wait for the answer."""
+        if topic is not None:
+            self.stale_topics.discard(topic)
+            self._topics.add(topic)
+        if subscription is not None:
+            self.stale_subscriptions.discard(subscription)
+            self._subscriptions.add(subscription)
+        self._ask_soon()
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -1,44 +1,51 @@
 """Routes: which chain takes a publish, and which subscribe forwarder serves a subscription.
 
 Place: asked by every publish and every relayed call of the proxy. What routers said is kept here; where they said
-nothing, or nobody they named lives, the proxy makes its own list: nearest region first, in it by rendezvous. So clients
-are served with all routers down.
-Promise: a chain outside the allowed regions is never named; who is suspected, or drains, comes last.
+nothing, or nobody they named can be used, the proxy makes its own list, by the same rules. So clients are served with
+all routers down.
+Promise: what location or rules forbid is never named, whoever said it; who is suspected, or drains, comes last.
 Leaves to `routers`: asking. Leaves to `pulse`: who is suspected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from syncpoint.control.view import ClusterView
+from syncpoint.control.view import ClusterView, View
 from syncpoint.metadata.records import Topic
-from syncpoint.model.cluster import STORAGE, SUBSCRIBE, ChainRecord, Member
-from syncpoint.router.location import durability_class, fits
-from syncpoint.router.rendezvous import order, pick_chain
+from syncpoint.model.cluster import SUBSCRIBE, Member
+from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
+from syncpoint.router.constraints import Policy, Rule
+from syncpoint.router.lists import Lists, Nearest
+from syncpoint.router.location import fits, may_pass
+from syncpoint.router.rendezvous import pick_chain
+from syncpoint.router.world import World
 
-LISTED_MAX = 8  # chains in a list of our own: nobody tries more
 ROUTES_MAX = 200_000
 
 _Value = TypeVar("_Value")
+_NOWHERE: Mapping[str, tuple[int, ...]] = {}
 
 
 class TopicRoute(NamedTuple):
-    """What a topic is assigned to: `chains` share it, and its keys are spread over them; `alternatives` may take
-    messages without a key when none of these answers.
+    """What a topic is assigned to: its keys are spread over `chains`. From a router: `nearest` share what has no key,
+    `alternatives` take it when none of these answers. From the metadata: `elsewhere`, as it stands there.
     """
 
     epoch: int
     chains: tuple[int, ...]
+    nearest: tuple[int, ...] = ()
     alternatives: tuple[int, ...] = ()
+    elsewhere: Mapping[str, tuple[int, ...]] = _NOWHERE
 
 
 class SubscriptionRoute(NamedTuple):
-    """The subscribe forwarders that share a subscription."""
+    """The subscribe forwarders that share a subscription; `others`, in order, when none of them answers."""
 
     epoch: int
     members: tuple[str, ...]
+    others: tuple[str, ...] = ()
 
 
 class Target(NamedTuple):
@@ -56,18 +63,34 @@ class Choice(NamedTuple):
 
 
 class Routes:
-    """What is known. `distance` orders regions; our own is 0."""
+    """What is known to the proxy `me`. `rules`: the routing constraints; `nearest` puts regions in order; `spanning`:
+    durability classes whose disks may lie in several regions.
+    """
 
-    def __init__(self, view: ClusterView, *, region: str, distance: Callable[[str], float] | None = None) -> None:
-        self.view, self.region = view, region
+    def __init__(
+        self,
+        view: ClusterView,
+        me: Member,
+        nearest: Nearest,
+        *,
+        rules: View[Rule] | None = None,
+        spanning: frozenset[str] = frozenset(),
+    ) -> None:
+        self.view, self.me, self.nearest, self.rules, self.spanning = view, me, nearest, rules, spanning
         self.topics: dict[int, TopicRoute] = {}
         self.subscriptions: dict[int, SubscriptionRoute] = {}
         self.suspects: set[str] = set()  # addresses
-        self.distance = distance or (lambda other: 0.0 if other == region else 1.0)
         self._choices: dict[int, tuple[Topic, Choice]] = {}
-        self._computed: dict[tuple[str, tuple[str, ...]], list[ChainRecord]] = {}
-        self._regions: Mapping[str, str] | None = None
+        self._serving: dict[int, tuple[Topic | None, list[Member]]] = {}
+        self._lists: Lists | None = None
         view.on_change.append(self.changed)
+        if rules is not None:
+            rules.listeners.append(lambda keys: self.changed())
+
+    @property
+    def region(self) -> str:
+        """Where this proxy is."""
+        return self.me.region
 
     # -- what routers say --------------------------------------------------------------------------------------------
 
@@ -83,20 +106,13 @@ class Routes:
         known = self.subscriptions.get(subscription)
         if known is None or known.epoch <= route.epoch:
             _bounded(self.subscriptions)[subscription] = route
-
-    def forget(self, *, topic: int | None = None, subscription: int | None = None) -> None:
-        """It was deleted."""
-        if topic is not None:
-            self.topics.pop(topic, None)
-            self._choices.pop(topic, None)
-        if subscription is not None:
-            self.subscriptions.pop(subscription, None)
+            self._serving.pop(subscription, None)
 
     def changed(self) -> None:
         """Something in the view, or who is suspected, or a distance, is not what it was."""
         self._choices.clear()
-        self._computed.clear()
-        self._regions = None
+        self._serving.clear()
+        self._lists = None
 
     def suspect(self, address: str, suspected: bool) -> None:
         """Somebody is silent, or answers again."""
@@ -105,6 +121,23 @@ class Routes:
         else:
             self.suspects.discard(address)
         self.changed()
+
+    @property
+    def lists(self) -> Lists:
+        """Lists of our own, in the world as it is now."""
+        if self._lists is None:
+            view = self.view
+            rules = () if self.rules is None else (seen.value for seen in self.rules.items.values())
+            self._lists = Lists(
+                World(
+                    {name: seen.value for name, seen in view.members.items.items()},
+                    {int(key): seen.value for key, seen in view.chains.items.items()},
+                    {int(key): seen.value for key, seen in view.owners.items.items()},
+                    Policy(rules, view.drains.items),
+                    self.spanning,
+                )
+            )
+        return self._lists
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
@@ -115,10 +148,24 @@ class Routes:
             return None
         return pick_chain(topic.incarnation, key, route.chains), route.epoch
 
+    def assigned(self, topic: Topic) -> bool:
+        """Whether it is known which chains take the ordering keys of a topic."""
+        route = self.topics.get(topic.incarnation)
+        return route is not None and bool(route.chains)
+
     def open_at(self, chain: int) -> str | None:
         """The address at which a chain is open; None while nobody has it."""
         owner = self.view.owner(chain)
         return None if owner is None else owner.address
+
+    def allowed(self, chain: int, topic: Topic) -> bool:
+        """Whether location and rules let this proxy give messages of the topic to a chain."""
+        record, world = self.view.chain(chain), self.lists.world
+        return (
+            record is not None
+            and fits(topic, record, world.region_of, self.spanning)
+            and world.permitted(self.me, record, topic)
+        )
 
     def keyless(self, topic: Topic) -> Choice:
         """Where messages without a key may go."""
@@ -131,95 +178,78 @@ class Routes:
 
     def candidates(self, topic: Topic) -> list[int]:
         """Chains for a topic that is assigned to none, the best first."""
-        return [record.number for record in self._in_order(topic.incarnation, self._listed(topic))]
+        own = self.lists.topic(topic, None, self.me, self.nearest)
+        return sorted((*own.nearest, *own.alternatives), key=self._last_choice)
 
     def _choose(self, topic: Topic) -> Choice:
-        route = self.topics.get(topic.incarnation) or TopicRoute(0, ())
-        shared = [one for one in route.chains if self._usable(one, topic)]
-        nearby = [one for one in route.alternatives if self._usable(one, topic) and one not in shared]
-        nearest = min((self._distance_of(one) for one in (*shared, *nearby)), default=0.0)
-        first = [one for one in shared if self._distance_of(one) == nearest]
-        first = first or [one for one in nearby if self._distance_of(one) == nearest]
-        own = self.candidates(topic)
-        late = [one for one in route.chains if self.allowed(one, topic)]  # suspected, perhaps alive
-        rest = [one for one in dict.fromkeys((*shared, *nearby, *own, *late)) if one not in first]
+        route = self.topics.get(topic.incarnation)
+        assigned = None if route is None else TopicAssignment(route.epoch, route.chains, route.elsewhere)
+        own = self.lists.topic(topic, assigned, self.me, self.nearest)
+        best = own.nearest if route is None or not route.nearest else route.nearest
+        rest = () if route is None else route.alternatives
+        named = [
+            one
+            for one in dict.fromkeys((*best, *rest, *own.nearest, *own.alternatives))
+            if self.open_at(one) is not None and self.allowed(one, topic)
+        ]
+        late = [one for one in named if self._last_choice(one)]  # it may be alive all the same
+        first = [one for one in named if one in best and one not in late]
+        others = [one for one in named if one not in first and one not in late] + late
         if not first:
-            first, rest = rest[:1], rest[1:]
-        return Choice(self._targets(first), self._targets(rest))
+            first, others = others[:1], others[1:]
+        return Choice(self._targets(first), self._targets(others))
 
     def _targets(self, chains: Iterable[int]) -> tuple[Target, ...]:
         return tuple(Target(one, address) for one in chains if (address := self.open_at(one)) is not None)
 
-    def _usable(self, chain: int, topic: Topic) -> bool:
-        return self.allowed(chain, topic) and not self._last_choice(chain)
-
-    def allowed(self, chain: int, topic: Topic) -> bool:
-        """Whether a chain may take messages of the topic at all."""
-        record = self.view.chain(chain)
-        return record is not None and fits(topic, record, self._storage_regions())
-
     def _last_choice(self, chain: int) -> bool:
-        """Whether a chain is not open, or its owner is suspected or drains."""
-        owner = self.view.owner(chain)
-        if owner is None or owner.address in self.suspects:
-            return True
-        member = self.view.members.get(owner.member)
-        return member is None or self.view.draining(member)
-
-    def _distance_of(self, chain: int) -> float:
-        record = self.view.chain(chain)
-        return self.distance(record.region) if record is not None else 0.0
-
-    def _listed(self, topic: Topic) -> list[ChainRecord]:
-        """Open chains of the topic's class in its regions."""
-        kind = durability_class(topic), topic.regions
-        known = self._computed.get(kind)
-        if known is None:
-            regions = self._storage_regions()
-            records = [seen.value for seen in self.view.chains.items.values()]
-            known = self._computed[kind] = [
-                one for one in records if fits(topic, one, regions) and self.view.owner(one.number) is not None
-            ]
-        return known
-
-    def _storage_regions(self) -> Mapping[str, str]:
-        """Where the processes that serve disks are."""
-        if self._regions is None:
-            self._regions = {one.name: one.region for one in self.view.with_role(STORAGE)}
-        return self._regions
-
-    def _in_order(self, topic: int, records: Sequence[ChainRecord]) -> list[ChainRecord]:
-        ranks = {name: rank for rank, name in enumerate(order(topic, [str(one.number) for one in records]))}
-
-        def place(record: ChainRecord) -> tuple[bool, float, int]:
-            return self._last_choice(record.number), self.distance(record.region), ranks[str(record.number)]
-
-        return sorted(records, key=place)[:LISTED_MAX]
+        """Whether a chain's owner is suspected, drains, or is gone."""
+        owner = self.lists.world.owner(chain)
+        return owner is None or owner.address in self.suspects or not self.lists.world.takes_new(owner)
 
     # -- subscribing -------------------------------------------------------------------------------------------------
 
-    def serving(self, subscription: int, regions: Sequence[str] = (), spread: int = 0) -> list[Member]:
-        """Subscribe forwarders for a subscription, the one to be used first.
+    def serving(self, subscription: int, topic: Topic | None, spread: int = 0) -> list[Member]:
+        """Subscribe forwarders for a subscription of a topic (None: it is deleted), the one to be used first.
 
-        Those it is assigned to share it: `spread`, a number of the caller's, decides between those that are equally
-        near. Behind them come the others, for when none of these lives. `regions`: only there, unless empty.
+        Some share it: `spread`, a number of the caller's, decides between those that are equally near. Behind them come
+        the others, for when none of these lives.
         """
-        living = [one for one in self.view.with_role(SUBSCRIBE) if not regions or one.region in regions]
-        assigned = self.subscriptions.get(subscription) or SubscriptionRoute(0, ())
-        turn = {name: (at - spread) % len(assigned.members) for at, name in enumerate(assigned.members)}
-        ranks = {name: rank for rank, name in enumerate(order(subscription, [one.name for one in living]))}
+        known = self._serving.get(subscription)
+        if known is None or known[0] is not topic:
+            known = _bounded(self._serving)[subscription] = (topic, self._servers(subscription, topic))
+        ordered = known[1]
+        route = self.subscriptions.get(subscription)
+        if route is None or len(route.members) < 2 or not ordered:
+            return ordered
+        near = [
+            one
+            for one in ordered
+            if one.name in route.members and one.region == ordered[0].region and not self._is_late(one)
+        ]
+        if len(near) < 2 or near[0] is not ordered[0]:
+            return ordered
+        at = spread % len(near)
+        return [*near[at:], *near[:at], *(one for one in ordered if one not in near)]
 
-        def place(member: Member) -> tuple[bool, bool, bool, float, int]:
-            shares = member.name in turn
-            return (
-                member.address in self.suspects,
-                self.view.draining(member),
-                not shares,
-                self.distance(member.region),
-                turn[member.name] if shares else ranks[member.name],
-            )
+    def _servers(self, subscription: int, topic: Topic | None) -> list[Member]:
+        route, world = self.subscriptions.get(subscription), self.lists.world
+        assigned = None if route is None else SubscriptionAssignment(route.epoch, route.members)
+        own = self.lists.subscription(subscription, topic, assigned, self.me, self.nearest)
+        said = () if route is None or not route.others else (*route.members, *route.others)
+        names = dict.fromkeys((*said, *own.members, *own.others))
+        members = [world.members[name] for name in names if name in world.members]
+        usable = [one for one in members if SUBSCRIBE in one.roles and self._may_serve(one, topic)]
+        return sorted(usable, key=lambda one: (one.address in self.suspects, not world.takes_new(one)))
 
-        return sorted(living, key=place)
+    def _may_serve(self, member: Member, topic: Topic | None) -> bool:
+        if topic is None:
+            return True
+        passing = may_pass(topic, member.region) and may_pass(topic, self.region)
+        return passing and self.lists.world.policy.permits(self.me, member, topic.name)
+
+    def _is_late(self, member: Member) -> bool:
+        return member.address in self.suspects or not self.lists.world.takes_new(member)
 
     def sharing(self, subscription: int) -> bool:
         """Whether several forwarders share a subscription."""

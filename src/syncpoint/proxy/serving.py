@@ -44,6 +44,8 @@ class Serving:
             raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self.routes.region}.")
         if self.finder.unknown_subscription(record.incarnation):
             await self.finder.subscription(record.incarnation)
+        elif record.incarnation in self.finder.stale_subscriptions:
+            self.finder.renew(subscription=record.incarnation)
         return record
 
     def known(self, record: Subscription) -> bool:
@@ -52,9 +54,9 @@ class Serving:
 
     def members(self, record: Subscription, spread: int) -> list[Member]:
         """Subscribe forwarders for it, the one to be used first; see `Routes.serving`."""
-        topic = self.catalog.topic_of(record)
-        regions = topic.regions if topic is not None and topic.enforce_in_transit else ()
-        return self.routes.serving(record.incarnation, regions, spread)
+        if record.incarnation in self.finder.stale_subscriptions:
+            self.finder.renew(subscription=record.incarnation)
+        return self.routes.serving(record.incarnation, self.catalog.topic_of(record), spread)
 
     def lenders(self, number: int) -> list[Member]:
         """Living subscribe forwarders whose ack ids carry this number; hardly ever more than one."""

@@ -14,7 +14,7 @@ from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Subscription, Topic
-from syncpoint.model.cluster import PUBLISH, ROUTER, SUBSCRIBE, ChainRecord, Member, Owner
+from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainRecord, Member, Owner
 from syncpoint.model.errors import FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.proxy.front import Proxy
@@ -241,7 +241,9 @@ class RouterProcess(Process):
         stream.on_message = lambda request: self.watchers.append(stream)
 
     def set_topic(self, topic: int, epoch: int, chains: Iterable[int], alternatives: Iterable[int] = ()) -> None:
-        self.topics[topic] = internal.TopicRoute(topic=topic, epoch=epoch, chains=chains, alternatives=alternatives)
+        self.topics[topic] = internal.TopicRoute(
+            topic=topic, epoch=epoch, chains=chains, nearest=chains, alternatives=alternatives
+        )
         self.tell(internal.RouteResponse(topics=[self.topics[topic]]))
 
     def set_subscription(self, subscription: int, epoch: int, members: Iterable[str]) -> None:
@@ -257,6 +259,8 @@ class RouterProcess(Process):
 class ProxyProcess(Process):
     """The real thing."""
 
+    roles = (PROXY,)
+
     def __init__(self, world: ProxyWorld, name: str, region: str = "r1", *, sealed: bool = False) -> None:
         super().__init__(world, name, region)
         self.store = LocalShared(world.store, world.clock)
@@ -270,18 +274,18 @@ class ProxyProcess(Process):
         await self.view.start()
         self.peers = Peers(self.world.network)
         self.proxy = Proxy(
-            name=self.name,
-            incarnation=self.incarnation,
-            region=self.region,
+            me=self.member,
             view=self.view,
             catalog=self.world.catalog,
             refresh=self._refresh,
             store=self.store,
             peers=self.peers,
             limits=self.world.limits,
+            clock=self.world.clock,
+            random=self.world.random,
             sealer=Sealer(self.keys()) if self.sealed else None,
         )
-        self.proxy.start()
+        await self.proxy.start()
         await self.world.network.serve(self.proxy.methods(), self.name, 1)
 
     def keys(self, kek: bytes = bytes(32)) -> TopicKeys:

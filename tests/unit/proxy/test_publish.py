@@ -12,7 +12,7 @@ import pytest
 from syncpoint.model.errors import Code, InvalidArgument, ResourceExhausted, SyncpointError, Unavailable
 from syncpoint.router.assignment import TOPICS, TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.messages import internal, pubsub
 
 sys.path.insert(0, str(Path(__file__).parent))
 from proxy_world import PUBLISHER, TOPIC, ProxyProcess, ProxyWorld, PublishProcess, RouterProcess, in_world, run
@@ -354,6 +354,34 @@ async def test_routers_are_followed(world: ProxyWorld) -> None:
     await world.publish(b"y")
     assert len(router.asked) == 1
     assert (world.found(1), world.found(2)) == ([b"x"], [b"y"])
+
+
+@in_world()
+async def test_what_may_have_changed_is_asked_for_again_when_it_is_used(world: ProxyWorld) -> None:
+    router = await world.start(RouterProcess, "router-1")
+    router.set_topic(world.topic.incarnation, 1, [1])
+    await cluster(world)
+    await world.publish(b"x")
+    router.topics[world.topic.incarnation] = internal.TopicRoute(
+        topic=world.topic.incarnation, epoch=1, chains=[1], nearest=[2]
+    )
+    router.tell(internal.RouteResponse())
+    await asyncio.sleep(0.1)
+    assert len(router.asked) == 1
+    await world.publish(b"y")  # nobody waits for the answer
+    await asyncio.sleep(0.1)
+    await world.publish(b"z")
+    assert len(router.asked) == 2
+    assert (world.found(1), world.found(2)) == ([b"x", b"y"], [b"z"])
+
+
+@in_world()
+async def test_a_topic_that_routers_assign_to_nothing_is_assigned_here(world: ProxyWorld) -> None:
+    router = await world.start(RouterProcess, "router-1")
+    router.set_topic(world.topic.incarnation, 0, [])
+    proxy, *_ = await cluster(world)
+    await world.publish(b"x", key="k")
+    assert proxy.finder.assigned == 1
 
 
 @in_world()

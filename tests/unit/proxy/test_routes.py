@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from syncpoint.control.view import ClusterView, Seen
+from syncpoint.control.view import ClusterView, Seen, View
 from syncpoint.metadata.records import Topic
-from syncpoint.model.cluster import PUBLISH, SUBSCRIBE, ChainRecord, Member, Owner
+from syncpoint.model.cluster import PROXY, PUBLISH, SUBSCRIBE, ChainRecord, Member, Owner
 from syncpoint.proxy.routes import Routes, SubscriptionRoute, TopicRoute
+from syncpoint.router.constraints import Rule
+from syncpoint.router.distance import Distances
 from syncpoint.router.rendezvous import pick_chain
 
 TOPIC = Topic(7, "projects/p/topics/t")
@@ -22,7 +24,10 @@ class World:
     def __init__(self, region: str = "r1") -> None:
         nothing: Any = None
         self.view = ClusterView(nothing)
-        self.routes = Routes(self.view, region=region)
+        self.rules: View[Rule] = View(nothing, "constraints/", Rule.decode)
+        self.distances = Distances(region)
+        me = Member("proxy", (PROXY,), "proxy:1", 1, region)
+        self.routes = Routes(self.view, me, self.distances.order, rules=self.rules)
 
     def member(self, name: str, role: str, region: str = "r1", **fields: Any) -> Member:
         made = Member(name, (role,), f"{name}:1", 1, region, **fields)
@@ -46,7 +51,7 @@ def test_what_routers_say_comes_first() -> None:
     world = World()
     for number in range(1, 6):
         world.chain(number)
-    world.routes.put_topic(7, TopicRoute(3, (4, 2), (5,)))
+    world.routes.put_topic(7, TopicRoute(3, (4, 2), (4, 2), (5,)))
     choice = world.routes.keyless(TOPIC)
     assert chains(choice.first) == [4, 2]
     assert chains(choice.others)[0] == 5
@@ -65,8 +70,6 @@ def test_an_older_answer_changes_nothing() -> None:
     world.routes.put_subscription(9, SubscriptionRoute(2, ("b",)))
     assert world.routes.topics[7].chains == (1,)
     assert world.routes.subscriptions[9].members == ("a",)
-    world.routes.forget(topic=7, subscription=9)
-    assert world.routes.keyed(TOPIC, b"k") is None
 
 
 def test_without_routers_every_proxy_makes_the_same_list() -> None:
@@ -89,12 +92,13 @@ def test_nearest_first_then_the_rest() -> None:
     world.chain(1, "r1")
     world.chain(2, "r2")
     world.chain(3, "r3")
-    world.routes.distance = {"r1": 9.0, "r2": 0.0, "r3": 4.0}.__getitem__
-    world.routes.changed()
+    for region, seconds in (("r1", 0.9), ("r2", 0.001), ("r3", 0.4)):
+        world.distances.measured(region, seconds)
     assert world.routes.candidates(TOPIC) == [2, 3, 1]
-    world.routes.put_topic(7, TopicRoute(1, (1,), (3,)))
+    world.routes.put_topic(7, TopicRoute(1, (1,), elsewhere={"r3": (3,)}))
     choice = world.routes.keyless(TOPIC)
-    assert (chains(choice.first), chains(choice.others)) == ([3], [1, 2])
+    assert (chains(choice.first), chains(choice.others)) == ([2], [3, 1])
+    assert world.routes.keyed(TOPIC, b"k") == (1, 1)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -129,7 +133,7 @@ def test_suspected_and_draining_owners_come_last() -> None:
     world = World()
     for number in (1, 2, 3):
         world.chain(number)
-    world.routes.put_topic(7, TopicRoute(1, (1, 2, 3)))
+    world.routes.put_topic(7, TopicRoute(1, (1, 2, 3), (1, 2, 3)))
     world.routes.suspect("f1:1", True)
     assert chains(world.routes.keyless(TOPIC).first) == [2, 3]
     assert chains(world.routes.keyless(TOPIC).others) == [1]
@@ -149,17 +153,37 @@ def test_who_serves_a_subscription() -> None:
         world.member(name, SUBSCRIBE, region)
     world.member("x", PUBLISH)
 
-    def names(spread: int = 0, regions: tuple[str, ...] = ()) -> list[str]:
-        return [one.name for one in world.routes.serving(9, regions, spread)]
+    def names(spread: int = 0, topic: Topic | None = TOPIC) -> list[str]:
+        return [one.name for one in world.routes.serving(9, topic, spread)]
 
     assert sorted(names()) == ["a", "b", "c", "d"]
     assert names()[-1] == "c"
-    world.routes.put_subscription(9, SubscriptionRoute(1, ("b", "a", "c")))
+    world.routes.put_subscription(9, SubscriptionRoute(1, ("b", "a", "c"), ("d",)))
     assert world.routes.sharing(9)
     assert names(0) == ["b", "a", "c", "d"]
     assert names(1) == ["a", "b", "c", "d"]
-    assert names(0, ("r2",)) == ["c"]
+    abroad = Topic(7, "projects/p/topics/t", regions=("r2",), enforce_in_transit=True)
+    assert names(0, abroad) == []  # not through us, who are in r1
     world.routes.suspect("b:1", True)
-    assert names(0) == ["a", "c", "d", "b"]
+    assert names(0) == names(1) == ["a", "c", "d", "b"]
     world.view.drains.items["a"] = Seen({}, 1)
-    assert names(0) == ["c", "d", "a", "b"]
+    world.routes.changed()
+    assert names(0, None) == ["c", "d", "a", "b"]
+
+
+def test_rules_hold_whoever_made_the_list() -> None:
+    world = World()
+    for number in (1, 2, 3):
+        world.chain(number)
+    for name in ("s1", "s2"):
+        world.member(name, SUBSCRIBE)
+    world.routes.put_topic(7, TopicRoute(1, (1, 2), (1, 2), (3,)))
+    world.routes.put_subscription(9, SubscriptionRoute(1, ("s1",), ("s2",)))
+    rule = Rule("keep-out", action="deny", forwarders="name=f1")
+    world.rules.items["keep-out"] = Seen(rule, 1)
+    world.rules.items["nor-there"] = Seen(Rule("nor-there", action="deny", forwarders="name=s1"), 1)
+    world.routes.changed()
+    choice = world.routes.keyless(TOPIC)
+    assert chains((*choice.first, *choice.others)) == [2, 3]
+    assert not world.routes.allowed(1, TOPIC)
+    assert [one.name for one in world.routes.serving(9, TOPIC)] == ["s2"]

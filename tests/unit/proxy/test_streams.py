@@ -13,7 +13,7 @@ from syncpoint.control.view import MEMBERS
 from syncpoint.metadata.contract import Put
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
-from syncpoint.proxy.streams import TRY_AGAIN
+from syncpoint.proxy.stream import TRY_AGAIN
 from syncpoint.wire.messages import pubsub
 
 sys.path.insert(0, str(Path(__file__).parent))
