@@ -62,6 +62,7 @@ class LocalCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
         self._host = "127.0.0.1"
+        self._children: list[subprocess.Popen[bytes]] = []  # kept, so that none is given up as forgotten
 
     # -- making one --------------------------------------------------------------------------------------------------
 
@@ -245,6 +246,7 @@ class LocalCluster:
                 start_new_session=True,
                 env=os.environ | {"PYTHONUNBUFFERED": "1"},
             )
+        self._children.append(process)
         noted = {"pid": process.pid, "started": _started_at(process.pid)}
         (self.folder / "pids" / f"{name}.json").write_text(json.dumps(noted))
 
