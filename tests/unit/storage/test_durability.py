@@ -63,7 +63,7 @@ class Run:
         self.world.settle_facts()
 
 
-def lives(durability: str, disks: int, rule: AckRule | None, how: str, lives: int = 4, seeds: int = 12) -> int:
+def lives(durability: str, disks: int, rule: AckRule | None, how: str, lives: int = 3, seeds: int = 10) -> int:
     """Many deaths; returns how many acknowledged entries were allowed to be lost, where nothing else was."""
     forgiven = 0
     for seed in range(seeds):
@@ -86,17 +86,17 @@ def lives(durability: str, disks: int, rule: AckRule | None, how: str, lives: in
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize(("disks", "rule"), [(1, None), (3, None), (3, GRID), (9, WIDE)])
 def test_sync_loses_nothing(disks: int, rule: AckRule | None, how: str) -> None:
-    assert lives("sync", disks, rule, how, seeds=6) == 0
+    assert lives("sync", disks, rule, how, seeds=4) == 0
 
 
 @pytest.mark.parametrize(("disks", "rule"), [(1, None), (3, None), (3, GRID), (9, WIDE)])
 def test_async_loses_nothing_when_processes_die(disks: int, rule: AckRule | None) -> None:
-    assert lives("async", disks, rule, "kill", seeds=6) == 0
+    assert lives("async", disks, rule, "kill", seeds=4) == 0
 
 
 @pytest.mark.parametrize(("disks", "rule"), [(3, GRID), (9, WIDE)])
 def test_memory_in_a_cluster_loses_nothing_when_processes_die(disks: int, rule: AckRule) -> None:
-    assert lives("memory", disks, rule, "kill", seeds=6) == 0
+    assert lives("memory", disks, rule, "kill", seeds=4) == 0
 
 
 @pytest.mark.parametrize("disks", [1, 3])
@@ -109,7 +109,7 @@ def test_memory_on_one_node_loses_what_was_not_written(disks: int) -> None:
 def test_a_power_cut_everywhere_loses_a_tail_that_was_not_synced(
     durability: str, disks: int, rule: AckRule | None
 ) -> None:
-    assert lives(durability, disks, rule, "power cut", seeds=6) > 0, "the test would find a hole, and there are losses"
+    assert lives(durability, disks, rule, "power cut", seeds=4) > 0, "the test would find a hole, and there are losses"
 
 
 def unsynced_for(world: World, seconds: float) -> int:

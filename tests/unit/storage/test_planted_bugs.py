@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from test_crashes import DieAt, Died, Schedule
 from syncpoint.storage import disk, quorum, record, segment
 from syncpoint.storage.disk import DiskWriter
 from syncpoint.storage.errors import DisksMissing, StorageDamaged
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import find_tail
 
 
@@ -165,6 +166,37 @@ def test_sealing_without_reading_the_other_disks_is_noticed(monkeypatch: pytest.
         Schedule(seed, 3).run(500)
 
     assert noticed(act, 60)
+
+
+def test_any_four_disks_of_nine_taken_for_a_quorum_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four is how many disks the smallest acknowledging set has, and not what it is."""
+    right = AckRule.persisted
+
+    def counted(self: AckRule, positions: Sequence[int]) -> int:
+        if max(positions, default=0) <= 1:
+            return right(self, positions)  # a question about sets
+        return quorum.kth_largest(positions, 4)
+
+    monkeypatch.setattr(AckRule, "persisted", counted)
+
+    def act(seed: int) -> None:
+        world = World(seed, rule=AckRule.grid(3, 3))
+        world.open()
+        for _ in range(3):
+            world.publish()
+        world.commit()
+        world.lose_sight(1, 4, 5, 7, 8)
+        world.publish()
+        world.commit()
+        world.kill()
+        world.regain(1, 4, 5, 7, 8)
+        world.lose_sight(0, 2, 3, 6)
+        world.open()
+        world.judge()
+
+    assert noticed(act, 3)
+    monkeypatch.setattr(AckRule, "persisted", right)
+    assert not noticed(act, 3)
 
 
 def torn_seals(seed: int) -> None:
