@@ -91,7 +91,12 @@ class LocalCluster:
             "cluster": self.folder.name or "dev",
             "metadata": {"etcd": [f"{self._host}:{next(ports)}" for _ in range(shape.etcd)]},
             "replication": {"clusters": shape.clusters, "disks": shape.disks, "durability": shape.durability},
-            "storage": {"segment_bytes": 16 << 20, "cache_bytes": 48 << 20, "pool_segments": 1},
+            "storage": {
+                "segment_bytes": 16 << 20,
+                "cache_bytes": 48 << 20,
+                "pool_segments": 1,
+                "scrub_bytes_s": 128 << 10,
+            },
             "processes": self._processes(shape, ports),
         }
         content.update(changes or {})

@@ -142,7 +142,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         cache_bytes=store.whole("cache_bytes", 64 * MIB),
         pool_segments=store.whole("pool_segments", 2),
         hung_s=store.number("hung_s", 10.0),
-        scrub_bytes_s=store.whole("scrub_bytes_s", 8 * MIB),
+        scrub_bytes_s=store.whole("scrub_bytes_s", MIB),
     )
     store.done()
     settings = ClusterSettings(
