@@ -30,7 +30,7 @@ KEEP_ALIVE = "/etcdserverpb.Lease/LeaseKeepAlive"
 AUTHENTICATE, STATUS = "/etcdserverpb.Auth/Authenticate", "/etcdserverpb.Maintenance/Status"
 
 _READ_S = 1.5  # one attempt
-_WRITE_S = 2.5
+_WRITE_S = 1.5
 _PROBE_S = 1.0
 _PROBE_ANSWER_S = 1.5
 _PAUSE_S = 0.1
