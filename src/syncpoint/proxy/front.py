@@ -13,7 +13,7 @@ from typing import Any
 from syncpoint.api.health import HealthService
 from syncpoint.api.reflection import reflection_methods
 from syncpoint.api.unimplemented import unimplemented_methods
-from syncpoint.control.doors import Peers, Reach
+from syncpoint.control.doors import Peers
 from syncpoint.control.view import ClusterView, View
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.shared import SharedStore
@@ -29,18 +29,15 @@ from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.serving import Serving
 from syncpoint.proxy.streams import Streams
 from syncpoint.router.constraints import CONSTRAINTS, Rule
-from syncpoint.router.distance import Distances, Prober
+from syncpoint.router.distance import Distances
 from syncpoint.router.inputs import decode_rule
-from syncpoint.router.service import cluster_members
-from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.random import Random
 from syncpoint.transport.calls import Methods
 
 
 class Proxy:
     """One proxy. `view` and the catalog's copy are started by whoever made them; `refresh` lets the copy catch up with
-    what other processes have changed. `me`: this process as it is registered; `distances`: measured here, for the load
-    report; `spanning`: durability classes whose disks may lie in several regions.
+    what other processes have changed. `me`: this process; `distances` of regions are measured by whoever made them;
+    `spanning`: durability classes whose disks may lie in several regions.
     """
 
     def __init__(
@@ -53,17 +50,14 @@ class Proxy:
         store: SharedStore,
         peers: Peers,
         limits: FlowLimits,
-        clock: Clock,
-        random: Random,
+        distances: Distances,
         sealer: Sealer | None = None,
         spanning: frozenset[str] = frozenset(),
     ) -> None:
         self.sealer = sealer
-        self.distances = Distances(me.region)
-        self._prober = Prober(self.distances, _pinger(peers), lambda: cluster_members(view, me), clock, random)
         self._rules: View[Rule] = View(store, CONSTRAINTS, decode_rule)
-        self.routes = Routes(view, me, self.distances.order, rules=self._rules, spanning=spanning)
-        self.distances.on_change.append(self.routes.changed)
+        self.routes = Routes(view, me, distances.order, rules=self._rules, spanning=spanning)
+        distances.on_change.append(self.routes.changed)
         self.finder = RouteFinder(self.routes, peers, store, name=me.name)
         self.pulse = Pulse(peers)
         self.attempts = Attempts(peers, self.pulse)
@@ -100,10 +94,9 @@ class Proxy:
         return table
 
     async def start(self) -> None:
-        """Begin to follow routers and rules, and to measure distances. Raises the store's `Unavailable`."""
+        """Begin to follow routers and rules. Raises the store's `Unavailable`."""
         await self._rules.start()
         self.finder.start()
-        self._prober.start()
 
     def drain(self) -> None:
         """Before the server drains: tell clients and balancers that there are other proxies."""
@@ -116,7 +109,6 @@ class Proxy:
         await self.publisher.close()
         await self.relay.close()
         await self.finder.stop()
-        await self._prober.stop()
         await self._rules.close()
         self.pulse.close()
 
@@ -160,10 +152,3 @@ class Proxy:
             for address in self.pulse.suspected - living:
                 self.pulse.forget(address)
                 self.routes.suspect(address, False)
-
-
-def _pinger(peers: Peers) -> Callable[[str], Awaitable[bool]]:
-    async def ping(address: str) -> bool:
-        return await peers.ping(address) is Reach.ANSWERED
-
-    return ping

@@ -23,6 +23,7 @@ from syncpoint.proxy.seal import Sealer
 from syncpoint.publish.envelope import PUBLISH as CHAIN_PUBLISH
 from syncpoint.publish.envelope import PublishBatch, read_publish
 from syncpoint.router.assignment import SUBSCRIPTIONS, TOPICS, SubscriptionAssignment, TopicAssignment
+from syncpoint.router.distance import Distances
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.subscribe.lenders import lender_of
@@ -281,8 +282,7 @@ class ProxyProcess(Process):
             store=self.store,
             peers=self.peers,
             limits=self.world.limits,
-            clock=self.world.clock,
-            random=self.world.random,
+            distances=Distances(self.region),
             sealer=Sealer(self.keys()) if self.sealed else None,
         )
         await self.proxy.start()

@@ -46,17 +46,16 @@ class ProxyRole:
             joined.store, joined.shared, Barrier(joined.view, joined.peers), joined.clock, joined.random
         )
         self.proxy = Proxy(
-            name=joined.process.name,
-            incarnation=joined.incarnation,
-            region=joined.process.region,
+            me=joined.member,
             view=joined.view,
             catalog=joined.catalog,
             refresh=self.control.refresh,
             store=joined.store,
             peers=joined.peers,
             limits=self.limits,
+            distances=self.distances,
             sealer=self._sealer(),
-            distance=self.distances.of,
+            spanning=frozenset(name for name, one in joined.settings.classes.items() if one.spans_regions),
         )
         settings = joined.settings
         self.admin = ClusterAdmin(
@@ -79,7 +78,7 @@ class ProxyRole:
     async def joined(self) -> None:
         """Open the door for clients."""
         joined = self._joined
-        self.proxy.start()
+        await self.proxy.start()
         self.prober.start()
         self.expiry.start()
         host, port = split_address(joined.process.public or "127.0.0.1:0")
