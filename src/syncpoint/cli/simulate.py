@@ -76,12 +76,8 @@ def routing(
 
 
 def _cells(row: Row) -> list[str]:
-    shares = [getattr(row, name) for name in COLUMNS[1:]]
-    return [
-        "unbounded" if row.e is None else f"{row.e:g}",
-        f"{row.highest:.3f}",
-        *(f"{100 * one:.4f} %" for one in shares),
-    ]
+    e = "unbounded" if row.e is None else f"{row.e:g}"
+    return [e, f"{row.highest:.3f}", *(f"{100 * getattr(row, name):.4f} %" for name in COLUMNS[1:])]
 
 
 def drawn(result: Result) -> str:
@@ -95,9 +91,8 @@ def drawn(result: Result) -> str:
     def points(name: str) -> list[tuple[float, float]]:
         return [(row.e or 0.0, 100 * getattr(row, name)) for row in rows]
 
-    e_axis = Axis(
-        "e (log scale)", rows[0].e or 0.0, rows[-1].e or 1.0, [row.e or 0.0 for row in rows], _short, log=True
-    )
+    tried = [row.e or 0.0 for row in rows]
+    e_axis = Axis("e (log scale)", tried[0], tried[-1], tried, _short, log=True)
     highs = ticks(max(row.highest for row in result.rows) - 1)
     even = Axis("highest load / average", 1.0, 1 + highs[-1], [1 + one for one in highs], lambda one: f"{one:.2f}")
     moves = ticks(100 * max(max(row.gone_anew, row.come_anew, row.gone) for row in rows))

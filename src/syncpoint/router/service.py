@@ -87,10 +87,13 @@ class RouterService:
         self._tasks.append(asyncio.get_running_loop().create_task(self._run()))
 
     async def stop(self) -> None:
-        """Stop planning; proxies that watch go elsewhere."""
+        """Stop planning; proxies that watch go elsewhere. Nothing happens where it was not started."""
+        if not self._tasks:
+            return
         self.inputs.shared_catalog.on_change.remove(self._catalog_changed)
         self.answers.stop()
         tasks = [*self._tasks, *([self._ensuring] if self._ensuring is not None else [])]
+        self._tasks = []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
