@@ -93,6 +93,10 @@ class Proxy:
             table.update(methods)
         return table
 
+    def internal_methods(self) -> Methods:
+        """Laid over `methods` at the door for other processes of the cluster."""
+        return self.publisher.internal_methods()
+
     async def start(self) -> None:
         """Begin to follow routers and rules. Raises the store's `Unavailable`."""
         await self._rules.start()

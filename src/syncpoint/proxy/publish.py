@@ -21,7 +21,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
-from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX
+from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX, PUBLISH_SEALED_ROOM_BYTES
 from syncpoint.model.names import parse_topic
 from syncpoint.proxy.attempts import MOVABLE, Attempt, Attempts
 from syncpoint.proxy.order import KeyOrder, Place
@@ -51,8 +51,8 @@ class Batch(Attempt):
     """One request on its way."""
 
     __slots__ = (
-        "call", "chain", "deadline", "key", "number", "place", "request", "size", "started", "topic", "tried",
-        "unknown",
+        "call", "chain", "deadline", "key", "number", "place", "request", "sealed", "size", "started", "topic",
+        "tried", "unknown",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: bytes, topic: Topic, key: bytes, number: int, now: float) -> None:
@@ -63,6 +63,7 @@ class Batch(Attempt):
         self.deadline = now + DEADLINE_S if call.deadline is None else call.deadline
         self.place: Place | None = None
         self.chain = 0
+        self.sealed = False  # it came sealed
         self.unknown = False  # some attempt may have succeeded
         self.tried: set[int] = set()
 
@@ -97,7 +98,11 @@ class Publisher:
         """The data-plane method of google.pubsub.v1.Publisher."""
         return {PUBLISH: Unary(self.publish)}
 
-    def publish(self, call: Call, request: bytes) -> None:
+    def internal_methods(self) -> Methods:
+        """The same for other processes of the cluster: what they publish, dead letters, was sealed when it came in."""
+        return {PUBLISH: Unary(lambda call, request: self.publish(call, request, sealed=True))}
+
+    def publish(self, call: Call, request: bytes, *, sealed: bool = False) -> None:
         """Take a request. Raises `SyncpointError` when it is refused at once."""
         try:
             raw_name, key = split.route_of(request)
@@ -106,11 +111,11 @@ class Publisher:
             raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
         topic = self.catalog.topic(name)
         if topic is None:
-            self._spawn(self._late(call, request, name, key))
+            self._spawn(self._late(call, request, name, key, sealed))
         else:
-            self._begin(call, request, topic, key)
+            self._begin(call, request, topic, key, sealed)
 
-    async def _late(self, call: Call, request: bytes, name: str, key: bytes) -> None:
+    async def _late(self, call: Call, request: bytes, name: str, key: bytes, sealed: bool) -> None:
         """The topic may have been created a moment ago, by another proxy."""
         try:
             checked = parse_topic(name)
@@ -118,12 +123,12 @@ class Publisher:
             topic = self.catalog.topic(name)
             if topic is None:
                 raise NotFound(checked)
-            self._begin(call, request, topic, key)
+            self._begin(call, request, topic, key, sealed)
         except SyncpointError as error:
             call.fail(error)
 
-    def _begin(self, call: Call, request: bytes, topic: Topic, key: bytes) -> None:
-        if len(request) > PUBLISH_REQUEST_BYTES_MAX:
+    def _begin(self, call: Call, request: bytes, topic: Topic, key: bytes, sealed: bool) -> None:
+        if len(request) > PUBLISH_REQUEST_BYTES_MAX + (PUBLISH_SEALED_ROOM_BYTES if sealed else 0):
             raise InvalidArgument("request", "request_size is too large")
         if topic.incarnation in self.finder.stale_topics:
             self.finder.renew(topic=topic.incarnation)
@@ -131,6 +136,8 @@ class Publisher:
             raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self.routes.region}.")
         self._number += 1
         batch = Batch(call, request, topic, key, self._number, asyncio.get_running_loop().time())
+
+        batch.sealed = sealed
 
         def go() -> None:
             self._spawn(self._run(batch))
@@ -148,7 +155,7 @@ class Publisher:
     async def _run(self, batch: Batch) -> None:
         call, topic = batch.call, batch.topic
         try:
-            if self.sealer is not None:
+            if self.sealer is not None and not batch.sealed:
                 batch.request = await self.sealer.seal(topic.incarnation, batch.request)
             answer = await (self._keyed(batch) if batch.key else self._keyless(batch))
         except SyncpointError as error:

@@ -424,6 +424,15 @@ async def test_sealed_data_is_nowhere_behind_the_proxy(world: ProxyWorld) -> Non
 
 
 @in_world()
+async def test_what_comes_from_within_the_cluster_is_sealed_already(world: ProxyWorld) -> None:
+    proxy, *_ = await cluster(world, sealed=True)
+    world.assign([1])
+    world.network._listening["proxy:1"][1].update(proxy.internal_methods())  # type: ignore[attr-defined]
+    assert await world.publish(b"a dead letter, as it was stored")
+    assert world.found(1) == [b"a dead letter, as it was stored"]
+
+
+@in_world()
 async def test_limits_are_those_of_the_plain_request(world: ProxyWorld) -> None:
     _proxy, _one, _two = await cluster(world, sealed=True)
     world.assign([1])

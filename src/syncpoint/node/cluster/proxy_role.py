@@ -73,7 +73,7 @@ class ProxyRole:
 
     def methods(self) -> Methods:
         """Other processes may call what clients may: dead letters are published this way."""
-        return self._methods
+        return {**self._methods, **self.proxy.internal_methods()}
 
     async def joined(self) -> None:
         """Open the door for clients."""
