@@ -10,6 +10,7 @@ import pytest
 
 from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.wire.messages import internal
 
 sys.path.insert(0, str(Path(__file__).parent))
 from chain_world import ChainWorld, Process, Subscriber, simulated
@@ -27,6 +28,7 @@ class History:
         self.confirmed: dict[tuple[int, int], tuple[int, int]] = {}  # of these: the forwarder that heard it counts
         self.subscribers: dict[int, Subscriber] = {}
         self.over = False
+        self.resent = 0
         self.serial = 0
 
     async def take_over(self, *, kill: bool) -> None:
@@ -48,6 +50,10 @@ class History:
             self.subscribers[incarnation] = again
             await again.attach(**{str(source): grant for source, grant in subscriber.granted.items()})
 
+    def _patience(self) -> float:
+        """Often too short: the batch is stored, and its answer lost."""
+        return 0.5 if self.random.random() < 0.7 else 0.002 + self.random.random() * 0.01
+
     async def publish(self) -> None:
         """Publish as a proxy does: the same batch again until its outcome is known."""
         while not self.over:
@@ -57,7 +63,7 @@ class History:
                 owner = self.owner
                 assert owner is not None
                 try:
-                    (self.ids[data],) = await owner.publish(data, batch=number, resent=resent, timeout=0.5)
+                    (self.ids[data],) = await owner.publish(data, batch=number, resent=resent, timeout=self._patience())
                 except SyncpointError:
                     resent = True
                     await asyncio.sleep(0.05)
@@ -79,6 +85,7 @@ class History:
                         if skip and skip[at >> 3] >> (at & 7) & 1:
                             continue
                         self.tried.add((source, offset))
+                    async with asyncio.timeout(0.4):
                         told = await subscriber.ack(source, (offset, 1), grant=grant)
                 except (TimeoutError, SyncpointError):
                     continue
@@ -87,7 +94,7 @@ class History:
                     assert earlier[0] == incarnation, "two subscribers were told that they acknowledged one message"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
 def test_nothing_is_lost_doubled_or_acknowledged_twice(seed: int) -> None:
     @simulated
     async def run(world: ChainWorld) -> None:
@@ -104,6 +111,7 @@ def test_nothing_is_lost_doubled_or_acknowledged_twice(seed: int) -> None:
         for _ in range(5):
             await asyncio.sleep(0.5 + history.random.random() * 2)
             wanting = history.random.randrange(11, 13)
+            history.resent += history.owner.host.chains[1].resends.answered if history.owner else 0
             for incarnation, subscriber in history.subscribers.items():
                 await subscriber.tell(wants=_wants(incarnation == wanting))
             await asyncio.sleep(history.random.random())
@@ -125,7 +133,14 @@ def test_nothing_is_lost_doubled_or_acknowledged_twice(seed: int) -> None:
         assert not acknowledged & set(left)
         # An acknowledgement whose answer was lost may count, but nobody was told.
         assert all(offsets[one] in history.tried for one in set(history.ids) - set(left) - acknowledged)
+        stored = [one for one in left if one in history.ids]
         assert len(history.ids) > 50
+        assert history.resent > 0
+        assert len(stored) > 0
+        places = [place_of(text) for text in history.ids.values()]
+        assert len(set(places)) == len(places)
+        total = sum(source.visible for source in history.owner.host.chains[1].forwarder.sources.by_number.values())
+        assert total <= history.serial, "a batch was stored twice"
 
     run()
 
@@ -138,6 +153,4 @@ def place_of(text: str) -> tuple[int, int]:
 
 
 def _wants(wanted: bool) -> object:
-    from syncpoint.wire.messages import internal
-
     return internal.Wants(subscription=2, wanted=wanted)
