@@ -93,7 +93,7 @@ class ProcessLoop(SimulatedLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        context = context or contextvars.copy_context()
+        context = contextvars.copy_context() if context is None else context  # an empty one is false
         due: list[Any] = []
         handle = super().call_soon(self._guarded, due, callback, args, context, context=context)
         due.append(handle)
@@ -102,7 +102,7 @@ class ProcessLoop(SimulatedLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        context = context or contextvars.copy_context()
+        context = contextvars.copy_context() if context is None else context  # an empty one is false
         due: list[Any] = []
         handle = super().call_at(when, self._guarded, due, callback, args, context, context=context)
         due.append(handle)
