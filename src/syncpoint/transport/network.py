@@ -9,8 +9,9 @@ from __future__ import annotations
 import ssl
 from typing import Protocol
 
-from syncpoint.transport.calls import Message, Methods
+from syncpoint.transport.calls import Methods
 from syncpoint.transport.client import Channel, MetadataItems
+from syncpoint.transport.lane import Message
 from syncpoint.transport.server import serve
 
 

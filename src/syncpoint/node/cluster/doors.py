@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.metadata.etcd import open_etcd
+from syncpoint.metadata.remote import open_remote
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import Unavailable
@@ -48,6 +49,8 @@ class Doors:
         """The cluster's metadata store."""
         if self.open_metadata is not None:
             return await self.open_metadata(settings)
+        if settings.metadata:
+            return await open_remote(settings.metadata, self.network, clock=self.clock)
         user = None
         if settings.etcd_user:
             from syncpoint.metadata.etcd_client import User

@@ -311,7 +311,8 @@ class LocalCluster:
         command += ["--listen-client-urls", client, "--advertise-client-urls", client]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         command += ["--initial-cluster", together, "--initial-cluster-state", "new", "--log-level", "warn"]
-        command += ["--initial-cluster-token", self.folder.name, "--auto-compaction-retention", "1h"]
+        command += ["--initial-cluster-token", self.folder.name, "--auto-compaction-mode", "revision"]
+        command += ["--auto-compaction-retention", "100000"]
         self._spawn(name, command)
 
     def _await_etcd(self, settings: ClusterSettings) -> None:
