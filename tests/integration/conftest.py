@@ -8,6 +8,7 @@ tests that need only a shared server against one that is already running.
 from __future__ import annotations
 
 import os
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ import pytest
 
 from syncpoint.testing import official
 from syncpoint.testing.server import ServerProcess
+
+sys.path.insert(0, str(Path(__file__).parent))  # for helpers beside the tests, such as cluster_kit
 
 
 class Space:
@@ -189,3 +192,30 @@ def enter() -> Iterator[Callable[[str], Space]]:
     yield make
     for space in spaces:
         space.close()
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The cluster that all cluster tests share; None where there is no etcd."""
+    from cluster_kit import Kit
+
+    from syncpoint.testing.etcd import why_not
+
+    if why_not():
+        yield None
+        return
+    kit = Kit(tmp_path_factory.mktemp("cluster"))
+    try:
+        yield kit.up()
+    finally:
+        kit.down()
+
+
+@pytest.fixture
+def cluster(shared_cluster: Any) -> Iterator[Any]:
+    """The shared cluster, whole; what the test broke is mended after it."""
+    if shared_cluster is None:
+        pytest.skip("etcd is not installed (Debian: apt-get install etcd-server)")
+    yield shared_cluster
+    shared_cluster.heal()
+    shared_cluster.settle()
