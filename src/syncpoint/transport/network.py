@@ -58,7 +58,7 @@ class Network(Protocol):
 
 
 class TcpNetwork:
-    """The network of the operating system. `client_tls`, `server_tls`: contexts for the two directions, or plain TCP."""
+    """The network of the operating system. `client_tls`, `server_tls`: contexts each way; None: plain TCP."""
 
     def __init__(self, client_tls: ssl.SSLContext | None = None, server_tls: ssl.SSLContext | None = None) -> None:
         self._client_tls, self._server_tls = client_tls, server_tls
