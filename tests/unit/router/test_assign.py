@@ -49,6 +49,7 @@ def problems(draw: st.DrawFn) -> tuple[list[Item], dict[str, float], dict[int, t
     return made, bins, current, draw(EPSILONS)
 
 
+@settings(deadline=None)
 @given(problems())
 def test_everything_that_can_be_placed_is_placed_where_it_may_be(
     problem: tuple[list[Item], dict[str, float], dict[int, tuple[str, ...]], float],
@@ -74,6 +75,7 @@ def _even(bins: Mapping[str, float]) -> bool:
     return len({weight for weight in bins.values() if weight > 0}) <= 1
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.floats(0.01, 1), min_size=1, max_size=60),
     st.integers(1, 8),
@@ -130,6 +132,7 @@ def _some_way(made: Sequence[Item], bins: Mapping[str, float], bound: float) -> 
     return False
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=60), st.integers(2, 8), st.data())
 def test_a_bin_that_goes_moves_only_what_it_had(weights: list[float], count: int, data: st.DataObject) -> None:
     bins = even(count)
@@ -145,6 +148,7 @@ def test_a_bin_that_goes_moves_only_what_it_had(weights: list[float], count: int
             assert after.homes[item.key] == before.homes[item.key]
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=60), st.integers(2, 8))
 def test_a_bin_that_comes_gets_only_what_is_too_much_elsewhere(weights: list[float], count: int) -> None:
     bins = even(count)
@@ -161,6 +165,7 @@ def test_a_bin_that_comes_gets_only_what_is_too_much_elsewhere(weights: list[flo
     assert after.feasible
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=30), st.integers(2, 6), st.data())
 def test_new_items_go_where_the_others_leave_room(weights: list[float], count: int, data: st.DataObject) -> None:
     bins = even(count)

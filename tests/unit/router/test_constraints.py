@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.metadata.records import Topic
@@ -147,6 +147,7 @@ rules = st.lists(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(rules, words, words, words, words, words, words)
 def test_against_a_plain_matcher(
     rules: list[Rule], client: str, client_region: str, name: str, region: str, short: str, project: str

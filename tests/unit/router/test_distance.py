@@ -6,7 +6,7 @@ import math
 import random
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.model.cluster import Member
@@ -46,6 +46,7 @@ def test_a_silent_region_is_the_farthest_until_it_answers() -> None:
     assert found.of("eu") == 0.002
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.001, 0.3), min_size=2, max_size=6), st.integers(0, 1000))
 def test_the_order_comes_to_rest_and_is_right_up_to_the_margin(times: list[float], seed: int) -> None:
     chance, found = random.Random(seed), Distances("")

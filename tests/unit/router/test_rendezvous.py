@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.router.rendezvous import MASK, hash_key, mix, order, pick, pick_chain
@@ -14,6 +14,7 @@ names = st.lists(st.text(max_size=12), min_size=1, max_size=12, unique=True)
 keys = st.one_of(st.integers(0, MASK), st.binary(max_size=40))
 
 
+@settings(deadline=None)
 @given(keys, names)
 def test_order_is_a_permutation_and_does_not_depend_on_how_names_are_listed(key: int | bytes, names: list[str]) -> None:
     found = order(key, names)
@@ -22,6 +23,7 @@ def test_order_is_a_permutation_and_does_not_depend_on_how_names_are_listed(key:
     assert pick(key, names) == found[0]
 
 
+@settings(deadline=None)
 @given(keys, names, st.data())
 def test_without_a_name_the_rest_keeps_its_order(key: int | bytes, names: list[str], data: st.DataObject) -> None:
     gone = data.draw(st.sampled_from(names))
@@ -29,6 +31,7 @@ def test_without_a_name_the_rest_keeps_its_order(key: int | bytes, names: list[s
     assert order(key, rest) == [name for name in order(key, names) if name != gone]
 
 
+@settings(deadline=None)
 @given(st.integers(0, MASK), st.binary(max_size=40), st.sets(st.integers(1, 1000), min_size=1, max_size=9))
 def test_the_chain_of_a_key_stays_when_another_chain_goes(topic: int, key: bytes, chains: set[int]) -> None:
     found = pick_chain(topic, key, sorted(chains))

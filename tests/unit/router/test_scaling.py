@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.router.scaling import Scaler, ScalingSettings, units
@@ -57,6 +57,7 @@ def test_a_load_that_ends_leaves_nothing_behind() -> None:
     assert scaler.total() == 0
 
 
+@settings(deadline=None)
 @given(st.floats(100, 500_000), st.floats(0, 0.2), st.integers(1, 16), st.integers(0, 1000))
 def test_a_wavering_load_comes_to_rest(load: float, wave: float, start: int, seed: int) -> None:
     chance = random.Random(seed)
