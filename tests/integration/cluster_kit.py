@@ -213,7 +213,7 @@ class Load:
             for n in range(2)
         ]
         self.receivers = [
-            Receiver(at[(n + turn) % len(at)], self.history, name, f"{kind}-{turn}", confirm=kind == "once")
+            Receiver(at[(n + turn) % len(at)], self.history, name, f"{kind}-{turn}", confirm=kind == "once", lease_s=10)
             for n, (kind, name) in enumerate(self.names.items())
             for turn in range(receivers if kind != "ordered" else 1)
         ]

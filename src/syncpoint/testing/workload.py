@@ -75,13 +75,15 @@ class Publisher(threading.Thread):
 class Receiver:
     """A high-level subscriber that acknowledges, now and then nacks, and enters everything in the history."""
 
-    def __init__(self, endpoint: str, history: History, subscription: str, name: str, *, confirm: bool) -> None:
+    def __init__(
+        self, endpoint: str, history: History, subscription: str, name: str, *, confirm: bool, lease_s: int = 0
+    ) -> None:
+        """`lease_s`: what the client forgot comes again after so many seconds; 0: after the client's own choice, 60."""
         self.history, self.subscription, self.name, self.confirm = history, subscription, name, confirm
         self.chance = random.Random(name)
         self.client = official.subscriber(endpoint)
-        self.future = self.client.subscribe(
-            subscription, callback=self.receive, flow_control=FlowControl(max_messages=200)
-        )
+        flow_control = FlowControl(max_messages=200, max_duration_per_lease_extension=lease_s)
+        self.future = self.client.subscribe(subscription, callback=self.receive, flow_control=flow_control)
 
     def receive(self, message: Any) -> None:
         self.history.delivered(self.subscription, self.name, message.message_id, message.data, message.ordering_key)

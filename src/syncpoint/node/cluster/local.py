@@ -186,9 +186,9 @@ class LocalCluster:
     def down(self, *, remove: bool = False) -> None:
         """End all processes, those in front first; `remove` deletes the folder."""
         settings = self.settings()
-        order = [*reversed(list(settings.processes)), *self._etcd_names(settings)]
-        groups = [[n for n in order if not n.startswith("etcd-")], [n for n in order if n.startswith("etcd-")]]
-        for group in groups:
+        disks = [one.name for one in settings.processes.values() if one.roles == ("storage",)]
+        others = [name for name in reversed(list(settings.processes)) if name not in disks]
+        for group in (others, disks, self._etcd_names(settings)):  # logs are sealed before their disks are gone
             running = [name for name in group if self.state(name).state != "down"]
             for name in running:
                 with contextlib.suppress(FailedPrecondition, ProcessLookupError):

@@ -1,0 +1,147 @@
+"""Processes of a cluster die, hang and come back while official clients work: nothing is lost, and nobody notices much.
+
+Every test breaks one thing under load; the histories of the clients are judged by the checkers of syncpoint.testing.
+"""
+
+from __future__ import annotations
+
+import time
+
+from cluster_kit import Load, note
+
+from syncpoint.testing import checkers
+from syncpoint.testing.official import bodies, eventually
+
+ALL = (checkers.order_per_key, checkers.exactly_once)
+
+
+def owner_of_everything_but(cluster, name):
+    """Whether no chain is open at this process."""
+    return all(chain.owner and chain.owner != name for chain in cluster.chains())
+
+
+def test_a_killed_publish_forwarder_is_replaced(cluster):
+    victim = "publish-forwarder-1"
+    with Load(cluster) as load:
+        cluster.local.kill(victim)
+        begun = time.monotonic()
+        eventually(lambda: owner_of_everything_but(cluster, victim), 15, "its chains are adopted")
+        note(f"publish forwarder killed: chains adopted after {time.monotonic() - begun:.2f} s")
+        load.flows(2.0)
+    note(f"publish forwarder killed: gaps keyless, keyed {load.gaps} s, errors {load.errors}")
+    load.judge(*ALL, certain=True)
+    assert max(load.gaps) < 10
+
+
+def test_a_paused_owner_that_wakes_up_acknowledges_nothing_more(cluster):
+    victim = "publish-forwarder-2"
+    with Load(cluster) as load:
+        cluster.local.pause(victim)
+        eventually(lambda: owner_of_everything_but(cluster, victim), 25, "its chains are adopted")
+        load.flows(1.0)
+        cluster.local.resume(victim)
+        load.flows(3.0)
+    note(f"publish forwarder paused: gaps keyless, keyed {load.gaps} s, errors {load.errors}")
+    load.judge(*ALL, checkers.unique_ids)
+    assert max(load.gaps) < 20
+
+
+def test_a_killed_subscribe_forwarder_gives_its_messages_to_others(cluster, enter):
+    """What it had lent and was not acknowledged comes again, on the streams the clients already have."""
+    space = enter(cluster.proxies[0])
+    topic, subscription = space.pair(ack_deadline_seconds=600)
+    streams = [space.stream(subscription) for _ in range(2)]
+    sent = [b"%d" % number for number in range(50)]
+    space.publish(topic, *sent)
+    eventually(lambda: sum(len(stream.messages) for stream in streams) >= 50)
+    for victim in ("subscribe-forwarder-1", "subscribe-forwarder-2"):
+        cluster.local.kill(victim)
+        cluster.local.start(victim)
+    eventually(lambda: sum(len(stream.messages) for stream in streams) >= 100, 30, "every message comes again")
+    assert {body for stream in streams for body in stream.bodies} == set(sent)
+    assert [stream.status for stream in streams] == [None, None]
+    for stream in streams:
+        stream.acknowledge(*stream.messages)
+    eventually(lambda: not space.peek(subscription), what="the acknowledgements count")
+
+
+def test_subscribe_forwarders_die_under_load(cluster):
+    with Load(cluster) as load:
+        for victim in cluster.names("subscribe-forwarder"):
+            cluster.local.kill(victim)
+            note(f"subscribe forwarder killed: delivery again after {load.flows(1.5):.2f} s")
+            cluster.local.start(victim)
+            load.flows(1.0)
+    load.judge(*ALL, certain=True)
+
+
+def test_a_killed_proxy_is_left_for_another(cluster):
+    """Clients that call the other one notice nothing; those of the dead one go on when it is back."""
+    with Load(cluster) as load:
+        cluster.local.kill("proxy-1")
+        time.sleep(1.0)
+        cluster.local.start("proxy-1")
+        load.flows(2.0)
+    load.judge(*ALL)
+
+
+def test_without_any_router_everything_goes_on(cluster):
+    with Load(cluster) as load:
+        for name in cluster.names("router"):
+            cluster.local.kill(name)
+        load.flows(3.0)
+        late = load.create("late")
+        load.names["late"] = late
+        api, got = load.api, []
+
+        def received():
+            fresh = api.pull({"subscription": late, "max_messages": 100}, timeout=5).received_messages
+            for one in fresh:
+                load.history.delivered(late, "late", one.message.message_id, one.message.data, one.message.ordering_key)
+                got.append(one)
+            if fresh:
+                api.acknowledge({"subscription": late, "ack_ids": [one.ack_id for one in fresh]})
+            return len(got) > 100
+
+        eventually(received, what="a subscription created meanwhile is served")
+        del load.names["late"]
+        api.delete_subscription({"subscription": late})
+        load.history.creations = [one for one in load.history.creations if one.subscription != late]
+        load.flows(1.0)
+    load.judge(*ALL, certain=True)
+
+
+def test_one_storage_process_is_missed_by_nobody(cluster):
+    with Load(cluster) as load:
+        cluster.local.kill("storage-c1")
+        load.flows(3.0)
+        cluster.local.start("storage-c1")
+        load.flows(1.0)
+        cluster.local.pause("storage-c2")
+        load.flows(3.0)
+        cluster.local.resume("storage-c2")
+        load.flows(1.0)
+    note(f"one storage process killed, then one paused: gaps {load.gaps} s")
+    load.judge(*ALL, certain=True)
+    assert max(load.gaps) < 5
+
+
+def test_without_a_majority_of_clusters_acks_wait(cluster, enter):
+    """Two of three are down: a publish is neither confirmed nor refused; one is back: it is confirmed."""
+    space = enter(cluster.proxies[0])
+    topic, subscription = space.pair()
+    space.publish(topic, b"before")
+    for name in ("storage-c1", "storage-c2"):
+        cluster.local.kill(name)
+    waiting = [
+        space.api.publish.future({"topic": topic, "messages": [{"data": b"%d" % n}]}, timeout=60) for n in range(3)
+    ]
+    time.sleep(4.0)
+    assert not any(one.done() for one in waiting)
+    cluster.local.start("storage-c2")
+    begun = time.monotonic()
+    ids = [one.result(timeout=40).message_ids[0] for one in waiting]
+    note(f"two clusters were down: acks {time.monotonic() - begun:.2f} s after one was back")
+    got = space.pull(subscription, 4, ack=True)
+    assert set(bodies(got)) == {b"before", b"0", b"1", b"2"}
+    assert set(ids) <= {one.message.message_id for one in got}
