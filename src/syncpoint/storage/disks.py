@@ -149,7 +149,7 @@ class Disks:
         end = self._clock.monotonic() + timeout_s
         for worker in self._keeper_workers:
             worker.stop(self._left(end))
-        for writer, worker in self._writer_workers.items():
+        for writer, worker in list(self._writer_workers.items()):  # the owner goes on burying meanwhile
             if not worker.stop(self._left(end)):
                 self._files.abandon(writer.root)  # it hangs: what it holds is left to the next opening
             else:

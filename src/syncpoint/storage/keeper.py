@@ -196,7 +196,7 @@ class Keeper:
         """Give the disk back; no step runs any more."""
         self._run_left()
         with suppress(OSError):
-            self.pool.close()
+            self.pool.close(unlink=self.ok)
         if self._lock is not None:
             lock, self._lock = self._lock, None
             self._files.close(lock)
@@ -287,6 +287,8 @@ class Keeper:
         replace_file(files, f"{root}/{READMITTED_FILE}", b"")
         write_identity(files, root, Identity(self._owner.universe, incarnation))
         kept = self._sort_out(known)
+        with suppress(OSError):
+            self.pool.close(unlink=False)
         pool = Pool(files, root, self._settings.segment_bytes, self._settings.bytes_max)
         pool.open()
         self.pool = pool

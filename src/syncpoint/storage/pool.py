@@ -134,13 +134,14 @@ class Pool:
         self.used += self._segment_bytes
         return len(self._spare) < keep
 
-    def close(self) -> None:
-        """Drop a half-written file."""
+    def close(self, *, unlink: bool = True) -> None:
+        """Drop a half-written file; on a disk that may not be written any more the next opening finds it."""
         if self._filling is not None:
             handle, path, _ = self._filling
             self._filling = None
             self._files.close(handle)
-            self._files.unlink(path)
+            if unlink:
+                self._files.unlink(path)
 
     def _next_path(self, suffix: str) -> str:
         self._number += 1

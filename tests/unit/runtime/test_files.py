@@ -55,6 +55,54 @@ def test_calls_do_what_their_names_say(door: tuple[Files, str]) -> None:
         files.stat(path)
 
 
+def test_zeros_are_written_all_and_nothing_else(door: tuple[Files, str]) -> None:
+    files, root = door
+    handle = files.open(root + "/file", create=True)
+    files.pwritev(handle, [b"x" * 3_000_000], 0)
+    files.zero(handle, 100, 2_500_000)
+    assert files.pread(handle, 3_000_000, 0) == b"x" * 100 + bytes(2_500_000) + b"x" * 499_900
+    files.zero(handle, 2_999_999, 10)
+    assert files.fstat(handle).size == 3_000_009
+    files.zero(handle, 5, 0)
+    assert files.pread(handle, 10, 0) == b"x" * 10
+    files.close(handle)
+
+
+def test_a_disk_given_up_may_be_opened_anew(door: tuple[Files, str]) -> None:
+    files, root = door
+    handle = files.open(root + "/file", create=True)
+    files.lock(handle)
+    files.abandon(root)
+    if isinstance(files, MemoryFiles):
+        with pytest.raises(OSError, match="no such handle"):
+            files.pwritev(handle, [b"x"], 0)
+    files.close(handle)
+    again = files.open(root + "/file")
+    files.lock(again)
+    files.close(again)
+
+
+def test_one_machine_without_power_leaves_the_others_alone() -> None:
+    files = MemoryFiles()
+    for root in ("/a", "/b"):
+        files.mkdir(root)
+        write(files, f"{root}/kept", b"synced", sync=True)
+        files.sync_dir(root)
+    open_b = files.open("/b/new", create=True)
+    files.pwritev(open_b, [b"unsynced"], 0)
+    open_a = files.open("/a/new", create=True)
+    for seed in range(8):
+        files.power_cut(SeededRandom(seed), ["/a"])
+        assert files.content("/b/new") == b"unsynced"
+        assert files.content("/a/kept") == b"synced"
+        assert files.pread(open_b, 100, 0) == b"unsynced"
+        with pytest.raises(OSError, match="no such handle"):
+            files.pread(open_a, 1, 0)
+    files.power_cut(SeededRandom(9))
+    with pytest.raises(OSError, match="no such handle"):
+        files.pread(open_b, 1, 0)
+
+
 def test_small_files_are_replaced_whole(door: tuple[Files, str]) -> None:
     files, root = door
     assert read_file(files, root + "/one") is None

@@ -148,6 +148,27 @@ def test_a_damaged_entry_and_a_lost_segment_name_their_messages() -> None:
     assert gaps == told, "what is gone was told, and nothing else"
 
 
+def test_where_all_have_to_hear_of_a_new_log_a_lost_disk_has_to_be_given_up() -> None:
+    """Nothing is lost, but the disk that is gone would be enough to read the old log, were it to come back alone."""
+    world = World(5, rule=AckRule((0, 0, 0), "all"))
+    world.open()
+    world.publish()
+    world.commit()
+    world.kill()
+    world.files.wipe("/d1")
+    world.files.mkdir("/d1")
+    with pytest.raises(DisksMissing, match="can be read"):
+        world.open()
+    world.files.kill()
+    losses = look(world)
+    assert len(losses.problems) == 1
+    assert not losses.at_risk
+    give_up(world, losses)
+    world.files.kill()
+    world.open()
+    world.judge()
+
+
 def test_disks_are_put_into_their_slots() -> None:
     world = World(5, rule=AckRule.grid(3, 1))
     world.open()

@@ -18,6 +18,7 @@ from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.files import OsFiles
 from syncpoint.runtime.random import SystemRandom
 from syncpoint.storage.inspect import verify
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Kind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
@@ -26,16 +27,19 @@ from syncpoint.storage.store import Store
 class Loop:
     """The owner's thread, by hand."""
 
-    def __init__(self, disks: list[Path], **settings: object) -> None:
+    def __init__(
+        self, disks: list[Path], files: OsFiles | None = None, rule: AckRule | None = None, **settings: object
+    ) -> None:
         self.queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.persisted = 0
         self.store = Store.open(
             disks,
             StorageSettings(**{"segment_bytes": 1 << 20, "probe_interval_s": 0.05, **settings}),  # type: ignore[arg-type]
-            files=OsFiles(),
+            files=files or OsFiles(),
             clock=SystemClock(),
             random=SystemRandom(),
             notify=self.queue.put,
+            rule=rule,
         )
         self.store.on_persisted = self.note
 
@@ -50,6 +54,15 @@ class Loop:
                 self.queue.get(timeout=0.05)()
             except queue.Empty:
                 continue
+
+    def let_pass(self, seconds: float) -> None:
+        """Do what comes in meanwhile."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            try:
+                self.queue.get(timeout=left)()
+            except queue.Empty:
+                return
 
     def commit(self) -> None:
         self.store.flush()

@@ -77,6 +77,7 @@ class Recovery:
         self.old_members: tuple[bytes, ...] = ()  # of the newest fragment found, with its rule
         self.old_rule: AckRule | None = None
         self.absent: list[str] = []  # members without which nobody knows what was acknowledged; the loss is accepted
+        self._cut_off = False  # old members that cannot be told of the new log are given up
         self.gone: list[tuple[int, int]] = []  # (log, segment) that must exist and are on no disk
         self._settings = settings
         self._files = files
@@ -133,7 +134,7 @@ class Recovery:
 
     def known_to_old(self, holders: Collection[bytes]) -> bool:
         """Whether every set that is enough to read the newest fragment found has one of `holders` in it."""
-        if self.absent:
+        if self._cut_off:
             return True  # what cannot be had any more was given up by the operator
         return self.old_rule is None or self.old_rule.can_acknowledge(slots_of(self.old_members, holders))
 
@@ -198,22 +199,22 @@ class Recovery:
             return
         newest = max(copies, key=lambda copy: (copy.header.log, copy.header.seq)).header
         self.old_members, self.old_rule = newest.members, newest.rule
-        if not newest.rule.is_read_set(slots_of(newest.members, present)):
-            absent = [one.hex() for one in newest.members if one not in present and one != NOBODY]
-            self._miss(
-                absent,
-                f"segment {newest.seq} of log {newest.log} needs more of its {len(newest.members)} disks, at least"
-                f" {newest.rule.smallest}; missing are {', '.join(absent)}",
-                missing=absent,
-                log=newest.log,
-                segment=newest.seq,
-            )
+        slots = slots_of(newest.members, present)
+        absent = [one.hex() for one in newest.members if one not in present and one != NOBODY]
+        text = f"segment {newest.seq} of log {newest.log} "
+        facts = {"missing": absent, "log": newest.log, "segment": newest.seq}
+        if not newest.rule.is_read_set(slots):
+            text += f"needs more of its {len(newest.members)} disks, at least {newest.rule.smallest}; missing are "
+            self._miss(absent, text + ", ".join(absent), **facts)
+        elif not newest.rule.can_acknowledge(slots):
+            text += "can be read; by its ack rule, though, disks that would not hear of the new log suffice to read it"
+            self._miss([], f"{text}, too: {', '.join(absent)}", **facts)
 
     def _miss(self, absent: list[str], message: str, **facts: object) -> None:
-        """Without these nobody knows what was acknowledged. Only the operator may go on without them."""
+        """Without `absent` nobody knows what was acknowledged. Only the operator may go on without them."""
         if not self._settings.accept_loss:
             raise DisksMissing(message, **facts)
-        self.absent = absent
+        self.absent, self._cut_off = absent, True
         self.recovered.lost.append(message)
 
     def _decide(self, rescan: frozenset[tuple[int, int]] = frozenset()) -> None:
