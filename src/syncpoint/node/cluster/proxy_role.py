@@ -115,7 +115,7 @@ class ProxyRole:
         return Sealer(TopicKeys(joined.store, KeyRing.load(path), joined.clock, joined.random))
 
     async def _ping(self, address: str) -> bool:
-        return await self._joined.peers.ping(address) is not Reach.SILENT
+        return await self._joined.peers.ping(address) is Reach.ANSWERED
 
     def _others(self) -> list[Any]:
         joined = self._joined

@@ -51,10 +51,10 @@ class RouterRole:
         """Nothing is left."""
 
     def status(self) -> dict[str, Any]:
-        return {"written": self.service.written, "conflicts": self.service.conflicts}
+        return dict(self.service.status())
 
     def load(self, seconds: float) -> dict[str, Any]:
         return {"distances": self.service.distances.known()}
 
     async def _ping(self, address: str) -> bool:
-        return await self._joined.peers.ping(address) is not Reach.SILENT
+        return await self._joined.peers.ping(address) is Reach.ANSWERED
