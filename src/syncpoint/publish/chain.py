@@ -205,6 +205,9 @@ class Chain:
             "resent": self.resends.answered,
             "refused_acks": self.hub.refused_acks,
             "full": disks.full,
+            "appended": disks.appended,
+            "persisted": disks.persisted,
+            "under_replicated": disks.under_replicated,
             "disks": {disk.path: disk.state for disk in disks.disks},
         }
 
