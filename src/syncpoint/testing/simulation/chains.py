@@ -182,6 +182,7 @@ class Publisher(Node):
         await asyncio.sleep(self.world.random.random() * 0.02)
         self.reach_metadata()
         self.world.registered.add((topic, chain))
+        self.world.tell()
         revision = self.world.master.revision
         await asyncio.sleep(self.world.random.random() * 0.02)
         await self.shared.at(revision)
