@@ -117,9 +117,10 @@ def status(folder: Path, form: str) -> None:
         return
     print_table(
         ["PROCESS", "STATE", "PID", "ADDRESS", "REGION", "DOING"],
-        [[p["name"], p["state"], p["pid"] or "", p["address"], p["region"], p["doing"]] for p in view["processes"]],
+        [[p["name"], p["state"], str(p["pid"] or ""), p["address"], p["region"], p["doing"]] for p in view["processes"]],
     )
     if view["chains"]:
+        click.echo()
         print_table(
             ["CHAIN", "CLASS", "REGION", "HOME", "OWNER", "EPOCH", "PERSISTED", "DISKS OK", "UNDER-REPLICATED"],
             [

@@ -217,6 +217,16 @@ class LocalCluster:
         pid = self._pid(name)
         return ProcessState(name, roles, pid, _state_of(pid), address)
 
+    def called_at(self, name: str) -> str:
+        """Where other processes call this one, as far as the folder tells; empty when it does not."""
+        known = self.settings().processes.get(name)
+        if known is not None and known.public:
+            return "" if known.listen.endswith(":0") else known.listen
+        try:
+            return self._ready_file(name).read_text().strip()
+        except FileNotFoundError:
+            return ""
+
     def log(self, name: str) -> Path:
         """The file with everything a process printed."""
         return self.folder / "logs" / f"{name}.log"
