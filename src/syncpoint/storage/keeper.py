@@ -199,7 +199,8 @@ class Keeper:
             self.pool.close(unlink=self.ok)
         if self._lock is not None:
             lock, self._lock = self._lock, None
-            self._files.close(lock)
+            with suppress(OSError):
+                self._files.close(lock)
 
     def _run_left(self) -> None:
         try:

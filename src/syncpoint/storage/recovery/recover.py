@@ -12,6 +12,7 @@ background.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -114,7 +115,8 @@ class Recovery:
         for disk in self.disks:
             if disk.lock is not None:
                 lock, disk.lock = disk.lock, None
-                self._files.close(lock)
+                with suppress(OSError):  # the disk may be out of reach
+                    self._files.close(lock)
 
     @property
     def good(self) -> list[DiskState]:
