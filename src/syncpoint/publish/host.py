@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from syncpoint.metadata.records import Change, Subscription
 from syncpoint.model.cluster import ChainRecord
-from syncpoint.model.errors import FailedPrecondition, Unavailable
+from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
 from syncpoint.publish.backlog import oldest, unacknowledged
 from syncpoint.publish.chain import Chain, Surroundings, open_chain
 from syncpoint.publish.hub import Session
@@ -128,7 +128,12 @@ class ChainHost:
 
     def _changed(self, change: Change) -> None:
         for chain in list(self._entered.values()):
-            chain.changed(change)
+            try:
+                chain.changed(change)
+            except SyncpointError as error:
+                # A seek, for instance, whose place can not be read off the disks now. What is not followed must not be
+                # confirmed: the chain ends, and follows it when it is opened again.
+                chain.forwarder.give_up(error)
         if isinstance(change.record, Subscription):
             self._attach_late(change.record.incarnation)
 
