@@ -23,6 +23,13 @@ FAULTS = (
     "disk slow", "disk hung", "disk lies", "disk rots", "disk wiped", "metadata outage", "clock jump", "close",
 )  # fmt: skip
 
+AWAY = (
+    "partition from disks", "disk server killed", "disk server killed in a command", "disk server hung", "power cut",
+    "power cut in a command", "power cut everywhere", "disk hung",
+)  # fmt: skip
+"""Disks that are away for a while. A disk that lied, and one that was away when it mattered, say "no such entry" of the
+same one, which no quorum of so few survives; so lies come without these."""
+
 
 class Nemesis:
     """Lets faults happen, a choice of kinds for each seed."""
@@ -34,6 +41,8 @@ class Nemesis:
         minority = servers[: len(servers) // 2] if shape.clusters > 1 or shape.disks > 1 else []
         self.victims: list[tuple[DiskServer, str]] = [(server, disk) for server in minority for disk in server.disks]
         self.kinds = list(kinds) or [kind for kind in FAULTS if self.random.random() < 0.4] or ["crash", "takeover"]
+        if "disk lies" in self.kinds and not kinds:
+            self.kinds = [kind for kind in self.kinds if kind not in AWAY]
         world.farm.on_death = self._died
         self._healing: list[Callable[[], None]] = []
 
@@ -90,6 +99,23 @@ class Nemesis:
     def _server(self) -> DiskServer | None:
         living = [server for server in servers_of(self.world) if server.alive]
         return living[self.random.randrange(0, len(living))] if living else None
+
+    def _whole(self) -> bool:
+        """Whether every disk outside of the minority is there and lacks nothing: only then may others be destroyed.
+
+        A member that is away when a log begins has no part in it; until it has joined, there is one to lose less.
+        """
+        safe = {disk for server in servers_of(self.world) for disk in server.disks} - {disk for _, disk in self.victims}
+        for number in self.world.records:
+            if not self.world.served(number):
+                return False
+            disks = self.world.owners_of[number][0].host.chains[number].store.status().disks
+            if any(disk.state != "ok" and disk.path.rpartition("/")[2] in safe for disk in disks):
+                return False
+        return True
+
+    def _doomed(self) -> tuple[DiskServer, str] | None:
+        return self._victim() if self._whole() else None
 
     def _victim(self) -> tuple[DiskServer, str] | None:
         living = [(server, disk) for server, disk in self.victims if server.alive]
@@ -210,7 +236,8 @@ class Nemesis:
         """Who may lose what is not synced: everybody, where all that counts is synced before it does."""
         servers = servers_of(self.world)
         if self.world.shape.durability != "sync":
-            servers = [server for server in servers if any(server is victim for victim, _ in self.victims)]
+            victims = [victim for victim, _ in self.victims] if self._whole() else []
+            servers = [server for server in servers if any(server is victim for victim in victims)]
         return [server for server in servers if server.alive]
 
     def _power_cut(self) -> Callable[[], None] | None:
@@ -222,7 +249,7 @@ class Nemesis:
         return self._starting(server)
 
     def _power_cut_in_a_command(self) -> Callable[[], None] | None:
-        servers = self._may_lose_power()
+        servers = self._may_lose_power() if self.world.shape.durability == "sync" else []
         if not servers:
             return None
         servers[self.random.randrange(0, len(servers))].die_within(self.random.randrange(0, 60), power=True)
@@ -284,7 +311,7 @@ class Nemesis:
 
     def _disk_lies(self) -> Callable[[], None] | None:
         """It says it has synced and has not; then its machine loses power."""
-        found = self._victim()
+        found = self._doomed()
         if found is None:
             return None
         server, disk = found
@@ -299,7 +326,7 @@ class Nemesis:
         return heal
 
     def _disk_rots(self) -> Callable[[], None] | None:
-        found = self._victim()
+        found = self._doomed()
         if found is None:
             return None
         server, disk = found
@@ -317,7 +344,7 @@ class Nemesis:
 
     def _disk_wiped(self) -> Callable[[], None] | None:
         """The folder is emptied while its server is down, or under its feet."""
-        found = self._victim()
+        found = self._doomed()
         if found is None:
             return None
         server, disk = found
