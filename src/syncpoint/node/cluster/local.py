@@ -134,16 +134,22 @@ class LocalCluster:
     def up(self) -> list[str]:
         """Start whatever does not run and wait until all of it is ready; returns the addresses for clients."""
         settings = self.settings()
-        for name in self._etcd_names(settings):
-            if self.state(name).state == "down":
-                self._start_etcd(settings, name)
-        self._await_etcd(settings)
+        self.up_metadata()
         starting = [name for name in settings.processes if self.state(name).state == "down"]
         for name in starting:
             self._launch(name)
         for name in starting:
             self._await_ready(name)
         return [one.public for one in settings.processes.values() if "proxy" in one.roles]
+
+    def up_metadata(self) -> list[str]:
+        """Start the members of etcd that do not run; returns their names."""
+        settings = self.settings()
+        starting = [name for name in self._etcd_names(settings) if self.state(name).state == "down"]
+        for name in starting:
+            self._start_etcd(settings, name)
+        self._await_etcd(settings)
+        return starting
 
     def start(self, name: str) -> None:
         """Start one process and wait until it is ready."""
@@ -199,6 +205,7 @@ class LocalCluster:
                     self._await_end(name, 20.0)
                 except Unavailable:
                     self.kill(name)
+        self._children = [one for one in self._children if one.poll() is None]
         if remove:
             shutil.rmtree(self.folder)
 
@@ -261,7 +268,7 @@ class LocalCluster:
                 start_new_session=True,
                 env=os.environ | {"PYTHONUNBUFFERED": "1"},
             )
-        self._children.append(process)
+        self._children = [one for one in self._children if one.poll() is None] + [process]
         noted = {"pid": process.pid, "started": _started_at(process.pid)}
         (self.folder / "pids" / f"{name}.json").write_text(json.dumps(noted))
 
