@@ -205,7 +205,10 @@ class LocalCluster:
                     self._await_end(name, 20.0)
                 except Unavailable:
                     self.kill(name)
-        self._children = [one for one in self._children if one.poll() is None]
+        for child in self._children:  # of a process with threads the first may be gone a moment before the others
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(5.0)
+        self._children.clear()
         if remove:
             shutil.rmtree(self.folder)
 
