@@ -35,7 +35,7 @@ from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
 from syncpoint.testing.history import History, Identity, Outcome, seal
 from syncpoint.testing.simulation.coverage import Coverage
-from syncpoint.testing.simulation.disks import DiskFarm, DiskServer
+from syncpoint.testing.simulation.disks import DiskFarm, DiskServer, SimFiles
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
 from syncpoint.testing.simulation.network import SimNetwork
 from syncpoint.testing.simulation.strands import Strands
@@ -126,6 +126,7 @@ class Publisher(Node):
     """A publish forwarder process: the shipped host of chains behind its methods."""
 
     host: ChainHost
+    _opened: SimFiles  # the newest ones; the workers of the same store are asked for next
 
     async def start(self) -> None:
         """In the process."""
@@ -153,14 +154,15 @@ class Publisher(Node):
 
     def _workers(self) -> SimWorkers:
         world = self.world
-        return SimWorkers(world.strands, world.random, lambda: world.farm.calm(self.name), stops=world.stops)
+        return SimWorkers(world.strands, world.random, self._opened.calm, stops=world.stops)
 
     def _notify(self, act: Callable[[], None]) -> None:
         self.world.loop.call_soon(act, context=self.process.context())
 
     def _open_files(self, record: ChainRecord, epoch: int) -> tuple[Files, list[str]]:
         places = {f"/{one.cluster}/{one.disk}": DiskAddress(one.process, 1, one.disk) for one in record.places}
-        return self.world.farm.files(places, record.number, epoch, record.durability), list(places)
+        self._opened = self.world.farm.files(places, record.number, epoch, record.durability)
+        return self._opened, list(places)
 
     async def _next_log(self) -> int:
         self.reach_metadata()
@@ -344,7 +346,7 @@ class ChainsWorld:
         self.network = SimNetwork(self.random)
         self.farm = DiskFarm(self.random, clock, self.network.parted)
         self.strands = Strands(loop)
-        self.stops = 0.02 + 0.1 * self.random.random()
+        self.stops = 0.01 + 0.05 * self.random.random()
         self.settings = StorageSettings(
             segment_bytes=64 * 1024, pool_segments=1, pool_segments_max=2, segment_entries_max=40, reserve_bytes=0,
             scrub_bytes_s=0 if self.random.random() < 0.5 else 256 * 1024, cache_bytes=20_000, index_cache_bytes=16_384,

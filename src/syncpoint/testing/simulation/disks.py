@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,7 +31,8 @@ from syncpoint.testing.simulation.strands import Killed, SimCondition, SimLock, 
 from syncpoint.testing.simulation.workers import in_sim_writer
 
 QUICK = Patience(connect_s=0.5, silence_s=1.0, give_up_s=1.5, retry_s=0.1, quiet_s=0.3)
-_STEP_S = 0.05
+_STEP_S = 0.15
+_WRITER = "syncpoint-write-"
 _QUIET_OPS = {*LOOKUPS, Op.LEAVE, Op.CLOSE}  # change nothing of what is stored
 
 
@@ -58,6 +60,11 @@ class DiskServer:
         self.service = DiskService(places, self.files, f"boot-{self.name}-{self.boots}", self.farm.next_life())
         self.alive, self.hung = True, False
         self.service.start()
+
+    @property
+    def calm(self) -> bool:
+        """Whether it does what it is asked for at once."""
+        return self.alive and not (self.hung or self.slow or self.files.faults)
 
     def kill(self) -> None:
         """kill -9: what was written stays."""
@@ -152,17 +159,6 @@ class DiskFarm:
         self._lives += 1
         return self._lives
 
-    def calm(self, process: str) -> bool:
-        """Whether nothing stands between a process and any disk."""
-        return not self.cut_chance and all(
-            server.alive
-            and not server.hung
-            and not server.slow
-            and not server.files.faults
-            and not self.parted(process, name)
-            for name, server in self.servers.items()
-        )
-
     def files(
         self,
         places: Mapping[str, DiskAddress | Where],
@@ -194,26 +190,51 @@ class SimFiles(RemoteFiles):
             places, chain, epoch, farm.clock, durability=durability, patience=patience, waits=in_sim_writer
         )
         silent: dict[tuple[str, int], float] = {}
-        self._lock = SimLock()  # type: ignore[assignment]
+        self._farm, self._process = farm, process
+        self._held: Counter[str] = Counter()
+        self._lock = SimLock(self._held, "")  # type: ignore[assignment]
         for root, disk in list(self._disks.items()):
             self._disks[root] = _SimDisk(
-                root, disk._where, disk._hello, farm.clock, patience, None, silent, farm=farm, process=process
+                root,
+                disk._where,
+                disk._hello,
+                farm.clock,
+                patience,
+                None,
+                silent,
+                held=self._held,
+                farm=farm,
+                process=process,
             )
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> int:
         number = super().open(path, create=create, write=write)
-        self._handles[number].lock = SimLock()  # type: ignore[assignment]
+        found = self._handles[number]
+        found.lock = SimLock(self._held, found.disk.root)  # type: ignore[assignment]
         return number
+
+    def calm(self, worker: str) -> bool:
+        """Whether nothing that this worker does has to wait: a writer for its own disk, others for any."""
+        if worker.startswith(_WRITER):
+            return self._is_calm(list(self._disks.values())[int(worker.removeprefix(_WRITER))])
+        return all(self._is_calm(disk) for disk in self._disks.values())
+
+    def _is_calm(self, disk: RemoteDisk) -> bool:
+        place, farm = disk._where(), self._farm
+        if place is None or farm.cut_chance or self._held[disk.root]:
+            return False
+        server = farm.servers.get(place.host)
+        return server is not None and server.calm and not farm.parted(self._process.name, server.name)
 
 
 class _SimDisk(RemoteDisk):
     """The shipped waiting and asking again, on lanes of the simulation."""
 
-    def __init__(self, *arguments: object, farm: DiskFarm, process: SimProcess) -> None:
+    def __init__(self, *arguments: object, held: Counter[str], farm: DiskFarm, process: SimProcess) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
         self._farm, self._process = farm, process
         self._changed = SimCondition()  # type: ignore[assignment]
-        self._settling = SimLock()  # type: ignore[assignment]
+        self._settling = SimLock(held, self.root)  # type: ignore[assignment]
 
     def _take(self, generation: int, give_up_s: float) -> tuple[Lane, Any]:
         if not self._free:
@@ -296,7 +317,7 @@ class SimLane(Lane):
 
     def _travel(self) -> None:
         """The way to the server, or back. Only strands have the time for it, and only sometimes."""
-        if on_strand() and self._farm.random.random() < 0.3:
+        if on_strand() and self._farm.random.random() < 0.1:
             pause(self._farm.random.random() ** 2 * 0.004)
 
     def _live(self) -> None:
@@ -308,6 +329,7 @@ class SimLane(Lane):
         server, service, _, _ = far
         silent, worked = 0.0, 0.0
         while True:
+            step_s = _STEP_S
             self._live()
             if self._far is not far:
                 raise Lost("hung up")
@@ -321,9 +343,10 @@ class SimLane(Lane):
                 silent += _STEP_S
             elif disk is not None and worked < server.slow.get(disk, 0.0):
                 silent = 0.0  # it says that it works on it
-                worked += _STEP_S
+                step_s = min(server.slow[disk], 0.5)
+                worked += step_s
             else:
                 return
             if not on_strand():  # time does not pass on the loop's thread
                 silent, worked = self._patience.silence_s, math.inf
-            pause(_STEP_S)
+            pause(step_s)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from syncpoint.runtime.clock import ManualClock
-from syncpoint.testing.simulated_loop import SimulatedLoop
+from syncpoint.testing.simulated_loop import NothingToWaitFor, SimulatedLoop
 
 _T = TypeVar("_T")
 _HERE: contextvars.ContextVar[SimProcess | None] = contextvars.ContextVar("process", default=None)
@@ -86,9 +86,18 @@ class ProcessLoop(SimulatedLoop):
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
+        inner: Any = self
+        inner._selector.select = self._pass_time  # nothing comes from outside: the system need not be asked
         self.set_task_factory(_noted)
         self.steps = 0
         self._graves: list[asyncio.Task[Any]] = []
+
+    def _pass_time(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise NothingToWaitFor("everything waits, and no timer is set")
+        if timeout > 0:
+            self.clock.advance(timeout)
+        return []
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None

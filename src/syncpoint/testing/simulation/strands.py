@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -135,10 +136,6 @@ class Strands:
         self._of[strand.process].pop(strand, None)
         self._free.append(strand.body)
 
-    def busy(self, process: SimProcess) -> bool:
-        """Whether work of this process is stopped in the middle."""
-        return bool(self._of.get(process))
-
     def _crashed(self, process: SimProcess) -> None:
         for strand in list(self._of.get(process, ())):
             strand.kill()
@@ -170,7 +167,9 @@ def pause(seconds: float) -> None:
 class SimLock:
     """A lock, or a condition, between strands; held again and again by the same one."""
 
-    def __init__(self) -> None:
+    def __init__(self, held: Counter[str], what: str) -> None:
+        """`held[what]` counts locks that are held now: whoever can not wait looks there first."""
+        self._held, self._what = held, what
         self._holder: object = None
         self._depth = 0
 
@@ -184,12 +183,14 @@ class SimLock:
             pause(0.001)
         self._holder = me
         self._depth += 1
+        self._held[self._what] += 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._depth -= 1
+        self._held[self._what] -= 1
         if not self._depth:
             self._holder = None
 

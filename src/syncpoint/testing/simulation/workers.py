@@ -26,9 +26,9 @@ def in_sim_writer() -> bool:
 
 
 class SimWorkers:
-    """Workers of one store. `calm()`: whether all its disks can be reached and answer."""
+    """Workers of one store. `calm(name)`: whether nothing that a worker of that name does has to wait."""
 
-    def __init__(self, strands: Strands, random: Random, calm: Callable[[], bool], *, stops: float = 0.05) -> None:
+    def __init__(self, strands: Strands, random: Random, calm: Callable[[str], bool], *, stops: float = 0.03) -> None:
         process = here()
         assert process is not None, "workers belong to a process"
         self.strands, self.random, self.calm, self.stops, self.process = strands, random, calm, stops, process
@@ -82,11 +82,10 @@ class SimWorker:
             return
         workers = self._workers
         self._running, self._again = True, False
-        calm = workers.calm() and not workers.strands.busy(workers.process)
-        if calm and workers.random.random() >= workers.stops:
+        name = self._context[_NAME]
+        if workers.calm(name) and workers.random.random() >= workers.stops:
             self._after(self._step(), None)
         else:
-            name = self._context[_NAME]
 
             def work() -> float | None:
                 _NAME.set(name)
