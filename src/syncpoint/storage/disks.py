@@ -53,6 +53,7 @@ class Disks:
         self.failure: Exception | None = None
         self.closed = False
         self.marks = recovery.marks
+        self._marks_content = encode_marks(self.marks)
         self.progress = Progress()
         self.keepers: list[Keeper] = []
         self.access = Access(files, self._preference, self.damaged)
@@ -174,7 +175,7 @@ class Disks:
         lag_max = self._settings.lag_bytes_max
         for writer in self.log.live:
             worker = self._writer_workers.get(writer)
-            if worker is not None:
+            if worker is not None and not (writer.resting and writer.lag_bytes < self._settings.commit_full_bytes):
                 worker.wake()
             if writer.lag_bytes > lag_max:
                 self._shed(writer)
@@ -316,7 +317,8 @@ class Disks:
             keeper.damaged.append(f"entry {position} of log {segment.log} is on no disk in good order")
 
     def marks_content(self) -> bytes:
-        return encode_marks(self.marks)
+        """The newest marks; any thread."""
+        return self._marks_content
 
     def _retired(self, segment: Segment) -> None:
         """A segment is sealed on all live disks; failed ones do not hold it whole."""
@@ -355,7 +357,7 @@ class Disks:
                 live.setdefault(segment.log, []).append(segment.seq)
         self.marks.live = {log: to_spans(seqs) for log, seqs in live.items()}
         self.marks.version += 1
-        content = self.marks_content()
+        content = self._marks_content = encode_marks(self.marks)
         for keeper in self.keepers:
             keeper.put_marks(content)
 

@@ -22,20 +22,18 @@ from syncpoint.storage.access import Access, Gone
 from syncpoint.storage.catalog import Catalog, Copy, Segment
 from syncpoint.storage.disk import DiskWriter
 from syncpoint.storage.errors import CopiesUnreachable
-from syncpoint.storage.identity import Identity, Marks, decode_marks, read_identity, write_identity, write_marks
+from syncpoint.storage.identity import Identity, Marks, decode_marks, write_identity, write_marks
 from syncpoint.storage.index import DamagedIndex
 from syncpoint.storage.layout import (
     DISK_FILE,
     LOCK_FILE,
     READMITTED_FILE,
     logs_dir,
-    parse_log,
-    parse_segment,
-    quarantine_dir,
 )
 from syncpoint.storage.pool import REFILL_STEP_BYTES, Pool
+from syncpoint.storage.readmit import is_known, left_aside, sort_out
 from syncpoint.storage.recovery.repair import rebuild
-from syncpoint.storage.recovery.scrub import check_copy, whole_copy
+from syncpoint.storage.recovery.scrub import check_copy
 from syncpoint.storage.settings import StorageSettings
 
 
@@ -217,12 +215,6 @@ class Keeper:
             free = min(free, self._settings.bytes_max - self.pool.used)
         self.free = max(0, free)
 
-    def _list(self, folder: str) -> list[str]:
-        try:
-            return sorted(self._files.listdir(folder))
-        except FileNotFoundError:
-            return []
-
     def _job(self) -> None:
         what, path, content = self._jobs[0]
         if what == "marks":
@@ -283,11 +275,14 @@ class Keeper:
             files.close(handle)
             files.unlink(probe)
         # The new name comes first: a folder whose content is being moved away must not pass for the old incarnation.
-        known = self._is_known()
+        failed = None if self.writer is None else self.writer.incarnation
+        known = is_known(files, root, self._owner.universe, failed)
         incarnation = self._random.token(16)
         replace_file(files, f"{root}/{READMITTED_FILE}", b"")
         write_identity(files, root, Identity(self._owner.universe, incarnation))
-        kept = self._sort_out(known)
+        marks = decode_marks(self._owner.marks_content()) or Marks()
+        kept = sort_out(files, self._random, root, self.slot, self._owner.catalog, marks, known)
+        self._aside.update(left_aside(files, root))
         with suppress(OSError):
             self.pool.close(unlink=False)
         pool = Pool(files, root, self._settings.segment_bytes, self._settings.bytes_max)
@@ -310,13 +305,6 @@ class Keeper:
         self._joining = False
         self._owner.joined(self.slot, writer, kept)
 
-    def _is_known(self) -> bool:
-        """Whether the folder is still that of the incarnation which failed, or of one that was away from the start."""
-        found = read_identity(self._files, self.root)
-        if found is None or found.universe != self._owner.universe:
-            return False
-        return self.writer is None or found.incarnation == self.writer.incarnation
-
     def _take_lock(self) -> None:
         if self._lock is not None:
             lock, self._lock = self._lock, None
@@ -324,48 +312,6 @@ class Keeper:
                 self._files.close(lock)
         self._lock = self._files.open(f"{self.root}/{LOCK_FILE}", create=True)
         self._files.lock(self._lock)
-
-    def _sort_out(self, known: bool) -> dict[tuple[int, int], Copy]:
-        """Move the old incarnation's segments to quarantine, but for those that no other disk has.
-
-        Of a disk that is `known` the sealed copies that are whole stay, too, and are returned.
-        """
-        kept: dict[tuple[int, int], Copy] = {}
-        marks = decode_marks(self._owner.marks_content()) or Marks()
-        sole = {(segment.log, segment.seq) for segment in self._owner.catalog if set(segment.copies) == {self.slot}}
-        aside = quarantine_dir(self.root)
-        stamp = self._random.token(4).hex()
-        for folder in self._list(logs_dir(self.root)):
-            log = parse_log(folder)
-            for name in self._list(f"{logs_dir(self.root)}/{folder}"):
-                seq = parse_segment(name)
-                if log is None or seq is None or (log, seq) in sole:
-                    continue
-                path = f"{logs_dir(self.root)}/{folder}/{name}"
-                if marks.is_removed(log, seq):
-                    self._files.unlink(path)
-                    continue
-                segment = self._owner.catalog.at(log, seq) if known else None
-                copy = None if segment is None else self._whole(segment, path)
-                if copy is not None:
-                    kept[log, seq] = copy
-                    continue
-                self._files.mkdir(aside)
-                target = f"{aside}/{stamp}-{log:010d}-{seq:08d}.old"
-                self._files.rename(path, target)
-        for name in self._list(aside):
-            part = name.removesuffix(".old").split("-")
-            if name.endswith(".old") and len(part) == 3:
-                self._aside[int(part[1]), int(part[2])] = f"{aside}/{name}"
-        return kept
-
-    def _whole(self, segment: Segment, path: str) -> Copy | None:
-        try:
-            return whole_copy(self._files, segment, path)
-        except DiskUnreachable:
-            raise
-        except OSError:
-            return None  # it cannot be read: it is copied anew
 
     def lacking(self) -> Segment | None:
         """The oldest sealed segment this disk has no copy of and another one has."""

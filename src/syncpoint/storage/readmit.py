@@ -1,0 +1,82 @@
+"""What of a failed disk's files its next incarnation takes over.
+
+Place: asked by `keeper` when a failed disk's folder is usable again, after the new incarnation has its name and before
+it writes anything.
+Promise: a copy stays only if the folder is still that of the incarnation that failed and both ends of the file say what
+the catalog says; what no other disk has stays in any case; only what has a tombstone is deleted.
+"""
+
+from __future__ import annotations
+
+from syncpoint.runtime.files import DiskUnreachable, Files
+from syncpoint.runtime.random import Random
+from syncpoint.storage.catalog import Catalog, Copy, Segment
+from syncpoint.storage.identity import Marks, read_identity
+from syncpoint.storage.layout import logs_dir, parse_log, parse_segment, quarantine_dir
+from syncpoint.storage.recovery.scrub import whole_copy
+
+Place = tuple[int, int]  # log, segment
+
+
+def is_known(files: Files, root: str, universe: int, failed: bytes | None) -> bool:
+    """Whether the folder is still that of the incarnation which failed, or of one that was away from the start."""
+    found = read_identity(files, root)
+    return found is not None and found.universe == universe and failed in (None, found.incarnation)
+
+
+def sort_out(
+    files: Files, random: Random, root: str, slot: int, catalog: Catalog, marks: Marks, known: bool
+) -> dict[Place, Copy]:
+    """Move the old incarnation's segments to quarantine, except for those that no other disk has.
+
+    Of a disk that is `known` the sealed copies that are whole stay, too, and are returned. Raises `OSError`.
+    """
+    kept: dict[Place, Copy] = {}
+    sole = {(segment.log, segment.seq) for segment in catalog if set(segment.copies) == {slot}}
+    aside = quarantine_dir(root)
+    stamp = random.token(4).hex()
+    for folder in _list(files, logs_dir(root)):
+        log = parse_log(folder)
+        for name in _list(files, f"{logs_dir(root)}/{folder}"):
+            seq = parse_segment(name)
+            if log is None or seq is None or (log, seq) in sole:
+                continue
+            path = f"{logs_dir(root)}/{folder}/{name}"
+            if marks.is_removed(log, seq):
+                files.unlink(path)
+                continue
+            segment = catalog.at(log, seq) if known else None
+            copy = None if segment is None else _whole(files, segment, path)
+            if copy is not None:
+                kept[log, seq] = copy
+                continue
+            files.mkdir(aside)
+            files.rename(path, f"{aside}/{stamp}-{log:010d}-{seq:08d}.old")
+    return kept
+
+
+def left_aside(files: Files, root: str) -> dict[Place, str]:
+    """What lies in quarantine until a whole copy is in its place."""
+    found: dict[Place, str] = {}
+    aside = quarantine_dir(root)
+    for name in _list(files, aside):
+        part = name.removesuffix(".old").split("-")
+        if name.endswith(".old") and len(part) == 3:
+            found[int(part[1]), int(part[2])] = f"{aside}/{name}"
+    return found
+
+
+def _whole(files: Files, segment: Segment, path: str) -> Copy | None:
+    try:
+        return whole_copy(files, segment, path)
+    except DiskUnreachable:
+        raise
+    except OSError:
+        return None  # it cannot be read: it is copied anew
+
+
+def _list(files: Files, folder: str) -> list[str]:
+    try:
+        return sorted(files.listdir(folder))
+    except FileNotFoundError:
+        return []
