@@ -115,10 +115,9 @@ def status(folder: Path, form: str) -> None:
     if form == "json":
         print_json(view)
         return
-    print_table(
-        ["PROCESS", "STATE", "PID", "ADDRESS", "REGION", "DOING"],
-        [[p["name"], p["state"], str(p["pid"] or ""), p["address"], p["region"], p["doing"]] for p in view["processes"]],
-    )
+    fields = ("name", "state", "pid", "address", "region", "doing")
+    rows = [[str(one[field] or "") for field in fields] for one in view["processes"]]
+    print_table(["PROCESS", "STATE", "PID", "ADDRESS", "REGION", "DOING"], rows)
     if view["chains"]:
         click.echo()
         print_table(

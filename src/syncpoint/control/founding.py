@@ -52,10 +52,11 @@ class Founder:
         classes: Sequence[str],
         plan: Planner,
         *,
+        universe: int = 0,
         patience_s: float = PATIENCE_S,
     ) -> None:
         self._store, self._membership, self._classes, self._plan = store, membership, classes, plan
-        self._patience_s = patience_s
+        self._universe, self._patience_s = universe, patience_s
         self.done = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -112,6 +113,7 @@ class Founder:
             plan.rule,
             plan.durability,
             plan.below_policy,
+            self._universe,
         )
         key = CHAINS + chain_key(number)
         still_me = Compare(MEMBERS + me.name, "value", "=", me.encode())

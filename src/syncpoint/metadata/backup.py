@@ -4,8 +4,9 @@ Place: behind `syncpoint cluster backup` and `restore`. The messages are on the 
 Promise: a backup is what the store held at one revision, while everybody goes on; it is text, a key per line, and its
 checksum covers every byte. A restore never brings a number back that may be on a disk: disks are newer than the backup.
 So every counter, every epoch and the catalog's revision leap far ahead, beyond what was given out since, and the
-universe is drawn anew. It is refused while members live; broken off, it leaves a store without a universe, which can
-only be restored again.
+universe is drawn anew for chains that are founded from now on. Those that exist keep the one that their disks carry;
+their logs go on at a number that is drawn, so that two clusters restored from one backup do not give the same ids.
+It is refused while members live; broken off, it leaves a store without a universe, which can only be restored again.
 What was made after the backup is unknown afterwards: topics, subscriptions, and data keys of sealed messages.
 """
 
@@ -46,8 +47,11 @@ _MEMBERS = "members/"
 _PASSING = (_MEMBERS, "owners/", "load/", "backup/", CHANGE)  # gone with processes, or of no use later
 _COUNTERS, _EPOCHS, _ASSIGNED = "counter/", "epochs/", "assign/"
 # Far more than is given out between two backups, and far less than there are numbers (40 bits of logs, 32 of epochs).
-_LEAPS = {"counter/log": 1 << 24, "counter/incarnation": 1 << 32}
+LOGS = "counter/log"
+_CHAINS = "chains/"
+_LEAPS = {LOGS: 1 << 24, "counter/incarnation": 1 << 32}
 _LEAP = 1 << 16
+_LOGS_DRAWN = 1 << 32
 _EPOCH_LEAP = 1 << 16
 _REVISION_LEAP = 1 << 32
 
@@ -151,8 +155,13 @@ async def restore(store: SharedStore, backup: Backup, random: Random, clock: Clo
     await _write(store, [Delete(UNIVERSE)])
     kept = {key: value for key, value in known.items() if key.startswith((_COUNTERS, _EPOCHS))}
     numbers = {**kept, **{key: v for key, v in backup.items.items() if key.startswith((_COUNTERS, _EPOCHS))}}
-    await _write(store, [Put(key, _leapt(key, numbers[key], known.get(key))) for key in sorted(numbers)])
+    leapt = {key: _leapt(key, numbers[key], known.get(key)) for key in sorted(numbers)}
+    if LOGS in leapt:
+        leapt[LOGS] = b"%d" % (int(leapt[LOGS]) + random.randrange(0, _LOGS_DRAWN))
+    await _write(store, [Put(key, value) for key, value in leapt.items()])
     wanted = {key: value for key, value in backup.items.items() if key not in numbers and key not in (UNIVERSE, HEAD)}
+    for key in [key for key in wanted if key.startswith(_CHAINS)]:
+        wanted[key] = _of_universe(wanted[key], int(backup.items.get(UNIVERSE, b"0")))
     await _write(store, [Put(key, _leapt(key, value, known.get(key))) for key, value in sorted(wanted.items())])
     gone = sorted(known.keys() - wanted.keys() - numbers.keys() - {UNIVERSE, HEAD})
     await _write(store, [Delete(key) for key in gone])
@@ -213,6 +222,14 @@ def _leapt(key: str, value: bytes, known: bytes | None) -> bytes:
         newest = json.loads(known)["epoch"] if known else 0
         return json.dumps({**found, "epoch": max(found["epoch"], newest) + _EPOCH_LEAP}, separators=(",", ":")).encode()
     return value
+
+
+def _of_universe(chain: bytes, universe: int) -> bytes:
+    """A chain's record that says what was understood: it belongs to the universe in which it was founded."""
+    found = json.loads(chain)
+    return (
+        chain if found.get("universe") else json.dumps({**found, "universe": universe}, separators=(",", ":")).encode()
+    )
 
 
 def _head(*heads: bytes | None) -> bytes:

@@ -77,7 +77,8 @@ class ChainRecord:
     """A chain: the succession of logs on one set of disks. `places` are in slot order, cluster by cluster.
 
     `klass` names its durability class, `home` the member it was made for, `rule` is the ack rule (see
-    `storage.quorum.AckRule`) as plain values, `below_policy` says that its racks are fewer than wanted.
+    `storage.quorum.AckRule`) as plain values, `below_policy` says that its racks are fewer than wanted, `universe` is
+    the one its message ids carry (0: the cluster's).
     """
 
     number: int
@@ -89,6 +90,7 @@ class ChainRecord:
     rule: Mapping[str, Any] = field(default_factory=dict)
     durability: str = "sync"
     below_policy: bool = False
+    universe: int = 0
 
     def encode(self) -> bytes:
         """The stored form."""

@@ -59,7 +59,8 @@ class CatalogCopy(Protocol):
 class Surroundings:
     """What chains need of their process. `open_files(record, epoch)`: the files and, in slot order, the folders of a
     chain's disks. `next_log` draws a log counter that was never drawn before. `blocking` runs what waits for disks.
-    `workers` makes the threads of one store, `notify` brings their results to the loop.
+    `workers` makes the threads of one store, `notify` brings their results to the loop. `registered(topic, chain)`: is
+    the chain known to hold something of the topic?
     """
 
     shared: CatalogCopy
@@ -77,6 +78,7 @@ class Surroundings:
     workers: Callable[[], Workers] = ThreadWorkers
     blocking: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread
     notify: Callable[[Callable[[], None]], None] | None = None
+    registered: Callable[[int, int], bool] = lambda topic, chain: True  # whether a chain is known to hold a topic
 
 
 class Chain:
@@ -238,7 +240,7 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
             files=files,
             clock=around.clock,
             random=around.random,
-            universe=around.universe,
+            universe=record.universe or around.universe,
             notify=notify,
             known_disks=tuple(one for one in known if one),
             workers=around.workers(),
@@ -267,6 +269,9 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
         raise
     entered(chain)
     try:
+        # What an older backup of the metadata does not know is on the disks all the same.
+        unknown = [topic for topic in chain.forwarder.sources.topics() if not around.registered(topic, record.number)]
+        await asyncio.gather(*(around.registrar.register(topic, record.number) for topic in unknown))
         await chain.confirm()
     except BaseException:
         await chain.close()

@@ -85,9 +85,8 @@ def assemble(
     members: dict[str, Any] = {}
     if listed is not None:
         members = {member.name: member for member in listed[0]}
-        problems += [
-            f"{name} answers and is no member" for name, answer in told.items() if answer and _none(members, name)
-        ]
+        strangers = [name for name, answer in told.items() if answer is not None and name not in members]
+        problems += [f"{name} answers and is no member" for name in strangers]
     elif any("proxy" in state.roles for state in states):
         problems.append("no proxy answers: owners and homes of chains are not known")
     processes = [
@@ -190,9 +189,7 @@ def _chains(told: Mapping[str, Found | None], listed: list[Any] | None) -> list[
                 "owner": owner or (record.owner if record is not None else ""),
                 "epoch": state["epoch"] if state is not None else record.epoch if record is not None else 0,
                 "persisted": f"{state['persisted']:,} of {state['appended']:,}" if state is not None else "",
-                "disks": f"{sum(one == 'ok' for one in disks.values())}/{places}"
-                if state is not None
-                else f"?/{places}",
+                "disks": f"{good}/{places}",
                 "under_replicated": f"{state['under_replicated']:,}" if state is not None else "",
                 "bad_disks": {path: one for path, one in disks.items() if one != "ok"},
                 "failed": state["failed"] if state is not None else "",
@@ -208,6 +205,8 @@ def _problems_of(chain: Found) -> list[str]:
     told = []
     if not chain["owner"]:
         told.append(f"{name} is open nowhere")
+    elif chain["disks"].startswith("?"):
+        told.append(f"{name}: {chain['owner']} has it and does not say how it is; it may be recovering it")
     if chain["failed"]:
         told.append(f"{name} can not be written: {chain['failed']}")
     if chain["full"]:

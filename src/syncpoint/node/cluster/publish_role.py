@@ -62,6 +62,7 @@ class PublishRole:
                 workers=joined.doors.make_workers,
                 blocking=joined.doors.blocking,
                 notify=joined.doors.notify,
+                registered=lambda topic, chain: chain in joined.directory.chains_of(topic),
             )
         )
         self.host.start()
@@ -78,7 +79,11 @@ class PublishRole:
         classes = joined.settings.classes
         kinds = {name: _kind(one) for name, one in classes.items()}
         self._founder = Founder(
-            joined.store, joined.membership, list(classes), planner(joined.view, joined.member, kinds)
+            joined.store,
+            joined.membership,
+            list(classes),
+            planner(joined.view, joined.member, kinds),
+            universe=joined.universe,
         )
         self._founder.start()
 

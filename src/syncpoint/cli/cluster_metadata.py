@@ -1,0 +1,115 @@
+"""`syncpoint cluster backup`, `restore`, `finalize` and `import`: what an operator does to a cluster's metadata.
+
+Place: over `metadata.backup`, `node.cluster.formats` and `node.cluster.importing`; the store is the cluster's own,
+started for the time of the command where it does not run.
+Promise: a command that can not do all of its work says so and leaves what it found, or says how to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from syncpoint.cli.cluster import folder_option
+from syncpoint.cli.errors import Problem
+from syncpoint.cli.output import count, said
+
+if TYPE_CHECKING:
+    from syncpoint.metadata.shared import SharedStore
+    from syncpoint.node.cluster.local import LocalCluster
+
+_T = TypeVar("_T")
+
+
+@contextmanager
+def _with_metadata(folder: Path) -> Iterator[LocalCluster]:
+    """The cluster with its store running; what was started for it ends with the command."""
+    from syncpoint.node.cluster.local import LocalCluster
+
+    made = LocalCluster(folder)
+    started = made.up_metadata()
+    try:
+        yield made
+    finally:
+        for name in started:
+            made.stop(name)
+
+
+def _in_store(made: LocalCluster, act: Callable[[SharedStore], Awaitable[_T]]) -> _T:
+    """Do something in the cluster's metadata."""
+    from syncpoint.metadata.contract import Indeterminate, Unavailable
+    from syncpoint.node.cluster.doors import Doors
+
+    async def run() -> _T:
+        store = await Doors().metadata(made.settings())
+        try:
+            return await act(store)
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(run())
+    except (Unavailable, Indeterminate) as error:
+        raise Problem(f"the metadata do not answer: {error}", "`syncpoint cluster status` shows what runs.") from error
+
+
+@click.command()
+@folder_option
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def backup(folder: Path, file: Path) -> None:
+    """Write the cluster's metadata to FILE, while everybody goes on. The messages are on the disks.
+
+    \b
+    Example:
+      syncpoint cluster backup --dir /tmp/demo demo.backup
+    """
+    from syncpoint.metadata.backup import read_backup, take_backup, write_file
+    from syncpoint.runtime.clock import SystemClock
+
+    with _with_metadata(folder) as made:
+        data = _in_store(made, lambda store: take_backup(store, SystemClock()))
+    found = read_backup(data)
+    write_file(file, data)
+    said(f"{count(len(found.items), 'key')} at revision {found.revision} are in {file}.")
+
+
+@click.command()
+@folder_option
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def restore(folder: Path, file: Path) -> None:
+    """Make the cluster's metadata what FILE holds. All its processes must be stopped first.
+
+    The disks may be newer than the file: no message is lost by it, and no id is given twice. What was created after
+    the backup (topics, subscriptions) is unknown afterwards.
+
+    \b
+    Example:
+      syncpoint cluster down --dir /tmp/demo
+      syncpoint cluster restore --dir /tmp/demo demo.backup
+      syncpoint cluster up --dir /tmp/demo
+    """
+    from syncpoint.metadata import backup as backups
+    from syncpoint.model.errors import FailedPrecondition
+    from syncpoint.runtime.clock import SystemClock
+    from syncpoint.runtime.random import SystemRandom
+
+    try:
+        found = backups.read_backup(file.read_bytes())
+    except backups.Damaged as error:
+        raise Problem(f"{file}: {error}", "Nothing was changed; take another backup file.") from error
+    with _with_metadata(folder) as made:
+        try:
+            done = _in_store(made, lambda store: backups.restore(store, found, SystemRandom(), SystemClock()))
+        except FailedPrecondition as error:
+            raise Problem(
+                f"nothing was restored: {error.message}",
+                f"`syncpoint cluster down --dir {folder}` stops them; a process that was killed counts as living for"
+                " some seconds more.",
+            ) from error
+    said(f"{count(done.keys, 'key')} restored, {count(done.removed, 'other key')} removed.")
+    said(f"`syncpoint cluster up --dir {folder}` starts the cluster.")

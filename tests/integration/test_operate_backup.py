@@ -1,0 +1,80 @@
+"""Metadata that are older than the disks: a cluster that lost its etcd goes on from a backup, with every message."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cluster_kit import Kit
+
+from syncpoint.node.cluster.local import Shape
+from syncpoint.testing import etcd, official
+from syncpoint.testing.official import eventually
+
+pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
+
+TOPIC, LATER = "projects/p/topics/loud", "projects/p/topics/quiet"
+SUB, LATER_SUB = "projects/p/subscriptions/loud", "projects/p/subscriptions/quiet"
+
+
+def command(*words: str, code: int = 0) -> str:
+    """Run one command line; what it said."""
+    result = subprocess.run(
+        [sys.executable, "-m", "syncpoint.cli", *words], capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == code, result.stderr
+    return result.stdout + result.stderr
+
+
+def publish(api: official.Api, topic: str, *bodies: bytes) -> dict[bytes, str]:
+    def once() -> list[str]:
+        return list(api.publish({"topic": topic, "messages": [{"data": body} for body in bodies]}).message_ids)
+
+    return dict(zip(bodies, eventually(once, within=30), strict=True))
+
+
+def drain(api: official.Api, subscription: str, count: int, within: float = 30) -> dict[bytes, str]:
+    """So many different messages, acknowledged; what comes besides is included."""
+    found: dict[bytes, str] = {}
+
+    def more() -> bool:
+        got = api.pull({"subscription": subscription, "max_messages": 100}).received_messages
+        if got:
+            api.acknowledge({"subscription": subscription, "ack_ids": [one.ack_id for one in got]})
+        found.update({one.message.data: one.message.message_id for one in got})
+        return len(found) >= count
+
+    eventually(more, within=within)
+    return found
+
+
+def test_disks_newer_than_the_restored_metadata(tmp_path: Path) -> None:
+    kit = Kit(tmp_path / "c", Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)).up()
+    folder, file = ["--dir", str(tmp_path / "c")], str(tmp_path / "saved")
+    try:
+        api = official.Api(kit.proxies[0])
+        for topic, subscription in ((TOPIC, SUB), (LATER, LATER_SUB)):
+            api.create_topic({"name": topic})
+            api.create_subscription({"name": subscription, "topic": topic})
+        before = publish(api, TOPIC, b"before", b"acked before")
+        command("cluster", "backup", *folder, file)
+        after = publish(api, TOPIC, *(b"after %d" % number for number in range(20)))
+        quiet = publish(api, LATER, b"of a topic that the backup knows no chain of")
+        assert "members live" in command("cluster", "restore", *folder, file, code=1)
+        api.close()
+        kit.down()
+        shutil.rmtree(tmp_path / "c" / "etcd")  # the metadata are lost altogether
+        command("cluster", "restore", *folder, file)
+        kit.up()
+        api = official.Api(kit.proxies[0])
+        new = publish(api, TOPIC, *(b"new %d" % number for number in range(20)))
+        assert not set(new.values()) & {*before.values(), *after.values(), *quiet.values()}
+        found = drain(api, SUB, 42)
+        assert found == {**before, **after, **new}
+        assert drain(api, LATER_SUB, 1) == quiet
+        api.close()
+    finally:
+        kit.down()
