@@ -81,6 +81,7 @@ class DiskWriter:
         self.queued_bytes = 0  # counted by the owner
         self.done_bytes = 0  # counted by the writer
         self.busy_since: float | None = None
+        self.resting = False  # waits for company and wakes by itself
         self.given_up = False  # nothing hangs on its files any more: the disk may be opened anew
         self.active: tuple[str, FileStat] | None = None  # path and identity of the file being written
         self._universe = universe
@@ -94,6 +95,8 @@ class DiskWriter:
         self._durability = Durability(settings.durability)
         self._sync_mode = self._durability is Durability.SYNC
         self._queue: deque[Queued | Roll] = deque()
+        self._began = 0.0  # when the last commit did
+        self._draining = False
         self._handle: int | None = None
         self._header: SegmentHeader | None = None
         self._seed = 0
@@ -124,9 +127,15 @@ class DiskWriter:
         """One group commit, or what an idle disk does. Returns when to call again."""
         if self.error is not None:
             return None
+        self.resting = False
         try:
             if self._queue:
-                self.busy_since = self._clock.monotonic()
+                self.busy_since = None
+                rest = self._rest()
+                if rest > 0:
+                    self.resting = True
+                    return rest
+                self.busy_since = self._began = self._clock.monotonic()
                 self._idle_since = None
                 self._commit()
                 self.busy_since = None
@@ -137,6 +146,15 @@ class DiskWriter:
             self.fail(error)
             return None
 
+    def _rest(self) -> float:
+        """How long to wait for company: commits begin some time apart, unless much waits already. An idle disk begins
+        at once.
+        """
+        spacing = self._settings.commit_spacing_s
+        if not spacing or self._draining or self.lag_bytes >= self._settings.commit_full_bytes:
+            return 0.0
+        return self._began + spacing - self._clock.monotonic()
+
     def fail(self, error: Exception) -> None:
         """Give this incarnation up. Idempotent; any thread."""
         if self.error is None:
@@ -145,6 +163,7 @@ class DiskWriter:
 
     def drain(self) -> None:
         """Commit all that is queued; for the end, when no thread calls `step` any more."""
+        self._draining = True
         while self._queue and self.error is None:
             self.step()
 
