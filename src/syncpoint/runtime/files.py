@@ -18,7 +18,10 @@ Buffer = bytes | bytearray | memoryview
 
 
 class DiskUnreachable(OSError):
-    """The way to a disk is gone, which says nothing about the disk: it may come back as itself."""
+    """The way to a disk is gone, which says nothing about the disk: it may come back as itself.
+
+    Threads named "syncpoint-write..." are not told before the disk is abandoned: their calls wait.
+    """
 
 
 class DiskFenced(OSError):
