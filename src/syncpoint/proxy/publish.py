@@ -39,6 +39,7 @@ from syncpoint.transport.lane import Message
 PUBLISH = b"/google.pubsub.v1.Publisher/Publish"
 DEADLINE_S = 60.0  # of callers who name none
 LAG_S = 3.0  # how long a forwarder may not know yet what we know
+REGION_S = 5.0  # so long a region may be away before messages that must lie in it are refused
 FULL_S = 3.0  # how long full forwarders are asked again before the caller is told
 PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 JOIN_BYTES = 4096
@@ -300,6 +301,14 @@ class Publisher:
         left_s = self._time_left(batch)
         if left_s <= 0 or batch.call.cancelled:
             raise self._too_late(batch)
+        waited_s = asyncio.get_running_loop().time() - batch.started
+        if (
+            batch.topic.regions
+            and waited_s > REGION_S
+            and not batch.unknown
+            and not self.routes.has_region(batch.topic)
+        ):
+            raise Unavailable(f"None of the regions that may store {batch.topic.name} is there now. Try again later.")
         if self._changed is None:
             self._changed = asyncio.get_running_loop().create_future()
         wait_s = min(left_s, PAUSES_S[min(turns, len(PAUSES_S) - 1)])

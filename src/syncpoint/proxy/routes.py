@@ -14,11 +14,11 @@ from typing import NamedTuple, TypeVar
 
 from syncpoint.control.view import ClusterView, View
 from syncpoint.metadata.records import Topic
-from syncpoint.model.cluster import SUBSCRIBE, Member
+from syncpoint.model.cluster import PUBLISH, SUBSCRIBE, Member
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.constraints import Policy, Rule
 from syncpoint.router.lists import Lists, Nearest
-from syncpoint.router.location import fits, may_pass
+from syncpoint.router.location import fits, may_pass, may_store
 from syncpoint.router.rendezvous import pick_chain
 from syncpoint.router.world import World
 
@@ -166,6 +166,11 @@ class Routes:
             and fits(topic, record, world.region_of, self.spanning)
             and world.permitted(self.me, record, topic)
         )
+
+    def has_region(self, topic: Topic) -> bool:
+        """Whether a publish forwarder lives in a region that may store the topic."""
+        members = self.lists.world.members.values()
+        return any(PUBLISH in one.roles and may_store(topic, one.region) for one in members)
 
     def keyless(self, topic: Topic) -> Choice:
         """Where messages without a key may go."""

@@ -297,6 +297,9 @@ async def test_nothing_is_stored_outside_of_the_allowed_regions(world: ProxyWorl
     three.crash()
     assert (await failing(world.publish(b"x", topic=name, timeout=3))).code is Code.DEADLINE_EXCEEDED
     assert (await failing(world.publish(b"x", topic=name, key="k", timeout=3))).code is Code.DEADLINE_EXCEEDED
+    for key in ("", "k"):  # the caller has time: it is told before its time is over
+        error = await failing(world.publish(b"x", topic=name, key=key, timeout=20))
+        assert (error.code, "regions" in error.message) == (Code.UNAVAILABLE, True)
     world.delete(topic)
     world.add_topic(name, regions=("r2",), enforce_in_transit=True)
     assert (await failing(world.publish(b"x", topic=name))).code is Code.FAILED_PRECONDITION
