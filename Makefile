@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd demo test check bench bench-peers protos locks clean
+.PHONY: help setup dev etcd demo test check sim sim-long bench bench-peers protos locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,6 +34,12 @@ check: dev ## style, types, layers, and the quick unit tests
 
 test: dev ## everything: check, unit, property, uncompiled kernel, official clients
 	@$(BIN)/python tools/test_parts.py all
+
+sim: dev ## replay one simulated world and all that happens in it: make sim SEED=42 [WORLD=chains|cluster]
+	@$(BIN)/python tools/sim.py $(or $(SEED),42) --world $(or $(WORLD),chains)
+
+sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from FIRST on: [WORLD=chains|cluster]
+	@$(BIN)/python tools/sim.py --seconds $(or $(SECONDS_MAX),3600) --first $(or $(FIRST),100000) --world $(or $(WORLD),chains)
 
 bench: dev ## measure this machine: publish, deliver, restart, many topics
 	@$(BIN)/python -m bench $(BENCH)

@@ -366,7 +366,7 @@ class ChainsWorld:
         self.opening: dict[int, asyncio.Task[Any]] = {}
         self.client = SimProcess(loop, "client")
         self.records = self._place()
-        self.commit(Change.put(Topic(TOPIC_NUMBER, TOPIC, retention_s=3600)))
+        self.commit(Change.put(Topic(TOPIC_NUMBER, TOPIC, retention_s=31 * 86_400)))
 
     def note(self, text: str) -> None:
         """Something happened: part of the trace, by which two runs are compared."""

@@ -1,0 +1,157 @@
+"""Many seeds on all cores: what `tools/sim.py` and the tests call.
+
+Promise: a run fails for a seed whose world broke a promise, and, when it is long enough, for anything that should
+have happened sometimes and never did. What one seed does depends on nothing but the seed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from syncpoint.testing.simulation.chain_runs import Result, run_chains
+from syncpoint.testing.simulation.coverage import missing
+from syncpoint.testing.simulation.faults import FAULTS
+
+ENOUGH = 400
+"""From so many seeds on everything must have happened."""
+
+CHAINS_WANTED = frozenset(
+    {
+        *(f"fault: {kind}" for kind in FAULTS),
+        "a chain is taken over from a living owner",
+        "a chain is taken over from one that hangs",
+        "a command is lost on the way",
+        "a disk server dies in a command",
+        "a fenced owner stops",
+        "a message is left to its deadline",
+        "a publish is answered after it was sent again",
+        "a subscription is created while messages are published",
+        "a subscription is sought back",
+        "a subscription stays creating",
+        "a tail is cut at recovery",
+        "an acknowledgement fails",
+        "an answer of a disk is lost on the way",
+        "frames are read at recovery",
+        "opening is refused: DisksMissing",
+        "the metadata is out of reach when it is needed",
+        "the outcome of an acknowledgement is unknown",
+    }
+)
+"""What has to come up in the small world."""
+
+Runner = Callable[[int], Result]
+
+
+@dataclass
+class Report:
+    """What came of many seeds."""
+
+    seeds: int = 0
+    real_s: float = 0.0
+    virtual_s: float = 0.0
+    bad: list[tuple[int, list[str]]] = field(default_factory=list)
+    happened: Counter[str] = field(default_factory=Counter)
+    looked: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    lacking: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return not self.bad and not self.lacking
+
+    def add(self, result: Result) -> None:
+        """One more."""
+        self.seeds += 1
+        self.virtual_s += result.virtual_s
+        self.happened.update(dict.fromkeys(result.happened, 1))
+        self.looked.update(result.looked)
+        self.counts.update(result.counts)
+        if not result.good:
+            self.bad.append((result.seed, result.violations))
+
+    def __str__(self) -> str:
+        lines = [f"{self.seeds} seeds in {self.real_s:.1f} s, {self.virtual_s:.0f} s of simulated time"]
+        lines.append("checked: " + ", ".join(f"{name} {count}" for name, count in sorted(self.looked.items())))
+        lines.append("happened: " + ", ".join(f"{name} ({n})" for name, n in sorted(self.happened.items())))
+        for seed, violations in self.bad:
+            lines += [f"seed {seed}:", *(f"  {one}" for one in violations[:6])]
+        if self.lacking:
+            lines.append("never happened: " + ", ".join(self.lacking))
+        return "\n".join(lines)
+
+
+def run_one(seed: int, run: Runner = run_chains) -> Result:
+    """One seed; what it raises is a violation, too."""
+    try:
+        return run(seed)
+    except Exception:
+        text = traceback.format_exc(limit=-6)
+        return Result(seed, [f"the world broke: {text}"], Counter(), {}, "", 0, 0.0, 0.0)
+
+
+def run_many(
+    seeds: Iterator[int],
+    *,
+    run: Runner = run_chains,
+    wanted: frozenset[str] = CHAINS_WANTED,
+    jobs: int = 0,
+    seconds: float = 1e9,
+    on_result: Callable[[Result], None] = lambda result: None,
+) -> Report:
+    """Run seeds until there are no more, or for so long. `jobs` 0: on all cores."""
+    report, begun = Report(), time.monotonic()
+    jobs = jobs or os.cpu_count() or 1
+
+    def within_time() -> Iterator[int]:
+        for seed in seeds:
+            if time.monotonic() - begun > seconds:
+                return
+            yield seed
+
+    if jobs == 1:
+        for seed in within_time():
+            result = run_one(seed, run)
+            report.add(result)
+            on_result(result)
+    else:
+        _run_on_cores(report, within_time(), run, jobs, on_result)
+    report.real_s = time.monotonic() - begun
+    report.bad.sort()
+    if report.seeds >= ENOUGH:
+        report.lacking = missing(wanted, report.happened)
+    return report
+
+
+def _run_on_cores(
+    report: Report, seeds: Iterator[int], run: Runner, jobs: int, on_result: Callable[[Result], None]
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(jobs, maxtasksperchild=200) as pool:
+        waiting = [pool.apply_async(run_one, (seed, run)) for seed, _ in zip(seeds, range(2 * jobs), strict=False)]
+        while waiting:
+            result = waiting.pop(0).get()
+            report.add(result)
+            on_result(result)
+            waiting += [pool.apply_async(run_one, (seed, run)) for seed, _ in zip(seeds, range(1), strict=False)]
+
+
+@dataclass(frozen=True)
+class World:
+    """A kind of world, for those who name it."""
+
+    run: Runner
+    wanted: frozenset[str]
+    replay: Runner
+
+
+def _replay_chains(seed: int) -> Result:
+    return run_chains(seed, trace=print)
+
+
+WORLDS = {"chains": World(run_chains, CHAINS_WANTED, _replay_chains)}
