@@ -24,7 +24,7 @@ class StorageSettings:
     segment_bytes: int = 64 * MIB  # a segment is sealed before it outgrows this (one larger entry may)
     segment_entries_max: int = 65_536  # keeps sealing a segment of tiny entries short
     commit_bytes_max: int = 4 * MIB  # of one write + sync; more waiting entries make further commits
-    commit_spacing_s: float = 0.0  # commits of one disk begin this far apart, so that a far disk gets few large ones
+    commit_spacing_s: float = 0.0  # commits of a busy disk begin up to this far apart: few large ones, for far disks
     commit_full_bytes: int = MIB  # ... unless so much waits
     sync_interval_s: float = 0.05  # durability async and memory: age of the oldest unsynced write
     idle_mark_s: float = 0.2  # an idle disk notes how far it is synced, so that rot in the last commit is known as rot
