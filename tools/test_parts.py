@@ -54,6 +54,7 @@ INTEGRATION = {
     "recovery": ("servers killed, disks lost, full and spoiled", 120, ("test_recovery_",)),
     "transport": ("other implementations of gRPC and HTTP/2", 75, ("test_transport_",)),
     "metadata": ("metadata stores over the network and over etcd", 120, ("test_metadata_",)),
+    "cluster": ("many processes: failover, copies, drains, regions", 150, ("test_cluster_",)),
     "node": ("the official Node client", 60, ("test_official_node", "test_node_")),
 }
 

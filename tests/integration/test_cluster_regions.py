@@ -1,0 +1,161 @@
+"""Two regions, message data sealed: where payloads lie, and that nobody behind the proxy can read them."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import threading
+import uuid
+
+import pytest
+from cluster_kit import Kit, holds
+
+from syncpoint.node.cluster.local import Shape
+from syncpoint.testing.etcd import why_not
+from syncpoint.testing.official import bodies, eventually, refused
+
+SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1, regions=2)
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory):
+    """A small cluster: one disk per region, so that a byte which is elsewhere shows."""
+    if why_not():
+        pytest.skip(why_not())
+    folder = tmp_path_factory.mktemp("regions")
+    (folder / "kek").write_text(secrets.token_hex(32) + "\n")
+    made = Kit(folder, SHAPE, {"sealing": {"key_file": "kek"}})
+    try:
+        yield made.up()
+    finally:
+        made.down()
+
+
+@pytest.fixture
+def near(kit, enter):
+    """A project, by way of the proxy of each region."""
+    spaces = {region: enter(address) for region, address in zip(("r1", "r2"), kit.proxies, strict=True)}
+    spaces["r2"].project = spaces["r1"].project
+    return spaces
+
+
+def only_in(space, region, **fields):
+    policy = {"allowed_persistence_regions": [region], **fields}
+    return space.topic(f"in-{uuid.uuid4().hex[:8]}", message_storage_policy=policy)
+
+
+def marker():
+    return f"marker-{uuid.uuid4().hex}"
+
+
+def regions_holding(kit, text):
+    return {path.name.split("-")[0] for path in kit.disks_holding(text.encode())}
+
+
+@pytest.mark.parametrize("region", ["r1", "r2"])
+def test_messages_lie_in_the_allowed_region_only(kit, near, region):
+    """Published and received through both regions' proxies. Attributes are not sealed, so they show where it lies."""
+    topic = only_in(near["r1"], region)
+    subscription = near["r2"].subscription(topic, f"sub-{region}")
+    marks = [marker() for _ in range(4)]
+    for number, mark in enumerate(marks):
+        near["r1" if number % 2 else "r2"].publish(topic, b"payload", attributes={"mark": mark})
+    for mark in marks:
+        eventually(lambda mark=mark: regions_holding(kit, mark), what="it is stored")
+        assert regions_holding(kit, mark) == {region}
+    got = near["r1"].pull(subscription, 2, most=2) + near["r2"].pull(subscription, 2)
+    assert {one.message.attributes["mark"] for one in got} == set(marks)
+    near["r2"].ack(subscription, *got)
+    assert all(regions_holding(kit, mark) == {region} for mark in marks)
+
+
+def test_a_topic_over_two_regions_has_each_message_in_one_and_is_gathered(kit, near):
+    """Here both regions are equally near, so which one it is does not matter."""
+    topic = near["r1"].topic("anywhere")
+    subscription = near["r1"].subscription(topic, "gathered")
+    marks = {region: marker() for region in near}
+    for region, mark in marks.items():
+        near[region].publish(topic, b"payload", attributes={"mark": mark})
+    for mark in marks.values():
+        eventually(lambda mark=mark: regions_holding(kit, mark), what="it is stored")
+        assert len(regions_holding(kit, mark)) == 1
+    got = near["r1"].pull(subscription, 2, ack=True)
+    assert {one.message.attributes["mark"] for one in got} == set(marks.values())
+
+
+class Wire:
+    """Everything that goes over loopback ports of the cluster, but not between it and its clients."""
+
+    def __init__(self, ports):
+        self._ports, self._stop = ports, threading.Event()
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
+        self._socket.bind(("lo", 0))
+        self._socket.settimeout(0.1)
+        self.seen = bytearray()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self):
+        while not self._stop.is_set():
+            try:
+                packet = self._socket.recv(70_000)
+            except TimeoutError:
+                continue
+            tcp = 14 + (packet[14] & 15) * 4
+            ports = {int.from_bytes(packet[tcp : tcp + 2]), int.from_bytes(packet[tcp + 2 : tcp + 4])}
+            if packet[23] == 6 and ports & self._ports:
+                self.seen += packet[tcp + 20 :]
+
+    def end(self):
+        self._stop.set()
+        self._thread.join()
+        self._socket.close()
+        return bytes(self.seen)
+
+
+def test_sealed_data_is_plain_on_no_disk_and_on_no_internal_wire(kit, near):
+    space = near["r1"]
+    topic = space.topic("sealed")
+    subscription = space.subscription(topic, "opened")
+    plain, open_mark = marker(), marker()
+    processes = kit.local.settings().processes.values()
+    ports = {int(one.listen.rpartition(":")[2]) for one in processes}
+    wire = None
+    with contextlib.suppress(PermissionError, AttributeError):  # without the right to listen, only the disks are judged
+        wire = Wire(ports)
+    space.publish(topic, plain.encode(), attributes={"mark": open_mark})
+    got = space.pull(subscription, 1, ack=True)
+    assert bodies(got) == [plain.encode()]
+    eventually(lambda: kit.disks_holding(open_mark.encode()), what="it is stored")
+    assert not kit.disks_holding(plain.encode())
+    assert not holds(kit.local.folder / "etcd", plain.encode())
+    if wire is not None:
+        seen = wire.end()
+        assert open_mark.encode() in seen
+        assert plain.encode() not in seen
+    logs = b"".join(path.read_bytes() for path in (kit.local.folder / "logs").iterdir())
+    assert plain.encode() not in logs
+
+
+def test_a_region_that_is_gone_is_not_replaced_by_a_forbidden_one(kit, near):
+    topic = only_in(near["r1"], "r2")
+    free = near["r1"].topic("free")
+    subscription = near["r1"].subscription(free, "of-free")
+    near["r1"].publish(topic, b"while it lives")
+    gone = [one.name for one in kit.local.states() if one.name.startswith("r2-")]
+    for name in gone:
+        kit.local.kill(name)
+    try:
+        mark = marker()
+        request = {"topic": topic, "messages": [{"data": b"x", "attributes": {"mark": mark}}]}
+        with refused("UNAVAILABLE", "regions"):
+            near["r1"].api.publish(request, timeout=15)
+        assert near["r1"].publish(free, b"goes on")
+        assert bodies(near["r1"].pull(subscription, 1, ack=True)) == [b"goes on"]
+        assert regions_holding(kit, mark) <= {"r2"}
+    finally:
+        kit.local.up()
+    kit.settle()
+    assert near["r1"].publish(topic, b"again")
