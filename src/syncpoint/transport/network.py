@@ -12,7 +12,10 @@ from typing import Protocol
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.client import Channel, MetadataItems
 from syncpoint.transport.lane import Message
+from syncpoint.transport.limits import MIB, Limits
 from syncpoint.transport.server import serve
+
+WINDOW_BYTES = 4 * MIB  # between processes of a cluster: what is asked for at once arrives without asking for window
 
 
 class AnyStream(Protocol):
@@ -65,7 +68,7 @@ class TcpNetwork:
 
     def channel(self, address: str) -> AnyChannel:
         host, port = split_address(address)
-        return Channel(host, port, self._client_tls)
+        return Channel(host, port, self._client_tls, limits=Limits(stream_window_bytes=WINDOW_BYTES))
 
     async def serve(self, methods: Methods, host: str, port: int) -> Listening:
         return await serve(methods, host, port, tls=self._server_tls)
