@@ -41,6 +41,9 @@ sim: dev ## replay one simulated world and all that happens in it: make sim SEED
 sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from FIRST on: [WORLD=chains|cluster]
 	@$(BIN)/python tools/sim.py --seconds $(or $(SECONDS_MAX),3600) --first $(or $(FIRST),100000) --world $(or $(WORLD),chains)
 
+faults: dev ## break networks, disks, etcd and clocks of a real cluster, under load (needs root); FAULTS="--seed 2 --only pairs"
+	@$(BIN)/python tests/faults/scenarios.py $(FAULTS)
+
 bench: dev ## measure this machine: publish, deliver, restart, many topics
 	@$(BIN)/python -m bench $(BENCH)
 

@@ -39,10 +39,16 @@ KINDS = {
 class Kit:
     """One running cluster."""
 
-    def __init__(self, folder: Path, shape: Shape = SMALL, changes: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        shape: Shape = SMALL,
+        changes: dict[str, Any] | None = None,
+        local: LocalCluster | None = None,
+    ) -> None:
         for noisy in ("google", "grpc"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
-        self.local = LocalCluster(folder)
+        self.local = local or LocalCluster(folder)
         self.local.create(shape, changes)
         self.proxies: list[str] = []
 
@@ -120,6 +126,7 @@ class Kit:
         wanted = {one.name for one in self.local.states() if "etcd" not in one.roles and one.state == "running"}
 
         def settled() -> bool:
+            time.sleep(0.2)
             try:
                 present = {name for name, one in self.members().items() if not one.draining}
                 chains = self.chains()
