@@ -40,7 +40,7 @@ from syncpoint.wire.messages import internal
 
 EPOCHS = "epochs/"
 HAND_OVER = "/syncpoint.internal.v1.Chains/HandOver"
-TICK_S = 0.1
+TICK_S = 0.2
 PING_S = 0.3
 PINGED_MAX = 8
 HAND_OVER_S = 20.0

@@ -17,6 +17,7 @@ from syncpoint.metadata.records import Change, Setting
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.cluster.doors import tls_of
 from syncpoint.node.cluster.joined import Joined
+from syncpoint.node.cluster.router_role import in_milliseconds
 from syncpoint.proxy.front import Proxy
 from syncpoint.proxy.keys import KeyRing, TopicKeys
 from syncpoint.proxy.seal import Sealer
@@ -105,7 +106,10 @@ class ProxyRole:
         return {**self.proxy.status(), "public": self.public_address}
 
     def load(self, seconds: float) -> dict[str, Any]:
-        return {"connections": len(self.proxy.streams.open_streams), "distances": self.distances.known()}
+        return {
+            "connections": len(self.proxy.streams.open_streams),
+            "distances": in_milliseconds(self.distances.known()),
+        }
 
     def _sealer(self) -> Sealer | None:
         joined = self._joined

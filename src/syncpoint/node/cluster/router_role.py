@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from syncpoint.control.doors import Reach
@@ -10,6 +11,11 @@ from syncpoint.node.cluster.joined import Joined
 from syncpoint.router.planner import PlannerSettings
 from syncpoint.router.service import RouterService
 from syncpoint.transport.calls import Methods
+
+
+def in_milliseconds(distances: Mapping[str, float]) -> dict[str, float]:
+    """Distances as they are reported: to a millisecond, so that a report is news and not noise."""
+    return {region: round(distance, 3) for region, distance in distances.items()}
 
 
 class RouterRole:
@@ -54,7 +60,7 @@ class RouterRole:
         return dict(self.service.status())
 
     def load(self, seconds: float) -> dict[str, Any]:
-        return {"distances": self.service.distances.known()}
+        return {"distances": in_milliseconds(self.service.distances.known())}
 
     async def _ping(self, address: str) -> bool:
         return await self._joined.peers.ping(address) is Reach.ANSWERED
