@@ -34,6 +34,10 @@ class Cut(OsFiles):
                     raise DiskUnreachable(errno.ETIMEDOUT, "cut off", path)
                 self.changed.wait(5)
 
+    def part(self, *roots: str) -> None:
+        with self.changed:
+            self.cut |= set(roots)
+
     def join(self, *roots: str) -> None:
         with self.changed:
             self.cut -= set(roots)
@@ -83,7 +87,7 @@ def test_stalled_clusters_are_waited_for_and_given_up_where_that_is_enough(tmp_p
     publish(loop, 0, 50)
     loop.commit()
 
-    files.cut |= set(names[:6])
+    files.part(*names[:6])
     publish(loop, 50, 60)
     stalled = loop.persisted
     for _ in range(30):
@@ -94,7 +98,7 @@ def test_stalled_clusters_are_waited_for_and_given_up_where_that_is_enough(tmp_p
     files.join(*names[:6])
     loop.commit()
 
-    files.cut |= set(names[:3])
+    files.part(*names[:3])
     publish(loop, 60, 70)
     loop.commit()
     loop.until(lambda: set(names[:3]) <= set(files.given_up))
