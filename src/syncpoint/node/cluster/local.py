@@ -61,6 +61,7 @@ class LocalCluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        self.program = [sys.executable, "-m", "syncpoint.cli"]
         self._host = "127.0.0.1"
         self._children: list[subprocess.Popen[bytes]] = []  # kept, so that none is given up as forgotten
 
@@ -205,10 +206,6 @@ class LocalCluster:
                     self._await_end(name, 20.0)
                 except Unavailable:
                     self.kill(name)
-        for child in self._children:  # of a process with threads the first may be gone a moment before the others
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(5.0)
-        self._children.clear()
         if remove:
             shutil.rmtree(self.folder)
 
@@ -280,7 +277,7 @@ class LocalCluster:
         self._spawn(
             name,
             [
-                *(sys.executable, "-m", "syncpoint.cli", "run"),
+                *(*self.program, "run"),
                 *("--config", str(self.settings_path), "--name", name),
                 *("--ready-file", str(self._ready_file(name))),
             ],
@@ -309,6 +306,10 @@ class LocalCluster:
             if time.monotonic() > end:
                 raise Unavailable(f"{name} did not end within {timeout_s:g} s")
             time.sleep(0.02)
+        for child in self._children:
+            if _state_of(child.pid) == "down":  # of its threads the first may be gone a moment before the others
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(5.0)
 
     # -- etcd --------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,55 @@
+"""Metadata of a cluster: backed up while everybody works, and restored under disks that are newer."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+from cluster_kit import Kit
+
+from syncpoint.cli.cluster import cluster as commands
+from syncpoint.node.cluster.local import Shape
+from syncpoint.testing.etcd import why_not
+from syncpoint.testing.official import bodies, refused
+
+SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1)
+
+
+@pytest.fixture
+def kit(tmp_path):
+    if why_not():
+        pytest.skip(why_not())
+    made = Kit(tmp_path / "cluster", SHAPE)
+    try:
+        yield made.up()
+    finally:
+        made.down()
+
+
+def command(*words):
+    done = CliRunner().invoke(commands, [str(word) for word in words])
+    assert done.exit_code == 0, f"{done.output} {done.exception!r}"
+    return done.output
+
+
+def test_a_restored_backup_loses_no_message_of_newer_disks(kit, enter, tmp_path):
+    space = enter(kit.proxies[0])
+    topic, subscription = space.pair()
+    space.publish(topic, b"acknowledged")
+    space.pull(subscription, 1, ack=True)
+    first = space.publish(topic, b"before")
+    command("backup", "--dir", kit.local.folder, tmp_path / "saved")
+    late = space.topic("late")
+    second = space.publish(topic, b"after")
+    kit.down()
+    command("restore", "--dir", kit.local.folder, tmp_path / "saved")
+    kit.up()
+    again = enter(kit.proxies[0])
+    again.project = space.project
+    third = again.publish(topic, b"restored")
+    got = again.pull(subscription, 3, ack=True)
+    assert sorted(bodies(got)) == [b"after", b"before", b"restored"]
+    assert {one.message.message_id for one in got} == {*first, *second, *third}
+    with refused("NOT_FOUND"):
+        again.api.get_topic({"topic": late})
+    again.topic("late")
+    assert not again.peek(subscription)
