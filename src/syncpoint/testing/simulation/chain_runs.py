@@ -13,7 +13,7 @@ from syncpoint.metadata.records import Change
 from syncpoint.publish.backlog import unacknowledged
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation.chains import LAG_BYTES_MAX, ChainsWorld, Consuming, Publisher, Shape
+from syncpoint.testing.simulation.chains import ChainsWorld, Consuming, Publisher, Shape
 from syncpoint.testing.simulation.faults import Nemesis
 from syncpoint.testing.simulation.judges import converged, judge, one_writer_per_log, sought_is_delivered_again
 from syncpoint.testing.simulation.loop import ProcessLoop, run_world
@@ -165,6 +165,8 @@ class _Run:
         number = 0
         while self.publishing:
             size = 40 if self.random.random() < 0.8 else self.random.randrange(0, 6000)
+            if self.world.shape.heavy:
+                size = self.random.randrange(0, 40_000)
             await self.world.publish(client, number, key, sender + 1, size, 20.0)
             number += 1
             await asyncio.sleep(self.random.random() ** 3 * 0.15)
@@ -197,9 +199,6 @@ class _Run:
             for disk in status.disks:
                 if disk.state != "ok":
                     found.append(f"disk {disk.path} of chain {number} is {disk.state}: {disk.reason}")
-                world.coverage.always(
-                    "no disk is far behind", disk.queued_bytes <= 2 * LAG_BYTES_MAX, f"{disk.path}: {disk.queued_bytes}"
-                )
         for creation in history.creations:
             lacking = history.missing(creation.subscription, creation.topic)
             owed = {one.identity for one in history.publishes if one.begun > creation.ended} & lacking

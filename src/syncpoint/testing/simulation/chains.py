@@ -17,7 +17,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import ACTIVE, CREATING, Change, Op, SeekTarget, Subscription, Topic
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
-from syncpoint.publish.chain import Surroundings
+from syncpoint.publish.chain import Chain, Surroundings
 from syncpoint.publish.envelope import PUBLISH, PublishBatch, write_publish
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.service import ChainsService
@@ -46,6 +46,7 @@ TOPIC, TOPIC_NUMBER = "projects/p/topics/orders", 1
 CONFIRM = "/syncpoint.internal.v1.Chains/Confirm"
 UNIVERSE = 10**12 + 7
 LAG_BYTES_MAX = 96 * 1024
+LAG_SLACK_BYTES = 64 * 1024  # one turn's entries, before anybody looks
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Shape:
     subscribers: int = 1
     chains: int = 1
     durability: str = "sync"
+    spread: bool = False  # every disk is served by a process of its own
+    heavy: bool = False  # large messages, many of them
 
     @staticmethod
     def draw(random: Random) -> Shape:
@@ -71,6 +74,8 @@ class Shape:
             subscribers=1 + (random.random() < 0.3),
             chains=1 + (random.random() < 0.3),
             durability="async" if async_ else "sync",
+            spread=random.random() < 0.2,
+            heavy=random.random() < 0.1,
         )
 
 
@@ -385,10 +390,10 @@ class ChainsWorld:
         places = []
         for cluster in range(shape.clusters):
             names = tuple(f"d{cluster}{number}" for number in range(shape.disks))
-            if shape.clusters == 1:
+            if shape.clusters == 1 or shape.spread:
                 for name in names:
                     self.farm.serve(f"disk-{name}", (name,))
-                    places.append(DiskPlace("c0", name, f"disk-{name}"))
+                    places.append(DiskPlace(f"c{cluster}", name, f"disk-{name}"))
             else:
                 self.farm.serve(f"disk-{cluster}", names)
                 places += [DiskPlace(f"c{cluster}", name, f"disk-{cluster}") for name in names]
@@ -486,11 +491,23 @@ class ChainsWorld:
         """Find an owner for what has none."""
         while True:
             await asyncio.sleep(0.1)
+            for one in self.publishers:
+                for chain in one.host.chains.values() if one.process.alive and not one.process.hung else ():
+                    self._watch_lag(chain)
             for number in self.records:
                 if not self.served(number) and not self.is_opening(number):
                     living = [one for one in self.publishers if one.process.alive and not one.process.hung]
                     if living:
                         self.take_over(number, living[self.random.randrange(0, len(living))])
+
+    def _watch_lag(self, chain: Chain) -> None:
+        """A disk far behind leaves the live stream, where the others suffice (rule 8)."""
+        log = chain.store._disks.log
+        for writer in log.live:
+            others = [one.slot for one in log.live if one is not writer and one.lag_bytes < LAG_BYTES_MAX // 4]
+            far = writer.lag_bytes > LAG_BYTES_MAX + LAG_SLACK_BYTES and log.goes_on(others)
+            self.coverage.always("no disk is far behind", not far, f"{writer.root}: {writer.lag_bytes}")
+            self.coverage.sometimes("a disk lags behind", writer.lag_bytes > LAG_BYTES_MAX // 2)
 
     async def close(self) -> None:
         """End everything."""

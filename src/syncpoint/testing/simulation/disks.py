@@ -129,10 +129,10 @@ class DiskServer:
         if reply.status == Status.OK and request.op not in _QUIET_OPS:
             self.farm.commands += 1
             chain = lane.chain
-            if lane.claim.epoch < self._claims.get((chain.disk, chain.number), 0):
+            if request.epoch < self._claims.get((chain.disk, chain.number), 0):
                 self.farm.intruders.append(
                     f"{self.name}/{chain.disk}: {Op(request.op).name} of chain {chain.number} under epoch"
-                    f" {lane.claim.epoch} after epoch {self._claims[chain.disk, chain.number]} had begun"
+                    f" {request.epoch} after epoch {self._claims[chain.disk, chain.number]} had begun"
                 )
         return reply
 

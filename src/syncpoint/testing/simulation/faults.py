@@ -38,8 +38,10 @@ class Nemesis:
         self.world, self.random = world, SeededRandom(seed * 2)
         shape = world.shape
         servers = servers_of(world)
-        minority = servers[: len(servers) // 2] if shape.clusters > 1 or shape.disks > 1 else []
-        self.victims: list[tuple[DiskServer, str]] = [(server, disk) for server in minority for disk in server.disks]
+        doomed = "d0" if shape.clusters > 1 else "d00" if shape.disks > 1 else "none"  # one cluster, or one disk
+        self.victims: list[tuple[DiskServer, str]] = [
+            (server, disk) for server in servers for disk in server.disks if disk.startswith(doomed)
+        ]
         self.kinds = list(kinds) or [kind for kind in FAULTS if self.random.random() < 0.4] or ["crash", "takeover"]
         if "disk lies" in self.kinds and not kinds:
             self.kinds = [kind for kind in self.kinds if kind not in AWAY]

@@ -1,0 +1,220 @@
+"""Bugs planted into shipped modules, one at a time, to see that simulation catches them.
+
+Each is a patch that takes one rule of the protocol out, and the worlds in which that should show: a shape and the
+faults that the rule is about. `tests/simulation` looks for the first seed that catches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from syncpoint.publish import chain as chain_module
+from syncpoint.publish import follow
+from syncpoint.publish import recovery as publish_recovery
+from syncpoint.publish.ledger import Ledger
+from syncpoint.storage import record as record_module
+from syncpoint.storage import segment as segment_module
+from syncpoint.storage.disks import Disks
+from syncpoint.storage.quorum import AckRule
+from syncpoint.storage.recovery import find_tail
+from syncpoint.storage.remote.service import DiskService
+from syncpoint.storage.remote.service import Lane as ServedLane
+from syncpoint.storage.remote.wire import Hello, Op, Reply, Request
+from syncpoint.testing.simulation.chains import Shape
+
+Patch = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Planted:
+    """One bug, and where it should show."""
+
+    patch: Patch
+    shape: Shape
+    kinds: tuple[str, ...]
+
+
+@contextmanager
+def patched(owner: Any, **attributes: Any) -> Iterator[None]:
+    """Set attributes for a while."""
+    before = {name: owner.__dict__[name] for name in attributes}
+    for name, value in attributes.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+def no_epoch_check() -> AbstractContextManager[None]:
+    """A disk executes whatever anybody sends."""
+    hello, run = DiskService.hello, DiskService.run
+
+    def any_hello(self: DiskService, asked: Hello) -> ServedLane:
+        known = self._chain(asked).claim
+        if (asked.epoch, asked.session) < known:
+            asked = asked._replace(epoch=known.epoch, session=known.session)
+        return hello(self, asked)
+
+    def any_run(self: DiskService, lane: ServedLane, attempt: int, request: Request) -> Reply:
+        lane.claim = lane.chain.claim
+        return run(self, lane, attempt, request._replace(epoch=lane.claim.epoch))
+
+    return patched(DiskService, hello=any_hello, run=any_run)
+
+
+def recovery_does_not_fence() -> AbstractContextManager[None]:
+    """A new owner shuts the old one out only when it writes to a file for the first time, not before it reads."""
+    run = DiskService.run
+
+    def late_run(self: DiskService, lane: ServedLane, attempt: int, request: Request) -> Reply:
+        chain = lane.chain
+        held = chain.claim
+        if (
+            request.op in (Op.CHANGE, Op.FDATASYNC)
+            and request.changes
+            and lane.claim >= getattr(chain, "wrote", lane.claim)
+        ):
+            chain.wrote = lane.claim  # type: ignore[attr-defined]
+        if lane.claim >= getattr(chain, "wrote", lane.claim):
+            chain.claim = lane.claim
+        try:
+            return run(self, lane, attempt, request)
+        finally:
+            chain.claim = held
+
+    return patched(DiskService, run=late_run)
+
+
+def ack_before_quorum() -> AbstractContextManager[None]:
+    """What one disk holds counts as persisted."""
+    persisted = AckRule.persisted
+
+    def enough(self: AckRule, slots: Any) -> bool:
+        return persisted(self, [1 if slot in slots else 0 for slot in range(len(self.clusters))]) > 0
+
+    return patched(AckRule, persisted=lambda self, positions: max(positions), can_acknowledge=enough)
+
+
+def truncate_at_any_bad_checksum() -> AbstractContextManager[None]:
+    """A log ends where the frames of its first copy end, whatever was synced and whatever others hold."""
+    right = find_tail._scanned
+
+    def first_only(log: int, seq: int, found: Any, tables: Any, must_end: Any, synced: int) -> Any:
+        slot = min(tables)
+        return right(log, seq, found, {slot: tables[slot]}, must_end, 0)
+
+    return patched(find_tail, _scanned=first_only)
+
+
+def rule_2() -> AbstractContextManager[None]:
+    """Any majority of the disks counts as enough to read from."""
+    return patched(AckRule, is_read_set=lambda self, present: len(present) > len(self) // 2)
+
+
+def rule_3() -> AbstractContextManager[None]:
+    """A disk that was not there counts as one that has nothing."""
+    return patched(AckRule, is_read_set=lambda self, present: True)
+
+
+def rule_4() -> AbstractContextManager[None]:
+    """Frames are not bound to their place."""
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with patched(record_module, place_seed=_nowhere), patched(segment_module, place_seed=_nowhere):
+            yield
+
+    return both()
+
+
+def _nowhere(universe: int, log: int, incarnation: int) -> int:
+    return 0
+
+
+def rule_8() -> AbstractContextManager[None]:
+    """A disk far behind stays in the live stream."""
+    return patched(Disks, _shed=lambda self, writer: None)
+
+
+def rule_12() -> AbstractContextManager[None]:
+    """Recovery merges acknowledgements over seeks."""
+
+    class Merging(Ledger):
+        def replace(self, generation: int, acks: Any) -> bool:
+            held = self.acks
+            if not super().replace(generation, acks):
+                return False
+            for source, found in held.items():
+                self.of(source).union(found)
+            return True
+
+    def merged(payload: bytes) -> Ledger:
+        fresh = decode(payload)
+        return Merging(fresh.subscription, fresh.generation, fresh.acks, fresh.start)
+
+    decode = publish_recovery.records.decode_ledger
+    right = publish_recovery.replay
+
+    def replay(store: Any) -> Any:
+        with patched(publish_recovery.records, decode_ledger=merged), patched(publish_recovery, Ledger=Merging):
+            memory = right(store)
+        for number, ledger in list(memory.ledgers.items()):
+            memory.ledgers[number] = Ledger(ledger.subscription, ledger.generation, ledger.acks, ledger.start)
+        return memory
+
+    return patched(chain_module, replay=replay)
+
+
+def rule_16() -> AbstractContextManager[None]:
+    """Where a subscription starts is confirmed from memory."""
+    begin = follow.Follower._begin
+
+    def unwritten(self: Any, record: Any) -> None:
+        forwarder = self.forwarder
+        append = forwarder.append_fact
+        forwarder.append_fact = lambda *arguments: None
+        try:
+            begin(self, record)
+        finally:
+            del forwarder.append_fact
+            assert forwarder.append_fact == append
+
+    return patched(follow.Follower, _begin=unwritten, confirm=lambda self, done: done(None))
+
+
+THREE = Shape(clusters=3, disks=1)
+SPREAD = Shape(clusters=3, disks=3, spread=True)
+PLANTED: dict[str, Planted] = {
+    "no epoch check": Planted(no_epoch_check, THREE, ("takeover", "hang", "crash")),
+    "recovery that does not fence": Planted(recovery_does_not_fence, THREE, ("takeover", "crash")),
+    "ack before quorum": Planted(
+        ack_before_quorum, THREE, ("crash", "power cut", "partition from disks", "takeover", "disk slow")
+    ),
+    "truncate at any bad checksum": Planted(
+        truncate_at_any_bad_checksum, THREE, ("crash", "disk rots", "takeover", "disk slow", "power cut")
+    ),
+    "rule 2": Planted(
+        rule_2, SPREAD, ("crash", "takeover", "disk server killed", "partition from disks", "disk wiped")
+    ),
+    "rule 3": Planted(rule_3, THREE, ("crash", "takeover", "disk server killed", "partition from disks", "disk wiped")),
+    "rule 4": Planted(rule_4, Shape(clusters=1, disks=1), ("crash", "power cut", "takeover", "power cut in a command")),
+    "rule 8": Planted(rule_8, Shape(clusters=3, disks=1, heavy=True), ("disk hung", "disk slow")),
+    "rule 12": Planted(rule_12, Shape(clusters=1, disks=1), ("crash", "takeover", "close")),
+    "rule 16": Planted(rule_16, Shape(clusters=1, disks=1), ("crash", "takeover")),
+}
+
+
+def first_caught(name: str, seeds: int, run: Callable[..., Any]) -> tuple[int, str] | None:
+    """The first seed in which a planted bug is noticed, and how; None when it is not."""
+    planted = PLANTED[name]
+    for seed in range(seeds):
+        with planted.patch():
+            result = run(seed, shape=planted.shape, kinds=planted.kinds)
+        if not result.good:
+            return seed, result.violations[0]
+    return None
