@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,9 @@ TOPIC, LATER = "projects/p/topics/loud", "projects/p/topics/quiet"
 SUB, LATER_SUB = "projects/p/subscriptions/loud", "projects/p/subscriptions/quiet"
 
 
-def command(*words: str, code: int = 0) -> str:
+def command(*words: str, code: int = 0, program: Sequence[str] = (sys.executable, "-m", "syncpoint.cli")) -> str:
     """Run one command line; what it said."""
-    result = subprocess.run(
-        [sys.executable, "-m", "syncpoint.cli", *words], capture_output=True, text=True, timeout=120
-    )
+    result = subprocess.run([*program, *words], capture_output=True, text=True, timeout=120)
     assert result.returncode == code, result.stderr
     return result.stdout + result.stderr
 

@@ -113,3 +113,26 @@ def restore(folder: Path, file: Path) -> None:
             ) from error
     said(f"{count(done.keys, 'key')} restored, {count(done.removed, 'other key')} removed.")
     said(f"`syncpoint cluster up --dir {folder}` starts the cluster.")
+
+
+@click.command()
+@folder_option
+def finalize(folder: Path) -> None:
+    """Let the cluster write the newest format of this version, once every process has been upgraded.
+
+    Until then processes of the version before may come back; afterwards they are refused. Refused while a member is too
+    old.
+
+    \b
+    Example:
+      syncpoint cluster finalize --dir /tmp/demo
+    """
+    from syncpoint.model.errors import FailedPrecondition
+    from syncpoint.node.cluster import formats
+
+    with _with_metadata(folder) as made:
+        try:
+            before, now = _in_store(made, lambda store: formats.finalize(store, formats.THIS))
+        except FailedPrecondition as error:
+            raise Problem(f"nothing was finalized: {error.message}") from error
+    said(f"The cluster writes format {now}." if now > before else f"The cluster writes format {now} already.")

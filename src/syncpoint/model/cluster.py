@@ -37,6 +37,8 @@ class Member:
     version: str = ""
     draining: bool = False
     disk_address: str = ""  # where its disks are served
+    oldest_format: int = 1  # it reads and writes the formats from here
+    newest_format: int = 1  # to here
 
     def covered_by(self, target: str) -> bool:
         """Whether a drain's target, NAME or cluster/NAME or region/NAME, means this process.

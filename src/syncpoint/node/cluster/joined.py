@@ -2,7 +2,7 @@
 
 Place: made first by `process`, handed to the roles.
 Promise: a process whose cluster-wide settings differ from those the cluster was founded with does not join, and says
-which differ.
+which differ; nor does one that can not read what the cluster writes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import syncpoint
 from syncpoint.control.doors import Peers
 from syncpoint.control.membership import Membership, new_incarnation
 from syncpoint.control.view import ClusterView
@@ -19,6 +18,7 @@ from syncpoint.metadata.shared import SharedStore
 from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition
+from syncpoint.node.cluster import formats
 from syncpoint.node.cluster.directory import Directory
 from syncpoint.node.cluster.doors import Doors
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
@@ -45,12 +45,16 @@ class Joined:
             process.rack,
             process.cluster,
             tuple(process.disks),
-            syncpoint.__version__,
+            formats.THIS.version,
+            oldest_format=formats.THIS.oldest,
+            newest_format=formats.THIS.newest,
         )
 
     async def join(self) -> None:
         """Read what there is. Raises `FailedPrecondition` for settings that do not fit, and the store's errors."""
         self.store: SharedStore = await self.doors.metadata(self.settings)
+        self.formats = formats.Formats(self.store, formats.THIS)
+        await self.formats.start(founding=await self.store.get(SETTINGS) is None)
         await self._agree()
         self.universe = int(await self._drawn(UNIVERSE, str(self.random.randrange(10**12, 10**13)).encode()))
         self.ack_key = bytes.fromhex((await self._drawn(ACK_KEY, self.random.token(32).hex().encode())).decode())
@@ -68,6 +72,7 @@ class Joined:
         self.member = replace(self.member, address=address, disk_address=disk_address)
         self.membership = Membership(self.store, self.member)
         await self.membership.start()
+        await self.formats.check()
         self.membership.heed(self.view.members)
 
     async def leave(self) -> None:
@@ -80,6 +85,7 @@ class Joined:
         await self.directory.close()
         await self.view.close()
         await self.peers.close()
+        await self.formats.close()
         await self.store.close()
 
     def address_of(self, name: str) -> str | None:

@@ -135,6 +135,7 @@ class ClusterProcess:
             "name": self.process.name,
             "region": self.process.region,
             "settings": self.settings.digest(),
+            "format": self.common.formats.finalized,
             "roles": {name: role.status() for name, role in self.roles.items()},
         }
 

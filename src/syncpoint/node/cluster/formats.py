@@ -1,0 +1,155 @@
+"""Which formats the cluster's processes may write: agreed in the metadata, raised by an operator after an upgrade.
+
+A *format* is one number for everything that processes share: records in the metadata, what chains write to disks, the
+messages between processes. Every build reads the formats `oldest` to `newest` and can write all of them. The cluster
+writes the *finalized* one, so that builds of before and after an upgrade work side by side, and the upgrade can be
+undone until `syncpoint cluster finalize`.
+Place: asked when a process joins, and by whoever is about to write something that older builds can not read.
+Promise: a process never joins a cluster whose finalized format it can not read, and a format is never finalized while a
+member can not read it. To join, a process writes its membership and then reads the format again; to finalize, the
+format is proposed and then the members are read: whoever comes second sees the other.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import syncpoint
+from syncpoint.control.view import MEMBERS, View
+from syncpoint.metadata.contract import Put, absent, unchanged
+from syncpoint.metadata.shared import SharedStore, read_all
+from syncpoint.model.cluster import Member
+from syncpoint.model.errors import Aborted, FailedPrecondition
+
+KEY = "cluster/format"
+FIRST = 1
+
+
+class Build(NamedTuple):
+    """A version of the program, and the formats it reads and writes."""
+
+    version: str
+    oldest: int = FIRST
+    newest: int = FIRST
+
+    def reads(self, number: int) -> bool:
+        return self.oldest <= number <= self.newest
+
+
+THIS = Build(syncpoint.__version__)
+"""Raise `newest` with a change that older builds can not read, and write it only where `Formats.may_write` says so."""
+
+
+class Agreed(NamedTuple):
+    """What `cluster/format` holds. `proposed`: somebody is finalizing it now, or was when they were stopped."""
+
+    finalized: int = FIRST
+    version: str = ""  # of the build that finalized it
+    proposed: int = 0
+
+    def encode(self) -> bytes:
+        """The stored form."""
+        return json.dumps(self._asdict(), separators=(",", ":")).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> Agreed:
+        """Raises `ValueError` for anything else."""
+        found = json.loads(data)
+        if not isinstance(found, dict) or "finalized" not in found:
+            raise ValueError("not the cluster's format")
+        return Agreed(int(found["finalized"]), str(found.get("version", "")), int(found.get("proposed", 0)))
+
+
+class Formats:
+    """The agreed format as this process knows it, kept by a watch."""
+
+    def __init__(self, store: SharedStore, build: Build) -> None:
+        self._store, self.build = store, build
+        self._view: View[Agreed] = View(store, KEY, Agreed.decode)
+
+    async def start(self, *, founding: bool) -> None:
+        """Read it, and write it for a cluster that is founded now. Raises `FailedPrecondition` when this build can not
+        take part, and the store's errors.
+        """
+        first = Agreed(self.build.newest if founding else FIRST, self.build.version)
+        await self._store.txn([absent(KEY)], [Put(KEY, first.encode())])
+        await self.check()
+        await self._view.start()
+
+    async def check(self) -> None:
+        """Read it anew. Raises as `start`."""
+        found = await self._store.get(KEY)
+        agreed = Agreed() if found is None else Agreed.decode(found.value)
+        for number in (agreed.finalized, agreed.proposed or agreed.finalized):
+            if not self.build.reads(number):
+                raise FailedPrecondition(_cannot_join(self.build, number, agreed.version))
+
+    @property
+    def finalized(self) -> int:
+        """The format that is written."""
+        agreed = self._view.get("")
+        return agreed.finalized if agreed is not None else FIRST
+
+    def may_write(self, number: int) -> bool:
+        """Whether every process, now and later, reads what is written in a format."""
+        return number <= self.finalized
+
+    async def close(self) -> None:
+        """It is kept no more."""
+        await self._view.close()
+
+
+def _cannot_join(build: Build, number: int, by: str) -> str:
+    reads = f"{build.oldest}" if build.oldest == build.newest else f"{build.oldest} to {build.newest}"
+    head = f"this is version {build.version}, which reads format {reads}; the cluster writes format {number}"
+    if number > build.newest:
+        return f"{head}, finalized by version {by or 'unknown'}: install that version or a later one here."
+    return (
+        f"{head}: run a version that reads {number} and a later format everywhere, `syncpoint cluster finalize`, and "
+        "then this one."
+    )
+
+
+async def finalize(store: SharedStore, build: Build) -> tuple[int, int]:
+    """Let the cluster write the newest format of this build; returns the format of before and of now.
+
+    Raises `FailedPrecondition` naming the members that are too old, `Aborted` when somebody else finalizes, and the
+    store's errors; broken off, it is done again.
+    """
+    known = await store.get(KEY)
+    before = Agreed() if known is None else Agreed.decode(known.value)
+    target = build.newest
+    if target < before.finalized:
+        raise FailedPrecondition(
+            f"the cluster writes format {before.finalized}, finalized by version {before.version}; version "
+            f"{build.version} knows formats up to {target}: use `syncpoint cluster finalize` of that version or of a "
+            "later one"
+        )
+    if target == before.finalized and not before.proposed:
+        return before.finalized, target
+    revision = await _write(store, 0 if known is None else known.revision, before._replace(proposed=target))
+    behind = await _behind(store, target)
+    if behind:
+        await _write(store, revision, before._replace(proposed=0))
+        raise FailedPrecondition(
+            f"{len(behind)} members can not read format {target}: {', '.join(behind)}; upgrade and restart them first"
+        )
+    await _write(store, revision, Agreed(target, build.version))
+    return before.finalized, target
+
+
+async def _behind(store: SharedStore, target: int) -> list[str]:
+    members = [Member.decode(item.value) for item in (await read_all(store, MEMBERS))[0]]
+    return [
+        f"{one.name} (version {one.version or 'unknown'})"
+        for one in members
+        if not one.oldest_format <= target <= one.newest_format
+    ]
+
+
+async def _write(store: SharedStore, revision: int, agreed: Agreed) -> int:
+    result = await store.txn([unchanged(KEY, revision)], [Put(KEY, agreed.encode())])
+    if not result.ok:
+        raise Aborted("somebody else finalizes the cluster's format now; try again")
+    return result.revision
