@@ -4,6 +4,7 @@ Usage: sim.py SEED                     replay one seed and print everything that
        sim.py --seeds N [--first SEED] run many, on all cores
        sim.py --seconds S              run as many as fit into that time
        sim.py ... --world chains|cluster
+       sim.py --test                   what belongs to `make test`: at least 500 seeds of chains, dozens of clusters
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--jobs", type=int, default=0)
     parser.add_argument("--world", choices=sorted(WORLDS), default="chains")
+    parser.add_argument("--test", action="store_true")
     asked = parser.parse_args()
+    if asked.test:
+        return 0 if all([many(world, 0, kind.tested, 1e9, asked.jobs) for world, kind in WORLDS.items()]) else 1
     if asked.seed is not None:
         return 0 if replay(asked.world, asked.seed) else 1
     if asked.seeds is None and asked.seconds >= 1e9:

@@ -71,6 +71,13 @@ def integration_paths(group: str) -> list[str]:
 
 
 TEST = (
+    Part(
+        "simulation",
+        "simulated worlds: 500 seeds of chains, some of whole clusters",
+        150,
+        [sys.executable, "tools/sim.py", "--test"],
+    ),
+    Part("planted", "simulation catches every planted bug", 150, [*PYTEST, "tests/simulation"]),
     Part("unit", "unit and property tests, kernel compiled", 150, [*PYTEST, "tests/unit"]),
     Part(
         "kernel-uncompiled",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from syncpoint.publish import chain as chain_module
-from syncpoint.publish import follow
+from syncpoint.publish import follow, records
 from syncpoint.publish import recovery as publish_recovery
 from syncpoint.publish.ledger import Ledger
 from syncpoint.storage import record as record_module
@@ -157,11 +157,11 @@ def rule_12() -> AbstractContextManager[None]:
         fresh = decode(payload)
         return Merging(fresh.subscription, fresh.generation, fresh.acks, fresh.start)
 
-    decode = publish_recovery.records.decode_ledger
+    decode = records.decode_ledger
     right = publish_recovery.replay
 
     def replay(store: Any) -> Any:
-        with patched(publish_recovery.records, decode_ledger=merged), patched(publish_recovery, Ledger=Merging):
+        with patched(records, decode_ledger=merged), patched(publish_recovery, Ledger=Merging):
             memory = right(store)
         for number, ledger in list(memory.ledgers.items()):
             memory.ledgers[number] = Ledger(ledger.subscription, ledger.generation, ledger.acks, ledger.start)

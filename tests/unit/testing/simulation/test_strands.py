@@ -1,0 +1,122 @@
+"""Threads that take turns: they stop and go on in simulated time, die with their process, hang with it."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
+from syncpoint.testing.simulation.strands import SimLock, Strands, on_strand, pause
+
+
+def world(work: Any) -> list[str]:
+    told: list[str] = []
+    clock = ManualClock(monotonic=0.0)
+
+    async def run(loop: ProcessLoop) -> None:
+        strands = Strands(loop)
+        await work(loop, strands, told)
+        strands.close()
+
+    run_world(clock, run)
+    return told
+
+
+def test_two_strands_share_the_time() -> None:
+    async def work(loop: ProcessLoop, strands: Strands, told: list[str]) -> None:
+        process = SimProcess(loop, "p")
+
+        def job(name: str, seconds: float) -> str:
+            for turn in range(3):
+                told.append(f"{name}{turn} at {loop.time():.1f}")
+                pause(seconds)
+            return name
+
+        for name, seconds in (("a", 1.0), ("b", 1.4)):
+            strands.run(process, lambda name=name, seconds=seconds: job(name, seconds), lambda r, e: told.append(r))
+        await asyncio.sleep(10)
+
+    assert world(work) == [
+        "a0 at 0.0", "b0 at 0.0", "a1 at 1.0", "b1 at 1.4", "a2 at 2.0", "b2 at 2.8", "a", "b",
+    ]  # fmt: skip
+
+
+def test_the_end_of_a_process_is_the_end_of_its_strands() -> None:
+    async def work(loop: ProcessLoop, strands: Strands, told: list[str]) -> None:
+        process = SimProcess(loop, "p")
+
+        def job() -> None:
+            told.append("begun")
+            try:
+                pause(1)
+            finally:
+                told.append("unwound")
+            told.append("never")
+
+        strands.run(process, job, lambda r, e: told.append("done"))
+        await asyncio.sleep(0.5)
+        process.crash()
+        await asyncio.sleep(5)
+
+    assert world(work) == ["begun", "unwound"]
+
+
+def test_a_strand_hangs_with_its_process() -> None:
+    async def work(loop: ProcessLoop, strands: Strands, told: list[str]) -> None:
+        process = SimProcess(loop, "p")
+
+        def job() -> None:
+            pause(1)
+            told.append(f"on at {loop.time():.0f}")
+
+        strands.run(process, job, lambda r, e: None)
+        process.hang()
+        await asyncio.sleep(7)
+        process.go_on()
+        await asyncio.sleep(1)
+
+    assert world(work) == ["on at 7"]
+
+
+def test_a_lock_makes_strands_wait() -> None:
+    async def work(loop: ProcessLoop, strands: Strands, told: list[str]) -> None:
+        process = SimProcess(loop, "p")
+        held: Counter[str] = Counter()
+        lock = SimLock(held, "disk")
+
+        def job(name: str) -> None:
+            with lock, lock:
+                told.append(f"{name} in")
+                pause(1)
+                told.append(f"{name} out")
+
+        for name in "ab":
+            strands.run(process, lambda name=name: job(name), lambda r, e: None)
+        assert held["disk"]
+        await asyncio.sleep(5)
+        assert not held["disk"]
+
+    assert world(work) == ["a in", "a out", "b in", "b out"]
+
+
+def test_errors_come_to_whoever_waits() -> None:
+    async def work(loop: ProcessLoop, strands: Strands, told: list[str]) -> None:
+        def job() -> None:
+            assert on_strand()
+            raise OSError(5, "no")
+
+        strands.run(SimProcess(loop, "p"), job, lambda r, e: told.append(repr(e)))
+
+    assert world(work) == ["OSError(5, 'no')"]
+    assert not on_strand()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_seed_is_the_same_run_again(seed: int) -> None:
+    from syncpoint.testing.simulation.chain_runs import run_chains
+
+    first, second = run_chains(seed), run_chains(seed)
+    assert (first.digest, first.steps) == (second.digest, second.steps)
+    assert first.good
