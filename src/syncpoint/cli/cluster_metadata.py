@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from syncpoint.cli.cluster import folder_option
+from syncpoint.cli.cluster import folder_option, shape_options
 from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import count, said
 
@@ -136,3 +136,43 @@ def finalize(folder: Path) -> None:
         except FailedPrecondition as error:
             raise Problem(f"nothing was finalized: {error.message}") from error
     said(f"The cluster writes format {now}." if now > before else f"The cluster writes format {now} already.")
+
+
+@click.command("import")
+@folder_option
+@click.argument("data", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--disk",
+    "node_disks",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A disk folder of the node, as given to `serve` [default: disk-1 in DATA].",
+)
+@shape_options
+def import_folder(folder: Path, data: Path, node_disks: tuple[Path, ...], **numbers: Any) -> None:
+    """Take over DATA, the folder of a stopped `syncpoint serve`, into a new cluster.
+
+    Topics, subscriptions, snapshots and messages come along; message ids and acknowledgements stay what they were. The
+    cluster must not have been started before. The numbers are for a folder that has no cluster yet.
+
+    \b
+    Example:
+      syncpoint cluster import --dir /tmp/demo ~/syncpoint-data
+      syncpoint cluster up --dir /tmp/demo
+    """
+    from syncpoint.metadata.contract import Indeterminate, Unavailable
+    from syncpoint.model.errors import SyncpointError
+    from syncpoint.node.cluster import takeover
+    from syncpoint.node.cluster.local import LocalCluster, Shape
+
+    LocalCluster(folder).create(Shape(**numbers))
+    with _with_metadata(folder) as made:
+        try:
+            done = takeover.import_folder(made, data, list(node_disks) or [data / "disk-1"])
+        except (SyncpointError, Unavailable, Indeterminate) as error:
+            raise Problem(
+                f"nothing was imported: {error}", f"{data} is as it was; correct this and try again."
+            ) from error
+    found = (done.topics, "topic"), (done.subscriptions, "subscription"), (done.snapshots, "snapshot")
+    said(f"{', '.join(count(*one) for one in found)} and {count(done.messages, 'message')} are taken over from {data}.")
+    said(f"`syncpoint cluster up --dir {folder}` starts the cluster.")
