@@ -78,7 +78,7 @@ TEST = (
         [sys.executable, "tools/sim.py", "--test"],
     ),
     Part("planted", "simulation catches every planted bug", 150, [*PYTEST, "tests/simulation"]),
-    Part("unit", "unit and property tests, kernel compiled", 150, [*PYTEST, "tests/unit"]),
+    Part("unit", "unit and property tests, kernel compiled", 200, [*PYTEST, "-n", "2", "tests/unit"]),
     Part(
         "kernel-uncompiled",
         "kernel tests on the uncompiled sources",
