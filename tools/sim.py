@@ -34,7 +34,9 @@ def many(world: str, first: int, count: int | None, seconds: float, jobs: int) -
         if getattr(result, "violations", None):
             print(result, flush=True)
 
-    report: Report = run_many(seeds, run=kind.run, wanted=kind.wanted, jobs=jobs, seconds=seconds, on_result=show)
+    report: Report = run_many(
+        seeds, run=kind.run, wanted=kind.wanted, enough=kind.enough, jobs=jobs, seconds=seconds, on_result=show
+    )
     print(report)
     return report.good
 
@@ -51,7 +53,11 @@ def main() -> int:
     parser.add_argument("--test", action="store_true")
     asked = parser.parse_args()
     if asked.test:
-        return 0 if all([many(world, 0, kind.tested, 1e9, asked.jobs) for world, kind in WORLDS.items()]) else 1
+        return (
+            0
+            if all([many(*one) for one in [(name, 0, kind.tested, 1e9, asked.jobs) for name, kind in WORLDS.items()]])
+            else 1
+        )
     if asked.seed is not None:
         return 0 if replay(asked.world, asked.seed) else 1
     if asked.seeds is None and asked.seconds >= 1e9:

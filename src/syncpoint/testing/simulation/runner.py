@@ -18,9 +18,8 @@ from itertools import islice
 from syncpoint.testing.simulation.chain_runs import Result, run_chains
 from syncpoint.testing.simulation.coverage import missing
 from syncpoint.testing.simulation.faults import FAULTS
-
-ENOUGH = 400
-"""From so many seeds on everything must have happened."""
+from syncpoint.testing.simulation.scenario import FAULTS as CLUSTER_FAULTS
+from syncpoint.testing.simulation.scenario import run_cluster
 
 CHAINS_WANTED = frozenset(
     {
@@ -101,6 +100,7 @@ def run_many(
     *,
     run: Runner = run_chains,
     wanted: frozenset[str] = CHAINS_WANTED,
+    enough: int = 400,
     jobs: int = 0,
     seconds: float = 1e9,
     on_result: Callable[[Result], None] = lambda result: None,
@@ -124,7 +124,7 @@ def run_many(
         _run_on_cores(report, within_time(), run, jobs, on_result)
     report.real_s = time.monotonic() - begun
     report.bad.sort()
-    if report.seeds >= ENOUGH:
+    if report.seeds >= enough:
         report.lacking = missing(wanted, report.happened)
     return report
 
@@ -150,10 +150,30 @@ class World:
     wanted: frozenset[str]
     replay: Runner
     tested: int  # seeds that belong to `make test`
+    enough: int  # from so many seeds on everything wanted must have happened
 
 
 def _replay_chains(seed: int) -> Result:
     return run_chains(seed, trace=print)
 
 
-WORLDS = {"chains": World(run_chains, CHAINS_WANTED, _replay_chains, 500)}
+def _replay_cluster(seed: int) -> Result:
+    return run_cluster(seed, trace=print)
+
+
+CLUSTER_WANTED = frozenset(
+    {
+        *(f"fault: {kind}" for kind in CLUSTER_FAULTS),
+        "a client's stream ends",
+        "a publish succeeds after a failure",
+        "a transaction of unknown outcome was applied",
+        "a transaction of unknown outcome was not applied",
+        "an acknowledgement is not confirmed",
+    }
+)
+"""What has to come up in whole clusters."""
+
+WORLDS = {
+    "chains": World(run_chains, CHAINS_WANTED, _replay_chains, 500, 400),
+    "cluster": World(run_cluster, CLUSTER_WANTED, _replay_cluster, 30, 30),
+}

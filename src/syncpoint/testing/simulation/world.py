@@ -1,0 +1,376 @@
+"""A whole cluster in one process: every role as it ships, on simulated doors.
+
+Place: `node.cluster.process.ClusterProcess` for each process; only storage processes have a stand-in for their role,
+because the shipped one serves sockets: behind it is the shipped disk service (see `disks`). Clients talk to proxies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from syncpoint.metadata.contract import Compare, Indeterminate, Operation, TxnResult
+from syncpoint.metadata.local import LocalShared
+from syncpoint.metadata.memory import MemoryStore
+from syncpoint.metadata.shared import DEADLINE_S
+from syncpoint.model.cluster import ChainRecord
+from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.node.cluster import process as process_module
+from syncpoint.node.cluster.doors import AddressOf, Doors, root_of
+from syncpoint.node.cluster.process import ClusterProcess
+from syncpoint.node.cluster.publish_role import PublishRole
+from syncpoint.node.cluster.settings import ClusterSettings, DurabilityClass, ProcessSettings
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.files import Files
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.storage.remote.disk import DiskAddress
+from syncpoint.storage.settings import StorageSettings
+from syncpoint.testing.history import History, Identity, Outcome, seal
+from syncpoint.testing.simulation.coverage import Coverage
+from syncpoint.testing.simulation.disks import DiskFarm, SimFiles
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
+from syncpoint.testing.simulation.network import SimNetwork
+from syncpoint.testing.simulation.strands import Strands
+from syncpoint.testing.simulation.workers import SimWorkers, run_blocking
+from syncpoint.transport.calls import Methods
+from syncpoint.wire.messages import pubsub
+
+TOPIC = "projects/p/topics/orders"
+PUBLISHER = "/google.pubsub.v1.Publisher/"
+SUBSCRIBER = "/google.pubsub.v1.Subscriber/"
+SETTINGS = StorageSettings(
+    segment_bytes=64 * 1024, pool_segments=1, pool_segments_max=2, segment_entries_max=60, reserve_bytes=0,
+    scrub_bytes_s=0, cache_bytes=20_000, index_cache_bytes=16_384, read_ahead_bytes=8_192, hung_s=1.5,
+    probe_interval_s=0.5,
+)  # fmt: skip
+
+
+class SimShared(LocalShared):
+    """One process's way to the metadata: it takes time, and sometimes nobody knows what came of a transaction."""
+
+    def __init__(self, world: ClusterWorld) -> None:
+        super().__init__(world.store, world.clock)
+        self._world = world
+
+    async def turn(self) -> None:
+        await asyncio.sleep(self._world.random.random() * 0.003)
+        await super().turn()
+
+    async def txn(
+        self,
+        compares: Sequence[Compare],
+        then: Sequence[Operation],
+        orelse: Sequence[Operation] = (),
+        *,
+        deadline_s: float = DEADLINE_S,
+    ) -> TxnResult:
+        world = self._world
+        doubtful = world.random.random() < world.doubt
+        if doubtful and world.random.random() < 0.5:
+            world.coverage.sometimes("a transaction of unknown outcome was not applied")
+            raise Indeterminate("the answer was lost")
+        result = await super().txn(compares, then, orelse, deadline_s=deadline_s)
+        if doubtful:
+            world.coverage.sometimes("a transaction of unknown outcome was applied")
+            raise Indeterminate("the answer was lost")
+        return result
+
+
+class DisksRole:
+    """The storage role: its disks are the farm's server of the same name."""
+
+    def __init__(self, name: str) -> None:
+        self.disk_address = f"{name}:7000"
+
+    async def start(self) -> None:
+        """The server runs with the process."""
+
+    def methods(self) -> Methods:
+        return {}
+
+    async def joined(self) -> None:
+        """Nothing more to do."""
+
+    async def drain(self) -> None:
+        """Owners notice by themselves."""
+
+    async def stop(self) -> None:
+        """With the process."""
+
+    def status(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, seconds: float) -> dict[str, Any]:
+        return {}
+
+
+class Member:
+    """One life of one process."""
+
+    def __init__(self, world: ClusterWorld, name: str) -> None:
+        self.world, self.name = world, name
+        self.process = SimProcess(world.loop, name)
+        self.cluster: ClusterProcess | None = None
+        self.shared: SimShared | None = None
+        self._opened: SimFiles | None = None
+        self.up = False
+
+    async def run(self) -> None:
+        """In the process: start, again until it works."""
+        world = self.world
+        while True:
+            settings = world.settings.process(self.name)
+            self.cluster = ClusterProcess(world.settings, settings, self._doors())
+            if "storage" in self.cluster.roles:
+                self.cluster.roles["storage"] = DisksRole(self.name)
+            try:
+                await self.cluster.start()
+                break
+            except Exception as error:  # a process that cannot start is started again by whoever watches over it
+                world.note(f"{self.name} does not start: {type(error).__name__}")
+                world.coverage.sometimes("a process does not start at once")
+                world.again(self.name, 0.5)
+                return
+        self.up = True
+        world.note(f"{self.name} is up")
+
+    def _doors(self) -> Doors:
+        world = self.world
+        return Doors(
+            clock=world.clock,
+            random=world.random,
+            network=world.network,
+            make_workers=self._workers,
+            blocking=lambda work: run_blocking(world.strands, work),
+            notify=self._notify,
+            drain_s=1.0,
+            open_metadata=self._metadata,
+            open_files=self._files,
+        )
+
+    def _notify(self, act: Callable[[], None]) -> None:
+        self.world.loop.call_soon(act, context=self.process.context())
+
+    async def _metadata(self, settings: ClusterSettings) -> SimShared:
+        self.shared = SimShared(self.world)
+        self.shared.cut = self.world.outage
+        return self.shared
+
+    def _files(self, record: ChainRecord, epoch: int, address_of: AddressOf) -> tuple[Files, list[str]]:
+        places = {
+            root_of(place.cluster, place.disk): DiskAddress(place.process, 7000, place.disk) for place in record.places
+        }
+        self._opened = self.world.farm.files(places, record.number, epoch, record.durability)
+        return self._opened, list(places)
+
+    def _workers(self) -> SimWorkers:
+        assert self._opened is not None
+        return SimWorkers(self.world.strands, self.world.random, self._opened.calm, stops=0.02)
+
+
+class ClusterWorld:
+    """See the module."""
+
+    def __init__(
+        self, loop: ProcessLoop, clock: ManualClock, seed: int, trace: Callable[[str], None] | None, disks: int
+    ) -> None:
+        self.loop, self.clock, self._trace = loop, clock, trace
+        self.random = SeededRandom(seed * 2 + 1)
+        self.begun_at = clock.monotonic()
+        self.digest = hashlib.blake2b(digest_size=8)
+        self.coverage, self.history = Coverage(), History()
+        self.network = SimNetwork(self.random)
+        self.farm = DiskFarm(self.random, clock, self.network.parted)
+        self.strands = Strands(loop)
+        self.store = MemoryStore(clock=clock, random=self.random)
+        self.doubt = 0.0  # that the outcome of a transaction stays unknown
+        self.outage = False
+        self.client = SimProcess(loop, "client")
+        self.members: dict[str, Member] = {}
+        processes: dict[str, ProcessSettings] = {}
+        for number in range(3):
+            name, names = f"d{number}", tuple(f"d{number}{disk}" for disk in range(disks))
+            processes[name] = ProcessSettings(
+                name, ("storage",), f"{name}:1", cluster=f"c{number}", disks={one: Path("/" + one) for one in names},
+                disks_listen=f"{name}:7000",
+            )  # fmt: skip
+            self.farm.serve(name, names)
+        for roles, count in ((("publish-forwarder",), 2), (("subscribe-forwarder",), 2), (("router",), 1)):
+            for number in range(count):
+                name = f"{roles[0][0]}{number}"
+                processes[name] = ProcessSettings(name, roles, f"{name}:1")
+        for number in range(2):
+            name = f"proxy{number}"
+            processes[name] = ProcessSettings(name, ("proxy",), f"{name}:1", public=f"{name}:443")
+        classes = {"default": DurabilityClass(clusters=3, disks=disks)}
+        self.settings = ClusterSettings("sim", ("etcd:1",), classes, processes, storage=SETTINGS)
+        inner: Any = process_module
+        inner.gc = SimpleNamespace(collect=int, freeze=int)  # that is for processes with a memory of their own
+
+    def note(self, text: str) -> None:
+        """Something happened: part of the trace, by which two runs are compared."""
+        line = f"{self.clock.monotonic() - self.begun_at:10.6f} {text}"
+        self.digest.update(line.encode())
+        if self._trace is not None:
+            self._trace(line)
+
+    # -- processes ---------------------------------------------------------------------------------------------------
+
+    def begin(self, name: str) -> None:
+        """Start a process."""
+        server = self.farm.servers.get(name)
+        if server is not None and not server.alive:
+            server.start()
+        member = self.members[name] = Member(self, name)
+        member.process.start(member.run())
+
+    def again(self, name: str, seconds: float) -> None:
+        """A process that could not start ends, and is started again."""
+        self.loop.call_later(seconds, self._restart, name)
+
+    def _restart(self, name: str) -> None:
+        self.crash(name)
+        self.begin(name)
+
+    def crash(self, name: str) -> None:
+        """kill -9."""
+        member = self.members[name]
+        if member.process.alive:
+            member.process.crash()
+            self.network.ended(member.process)
+            if member.shared is not None:
+                self._forget(member.shared)
+        server = self.farm.servers.get(name)
+        if server is not None and server.alive:
+            server.kill()
+
+    def _forget(self, shared: SimShared) -> None:
+        """Nothing of a dead process asks the store any more; its leases run out."""
+        for lease in list(shared.leases):
+            lease.stop()
+        for watch in list(shared.watches):
+            watch._inner.close()
+        shared.watches.clear()
+        if shared._arm in self.store.on_lease:
+            self.store.on_lease.remove(shared._arm)
+        shared._disarm()
+
+    def cut_metadata(self, cut: bool, names: Sequence[str]) -> None:
+        """The metadata is out of reach of some, or there again."""
+        for name in names:
+            shared = self.members[name].shared
+            if shared is not None and self.members[name].process.alive:
+                shared.cut = cut
+
+    def chains(self) -> list[Any]:
+        """All chains that are open somewhere."""
+        found = []
+        for member in self.members.values():
+            role = member.cluster.roles.get("publish-forwarder") if member.cluster is not None else None
+            if isinstance(role, PublishRole) and member.process.alive and member.up:
+                found += list(role.host.chains.values())
+        return found
+
+    async def close(self) -> None:
+        """End everything."""
+        for name in list(self.members):
+            self.crash(name)
+        self.client.crash()
+        self.strands.close()
+
+    # -- clients -----------------------------------------------------------------------------------------------------
+
+    async def call(self, method: str, message: Any, timeout_s: float = 2.0) -> bytes:
+        """Ask any proxy."""
+        channel = self.network.channel(f"proxy{self.random.randrange(0, 2)}:443")
+        return await channel.unary(method, message.SerializeToString(), timeout=timeout_s)
+
+    async def insist(self, method: str, message: Any, done: str = "") -> bytes:
+        """Ask again until it is done; `done` in an error's text says that it had been."""
+        while True:
+            try:
+                return await self.call(method, message, 5.0)
+            except SyncpointError as error:
+                if done and error.code.name == done:
+                    return b""
+                self.note(f"client: {method.rpartition('/')[2]}: {error.code.name}")
+                await asyncio.sleep(0.2 + 0.2 * self.random.random())
+
+    async def create_topic(self) -> None:
+        """The topic."""
+        await self.insist(PUBLISHER + "CreateTopic", pubsub.Topic(name=TOPIC), "ALREADY_EXISTS")
+        self.note("client: the topic is there")
+
+    async def subscribe(self, name: str, *, ordered: bool = False, exactly_once: bool = False) -> None:
+        """Create a subscription, again until it is there."""
+        operation = self.history.creating(name, TOPIC, ordered=ordered, exactly_once=exactly_once)
+        asked = pubsub.Subscription(
+            name=f"projects/p/subscriptions/{name}", topic=TOPIC, ack_deadline_seconds=10,
+            enable_message_ordering=ordered, enable_exactly_once_delivery=exactly_once,
+        )  # fmt: skip
+        await self.insist(SUBSCRIBER + "CreateSubscription", asked, "ALREADY_EXISTS")
+        self.history.end(operation, Outcome.OK)
+        self.note(f"client: {name} created")
+
+    async def publish(self, client: str, number: int, key: str) -> None:
+        """Publish one message, again until it is known to be stored."""
+        identity = Identity(client, number)
+        operation = self.history.publishing(TOPIC, identity, key)
+        body = pubsub.PubsubMessage(data=seal(identity, bytes(40)), ordering_key=key)
+        request = pubsub.PublishRequest(topic=TOPIC, messages=[body])
+        for again in range(100):
+            try:
+                answer = await self.call(PUBLISHER + "Publish", request)
+            except SyncpointError as error:
+                self.note(f"{client}: {number}: {error.code.name}")
+                await asyncio.sleep(0.05 + 0.2 * self.random.random())
+                continue
+            (message_id,) = pubsub.PublishResponse.FromString(answer).message_ids
+            self.history.published(operation, message_id)
+            self.coverage.sometimes("a publish succeeds after a failure", again)
+            self.note(f"{client}: {number} published as {message_id}")
+            return
+        self.history.end(operation, Outcome.UNKNOWN)
+
+    async def consume(self, name: str, receiver: str) -> None:
+        """Receive for ever over streams that are opened again, acknowledging what comes."""
+        full, lives = f"projects/p/subscriptions/{name}", 0
+        while True:
+            lives += 1
+            try:
+                channel = self.network.channel(f"proxy{self.random.randrange(0, 2)}:443")
+                stream = channel.stream(SUBSCRIBER + "StreamingPull")
+                first = pubsub.StreamingPullRequest(
+                    subscription=full, stream_ack_deadline_seconds=10, client_id=receiver, max_outstanding_messages=100
+                )
+                await stream.send(first.SerializeToString())
+                while (data := await stream.receive()) is not None:
+                    for one in pubsub.StreamingPullResponse.FromString(data).received_messages:
+                        self._received(name, f"{receiver}.{lives}", full, one)
+            except (SyncpointError, Unavailable) as error:
+                self.note(f"{receiver}: stream ends: {error.code.name}")
+                self.coverage.sometimes("a client's stream ends")
+            await asyncio.sleep(0.1 + 0.2 * self.random.random())
+
+    def _received(self, name: str, receiver: str, full: str, one: Any) -> None:
+        message = one.message
+        found = self.history.delivered(name, receiver, message.message_id, message.data, message.ordering_key)
+        self.note(f"{receiver}: {name} {found.identity} as {message.message_id}")
+        self.client.start(self._acknowledge(name, full, one.ack_id, message.message_id))
+
+    async def _acknowledge(self, name: str, full: str, ack_id: str, message_id: str) -> None:
+        await asyncio.sleep(self.random.random() ** 3 * 0.5)
+        operation = self.history.acking(name, message_id)
+        try:
+            await self.call(
+                SUBSCRIBER + "Acknowledge", pubsub.AcknowledgeRequest(subscription=full, ack_ids=[ack_id]), 5.0
+            )
+        except SyncpointError:
+            self.coverage.sometimes("an acknowledgement is not confirmed")
+            self.history.end(operation, Outcome.UNKNOWN)
+        else:
+            self.history.end(operation, Outcome.OK)
