@@ -26,7 +26,9 @@ REDELIVER_AT_ONCE = 1024
 REDELIVER_BYTES = 8 << 20
 KEY_RUN_MAX = 100  # messages of one key in one response, when they were held back
 WANTED_FULL_S = 10.0  # so long a subscription stays wanted although its subscribers can take nothing,
-WANTED_IDLE_S = 5.0  # and so long when they are gone: pulls come one after the other
+WANTED_IDLE_S = 5.0  # and so long when the last one was a pull: another may follow,
+WANTED_GONE_S = 0.5  # and so long when it was a stream: it may have gone to another forwarder
+WANTED_OUT_S = 15.0  # and so long while something is lent that nobody else may deliver meanwhile
 LOOK_AGAIN_S = 1.0  # how often it is asked how far others are, while keys wait for them
 
 
@@ -60,7 +62,8 @@ class Delivery:
         self._sources = Sources(self._read_on, ordered=record.ordered)
         self._grants: dict[int, int] = {}  # of the sources that are, or were last, delivered here
         self._wanted = False
-        self._could_take = -WANTED_FULL_S  # when somebody here last could take a message
+        self._could_take = -WANTED_OUT_S  # when somebody here last could take a message
+        self._pulled = False  # whether the last one to come was a pull, after which another may follow
         self._looked = now()
         self._redelivered: deque[tuple[Batch, int]] = deque()
         self._refetching = 0
@@ -136,7 +139,7 @@ class Delivery:
 
     def add(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)
-        self._could_take = self.now()
+        self._could_take, self._pulled = self.now(), consumer.single
         self._want(True)
         self.wake()
 
@@ -144,8 +147,15 @@ class Delivery:
         """Every tick: whether sources are wanted here, and how far others are where keys wait for them."""
         if self._has_room():
             self._could_take = now
-        recently = now - self._could_take < (WANTED_FULL_S if self.consumers else WANTED_IDLE_S)
-        self._want(recently or (self.strict and self.lending.is_out))
+        out = self.strict and self.lending.is_out
+        if self.consumers:
+            wanted = out or now - self._could_take < WANTED_FULL_S
+        elif out:  # acknowledged it may still be, but whoever has subscribers does not wait for that without end
+            wanted = now - self._could_take < WANTED_OUT_S
+        else:
+            linger_s = WANTED_IDLE_S if self._pulled else 0.0 if self.strict else WANTED_GONE_S
+            wanted = now - self._could_take < linger_s
+        self._want(wanted)
         if self._sources.waits and now - self._looked >= LOOK_AGAIN_S:
             self.start()
 
