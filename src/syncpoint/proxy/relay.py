@@ -2,7 +2,8 @@
 
 Place: between clients and `api/subscriber` of a subscribe forwarder; requests and responses pass as bytes.
 Promise: a forwarder that died is not shown to the client while another one can answer in time. Ack ids go to who lent
-the message where several forwarders share a subscription, and otherwise to who serves it now. Nothing that the
+the message, as long as that one lives: it waits for them, also after the clients have moved on; otherwise to who serves
+the subscription now. Nothing that the
 forwarder said about single ack ids is lost when an answer is put together from several.
 """
 
@@ -110,8 +111,6 @@ class Relay:
 
     def _by_member(self, record: Subscription, request: bytes, field: int) -> list[tuple[Member | None, bytes]]:
         """Parts of a request, each with the forwarder that must hear it; None: whoever serves the subscription."""
-        if not self.serving.routes.sharing(record.incarnation):
-            return [(None, request)]
         try:
             others, groups = split.by_lender(request, field)
         except Malformed as bad:

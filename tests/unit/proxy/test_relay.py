@@ -123,6 +123,16 @@ async def test_ack_ids_go_to_who_lent_the_message(world: ProxyWorld) -> None:
 
 
 @in_world()
+async def test_ack_ids_go_to_who_lent_the_message_also_when_another_one_serves_now(world: ProxyWorld) -> None:
+    _, one, two = await cluster(world, share=["s1"])
+    lent_before = two.message(b"").ack_id
+    lent_now = one.message(b"").ack_id
+    await acknowledge(world, lent_before, lent_now)
+    assert [list(call.ack_ids) for call in two.calls] == [[lent_before]]
+    assert [list(call.ack_ids) for call in one.calls] == [[lent_now]]
+
+
+@in_world()
 async def test_failures_of_several_forwarders_are_one(world: ProxyWorld) -> None:
     _, one, two = await cluster(world, share=["s1", "s2"])
     mine, theirs = one.message(b"").ack_id, two.message(b"").ack_id

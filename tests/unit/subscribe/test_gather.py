@@ -106,6 +106,39 @@ def test_an_exactly_once_ack_under_a_lost_grant_fails_and_the_message_is_acked_o
     assert world.all_done
 
 
+def test_sources_follow_a_client_that_moved_as_soon_as_nothing_is_lent_where_it_was() -> None:
+    world = GatherWorld(processes=1, chains=1, exactly_once=True)
+    first = Client(world, world.forwarder("a"), deadline_s=60)
+    world.publish("m")
+    world.advance(1)
+    second = Client(world, world.forwarder("b"))
+    first.leave()
+    world.publish("n")
+    world.advance(3)
+    assert not second.data, "what is lent may still be acknowledged"
+    first.ack(*first.held)
+    world.advance(1)
+    assert world.confirmed == ["m"]
+    assert second.data == ["n"]
+
+
+def test_a_message_lent_to_a_client_that_is_gone_does_not_keep_the_others_from_who_wants_them() -> None:
+    for options in ({"exactly_once": True}, {"ordered": True}):
+        world = GatherWorld(processes=1, chains=1, **options)
+        first = Client(world, world.forwarder("a"), deadline_s=600)
+        world.publish("m")
+        world.advance(1)
+        second = Client(world, world.forwarder("b"))
+        first.leave()
+        world.publish("n")
+        world.advance(20)
+        assert second.data == ["m", "n"]
+        for ack_id in list(second.held):
+            second.ack(ack_id)
+        world.advance(1)
+        assert world.all_done
+
+
 def test_an_exactly_once_lease_outlives_a_short_break() -> None:
     world = GatherWorld(processes=1, chains=1, exactly_once=True)
     client = Client(world, world.forwarder("a"))
