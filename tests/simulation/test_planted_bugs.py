@@ -29,4 +29,4 @@ def test_a_planted_bug_is_caught(name: str, found: dict[str, tuple[int, str]]) -
     assert seed >= 0, f"not noticed in {SEEDS} seeds"
     print(f"{name}: seed {seed}, {how}")
     planted = PLANTED[name]
-    assert run_chains(seed, shape=planted.shape, kinds=planted.kinds).violations == []
+    assert run_chains(seed, shape=planted.shape, kinds=planted.kinds, beyond=planted.beyond).violations == []

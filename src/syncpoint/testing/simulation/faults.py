@@ -18,14 +18,15 @@ from syncpoint.testing.simulation.disks import DiskServer
 
 FAULTS = (
     "crash", "crash of a subscribe forwarder", "hang", "takeover", "partition of processes", "partition from disks",
+    "split of disks",
     "commands cut in the middle", "connections broken", "disk server killed", "disk server killed in a command",
     "disk server hung", "power cut", "power cut in a command", "power cut everywhere", "disk fails", "disk full",
     "disk slow", "disk hung", "disk lies", "disk rots", "disk wiped", "metadata outage", "clock jump", "close",
 )  # fmt: skip
 
 AWAY = (
-    "partition from disks", "disk server killed", "disk server killed in a command", "disk server hung", "power cut",
-    "power cut in a command", "power cut everywhere", "disk hung",
+    "partition from disks", "split of disks", "disk server killed", "disk server killed in a command",
+    "disk server hung", "power cut", "power cut in a command", "power cut everywhere", "disk hung",
 )  # fmt: skip
 """Disks that are away for a while. A disk that lied, and one that was away when it mattered, say "no such entry" of the
 same one, which no quorum of so few survives; so lies come without these."""
@@ -34,8 +35,9 @@ same one, which no quorum of so few survives; so lies come without these."""
 class Nemesis:
     """Lets faults happen, a choice of kinds for each seed."""
 
-    def __init__(self, world: ChainsWorld, seed: int, kinds: tuple[str, ...] = ()) -> None:
-        self.world, self.random = world, SeededRandom(seed * 2)
+    def __init__(self, world: ChainsWorld, seed: int, kinds: tuple[str, ...] = (), *, beyond: bool = False) -> None:
+        """`beyond`: destroy also what the others can not make good; the best that can come of it is a refusal."""
+        self.world, self.random, self.beyond = world, SeededRandom(seed * 2), beyond
         shape = world.shape
         servers = servers_of(world)
         doomed = "d0" if shape.clusters > 1 else "d00" if shape.disks > 1 else "none"  # one cluster, or one disk
@@ -107,6 +109,8 @@ class Nemesis:
 
         A member that is away when a log begins has no part in it; until it has joined, there is one to lose less.
         """
+        if self.beyond:
+            return True
         safe = {disk for server in servers_of(self.world) for disk in server.disks} - {disk for _, disk in self.victims}
         for number in self.world.records:
             if not self.world.served(number):
@@ -185,6 +189,29 @@ class Nemesis:
             return None
         servers = [server.name for server in servers_of(self.world)]
         self.world.network.part([found.name], [one for one in servers if self.random.random() < 0.5])
+        return self.world.network.heal
+
+    def _split_of_disks(self) -> Callable[[], None] | None:
+        """One forwarder reaches some disks, the others the rest, and one of those takes a chain over."""
+        found = self._publisher()
+        numbers = [one for one in self.world.records if not self.world.is_opening(one)]
+        others = [one for one in self.world.publishers if one is not found and one.process.alive]
+        if found is None or not others or not numbers:
+            return None
+        near: list[str] = []
+        far: list[str] = []
+        for server in servers_of(self.world):
+            (near if self.random.random() < 0.5 else far).append(server.name)
+        self.world.network.part([found.name], far)
+        self.world.network.part([one.name for one in others], near)
+        heir = others[self.random.randrange(0, len(others))]
+        number = numbers[self.random.randrange(0, len(numbers))]
+
+        def take() -> None:
+            if heir.process.alive and not heir.process.hung and not self.world.is_opening(number):
+                self.world.take_over(number, heir)
+
+        self.world.loop.call_later(0.3, take)
         return self.world.network.heal
 
     def _commands_cut_in_the_middle(self) -> Callable[[], None]:

@@ -35,6 +35,7 @@ class Planted:
     patch: Patch
     shape: Shape
     kinds: tuple[str, ...]
+    beyond: bool = False  # more is destroyed than can be made good: the right thing is to refuse
 
 
 @contextmanager
@@ -112,8 +113,12 @@ def truncate_at_any_bad_checksum() -> AbstractContextManager[None]:
 
 
 def rule_2() -> AbstractContextManager[None]:
-    """Any majority of the disks counts as enough to read from."""
-    return patched(AckRule, is_read_set=lambda self, present: len(present) > len(self) // 2)
+    """Any majority of the disks counts as enough to read from, and to go on with."""
+
+    def majority(self: AckRule, slots: Any) -> bool:
+        return len(slots) > len(self) // 2
+
+    return patched(AckRule, is_read_set=majority, can_acknowledge=majority)
 
 
 def rule_3() -> AbstractContextManager[None]:
@@ -198,10 +203,10 @@ PLANTED: dict[str, Planted] = {
     "truncate at any bad checksum": Planted(
         truncate_at_any_bad_checksum, THREE, ("crash", "disk rots", "takeover", "disk slow", "power cut")
     ),
-    "rule 2": Planted(
-        rule_2, SPREAD, ("crash", "takeover", "disk server killed", "partition from disks", "disk wiped")
+    "rule 2": Planted(rule_2, SPREAD, ("split of disks", "split of disks", "takeover", "crash")),
+    "rule 3": Planted(
+        rule_3, THREE, ("crash", "takeover", "disk server killed", "disk server killed", "disk wiped"), beyond=True
     ),
-    "rule 3": Planted(rule_3, THREE, ("crash", "takeover", "disk server killed", "partition from disks", "disk wiped")),
     "rule 4": Planted(rule_4, Shape(clusters=1, disks=1), ("crash", "power cut", "takeover", "power cut in a command")),
     "rule 8": Planted(rule_8, Shape(clusters=3, disks=1, heavy=True), ("disk hung", "disk slow")),
     "rule 12": Planted(rule_12, Shape(clusters=1, disks=1), ("crash", "takeover", "close")),
@@ -214,7 +219,7 @@ def first_caught(name: str, seeds: int, run: Callable[..., Any]) -> tuple[int, s
     planted = PLANTED[name]
     for seed in range(seeds):
         with planted.patch():
-            result = run(seed, shape=planted.shape, kinds=planted.kinds)
+            result = run(seed, shape=planted.shape, kinds=planted.kinds, beyond=planted.beyond)
         if not result.good:
             return seed, result.violations[0]
     return None
