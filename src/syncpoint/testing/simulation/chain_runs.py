@@ -184,7 +184,7 @@ class _Run:
     async def _drain(self) -> list[str]:
         """Wait until everything is delivered, acknowledged and on all disks; what is not, in words."""
         world = self.world
-        end = world.loop.time() + (10 if self.beyond else DRAIN_S)
+        end = world.loop.time() + (40 if self.beyond else DRAIN_S)
         while True:
             await asyncio.sleep(0.25)
             complaints = self._unfinished()
