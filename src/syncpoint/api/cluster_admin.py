@@ -17,7 +17,6 @@ from syncpoint.control.barrier import Backlog
 from syncpoint.control.operations import Drained, Operations
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.cluster import STORAGE
 from syncpoint.model.flow import FlowLimits
 from syncpoint.router.constraints import ALLOW, DENY, Rule
 from syncpoint.transport.calls import Unary
@@ -97,7 +96,7 @@ class ClusterAdmin:
 
     async def list_disks(self, request: Any) -> Any:
         """ListDisks: those of living processes, and those that chains lie on whose process is not there."""
-        living = {(one.name, disk) for one in self._view.with_role(STORAGE) for disk in one.disks}
+        living = {(seen.value.name, disk) for seen in self._view.members.items.values() for disk in seen.value.disks}
         used = {(place.process, place.disk) for seen in self._view.chains.items.values() for place in seen.value.places}
         disks = []
         for process, disk in sorted(living | used):

@@ -28,6 +28,27 @@ folder_option = click.option(
 )
 format_option = click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 
+_SHAPE = (
+    click.option("--clusters", default=3, show_default=True, help="Failure domains (N, odd) in each region."),
+    click.option("--disks", default=3, show_default=True, help="Disks (M, odd) in each failure domain."),
+    click.option(
+        "--forwarders", default=3, show_default=True, help="Publish forwarders, and as many subscribe forwarders."
+    ),
+    click.option("--routers", default=2, show_default=True, help="Routers in each region."),
+    click.option("--proxies", default=2, show_default=True, help="Proxies in each region."),
+    click.option("--regions", default=1, show_default=True, help="Regions."),
+    click.option("--etcd", default=1, show_default=True, help="Members of etcd (odd); three in production."),
+    click.option("--durability", type=click.Choice(["sync", "async", "memory"]), default="sync", show_default=True),
+)
+
+
+def shape_options(command: Callable[..., None]) -> Callable[..., None]:
+    """How many of what a new cluster has."""
+    for option in reversed(_SHAPE):
+        command = option(command)
+    return command
+
+
 # Commands that live in modules of their own: name -> (module, attribute).
 MORE = {
     "backup": ("cluster_metadata", "backup"),
@@ -66,16 +87,7 @@ def _local(folder: Path) -> LocalCluster:
 
 @cluster.command()
 @folder_option
-@click.option("--clusters", default=3, show_default=True, help="Failure domains (N, odd) in each region.")
-@click.option("--disks", default=3, show_default=True, help="Disks (M, odd) in each failure domain.")
-@click.option(
-    "--forwarders", default=3, show_default=True, help="Publish forwarders, and as many subscribe forwarders."
-)
-@click.option("--routers", default=2, show_default=True, help="Routers in each region.")
-@click.option("--proxies", default=2, show_default=True, help="Proxies in each region.")
-@click.option("--regions", default=1, show_default=True, help="Regions.")
-@click.option("--etcd", default=1, show_default=True, help="Members of etcd (odd); three in production.")
-@click.option("--durability", type=click.Choice(["sync", "async", "memory"]), default="sync", show_default=True)
+@shape_options
 def up(folder: Path, **numbers: Any) -> None:
     """Start a cluster of real processes on loopback, with a real etcd.
 

@@ -218,9 +218,9 @@ class SharedCatalog:
             for event in events:
                 for change in decode_commit(event.value or b"")[0]:
                     if change.op is Op.PUT:
-                        records[_key(change.record)] = change.record
+                        records[record_key(change.record)] = change.record
                     else:
-                        records.pop(_key(change.record), None)
+                        records.pop(record_key(change.record), None)
                     reached = change.revision
                 written = max(written, event.revision)
         self._loads += 1
@@ -319,12 +319,13 @@ def _stamped(change: Change) -> Change:
 
 
 def _operation(change: Change) -> Operation:
-    key = _key(change.record)
+    key = record_key(change.record)
     return Put(key, encode_record(change.record)) if change.op is Op.PUT else Delete(key)
 
 
 _KINDS = {Topic: "topics", Subscription: "subscriptions", Snapshot: "snapshots", Setting: "settings"}
 
 
-def _key(record: Record) -> str:
+def record_key(record: Record) -> str:
+    """Where a record stands in the metadata."""
     return f"{RECORDS}{_KINDS[type(record)]}/{record.name}"

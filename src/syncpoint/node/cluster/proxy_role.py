@@ -25,6 +25,8 @@ from syncpoint.router.distance import Distances, Prober
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening, join_address, split_address
 
+_RELAYED = b"/google.pubsub.v1.Subscriber/"
+
 
 class ProxyRole:
     """See the module. `public_address` is where clients call."""
@@ -73,8 +75,11 @@ class ProxyRole:
         )
 
     def methods(self) -> Methods:
-        """Other processes may call what clients may: dead letters are published this way."""
-        return {**self._methods, **self.proxy.internal_methods()}
+        """Other processes may call what clients may: dead letters are published this way. What is relayed is not for
+        them: in a process that is a subscribe forwarder, too, it would come here again instead of there.
+        """
+        own = {path: method for path, method in self._methods.items() if not path.startswith(_RELAYED)}
+        return {**own, **self.proxy.internal_methods()}
 
     async def joined(self) -> None:
         """Open the door for clients."""

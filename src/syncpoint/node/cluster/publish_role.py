@@ -77,7 +77,7 @@ class PublishRole:
         self.host.on_ended = self._keeper.ended
         self._keeper.start()
         classes = joined.settings.classes
-        kinds = {name: _kind(one) for name, one in classes.items()}
+        kinds = {name: kind_of(one) for name, one in classes.items()}
         self._founder = Founder(
             joined.store,
             joined.membership,
@@ -157,6 +157,7 @@ class _LateKeeper:
         await self._role.keeper.hand_over(chain)
 
 
-def _kind(klass: DurabilityClass) -> Kind:
+def kind_of(klass: DurabilityClass) -> Kind:
+    """What a class of the file asks of the disks."""
     wanted = Wanted(klass.clusters, klass.disks, klass.within, klass.over, klass.placement, klass.racks_min)
     return Kind(wanted, klass.durability, klass.spans_regions)
