@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from syncpoint.cli.errors import Problem
-from syncpoint.cli.output import said
+from syncpoint.cli.output import count, said
 
 
 def default_data() -> Path:
@@ -45,6 +45,11 @@ key_file = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="When a message counts as stored: synced to a majority of disks, written to it, or held in memory.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 256),
+    help="Processes that share the port and the disks, for machines with many cores [as last time, or 1].",
+)
 @click.option("--tls-cert", type=key_file, help="Certificate chain (PEM); serves TLS.")
 @click.option("--tls-key", type=key_file, help="The certificate's private key (PEM).")
 def serve(
@@ -53,6 +58,7 @@ def serve(
     data: Path | None,
     disks: tuple[Path, ...],
     durability: str,
+    workers: int | None,
     tls_cert: Path | None,
     tls_key: Path | None,
 ) -> None:
@@ -63,6 +69,7 @@ def serve(
       syncpoint serve
       syncpoint serve --port 9000 --data /srv/syncpoint
       syncpoint serve --disk /mnt/a/sp --disk /mnt/b/sp --disk /mnt/c/sp
+      syncpoint serve --workers 8
     """
     if disks and len(disks) % 2 == 0:
         raise click.UsageError(f"{len(disks)} disks cannot outvote each other; give an odd number of --disk folders.")
@@ -78,12 +85,24 @@ def serve(
 
     from syncpoint.node.serve import run
     from syncpoint.node.settings import ServeSettings
+    from syncpoint.node.workers.note import noted_workers
 
     data = data or default_data()
+    before = noted_workers(data)
+    workers = workers or before
+    workers = workers if before or (workers and workers > 1) else 0
     settings = ServeSettings(
-        host=host, port=port, data=data, disks=disks, durability=durability, tls_cert=tls_cert, tls_key=tls_key
+        host=host,
+        port=port,
+        data=data,
+        disks=disks,
+        durability=durability,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        workers=workers,
     )
-    said(f"Serving {data.absolute()}, durability {durability}; Ctrl-C ends it.")
+    crew = f", {count(workers, 'worker')}" if workers else ""
+    said(f"Serving {data.absolute()}, durability {durability}{crew}; Ctrl-C ends it.")
     if tls_cert is None:  # clients speak plain text to what PUBSUB_EMULATOR_HOST names
         near = "127.0.0.1" if host in ("0.0.0.0", "") else f"[{host}]" if ":" in host else host
         where = "" if (near, port) == ("127.0.0.1", 8085) else f" --endpoint {near}:{port or 'PORT'}"

@@ -1,16 +1,22 @@
 """`syncpoint serve`: run a node until a signal ends it."""
 
+from __future__ import annotations
+
 import asyncio
 import errno
 import logging
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 import uvloop
 
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from syncpoint.node.workers.parent import Parent
 
 
 def run(settings: ServeSettings) -> int:
@@ -42,8 +48,17 @@ async def _serve(settings: ServeSettings) -> None:
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    node = Node(settings)
+    node = _node(settings)
     await node.start()
     print(f"syncpoint ready on {node.endpoint}", flush=True)
     await stopping.wait()
     await node.stop()
+
+
+def _node(settings: ServeSettings) -> Node | Parent:
+    """One process that does everything, or the parent of those that do."""
+    if settings.workers:
+        from syncpoint.node.workers.parent import Parent
+
+        return Parent(settings)
+    return Node(settings)

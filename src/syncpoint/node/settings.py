@@ -17,6 +17,7 @@ class ServeSettings:
     durability: str = "sync"
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    workers: int = 0  # processes behind the port; 0: one that does everything itself
     drain_s: float = 5.0  # how long open calls may take to finish after SIGTERM
     storage: StorageSettings = field(default_factory=StorageSettings)
 

@@ -137,11 +137,13 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     limits: Limits | None = None,
     on_fallback: Fallback | None = None,
+    shared: bool = False,
 ) -> Server:
     """Serve `methods` on host:port (0 takes a free one; see `Server.port`), in the running event loop.
 
     `tls`: server context; its ALPN list is set here. `on_fallback`: takes connections that do not begin with the
-    HTTP/2 preface, for HTTP/1.1. Raises OSError when the port cannot be had.
+    HTTP/2 preface, for HTTP/1.1. `shared`: other processes may listen on the same port, too. Raises OSError when the
+    port cannot be had.
     """
     loop = asyncio.get_running_loop()
     server = Server(methods, limits or Limits(), on_fallback, loop)
@@ -149,6 +151,8 @@ async def serve(
     if tls is not None:
         tls.set_alpn_protocols(["h2", "http/1.1"] if on_fallback is not None else ["h2"])
         options = {"ssl": tls, "ssl_handshake_timeout": server.limits.handshake_s}
+    if shared:
+        options["reuse_port"] = True
     server._listener = await loop.create_server(server.make_connection, host, port, backlog=1024, **options)
     server.host, server.port = server._listener.sockets[0].getsockname()[:2]
     return server

@@ -1,0 +1,189 @@
+"""The parent of the workers: it keeps the metadata, starts the workers, and starts again those that die.
+
+Place: `syncpoint serve --workers K`. The parent handles no message: clients talk to the workers, which share the port.
+Promise: the ready line is printed when every chain is open. A worker that dies is started again, and its chain is open
+elsewhere meanwhile; one that lost its lease and lives is killed, so that others may have its chains. When the parent
+dies the workers end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+
+from syncpoint.control.view import CHAINS, MEMBERS, OWNERS
+from syncpoint.metadata.local import LocalShared
+from syncpoint.metadata.service import MetadataService
+from syncpoint.metadata.shared import read_all
+from syncpoint.metadata.sqlite import SqliteStore
+from syncpoint.model.errors import Unavailable
+from syncpoint.node.locks import FolderLocks
+from syncpoint.node.settings import ServeSettings
+from syncpoint.node.workers.folder import prepare
+from syncpoint.node.workers.plan import plan_of, worker_name
+from syncpoint.runtime.clock import Clock, SystemClock
+from syncpoint.runtime.random import Random, SystemRandom
+from syncpoint.transport.network import join_address
+from syncpoint.transport.server import Server, serve
+
+READY_S = 60.0
+STOP_S = 30.0
+LOOK_S = 0.5
+HUNG_S = 3.0  # without a membership, after having had one
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
+
+log = logging.getLogger(__name__)
+
+
+class Parent:
+    """A started group of workers. `endpoint` is HOST:PORT for clients."""
+
+    def __init__(self, settings: ServeSettings, clock: Clock | None = None, random: Random | None = None) -> None:
+        self.settings = settings
+        self.clock, self.random = clock or SystemClock(), random or SystemRandom()
+        self.pids: dict[int, int] = {}
+        self._locks = FolderLocks()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._opened, self._broken = False, ""
+        self._ready: dict[int, asyncio.Event] = {}
+        self._stopping = asyncio.Event()
+
+    async def start(self) -> None:
+        """Return when clients can publish. Raises `SyncpointError` and `OSError`."""
+        settings = self.settings
+        settings.data.mkdir(parents=True, exist_ok=True)
+        self._port = reserve_port(settings.host, settings.port)
+        self._locks.take(settings.data / "workers")
+        self._store = SqliteStore(settings.data / "cluster.sqlite", clock=self.clock, random=self.random)
+        self.shared = LocalShared(self._store, self.clock)
+        self._service = MetadataService(self._store, self.clock)
+        self._door: Server = await serve(self._service.methods, "127.0.0.1", 0)
+        self.plan = plan_of(settings, join_address("127.0.0.1", self._door.port), self._port.getsockname()[1])
+        await prepare(self.plan, settings, self.shared, self.clock, self.random)
+        loop = asyncio.get_running_loop()
+        for number in range(1, settings.workers + 1):
+            self._ready[number] = asyncio.Event()
+            self._tasks.append(loop.create_task(self._keep(number)))
+        await self._all_open()
+        self._tasks.append(loop.create_task(self._watch_leases()))
+
+    async def stop(self) -> None:
+        """End the workers, drained, and close the metadata behind them."""
+        self._stopping.set()
+        for pid in self.pids.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        keeping = self._tasks[: self.settings.workers]
+        if keeping:
+            _, late = await asyncio.wait(keeping, timeout=STOP_S)
+            if late:
+                log.warning("%d workers are killed: they did not end within %g s", len(late), STOP_S)
+                for pid in self.pids.values():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                await asyncio.wait(late)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._service.close()
+        await self._door.close()
+        self._store.close()
+        self._port.close()
+        self._locks.release()
+
+    @property
+    def endpoint(self) -> str:
+        return self.plan.public
+
+    # -- workers -----------------------------------------------------------------------------------------------------
+
+    async def _keep(self, number: int) -> None:
+        """Run a worker again and again."""
+        pause = PAUSE_FIRST_S
+        while not self._stopping.is_set():
+            began = self.clock.monotonic()
+            code = await self._run(number)
+            if not self._opened and not self._ready[number].is_set():
+                self._broken = f"{worker_name(number)} ended with code {code} while starting; its output says why"
+                return
+            self._ready[number].clear()
+            if self._stopping.is_set():
+                return
+            pause = PAUSE_FIRST_S if self.clock.monotonic() - began > PAUSE_MAX_S else min(2 * pause, PAUSE_MAX_S)
+            log.warning("%s ended with code %d: it is started again", worker_name(number), code)
+            await asyncio.sleep(pause)
+
+    async def _run(self, number: int) -> int:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "syncpoint.node.workers.worker", str(number), self.plan.encode()),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the parent, which tells the workers
+        )
+        self.pids[number] = process.pid
+        if self._stopping.is_set():
+            process.terminate()
+        try:
+            assert process.stdout is not None
+            while line := await process.stdout.readline():
+                if line.strip() == b"ready":
+                    self._ready[number].set()
+            return await process.wait()
+        finally:
+            if self.pids.get(number) == process.pid:
+                del self.pids[number]
+
+    async def _all_open(self) -> None:
+        """Wait until every worker is ready and every chain is open."""
+        try:
+            async with asyncio.timeout(READY_S):
+                while not await self._is_open():
+                    if self._broken:
+                        raise Unavailable(self._broken)
+                    await asyncio.sleep(0.02)
+            self._opened = True
+        except TimeoutError:
+            raise Unavailable(f"the workers were not ready within {READY_S:g} s; their output says why") from None
+
+    async def _is_open(self) -> bool:
+        if not all(ready.is_set() for ready in self._ready.values()):
+            return False
+        return len((await read_all(self.shared, OWNERS))[0]) >= len((await read_all(self.shared, CHAINS))[0])
+
+    async def _watch_leases(self) -> None:
+        """A worker that is no member any more, and lives, holds its disks: others can have them once it is dead."""
+        missing: dict[tuple[int, int], float] = {}
+        while True:
+            await asyncio.sleep(LOOK_S)
+            members = {item.key.removeprefix(MEMBERS) for item in (await read_all(self.shared, MEMBERS))[0]}
+            now = self.clock.monotonic()
+            lost = {
+                (number, pid): missing.get((number, pid), now)
+                for number, pid in self.pids.items()
+                if self._ready[number].is_set() and worker_name(number) not in members
+            }
+            missing = lost
+            for (number, pid), since in lost.items():
+                if now - since >= HUNG_S and not self._stopping.is_set():
+                    log.warning("%s does not renew its lease: it is killed", worker_name(number))
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+
+
+def reserve_port(host: str, port: int) -> socket.socket:
+    """A socket that keeps a port for the workers and listens on nothing. Raises `OSError` when it is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as alone:  # SO_REUSEPORT would share the port with another server of the same user
+        alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        alone.bind((host, port))
+        port = alone.getsockname()[1]
+    kept = socket.socket(family)
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    kept.bind((host, port))
+    return kept

@@ -1,0 +1,89 @@
+"""One worker: a cluster's process with every role, on the disks of this machine.
+
+Started by the parent as `python -m syncpoint.node.workers.worker NUMBER PLAN`. It says `ready` on standard output when
+it can be called, and ends, draining, at SIGTERM or when the parent is gone (its standard input ends).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import ssl
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from syncpoint.model.errors import SyncpointError
+from syncpoint.node.cluster.doors import Doors
+from syncpoint.node.cluster.process import ClusterProcess
+from syncpoint.node.workers.local_files import open_local
+from syncpoint.node.workers.plan import Plan
+from syncpoint.transport.calls import Methods
+from syncpoint.transport.network import Listening, Network, TcpNetwork
+from syncpoint.transport.server import serve
+
+
+class SharedPort(TcpNetwork):
+    """A door on a port that all workers listen on; the kernel spreads connections over them."""
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self._tls = tls
+
+    async def serve(self, methods: Methods, host: str, port: int) -> Listening:
+        return await serve(methods, host, port, tls=self._tls, shared=True)
+
+
+@dataclass(slots=True)
+class WorkerDoors(Doors):
+    """The doors of a worker."""
+
+    def public_network(self, tls: ssl.SSLContext | None) -> Network:
+        return SharedPort(tls)
+
+
+def run(number: int, plan: Plan) -> int:
+    """Until told to end; returns the exit code."""
+    process = plan.process(number)
+    logging.basicConfig(
+        level=logging.INFO, format=f"%(asctime)s %(levelname)s {process.name} %(name)s: %(message)s", stream=sys.stderr
+    )
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(process.name)
+    try:
+        uvloop.run(_serve(number, plan))
+    except (SyncpointError, OSError) as error:
+        print(f"{process.name} can not run: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve(number: int, plan: Plan) -> None:
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, stopping.set)
+    await loop.connect_read_pipe(lambda: _Parent(stopping), sys.stdin)
+    doors = WorkerDoors(drain_s=plan.drain_s, open_files=lambda record, epoch, _: open_local(record, epoch, plan.disks))
+    process = ClusterProcess(plan.settings(), plan.process(number), doors)
+    await process.start()
+    print("ready", flush=True)
+    await stopping.wait()
+    await process.stop()
+
+
+class _Parent(asyncio.Protocol):
+    """The pipe whose other end the parent holds as long as it lives."""
+
+    def __init__(self, gone: asyncio.Event) -> None:
+        self._gone = gone
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set()
+
+
+if __name__ == "__main__":
+    sys.exit(run(int(sys.argv[1]), Plan.decode(sys.argv[2])))
