@@ -31,6 +31,8 @@ AWAY = (
 """Disks that are away for a while. A disk that lied, and one that was away when it mattered, say "no such entry" of the
 same one, which no quorum of so few survives; so lies come without these."""
 
+SPLIT_S = 3.0
+
 
 class Nemesis:
     """Lets faults happen, a choice of kinds for each seed."""
@@ -212,7 +214,11 @@ class Nemesis:
                 self.world.take_over(number, heir)
 
         self.world.loop.call_later(0.3, take)
-        return self.world.network.heal
+        # Whoever opens a chain waits for each disk it cannot reach, one after the other.
+        return self._heal_later
+
+    def _heal_later(self) -> None:
+        self.world.loop.call_later(SPLIT_S, self.world.network.heal)
 
     def _commands_cut_in_the_middle(self) -> Callable[[], None]:
         self.world.farm.cut_chance = 0.02 + 0.1 * self.random.random()

@@ -203,7 +203,7 @@ PLANTED: dict[str, Planted] = {
     "truncate at any bad checksum": Planted(
         truncate_at_any_bad_checksum, THREE, ("crash", "disk rots", "takeover", "disk slow", "power cut")
     ),
-    "rule 2": Planted(rule_2, SPREAD, ("split of disks", "split of disks", "takeover", "crash")),
+    "rule 2": Planted(rule_2, SPREAD, ("split of disks",)),
     "rule 3": Planted(
         rule_3, THREE, ("crash", "takeover", "disk server killed", "disk server killed", "disk wiped"), beyond=True
     ),
