@@ -53,11 +53,8 @@ def main() -> int:
     parser.add_argument("--test", action="store_true")
     asked = parser.parse_args()
     if asked.test:
-        return (
-            0
-            if all([many(*one) for one in [(name, 0, kind.tested, 1e9, asked.jobs) for name, kind in WORLDS.items()]])
-            else 1
-        )
+        good = [many(name, 0, kind.tested, 1e9, asked.jobs) for name, kind in WORLDS.items()]
+        return 0 if all(good) else 1
     if asked.seed is not None:
         return 0 if replay(asked.world, asked.seed) else 1
     if asked.seeds is None and asked.seconds >= 1e9:
