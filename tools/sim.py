@@ -13,7 +13,7 @@ import argparse
 import itertools
 import sys
 
-from syncpoint.testing.simulation.runner import WORLDS, Report, run_many
+from syncpoint.testing.simulation.runner import WORLDS, Report, Result, run_many
 
 
 def replay(world: str, seed: int) -> bool:
@@ -30,9 +30,9 @@ def many(world: str, first: int, count: int | None, seconds: float, jobs: int) -
     seeds = iter(range(first, first + count)) if count is not None else itertools.count(first)
     kind = WORLDS[world]
 
-    def show(result: object) -> None:
-        if getattr(result, "violations", None):
-            print(result, flush=True)
+    def show(result: Result) -> None:
+        for violation in result.violations[:3]:
+            print(f"seed {result.seed}: {violation}", flush=True)
 
     report: Report = run_many(
         seeds, run=kind.run, wanted=kind.wanted, enough=kind.enough, jobs=jobs, seconds=seconds, on_result=show

@@ -217,6 +217,37 @@ class Nemesis:
         # Whoever opens a chain waits for each disk it cannot reach, one after the other.
         return self._heal_later
 
+    def _replaced_at_the_worst_time(self) -> Callable[[], None] | None:
+        """While one disk is cut off, another one is wiped, and the third one and all owners die; the first comes back.
+
+        Who knows what was acknowledged is then away. Not among `FAULTS`: the best that can come of it is a refusal.
+        """
+        wiped, dead, late = servers_of(self.world)[:3]
+        names = [one.name for one in self.world.publishers if one.process.alive]
+        if not (wiped.alive and dead.alive and late.alive and names):
+            return None
+        self.world.network.part(names, [late.name])
+
+        def strike() -> None:
+            self.world.network.heal()
+            for server in (wiped, dead):
+                if server.alive:
+                    server.kill()
+            for disk in wiped.disks:
+                wiped.files.wipe(f"/{disk}")
+            self._starting(wiped)()
+            for name in names:
+                if self.world.nodes[name].process.alive:
+                    self.world.crash(name)
+                    self._again(name)
+
+        self.world.loop.call_later(0.4, strike)
+
+        def heal() -> None:
+            self.world.loop.call_later(SPLIT_S, self._starting(dead))
+
+        return heal
+
     def _heal_later(self) -> None:
         self.world.loop.call_later(SPLIT_S, self.world.network.heal)
 

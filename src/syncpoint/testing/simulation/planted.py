@@ -204,9 +204,7 @@ PLANTED: dict[str, Planted] = {
         truncate_at_any_bad_checksum, THREE, ("crash", "disk rots", "takeover", "disk slow", "power cut")
     ),
     "rule 2": Planted(rule_2, SPREAD, ("split of disks",)),
-    "rule 3": Planted(
-        rule_3, THREE, ("crash", "takeover", "disk server killed", "disk server killed", "disk wiped"), beyond=True
-    ),
+    "rule 3": Planted(rule_3, THREE, ("replaced at the worst time",), beyond=True),
     "rule 4": Planted(rule_4, Shape(clusters=1, disks=1), ("crash", "power cut", "takeover", "power cut in a command")),
     "rule 8": Planted(rule_8, Shape(clusters=3, disks=1, heavy=True), ("disk hung", "disk slow")),
     "rule 12": Planted(rule_12, Shape(clusters=1, disks=1), ("crash", "takeover", "close")),
