@@ -34,7 +34,7 @@ from syncpoint.transport.server import Server, serve
 READY_S = 60.0
 STOP_S = 30.0
 LOOK_S = 0.5
-HUNG_S = 3.0  # without a membership, after having had one
+HUNG_S = 1.0  # without a membership, after having had one
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 
 log = logging.getLogger(__name__)
@@ -55,9 +55,20 @@ class Parent:
 
     async def start(self) -> None:
         """Return when clients can publish. Raises `SyncpointError` and `OSError`."""
+        self._port = reserve_port(self.settings.host, self.settings.port)
+        try:
+            await self._start()
+        except BaseException:
+            self._stopping.set()
+            for pid in self.pids.values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._port.close()
+            raise
+
+    async def _start(self) -> None:
         settings = self.settings
         settings.data.mkdir(parents=True, exist_ok=True)
-        self._port = reserve_port(settings.host, settings.port)
         self._locks.take(settings.data / "workers")
         self._store = SqliteStore(settings.data / "cluster.sqlite", clock=self.clock, random=self.random)
         self.shared = LocalShared(self._store, self.clock)
