@@ -74,7 +74,7 @@ TEST = (
     Part(
         "simulation",
         "simulated worlds: 500 seeds of chains, some of whole clusters",
-        150,
+        200,
         [sys.executable, "tools/sim.py", "--test"],
     ),
     Part("planted", "simulation catches every planted bug", 150, [*PYTEST, "tests/simulation"]),

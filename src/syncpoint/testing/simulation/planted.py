@@ -20,6 +20,7 @@ from syncpoint.storage import segment as segment_module
 from syncpoint.storage.disks import Disks
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import find_tail
+from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.remote.service import DiskService
 from syncpoint.storage.remote.service import Lane as ServedLane
 from syncpoint.storage.remote.wire import Hello, Op, Reply, Request
@@ -122,8 +123,18 @@ def rule_2() -> AbstractContextManager[None]:
 
 
 def rule_3() -> AbstractContextManager[None]:
-    """A disk that was not there counts as one that has nothing."""
-    return patched(AckRule, is_read_set=lambda self, present: True)
+    """A disk that was not there counts as one that has nothing, for reading and for reserving the next log."""
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with patched(AckRule, is_read_set=_enough), patched(Recovery, known_to_old=_enough):
+            yield
+
+    return both()
+
+
+def _enough(*_: object) -> bool:
+    return True
 
 
 def rule_4() -> AbstractContextManager[None]:
