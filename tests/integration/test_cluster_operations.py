@@ -17,13 +17,13 @@ ALL = (checkers.order_per_key, checkers.exactly_once)
 
 
 @pytest.mark.timeout(300)
-def test_every_process_is_restarted_under_load(cluster):
+def test_a_process_of_every_role_is_restarted_under_load(cluster):
+    """One after the other; tests/faults/soak.py goes on with all of them."""
     order = ("router", "proxy", "subscribe-forwarder", "publish-forwarder", "storage")
     with Load(cluster) as load:
         for role in order:
-            for name in cluster.names(role):
-                cluster.restart(name)
-                load.flows(0.3)
+            cluster.restart(cluster.names(role)[0])
+            load.flows(0.3)
     note(f"rolling restart: gaps keyless, keyed {load.gaps} s, errors {len(load.errors)}")
     load.judge(*ALL)
     refused = [one for one in load.history.publishes if one.outcome is not Outcome.OK]
