@@ -55,6 +55,7 @@ INTEGRATION = {
     "transport": ("other implementations of gRPC and HTTP/2", 75, ("test_transport_",)),
     "metadata": ("metadata stores over the network and over etcd", 120, ("test_metadata_",)),
     "cluster": ("many processes: failover, copies, drains, regions", 150, ("test_cluster_",)),
+    "operate": ("backup, import, upgrades, workers, owners of chains", 120, ("test_operate_", "test_control_")),
     "node": ("the official Node client", 60, ("test_official_node", "test_node_")),
 }
 
@@ -77,13 +78,13 @@ TEST = (
         200,
         [sys.executable, "tools/sim.py", "--test"],
     ),
-    Part("planted", "simulation catches every planted bug", 150, [*PYTEST, "tests/simulation"]),
+    Part("planted", "simulation catches every planted bug", 150, [*PYTEST, "-n", "2", "tests/simulation"]),
     Part("unit", "unit and property tests, kernel compiled", 200, [*PYTEST, "-n", "2", "tests/unit"]),
     Part(
         "kernel-uncompiled",
         "kernel tests on the uncompiled sources",
         60,
-        [*PYTEST, "tests/unit/kernel"],
+        [*PYTEST, "-n", "2", "tests/unit/kernel"],
         {"SYNCPOINT_PURE_KERNEL": "1"},
     ),
     *(
