@@ -144,8 +144,10 @@ class LocalCluster:
         return [one.public for one in settings.processes.values() if "proxy" in one.roles]
 
     def up_metadata(self) -> list[str]:
-        """Start the members of etcd that do not run; returns their names."""
+        """Start the members of etcd that do not run; returns their names. One that is not this folder's is left alone."""
         settings = self.settings()
+        if not (self.folder / "etcd.json").exists():
+            return []
         starting = [name for name in self._etcd_names(settings) if self.state(name).state == "down"]
         for name in starting:
             self._start_etcd(settings, name)

@@ -1,0 +1,67 @@
+"""Commands of a cluster, without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from syncpoint.node.cluster import inspect
+
+Run = Callable[..., Result]
+
+VIEW: dict[str, Any] = {
+    "processes": [
+        {"name": "proxy-1", "state": "down", "pid": None, "address": "h:1", "region": "r1", "doing": ""},
+    ],
+    "chains": [
+        {
+            "number": 1,
+            "class": "default",
+            "region": "r1",
+            "home": "publish-forwarder-1",
+            "owner": "",
+            "epoch": 0,
+            "persisted": "",
+            "disks": "?/9",
+            "under_replicated": "",
+        }
+    ],
+    "problems": ["proxy-1 is down"],
+}
+
+
+def test_status_is_a_table_or_json(run: Run, run_json: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(inspect, "describe", lambda made: VIEW)
+    found = run("cluster", "status", "--dir", str(tmp_path))
+    assert found.exit_code == 0, found.output
+    assert "proxy-1   down" in found.output
+    assert "(nobody)" in found.output
+    assert "problem: proxy-1 is down" in found.output
+
+
+def test_a_folder_without_a_cluster(run: Run, tmp_path: Path) -> None:
+    for words in (["status"], ["backup"], ["finalize"]):
+        found = run("cluster", *words, "--dir", str(tmp_path), *(["file"] if words == ["backup"] else []))
+        assert found.exit_code == 3
+        assert "makes one" in found.output
+
+
+def test_a_file_that_is_no_backup(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("something else\n")
+    found = run("cluster", "restore", "--dir", str(tmp_path), str(tmp_path / "file"))
+    assert found.exit_code == 1
+    assert "Nothing was changed" in found.output
+
+
+def test_all_commands_explain_themselves(run: Run) -> None:
+    for name in ("up", "down", "status", "kill", "backup", "restore", "import", "finalize", "drain", "undrain"):
+        found = run("cluster", name, "--help")
+        assert found.exit_code == 0, found.output
+
+
+def test_workers_must_be_some(run: Run, tmp_path: Path) -> None:
+    assert run("serve", "--workers", "0", "--data", str(tmp_path)).exit_code == 2

@@ -1,0 +1,81 @@
+"""The view of a cluster is put together from whatever answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncpoint.node.cluster.inspect import assemble
+from syncpoint.node.cluster.local import ProcessState
+from syncpoint.wire.messages import admin
+
+STATES = [
+    ProcessState("storage-c1", ("storage",), 1, "running", "h:1"),
+    ProcessState("publish-forwarder-1", ("publish-forwarder",), 2, "running", "h:2"),
+    ProcessState("publish-forwarder-2", ("publish-forwarder",), 3, "running", "h:3"),
+    ProcessState("proxy-1", ("proxy",), 4, "running", "h:4"),
+]
+REGIONS = {state.name: "r1" for state in STATES}
+PROXY = {"proxy": {"published": 5, "streams": 1}}
+STORAGE = {"storage": {"disks": {"d1": {"chains": {"1": {}, "2": {}}, "free_bytes": 3 << 30}}}}
+
+
+def opened(number: int, epoch: int, **fields: Any) -> dict[str, Any]:
+    chain = {"chain": number, "epoch": epoch, "failed": "", "published": 7, "full": False, "appended": 9}
+    chain |= {"persisted": 8, "under_replicated": 0, "disks": {"/c1/d1": "ok"}}
+    return {"publish-forwarder": {"chains": [chain | fields]}}
+
+
+def listed(*chains: tuple[int, str, int], versions: str = "1") -> tuple[list[Any], list[Any]]:
+    members = [admin.Member(name=state.name, version=versions) for state in STATES]
+    disks = [admin.ChainDisk(cluster="c1", disk="d1")]
+    return members, [
+        admin.Chain(number=number, owner=owner, epoch=epoch, disks=disks, durability_class="default")
+        for number, owner, epoch in chains
+    ]
+
+
+def test_all_is_well() -> None:
+    told = {"storage-c1": STORAGE, "publish-forwarder-1": opened(1, 2), "proxy-1": PROXY}
+    view = assemble(STATES, REGIONS, told, listed((1, "publish-forwarder-1", 2)))
+    assert view["problems"] == []
+    assert [one["doing"] for one in view["processes"]] == [
+        "1 disk for 2 chains, 3.0 GiB free",
+        "chains 1; 7 messages taken",
+        "",
+        "5 messages published, 1 stream",
+    ]
+    (chain,) = view["chains"]
+    assert (chain["owner"], chain["persisted"], chain["disks"], chain["under_replicated"]) == (
+        "publish-forwarder-1",
+        "8 of 9",
+        "1/1",
+        "0",
+    )
+
+
+def test_the_later_epoch_counts() -> None:
+    told = {"publish-forwarder-1": opened(1, 2), "publish-forwarder-2": opened(1, 3), "proxy-1": PROXY}
+    (chain,) = assemble(STATES, REGIONS, told, None)["chains"]
+    assert (chain["owner"], chain["epoch"]) == ("publish-forwarder-2", 3)
+    view = assemble(STATES, REGIONS, told, listed((1, "publish-forwarder-1", 4)))
+    assert (view["chains"][0]["owner"], view["chains"][0]["disks"]) == ("publish-forwarder-1", "?/1")
+    assert any("does not say how it is" in problem for problem in view["problems"])
+
+
+def test_what_is_wrong_is_said() -> None:
+    states = [*STATES[:3], ProcessState("proxy-1", ("proxy",), None, "down", "h:4")]
+    bad = opened(1, 2, failed="no quorum", full=True, disks={"/c1/d1": "failed"})
+    view = assemble(states, REGIONS, {"publish-forwarder-1": bad, "publish-forwarder-2": None}, None)
+    told = "\n".join(view["problems"])
+    for expected in ("proxy-1 is down", "publish-forwarder-2 runs and does not answer", "no proxy answers"):
+        assert expected in told
+    for expected in ("can not be written: no quorum", "publishing is refused", "failed: /c1/d1"):
+        assert expected in told
+
+
+def test_a_chain_nobody_has_and_versions_that_differ() -> None:
+    found = listed((1, "", 0))
+    found[0][0].version = "2"
+    view = assemble(STATES, REGIONS, {"proxy-1": PROXY}, found)
+    assert "chain 1 is open nowhere" in view["problems"]
+    assert any("versions are mixed: 3 of 1, 1 of 2" in problem for problem in view["problems"])

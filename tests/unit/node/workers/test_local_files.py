@@ -1,0 +1,52 @@
+"""Chains on local disks are opened by one epoch after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from syncpoint.model.cluster import ChainRecord, DiskPlace
+from syncpoint.node.workers.local_files import open_local
+from syncpoint.runtime.clock import SystemClock
+from syncpoint.runtime.files import DiskFenced
+from syncpoint.runtime.random import SystemRandom
+from syncpoint.storage.errors import ForeignDisk
+from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.store import Store
+
+
+def chain(number: int, *disks: str) -> ChainRecord:
+    return ChainRecord(number, "c", "default", "local", "w", tuple(DiskPlace("local", disk, "w") for disk in disks))
+
+
+def test_a_lower_epoch_is_refused_for_ever(tmp_path: Path) -> None:
+    disks = {"d1": tmp_path / "1", "d2": tmp_path / "2"}
+    _, roots = open_local(chain(1, "d1", "d2"), 3, disks)
+    assert [Path(root).parent.parent for root in roots] == [tmp_path / "1", tmp_path / "2"]
+    assert open_local(chain(1, "d1", "d2"), 3, disks)[1] == roots
+    open_local(chain(1, "d1", "d2"), 5, disks)
+    with pytest.raises(DiskFenced):
+        open_local(chain(1, "d1", "d2"), 4, disks)
+    open_local(chain(2, "d1", "d2"), 1, disks)  # another chain has epochs of its own
+
+
+def test_whoever_is_there_keeps_others_out(tmp_path: Path) -> None:
+    def opened(epoch: int, counter: int) -> Store:
+        files, roots = open_local(chain(1, "d1"), epoch, {"d1": tmp_path})
+        return Store.open(
+            roots,
+            StorageSettings(segment_bytes=1 << 20, pool_segments=0),
+            files=files,
+            clock=SystemClock(),
+            random=SystemRandom(),
+            universe=10**12,
+            counter=counter,
+            notify=lambda act: None,
+        )
+
+    first = opened(1, 1)
+    with pytest.raises(ForeignDisk):
+        opened(2, 2)
+    first.close()
+    opened(3, 3).close()
