@@ -144,7 +144,7 @@ class LocalCluster:
         return [one.public for one in settings.processes.values() if "proxy" in one.roles]
 
     def up_metadata(self) -> list[str]:
-        """Start the members of etcd that do not run; returns their names. One that is not this folder's is left alone."""
+        """Start the members of etcd that do not run; returns their names. An etcd of somebody else's is left alone."""
         settings = self.settings()
         if not (self.folder / "etcd.json").exists():
             return []
