@@ -61,6 +61,7 @@ class Delivery:
         self._dead_letter = dead_letter
         self._sources = Sources(self._read_on, ordered=record.ordered)
         self._grants: dict[int, int] = {}  # of the sources that are, or were last, delivered here
+        self._behind: set[int] = set()  # sources to begin anew, behind one that was voided
         self._wanted = False
         self._could_take = -WANTED_OUT_S  # when somebody here last could take a message
         self._pulled = False  # whether the last one to come was a pull, after which another may follow
@@ -99,6 +100,7 @@ class Delivery:
                 self._put_back_of(view.source)
             self._sources.named(view)
         self._sources.complete = complete
+        self._go_back()
         self.wake()
 
     def on_data(self, source: int) -> None:
@@ -108,12 +110,14 @@ class Delivery:
     def on_revoked(self, source: int) -> None:
         self._void(source)
         self._sources.forget(source)
+        self._go_back()
         self.wake()
 
     def on_reset(self) -> None:
         """A seek: every lease and cursor is void, everything unacknowledged is read anew."""
         self._voided += 1
         self._sources.clear()
+        self._behind.clear()
         self._grants.clear()
         self._redelivered.clear()
         self._refetching = 0
@@ -125,10 +129,23 @@ class Delivery:
         self.wake()
 
     def _void(self, source: int) -> None:
-        """The grant of a source ended: what was read and lent of it is nobody's business here any more."""
+        """The grant of a source ended: what was read and lent of it is nobody's business here any more. What was lent
+        of sources behind it is delivered again, after it: a key's later messages follow its earlier ones.
+        """
+        self._behind.update(self._sources.after(source))
         self._grants.pop(source, None)
         self._drop_read_again(source)
         self.lending.void(source)
+
+    def _go_back(self) -> None:
+        """Begin anew what lies behind a source that was voided."""
+        if self._behind:
+            behind, self._behind = self._behind, set()
+            for source in sorted(behind):
+                self._drop_read_again(source)
+                self.lending.void(source)
+                self._sources.begin_again(source)
+            self.start()
 
     def on_removed(self) -> None:
         """The subscription was deleted or detached: whoever waits is told."""

@@ -73,6 +73,26 @@ class Sources:
         if view is not None and self._ordered:
             self._elsewhere[source] = view._replace(held=False)
 
+    def after(self, source: int) -> list[int]:
+        """Sources held here that come after this one in the order of keys."""
+        view = self._held.get(source) or self._elsewhere.get(source)
+        if view is None or not self._ordered:
+            return []
+        return [
+            one.source
+            for one in self._held.values()
+            if one.epoch > view.epoch or (one.chain == view.chain and one.source > view.source)
+        ]
+
+    def begin_again(self, source: int) -> None:
+        """Read a source anew, once it is named again: what comes before it is delivered again first."""
+        self._eligible = None
+        self._cursors.pop(source, None)
+        self._resting.pop(source, None)
+        view = self._held.pop(source, None)
+        if view is not None:
+            self._elsewhere[source] = view  # it has to come before others still
+
     def clear(self) -> None:
         self._cursors.clear()
         self._resting.clear()
