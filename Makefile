@@ -33,6 +33,7 @@ check: dev ## style, types, layers, and the quick unit tests
 	@$(BIN)/python tools/test_parts.py check
 
 test: dev ## everything: check, unit, property, uncompiled kernel, official clients
+	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2
 	@$(BIN)/python tools/test_parts.py all
 
 sim: dev ## replay one simulated world and all that happens in it: make sim SEED=42 [WORLD=chains|cluster]
