@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd demo test check sim sim-long faults bench bench-peers protos locks clean
+.PHONY: help setup dev etcd demo test check sim sim-long faults bench bench-cluster bench-peers protos locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ faults: dev ## break networks, disks, etcd and clocks of a real cluster, under l
 
 bench: dev ## measure this machine: publish, deliver, restart, many topics
 	@$(BIN)/python -m bench $(BENCH)
+
+bench-cluster: dev ## measure a cluster of 3 x 3 disks, all roles on this machine: BENCH="--failover 30 --scale"
+	@$(BIN)/python -m bench cluster $(BENCH)
 
 bench-peers: dev ## the same load against other brokers found on this machine
 	@$(BIN)/python -m bench.peers $(BENCH)
