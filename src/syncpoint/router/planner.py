@@ -26,6 +26,7 @@ from syncpoint.router.scaling import FORGOTTEN, Scaler, ScalingSettings
 from syncpoint.router.world import World
 
 MOVES_MAX = 32  # topics, and subscriptions, that one plan moves for nothing but balance
+SETTLED_S = 30.0  # so long a subscription stays where it was put, before it is moved for nothing but balance
 IDLE = 1.0  # the load that one without any counts as, so that many of them spread as well
 
 _Made = TypeVar("_Made", TopicAssignment, SubscriptionAssignment)
@@ -70,6 +71,7 @@ class Planner:
         self._topics = _Scalers(self.settings.scaling)
         self._subscriptions = _Scalers(self.settings.scaling)
         self._quiet_since: float | None = None
+        self._put: dict[int, tuple[int, float]] = {}  # subscription -> epoch of its assignment, when that was seen first
 
     def observe(self, now: float, loads: Loads) -> None:
         """Take measured loads in."""
@@ -89,6 +91,17 @@ class Planner:
             self._plan_topics(world, choices, state, now, only_new),
             self._plan_subscriptions(choices, state, now, only_new),
         )
+
+    def _settled(self, state: State, now: float) -> frozenset[int]:
+        """Subscriptions that have been where they are for a while: their first subscribers are not torn away at once
+        when, as at every start, one forwarder was there before the others.
+        """
+        put = self._put
+        self._put = {
+            number: put[number] if number in put and put[number][0] == home.epoch else (home.epoch, now)
+            for number, home in state.subscription_homes.items()
+        }
+        return frozenset(number for number, (_, since) in self._put.items() if now - since >= SETTLED_S)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -177,16 +190,17 @@ class Planner:
         ready = {member.name for members in choices.ready.values() for member in members}
         needed: dict[int, SubscriptionAssignment] = {}
         wished = _Wished[SubscriptionAssignment]()
+        settled = self._settled(state, now)
         for number, members in found.items():
             assigned = state.subscription_homes.get(number)
             if assigned is None:
                 needed[number] = SubscriptionAssignment(1, tuple(members))
             elif set(assigned.members) != set(members):
                 made = SubscriptionAssignment(assigned.epoch + 1, tuple(members))
-                if ready.issuperset(assigned.members):
-                    wished.add(number, self._subscriptions.load(number), made)
-                else:
+                if not ready.issuperset(assigned.members):
                     needed[number] = made
+                elif number in settled or len(members) != len(assigned.members):
+                    wished.add(number, self._subscriptions.load(number), made)
         return needed | wished.heaviest()
 
     # -- both --------------------------------------------------------------------------------------------------------

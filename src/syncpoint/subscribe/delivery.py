@@ -482,7 +482,7 @@ class Delivery:
             self.stalled = True  # unknown: the next tick asks again
             return
         cursor.received(batches)
-        if batches:
+        if batches or cursor.drained:  # what comes after a source that is drained may begin
             self.wake()
 
     def _has_room(self) -> bool:

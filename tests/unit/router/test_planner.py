@@ -8,9 +8,10 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+from syncpoint.model.cluster import SUBSCRIBE
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.constraints import Rule
-from syncpoint.router.planner import MOVES_MAX, Changes, Loads, Planner, State
+from syncpoint.router.planner import MOVES_MAX, SETTLED_S, Changes, Loads, Planner, State
 
 sys.path.insert(0, str(Path(__file__).parent))
 from router_site import Site, after, state, subscription, topic
@@ -117,6 +118,19 @@ def test_another_forwarder_takes_over_only_what_is_above_the_bound() -> None:
     assert all(before[found.topic_homes[number].chains] > 100 for number in moved)
     surplus = sum(max(0, count - int(1.25 * 400 / 5)) for count in before.values())
     assert len(moved) == surplus
+
+
+def test_a_subscription_is_not_torn_away_from_its_first_subscribers_for_balance_alone() -> None:
+    site, planner = Site(forwarders=1), Planner()
+    found = settled(planner, site, state([topic(1)], [subscription(10 + number, 1) for number in range(8)]))
+    site._add("subscribe-eu-2", SUBSCRIBE, "eu")
+    assert planner.plan(site.world, found, SETTLED_S - 1).subscriptions == {}
+    moved = planner.plan(site.world, found, SETTLED_S).subscriptions
+    assert len(moved) == 3  # down to 1.25 times the average
+    later = after(found, Changes({}, moved))
+    assert planner.plan(site.world, later, SETTLED_S + 1).subscriptions == {}
+    site.lose("subscribe-eu-1")
+    assert len(planner.plan(site.world, later, SETTLED_S + 1).subscriptions) == 5  # who has none waits for nothing
 
 
 def test_keys_lie_in_one_region_and_messages_without_a_key_in_each() -> None:

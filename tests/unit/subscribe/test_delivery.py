@@ -68,6 +68,16 @@ def test_an_acknowledged_message_stays_acknowledged_after_a_crash() -> None:
     assert again.data == ["a", "c"]
 
 
+def test_with_order_what_comes_after_a_finished_source_begins_at_once_over_a_slow_link() -> None:
+    world = World(ordered=True, delay_s=0.3)
+    world.send("a", "b")
+    world.restart()  # a second source, behind the first one
+    world.send("c", "d", key="k")
+    subscriber = Subscriber(world)
+    world.advance(2.0)
+    assert subscriber.data == ["a", "b", "c", "d"]
+
+
 def test_an_ack_id_from_before_a_crash_still_acknowledges() -> None:
     world = World()
     subscriber = Subscriber(world)
