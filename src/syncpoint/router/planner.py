@@ -71,7 +71,7 @@ class Planner:
         self._topics = _Scalers(self.settings.scaling)
         self._subscriptions = _Scalers(self.settings.scaling)
         self._quiet_since: float | None = None
-        self._put: dict[int, tuple[int, float]] = {}  # subscription -> epoch of its assignment, when that was seen first
+        self._put: dict[int, tuple[int, float]] = {}  # subscription -> (epoch of its assignment, seen since)
 
     def observe(self, now: float, loads: Loads) -> None:
         """Take measured loads in."""
