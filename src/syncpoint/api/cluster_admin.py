@@ -162,6 +162,7 @@ class ClusterAdmin:
                     messages_per_second=float(load.get("messages_s", 0.0)),
                     bytes_per_second=float(load.get("bytes_s", 0.0)),
                     chains=owned.get(name, 0),
+                    weight=member.weight,
                 )
             )
         return admin.ListMembersResponse(members=members)

@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from syncpoint.control.membership import Membership
 from syncpoint.control.view import CHAINS, MEMBERS, chain_key
-from syncpoint.metadata.contract import Compare, Indeterminate, Put, Unavailable, absent
+from syncpoint.metadata.contract import Compare, Indeterminate, Put, Unavailable, absent, unchanged
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
@@ -84,13 +85,21 @@ class Founder:
                 await asyncio.sleep(RETRY_S)
 
     async def found_missing(self, *, accept_below_policy: bool = True) -> list[ChainRecord]:
-        """The chains of this member, made where there were none. Raises `FailedPrecondition` for a plan that is not
-        accepted, and the store's errors.
+        """The chains of this member with the weight it has now, made where there were none. Raises
+        `FailedPrecondition` for a plan that is not accepted, and the store's errors.
         """
         found, _ = await read_all(self._store, CHAINS)
         known = [ChainRecord.decode(item.value) for item in found]
-        name = self._membership.me.name
-        mine = {record.klass: record for record in known if record.home == name}
+        me = self._membership.me
+        mine = {record.klass: record for record in known if record.home == me.name}
+        for item, record in zip(found, known, strict=True):
+            if record.home == me.name and record.weight != me.weight:
+                mine[record.klass] = replace(record, weight=me.weight)
+                put = Put(item.key, mine[record.klass].encode())
+                if not (await self._store.txn([unchanged(item.key, item.revision), self._still_me()], [put])).ok:
+                    raise Unavailable(
+                        f"chain {record.number} was changed by others, or {me.name} is not registered now"
+                    )
         for klass in self._classes:
             if klass not in mine:
                 plan = self._plan(klass, known)
@@ -114,10 +123,14 @@ class Founder:
             plan.durability,
             plan.below_policy,
             self._universe,
+            me.weight,
         )
         key = CHAINS + chain_key(number)
-        still_me = Compare(MEMBERS + me.name, "value", "=", me.encode())
-        if not (await self._store.txn([absent(key), still_me], [Put(key, record.encode())])).ok:
+        if not (await self._store.txn([absent(key), self._still_me()], [Put(key, record.encode())])).ok:
             raise Unavailable(f"{me.name} is not registered now")
         log.info("chain %d (%s) is made", number, record.name)
         return record
+
+    def _still_me(self) -> Compare:
+        me = self._membership.me
+        return Compare(MEMBERS + me.name, "value", "=", me.encode())

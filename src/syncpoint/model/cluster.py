@@ -39,6 +39,7 @@ class Member:
     disk_address: str = ""  # where its disks are served
     oldest_format: int = 1  # it reads and writes the formats from here
     newest_format: int = 1  # to here
+    weight: float = 1.0  # of a forwarder: its share of topics and subscriptions
 
     def covered_by(self, target: str) -> bool:
         """Whether a drain's target, NAME or cluster/NAME or region/NAME, means this process.
@@ -80,7 +81,7 @@ class ChainRecord:
 
     `klass` names its durability class, `home` the member it was made for, `rule` is the ack rule (see
     `storage.quorum.AckRule`) as plain values, `below_policy` says that its racks are fewer than wanted, `universe` is
-    the one its message ids carry (0: the cluster's).
+    the one its message ids carry (0: the cluster's), `weight` is its home's, also while another has it open.
     """
 
     number: int
@@ -93,6 +94,7 @@ class ChainRecord:
     durability: str = "sync"
     below_policy: bool = False
     universe: int = 0
+    weight: float = 1.0
 
     def encode(self) -> bytes:
         """The stored form."""

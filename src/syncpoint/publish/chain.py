@@ -19,6 +19,7 @@ from syncpoint.metadata.records import Change, Op, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import Unavailable
 from syncpoint.model.flow import FlowLimits
+from syncpoint.publish.admission import Admission
 from syncpoint.publish.entrance import Assignments, Entrance, Registrar, Sealed
 from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
@@ -79,6 +80,10 @@ class Surroundings:
     blocking: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread
     notify: Callable[[Callable[[], None]], None] | None = None
     registered: Callable[[int, int], bool] = lambda topic, chain: True  # whether a chain is known to hold a topic
+    admission: Admission = field(init=False)  # limits hold for all chains of the process together
+
+    def __post_init__(self) -> None:
+        self.admission = Admission(self.limits)
 
 
 class Chain:
@@ -89,7 +94,9 @@ class Chain:
         self.record, self.number, self.epoch, self.around = record, record.number, epoch, around
         self.store = store
         memory.catalog = around.shared.catalog
-        self.forwarder = PublishForwarder(store, memory, around.clock, around.limits, loop.call_soon, loop.call_later)
+        self.forwarder = PublishForwarder(
+            store, memory, around.clock, around.limits, loop.call_soon, loop.call_later, around.admission
+        )
         self.forwarder.on_failed = self._failed
         self.follower = Follower(self.forwarder)
         self.follower.settle()

@@ -36,7 +36,7 @@ ACK_LINGER_S = 0.01  # acknowledgements nobody waits for ride with the next comm
 
 class PublishForwarder:
     """Sources, ledgers and the log behind them. `soon(fn)` runs fn at the end of the loop's turn, `later(seconds,
-    fn)` after a while.
+    fn)` after a while. `admission`: shared with the other chains of the process; None: one of its own.
     """
 
     def __init__(
@@ -47,9 +47,10 @@ class PublishForwarder:
         limits: FlowLimits,
         soon: Soon,
         later: Callable[[float, Callable[[], None]], object],
+        admission: Admission | None = None,
     ) -> None:
         self.store, self.memory, self.catalog, self.clock = store, memory, memory.catalog, clock
-        self.admission = Admission(limits)
+        self.admission = admission or Admission(limits)
         self.sources, self.ledgers, self.snapshots = memory.sources, memory.ledgers, memory.snapshots
         self.failed: Exception | None = None
         self.on_failed: Callable[[], None] = lambda: None  # the log can not be written any more

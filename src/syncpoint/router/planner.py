@@ -130,7 +130,7 @@ class Planner:
         found: dict[int, dict[str, tuple[int, ...]]] = {number: {} for number in homes}
         base = self._topic_base(world, state) if only_new else None
         for (region, klass), topics in wanted.items():
-            bins = [str(chain.number) for chain in choices.pools[region, klass]]
+            bins = {str(chain.number): chain.weight for chain in choices.pools[region, klass]}
             for number, names in self._place(self._topics.of(region), topics, bins, now, base).items():
                 found[number][region] = tuple(map(int, names))
         needed: dict[int, TopicAssignment] = {}
@@ -183,7 +183,7 @@ class Planner:
         found: dict[int, list[str]] = {}
         base = self._subscription_base(choices, state) if only_new else None
         for region, subscriptions in sorted(wanted.items()):
-            bins = [member.name for member in choices.ready[region]]
+            bins = {member.name: member.weight for member in choices.ready[region]}
             placed = self._place(self._subscriptions.of(region), subscriptions, bins, now, base)
             for number, names in placed.items():
                 found.setdefault(number, []).extend(names)
@@ -209,7 +209,7 @@ class Planner:
         self,
         scaler: Scaler,
         wanted: Iterable[_Wanted],
-        bins: Sequence[str],
+        bins: Mapping[str, float],
         now: float,
         base: Mapping[str, float] | None,
     ) -> dict[int, tuple[str, ...]]:
@@ -219,7 +219,7 @@ class Planner:
             parts = scaler.parts(number, now, len(known), average, len(names))
             items.append(Item(number, scaler.load(number) + IDLE, parts, names))
             current[number] = known
-        return assign(items, dict.fromkeys(bins, 1.0), current, e=self.settings.balance, base=base).homes
+        return assign(items, bins, current, e=self.settings.balance, base=base).homes
 
     def _topic_base(self, world: World, state: State) -> dict[str, float]:
         """What every chain carries now."""

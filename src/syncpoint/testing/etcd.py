@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from syncpoint.testing.server import free_port
+from syncpoint.runtime.ports import free_ports
 
 PROGRAM = "etcd"
 _ANSWER_S = 1.0
@@ -51,10 +51,8 @@ class EtcdCluster:
     ) -> None:
         self._folder, self._host, self._certificate = folder, host, certificate
         self._arguments = list(arguments)
-        ports: set[int] = set()
-        while len(ports) < 2 * members:
-            ports.add(free_port(host))
-        self._ports = [(ports.pop(), ports.pop()) for _ in range(members)]
+        ports = free_ports(2 * members, host)
+        self._ports = list(zip(ports[:members], ports[members:], strict=True))
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * members
         self._lives = 0
 

@@ -10,13 +10,10 @@ Leaves to its user: what is sent to the server, and the choice of when to kill i
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
+
+from syncpoint.runtime.ports import free_ports
 
 READY = re.compile(r"syncpoint ready on (?P<host>\S+):(?P<port>\d+)")
 LOG_LINES_MAX = 10_000
@@ -113,7 +112,7 @@ class ServerProcess:
         attempts = 1 if self._port_chosen else 5
         for attempt in range(1, attempts + 1):
             if not self._port_chosen:
-                self.port = free_port(self.host)
+                (self.port,) = free_ports(1, self.host)
             self._launch()
             try:
                 self._wait_ready(timeout)
@@ -222,25 +221,3 @@ class ServerProcess:
 
     def _tail(self, lines: int = 40) -> str:
         return "\n".join(list(self._lines)[-lines:]) or "(it printed nothing)"
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port nobody listens on, below the range the system takes outgoing ports from.
-
-    From inside that range a client that keeps reconnecting to a killed server can be given the server's own port and
-    connect to itself, and the restarted server finds its port taken. The port may be taken between this call and its
-    use, so the caller has to be ready to try another.
-    """
-    low = 32_768
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    candidates = range(10_240, low) if low > 11_240 else range(1)
-    for port in random.sample(candidates, min(100, len(candidates))):
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise OSError(f"no free port found on {host}")

@@ -268,6 +268,13 @@ async def test_chains_are_made_once_and_only_by_the_living(bare: Bare) -> None:
     ]
     again = Founder(shared, membership, ["fast", "default"], plan)
     assert [one.number for one in await again.found_missing()] == [2, 1]
+    heavier = replace(ME, weight=2.5)
+    membership.me = heavier
+    bare.put(MEMBERS + "f1", heavier.encode())
+    assert {one.weight for one in await again.found_missing()} == {2.5}, "its weight of today, in the store, too"
+    stored = [ChainRecord.decode(item.value) for item in bare.store.range(CHAINS).items]
+    assert [(one.number, one.weight) for one in stored] == [(1, 2.5), (2, 2.5)]
+    membership.me = ME
     bare.put(MEMBERS + "f1", replace(ME, incarnation=5).encode())
     late = Founder(shared, membership, ["third"], plan)
     with pytest.raises(Exception, match="not registered now"):

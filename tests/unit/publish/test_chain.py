@@ -10,6 +10,7 @@ import pytest
 
 from syncpoint.metadata.records import CREATING, Change, SeekTarget, Snapshot, Topic
 from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.flow import FlowLimit
 from syncpoint.model.identity import parse_message_id
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import DisksMissing
@@ -469,3 +470,41 @@ async def test_a_topic_of_which_nothing_is_left_is_forgotten_and_may_come_back(w
     assert (TOPIC_NUMBER, 1) in world.registered
     await asyncio.sleep(0.1)
     assert await subscriber.read_all() == ["b"]
+
+
+@simulated
+async def test_limits_hold_for_all_chains_of_a_process_together(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open(1)
+    await process.open(2)
+    await process.publish("warm", chain=1)
+    await process.publish("warm", chain=2)
+    process.host.around.limits.system = FlowLimit(2, 0)
+    process.paused = True
+    waiting = [asyncio.ensure_future(process.publish("a", chain=chain)) for chain in (1, 2)]
+    await asyncio.sleep(0.05)
+    assert process.host.around.admission.system.messages == 2
+    refused = await failing(process.publish("b", chain=1))
+    assert refused.code is Code.RESOURCE_EXHAUSTED
+    assert (await failing(process.publish("b", chain=2))).code is Code.RESOURCE_EXHAUSTED
+    process.paused = False
+    assert all(await asyncio.gather(*waiting))
+    assert process.host.around.admission.system.messages == 0
+    assert await process.publish("c", chain=2)
+
+
+@simulated
+async def test_a_chain_that_fails_gives_back_what_it_took_of_the_limits(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open(1)
+    await process.open(2)
+    await process.publish("warm", chain=1)
+    process.paused = True
+    waiting = asyncio.ensure_future(process.publish("a", chain=1))
+    await asyncio.sleep(0.05)
+    assert process.host.around.admission.system.messages == 1
+    process.host.chains[1].forwarder.give_up(OSError("gone"))
+    assert (await failing(waiting)).code is Code.UNAVAILABLE
+    assert process.host.around.admission.system.messages == 0
+    process.paused = False
+    assert await process.publish("b", chain=2)

@@ -39,6 +39,25 @@ def test_topics_without_load_are_spread_and_stay() -> None:
     assert planner.plan(site.world, found, 100.0) == Changes({}, {})
 
 
+def test_a_forwarder_of_twice_the_weight_gets_twice_the_share() -> None:
+    site, planner = Site(forwarders=3), Planner()
+    site.chains[1] = replace(site.chains[1], weight=2.0)
+    site.members["subscribe-eu-1"] = replace(site.members["subscribe-eu-1"], weight=2.0)
+    topics = [topic(number) for number in range(1, 401)]
+    found = settled(
+        planner, site, state(topics, [subscription(1000 + one.incarnation, one.incarnation) for one in topics])
+    )
+    chains = Counter(chain for one in found.topic_homes.values() for chain in one.chains)
+    members = Counter(name for one in found.subscription_homes.values() for name in one.members)
+    for counts, heavy in ((chains, 1), (members, "subscribe-eu-1")):
+        light = [count for name, count in counts.items() if name != heavy]
+        assert len(light) == 2
+        assert 1.6 <= counts[heavy] / (sum(light) / 2) <= 2.5, counts  # type: ignore[index]
+    site.lose("publish-eu-1")
+    site.adopt(1, "publish-eu-2")
+    assert planner.plan(site.world, found, 1.0).topics == {}, "adopted, the chain keeps its share"
+
+
 def test_a_forwarder_that_dies_moves_no_key_and_moves_its_subscriptions_only() -> None:
     site, planner = Site(), Planner()
     topics = [topic(number) for number in range(1, 41)]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.testing.server import ServerFailed, ServerProcess, free_port
+from syncpoint.runtime.ports import free_ports
+from syncpoint.testing.server import ServerFailed, ServerProcess
 
 STAND_IN = """
 import os, signal, sys, threading
@@ -91,7 +92,7 @@ def test_another_port_is_taken_when_one_is_gone(python, tmp_path):
 def test_a_port_that_was_asked_for_is_not_exchanged(python, tmp_path):
     env = {"STAND_IN": "taken", "MARK": str(tmp_path / "mark")}
     with pytest.raises(ServerFailed, match="in use"):
-        ServerProcess(tmp_path / "data", port=free_port(), python=python, env=env).start()
+        ServerProcess(tmp_path / "data", port=free_ports(1)[0], python=python, env=env).start()
 
 
 def test_one_that_never_becomes_ready_is_ended(python):
@@ -113,10 +114,12 @@ def test_one_that_does_not_listen_is_ended_by_force(python, monkeypatch):
 
 def test_free_ports_lie_outside_the_range_of_outgoing_ones():
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    port = free_port()
-    assert port < low
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", port))
+    ports = free_ports(30)
+    assert len(set(ports)) == 30
+    for port in ports:
+        assert port < low
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", port))
 
 
 def test_it_starts_the_command_line_of_this_package(tmp_path):

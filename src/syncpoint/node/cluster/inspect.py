@@ -97,6 +97,7 @@ def assemble(
             "address": state.address,
             "region": regions.get(state.name, ""),
             "version": members[state.name].version if state.name in members else "",
+            "weight": members[state.name].weight if state.name in members else None,
             "doing": _doing(told.get(state.name), members.get(state.name)),
         }
         for state in states
@@ -116,6 +117,8 @@ def _doing(roles: Found | None, member: Any) -> str:
     if roles is None:
         return ""
     parts = [_WORDS[role](status) for role, status in roles.items() if role in _WORDS]
+    if member is not None and member.weight not in (0.0, 1.0):
+        parts.insert(0, f"weight {member.weight:g}")
     if member is not None and member.draining:
         parts.insert(0, "draining")
     return "; ".join(part for part in parts if part)

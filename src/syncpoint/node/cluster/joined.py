@@ -48,6 +48,7 @@ class Joined:
             formats.THIS.version,
             oldest_format=formats.THIS.oldest,
             newest_format=formats.THIS.newest,
+            weight=process.weight,
         )
 
     async def join(self) -> None:

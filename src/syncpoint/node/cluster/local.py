@@ -26,6 +26,7 @@ import yaml
 
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from syncpoint.node.cluster.settings import ClusterSettings, load
+from syncpoint.runtime.ports import free_ports
 
 READY_S = 60.0
 SETTINGS_FILE = "cluster.yaml"
@@ -85,9 +86,8 @@ class LocalCluster:
         if shape.clusters % 2 == 0 or shape.disks % 2 == 0:
             raise InvalidArgument("clusters", "clusters and disks must be odd, so that a majority decides")
         self.folder.mkdir(parents=True, exist_ok=True)
-        ports = free_ports(
-            2 * shape.etcd + shape.regions * (shape.clusters + 2 * shape.forwarders + shape.routers + 2 * shape.proxies)
-        )
+        each = shape.clusters + 2 * shape.forwarders + shape.routers + 2 * shape.proxies
+        ports = iter(free_ports(2 * shape.etcd + shape.regions * each, self._host))
         content: dict[str, Any] = {
             "cluster": self.folder.name or "dev",
             "metadata": {"etcd": [f"{self._host}:{next(ports)}" for _ in range(shape.etcd)]},
@@ -371,22 +371,3 @@ def _state_of(pid: int | None) -> str:
         return "down"
     letter = text.rpartition(")")[2].split()[0]
     return {"T": "paused", "t": "paused", "Z": "down", "X": "down"}.get(letter, "running")
-
-
-def free_ports(count: int, host: str = "127.0.0.1") -> Iterator[int]:
-    """Ports nobody listens on, below the range the system takes outgoing ports from."""
-    low = 32_768
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    found: list[int] = []
-    port = 10_240 + (os.getpid() * 37) % max(1, low - 12_000)
-    while len(found) < count:
-        port = port + 1 if port + 1 < low else 10_240
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError:
-                continue
-        found.append(port)
-    return iter(found)

@@ -24,6 +24,7 @@ from syncpoint.transport.network import join_address, split_address
 ROLES = ("storage", "publish-forwarder", "subscribe-forwarder", "router", "proxy")
 PLACEMENTS = ("enforce", "degrade", "any")
 DEFAULT_CLASS = "default"
+WEIGHT_MAX = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class ProcessSettings:
     disks_listen: str = ""  # storage: where the disks are served; a process that only stores uses `listen` for it
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    weight: float = 1.0  # forwarders: the share of topics and subscriptions, in proportion to the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,10 @@ def _process(name: str, reader: _Reader) -> ProcessSettings:
         disks_listen=reader.text("disks_listen"),
         tls_cert=reader.path("tls_cert"),
         tls_key=reader.path("tls_key"),
+        weight=reader.number("weight", 1.0),
     )
+    if not 0 < made.weight <= WEIGHT_MAX:
+        raise InvalidArgument(f"{reader.place}.weight", f"must be above 0 and at most {WEIGHT_MAX:g}")
     for role in made.roles:
         if role not in ROLES:
             raise InvalidArgument(f"{reader.place}.roles", f"{role!r} is none of {', '.join(ROLES)}")

@@ -94,6 +94,7 @@ async def _plan(settings: ClusterSettings, shared: SharedStore, view: ClusterVie
         plan.rule,
         plan.durability,
         plan.below_policy,
+        weight=home.weight,
     )
 
 

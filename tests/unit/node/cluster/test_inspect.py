@@ -79,3 +79,13 @@ def test_a_chain_nobody_has_and_versions_that_differ() -> None:
     view = assemble(STATES, REGIONS, {"proxy-1": PROXY}, found)
     assert "chain 1 is open nowhere" in view["problems"]
     assert any("versions are mixed: 3 of 1, 1 of 2" in problem for problem in view["problems"])
+
+
+def test_the_weight_of_a_forwarder_is_shown_where_it_is_not_one() -> None:
+    told = {"publish-forwarder-1": opened(1, 2), "proxy-1": PROXY}
+    members, chains = listed((1, "publish-forwarder-1", 2))
+    members[1].weight, members[3].weight = 2.0, 1.0
+    found = {one["name"]: one for one in assemble(STATES, REGIONS, told, (members, chains))["processes"]}
+    assert found["publish-forwarder-1"]["doing"].startswith("weight 2; chains 1")
+    assert (found["publish-forwarder-1"]["weight"], found["proxy-1"]["weight"]) == (2.0, 1.0)
+    assert "weight" not in found["proxy-1"]["doing"]

@@ -1,0 +1,39 @@
+"""Ports nobody listens on, for whoever must name an address before anything listens there.
+
+Place: under the cluster of one machine (`node.cluster.local`) and the servers of tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+from pathlib import Path
+
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST = 10_240
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """`count` different TCP ports nobody listens on, below the range the system takes outgoing ports from.
+
+    From inside that range a client that keeps reconnecting to a killed server can be given the server's own port and
+    connect to itself, and the restarted server finds its port taken. A port may be taken between this call and its
+    use, so the caller has to be ready to try another. Raises `OSError` when there are not enough.
+    """
+    low = 32_768
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        low = int(_RANGE.read_text().split()[0])
+    candidates = range(_FIRST, low) if low > _FIRST + 1000 else range(_FIRST, 32_768)
+    found: list[int] = []
+    for port in random.sample(candidates, min(len(candidates), 100 + 4 * count)):
+        if len(found) == count:
+            break
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind((host, port))
+                found.append(port)
+    if len(found) < count:
+        raise OSError(f"{len(found)} of {count} free ports found on {host}")
+    return found
