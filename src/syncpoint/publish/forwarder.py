@@ -8,6 +8,7 @@ early delivery); acknowledgements are confirmed only when persisted.
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from syncpoint.kernel import publish as kernel
 from syncpoint.kernel.acks import AckSet
@@ -34,6 +35,21 @@ Soon = Callable[[Callable[[], None]], object]
 ACK_LINGER_S = 0.01  # acknowledgements nobody waits for ride with the next commit, or go alone after this long
 
 
+class Extension(Protocol):
+    """A room above that keeps facts of its own in the log, and may need messages that nobody else does."""
+
+    number: int  # what its facts are marked with, see `records.encode_extension`
+
+    def facts(self) -> Iterator[bytes]:
+        """All it has to remember, for a checkpoint; each may be applied twice, and over later ones."""
+
+    def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
+        """Whether messages of a source in [first_offset, end), published at `time_ns`, must be kept for it."""
+
+    def forgotten(self, source: Source) -> None:
+        """Nothing of a sealed source is stored any more, and it leaves the table."""
+
+
 class PublishForwarder:
     """Sources, ledgers and the log behind them. `soon(fn)` runs fn at the end of the loop's turn, `later(seconds,
     fn)` after a while. `admission`: shared with the other chains of the process; None: one of its own.
@@ -56,6 +72,7 @@ class PublishForwarder:
         self.on_failed: Callable[[], None] = lambda: None  # the log can not be written any more
         self.published = 0
         self.early: set[int] = set()  # attached subscriptions that take messages before they are persisted
+        self.extensions: list[Extension] = []
         self.batches: list[records.BatchFact] = []  # numbered ones of this turn; their fact goes before their messages
         self._soon, self._later = soon, later
         self._waiting = WaitingRoom()
@@ -190,6 +207,22 @@ class PublishForwarder:
         self._waiting.put(position, entry)
         if self.early:
             self._tell(source, early=True)
+
+    def append_batch(self, source: Source, payload: bytes, count: int, done: Settled) -> int:
+        """Write `count` framed messages behind everything of this turn; returns the offset of the first. They were
+        accepted before: no limit refuses them now. Raises `Unavailable` when the log can not be written.
+        """
+        self.check_writable()
+        self.append_pending()
+        if self._turn_time is None:
+            self._begin_turn()
+        entry = PendingEntry(source, source.end, self._time_ns)
+        entry.add(count, payload, _Told(done), b"")
+        source.end += count
+        self.admission.enter(source.topic, count, len(payload))
+        self._append_entry(entry)
+        self.flush_soon()
+        return entry.first_offset
 
     def append_fact(self, kind: Kind, payload: bytes, done: Settled | None = None) -> None:
         """Write a fact of the catalog or the ledger; messages of this turn that came before it stay before it."""
@@ -428,6 +461,9 @@ class PublishForwarder:
             ledger = self.ledgers.get(subscription)
             if ledger is not None:
                 yield records.encode_ledger(ledger)
+        for extension in self.extensions:
+            for payload in extension.facts():
+                yield records.encode_extension(extension.number, payload)
 
 
 class _Internal:
@@ -436,6 +472,19 @@ class _Internal:
     def __init__(self, done: Callable[[bytes | Exception], None]) -> None:
         self.reply = done
         self.fail = done
+
+
+class _Told:
+    """Somebody who wants to know when, not what, as the caller of a publish."""
+
+    def __init__(self, done: Settled) -> None:
+        self._done = done
+
+    def reply(self, message: bytes) -> None:
+        self._done(None)
+
+    def fail(self, error: SyncpointError) -> None:
+        self._done(error)
 
 
 def _all_of(waiting: list[Done]) -> Settled:

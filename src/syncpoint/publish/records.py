@@ -43,6 +43,7 @@ class Fact(IntEnum):
     REVISION = 8  # the catalog up to here has been acted by
     GRANT = 9  # who may acknowledge a source of an exactly-once subscription
     BATCHES = 10  # which batches of which senders became which messages
+    EXTENSION = 11  # of a room above: its number, then what only that room reads
 
 
 class Acks(NamedTuple):
@@ -135,6 +136,11 @@ def encode_batches(batches: Iterable[BatchFact]) -> bytes:
 def decode_batches(payload: bytes) -> Iterator[BatchFact]:
     for at in range(1, len(payload), _BATCH.size):
         yield BatchFact(*_BATCH.unpack_from(payload, at))
+
+
+def encode_extension(number: int, payload: bytes) -> bytes:
+    """A fact of a room above; `number` (below 256) says which one reads it."""
+    return bytes((Fact.EXTENSION, number)) + payload
 
 
 def _encode_sets(kind: Fact, identity: int, second: int, acks: dict[int, AckSet]) -> bytes:

@@ -33,6 +33,7 @@ class Memory:
     snapshots: dict[int, SnapshotState] = field(default_factory=dict)
     checkpointed: bool = False  # a checkpoint was found
     facts: int = 0  # read after it
+    extensions: dict[int, list[bytes]] = field(default_factory=dict)  # by number: what rooms above wrote, in order
     changes: list[Change] = field(default_factory=list)  # those of the catalog among them; drop them when done
     # Of a chain only:
     revision: int = 0  # the highest of the catalog that was acted by
@@ -125,6 +126,8 @@ def _apply_fact(memory: Memory, payload: bytes) -> None:
             memory.grants[grant.subscription, grant.source] = grant
         case records.Fact.BATCHES:
             memory.batches.extend(records.decode_batches(payload))
+        case records.Fact.EXTENSION:
+            memory.extensions.setdefault(payload[1], []).append(payload[2:])
         case other:
             raise ValueError(f"a ledger record of kind {other}: written by a newer version?")
 

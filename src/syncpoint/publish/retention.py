@@ -37,7 +37,7 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
         held = state.acks.get(source)
         if held is None or not held.covers(first_offset, end):
             return True
-    return False
+    return any(extension.holds(found, first_offset, end, time_ns) for extension in forwarder.extensions)
 
 
 def forget_empty_sources(forwarder: PublishForwarder) -> int:
@@ -48,6 +48,8 @@ def forget_empty_sources(forwarder: PublishForwarder) -> int:
         if source.sealed and forwarder.store.bounds(source.number) is None
     ]
     for source in empty:
+        for extension in forwarder.extensions:
+            extension.forgotten(source)
         forwarder.sources.forget(source)
         for record in forwarder.catalog.subscriptions_of(source.topic):
             ledger = forwarder.ledgers.get(record.incarnation)
