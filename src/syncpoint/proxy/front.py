@@ -122,6 +122,10 @@ class Proxy:
         found = {
             "published": self.publisher.published,
             "resent": self.publisher.resent,
+            "resent_duplicates": self.publisher.voids.duplicates,
+            "resent_duplicates_late": self.publisher.voids.late,
+            "resent_unknown": self.publisher.voids.unknown,
+            "resent_pending": self.publisher.voids.pending,
             "underway_bytes": shaper.underway,
             "held_bytes": shaper.held,
             "delayed": shaper.delayed,

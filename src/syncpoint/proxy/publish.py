@@ -4,7 +4,8 @@ Place: the first station of a message's life in a cluster, in front of `publish.
 request is passed on as it came, behind a head of some bytes; nothing of it is decoded but topic and ordering key.
 Promise: ids are returned only when a chain has persisted the messages. A failure that leaves the outcome unknown is not
 shown to the client while there is time: without an ordering key the next chain takes the request, with one it is sent
-again to whoever owns its chain now, under the same number, so that the owner can tell a repetition.
+again to whoever owns its chain now, under the same number, so that the owner can tell a repetition. Where two chains
+may have stored a batch, the one that has not confirmed it is told so afterwards, see `voids`.
 Leaves to `routes`: where to. Leaves to the publish forwarder: all rules about messages.
 """
 
@@ -29,6 +30,7 @@ from syncpoint.proxy.routers import RouteFinder
 from syncpoint.proxy.routes import Routes, Target
 from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.shaping import Shaper
+from syncpoint.proxy.voids import Voids
 from syncpoint.publish.envelope import PUBLISH as CHAIN_PUBLISH
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.router.location import may_pass
@@ -52,8 +54,8 @@ class Batch(Attempt):
     """One request on its way."""
 
     __slots__ = (
-        "call", "chain", "deadline", "key", "number", "place", "request", "sealed", "size", "started", "topic",
-        "tried", "unknown",
+        "call", "chain", "deadline", "doubtful", "key", "number", "place", "request", "sealed", "size", "started",
+        "topic", "tried",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: bytes, topic: Topic, key: bytes, number: int, now: float) -> None:
@@ -65,8 +67,13 @@ class Batch(Attempt):
         self.place: Place | None = None
         self.chain = 0
         self.sealed = False  # it came sealed
-        self.unknown = False  # some attempt may have succeeded
+        self.doubtful: set[int] = set()  # chains at which an attempt may have succeeded
         self.tried: set[int] = set()
+
+    @property
+    def unknown(self) -> bool:
+        """Whether some attempt may have succeeded."""
+        return bool(self.doubtful)
 
 
 class Publisher:
@@ -88,6 +95,7 @@ class Publisher:
         self.sealer, self.refresh = sealer, refresh
         self.shaper = Shaper(limits)
         self.order = KeyOrder()
+        self.voids = Voids(routes.view, attempts.peers, sender)
         self.published = self.resent = 0
         self.sender = sender
         self._number = 0
@@ -158,6 +166,8 @@ class Publisher:
         try:
             if self.sealer is not None and not batch.sealed:
                 batch.request = await self.sealer.seal(topic.incarnation, batch.request)
+            elif self.sealer is not None:
+                await self.sealer.lend(topic.incarnation, batch.request)
             answer = await (self._keyed(batch) if batch.key else self._keyless(batch))
         except SyncpointError as error:
             call.fail(error)
@@ -170,6 +180,8 @@ class Publisher:
         else:
             self.published += 1
             call.reply(answer)
+            for chain in batch.doubtful - {batch.chain}:
+                self.voids.add(chain, batch.number)
         finally:
             self.shaper.leave(topic.name, batch.size)
             if batch.place is not None:
@@ -284,7 +296,7 @@ class Publisher:
 
     def _note_unknown(self, batch: Batch, error: SyncpointError) -> None:
         if not isinstance(error, Unprocessed) and not isinstance(error.__cause__, ConnectionRefusedError):
-            batch.unknown = True
+            batch.doubtful.add(batch.chain)
 
     def _time_left(self, batch: Batch) -> float:
         return batch.deadline - asyncio.get_running_loop().time()
@@ -340,6 +352,7 @@ class Publisher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.voids.close()
 
 
 def stepped(seconds: float) -> float:

@@ -30,6 +30,7 @@ from syncpoint.publish.recovery import Memory, replay
 from syncpoint.publish.resends import Resends
 from syncpoint.publish.retention import forget_empty_sources
 from syncpoint.publish.upkeep import LogUpkeep
+from syncpoint.publish.voids import Voids
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random
@@ -105,8 +106,9 @@ class Chain:
         self.hub = Hub(self.number, self.forwarder, Grants(epoch, now, known), self._rank)
         self.follower.on_ledger = self.hub.listen
         self.resends = Resends(memory.batches, self.forwarder.sources)
+        self.voids = Voids(self.forwarder, self.resends, self.hub.handed)
         self.entrance = Entrance(
-            self.number, self.follower, self.resends, around.registrar, around.assignments, around.sealed
+            self.number, self.follower, self.resends, self.voids, around.registrar, around.assignments, around.sealed
         )
         self.upkeep = LogUpkeep(
             store,
@@ -212,6 +214,8 @@ class Chain:
             "ledgers": len(self.forwarder.ledgers),
             "published": self.forwarder.published,
             "resent": self.resends.answered,
+            "resent_duplicates": self.voids.duplicates,
+            "resent_duplicates_late": self.voids.late,
             "refused_acks": self.hub.refused_acks,
             "full": disks.full,
             "appended": disks.appended,

@@ -34,6 +34,7 @@ from syncpoint.publish.follow import Follower
 from syncpoint.publish.records import BatchFact
 from syncpoint.publish.resends import Resends
 from syncpoint.publish.source import Source
+from syncpoint.publish.voids import Voids
 
 WAITING_BYTES_MAX = 32 << 20
 
@@ -83,12 +84,14 @@ class Entrance:
         chain: int,
         follower: Follower,
         resends: Resends,
+        voids: Voids,
         registrar: Registrar,
         assignments: Assignments,
         sealed: Sealed,
     ) -> None:
         self.chain, self.follower, self.forwarder = chain, follower, follower.forwarder
-        self.resends, self._registrar, self._assignments, self._sealed = resends, registrar, assignments, sealed
+        self.resends, self.voids = resends, voids
+        self._registrar, self._assignments, self._sealed = registrar, assignments, sealed
         self.closed = False
         self.load: dict[int, tuple[int, int]] = {}  # messages and bytes by topic, since somebody last looked
         self._registered: set[int] = set()
@@ -102,6 +105,8 @@ class Entrance:
         if self.closed:
             raise Unavailable(f"Chain {self.chain} is not open here.")
         self.forwarder.check_writable()
+        if self.voids.refuses(batch.sender, batch.batch):
+            raise FailedPrecondition("Another chain has stored this batch.")
         try:
             name = kernel.topic_of(batch.request).decode()
         except (Malformed, UnicodeDecodeError) as bad:

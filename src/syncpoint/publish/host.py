@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailab
 from syncpoint.publish.backlog import oldest, unacknowledged
 from syncpoint.publish.chain import Chain, Surroundings, open_chain
 from syncpoint.publish.hub import Session
+from syncpoint.publish.voids import Voided
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import Fenced
 from syncpoint.wire.messages import internal
@@ -57,7 +58,8 @@ class ChainHost:
         self.chains: dict[int, Chain] = {}  # served
         self.on_ended: Callable[[int, Exception], None] = lambda number, error: None
         self._entered: dict[int, Chain] = {}  # served, and about to be
-        self._opening: set[int] = set()
+        self._opening: dict[int, asyncio.Future[None]] = {}
+        self._void: dict[int, list[tuple[int, Sequence[int]]]] = {}  # said of chains that are being opened
         self._sessions: dict[int, Session] = {}
         self._attached: dict[int, dict[int, Attached]] = {}  # incarnation -> subscription
         self._members: dict[int, str] = {}
@@ -88,9 +90,11 @@ class ChainHost:
         number = record.number
         if number in self._entered or number in self._opening:
             raise FailedPrecondition(f"Chain {number} is open here already.")
-        self._opening.add(number)
+        opening = self._opening[number] = asyncio.get_running_loop().create_future()
         try:
             chain = await open_chain(record, epoch, self.around, self._enter)
+            for sender, batches in self._void.get(number, ()) if chain.forwarder.failed is None else ():
+                chain.voids.mark(sender, batches)  # before anybody is handed anything of it
         except Fenced as error:
             self._entered.pop(number, None)
             raise DiskFenced(str(error)) from error
@@ -98,7 +102,9 @@ class ChainHost:
             self._entered.pop(number, None)
             raise
         finally:
-            self._opening.discard(number)
+            del self._opening[number]
+            self._void.pop(number, None)
+            opening.set_result(None)
         self.chains[number] = chain
         for incarnation, session in self._sessions.items():
             for subscription, attached in self._attached[incarnation].items():
@@ -177,6 +183,16 @@ class ChainHost:
         if assignment:
             chain.entrance.assigned(topic)
         return await chain.confirm()
+
+    async def void(self, number: int, sender: int, batches: Sequence[int]) -> Voided:
+        """Make batches of a sender void that another chain has stored, see `voids`. Of a chain that is being opened
+        here nobody gets them then. Raises `Unavailable`.
+        """
+        opening = self._opening.get(number)
+        if opening is not None:
+            self._void.setdefault(number, []).append((sender, batches))
+            await asyncio.shield(opening)
+        return await self.chain(number).voids.void(sender, batches)
 
     async def backlog(self, subscription: int) -> Backlog:
         """Over all chains of this process. Raises what storage says."""

@@ -48,6 +48,7 @@ class Hub:
         self._heard: set[int] = set()  # subscriptions the forwarder tells us about
         self._hungry: set[tuple[int, int]] = set()  # (subscription, source): its holder waits for Data
         self._fresh: set[tuple[int, int]] = set()  # something came while its holder was being answered
+        self._handed: dict[tuple[int, int], int] = {}  # (subscription, source): handed out up to there
         self._to_sweep: list[int] = []
         self.refused_acks = 0
 
@@ -227,6 +228,9 @@ class Hub:
                 _refuse_fetch(session, number, _told(batches))
                 return
             session.send(fetched_message(number, batches))
+            # Whoever asks from there on has had what lies before it, of an earlier owner of the chain perhaps.
+            end = batches[-1].end if batches else request.begin
+            self._handed[key] = max(end, self._handed.get(key, 0))
             if batches:
                 return
             if key in self._fresh:
@@ -256,6 +260,10 @@ class Hub:
 
         self.forwarder.acknowledge(subscription, request.generation, source, request.runs, done, urgent=request.urgent)
 
+    def handed(self, subscription: int, source: int) -> int:
+        """The offset up to which messages have left for a holder; 0 also when that is not known any more."""
+        return self._handed.get((subscription, source), 0)
+
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _now(self) -> float:
@@ -278,6 +286,8 @@ class Hub:
         self.silence(subscription)
         self.grants.drop(subscription)
         self._forget_news(subscription)
+        for key in [key for key in self._handed if key[0] == subscription]:
+            del self._handed[key]
 
     def _forget_grants(self, subscription: int) -> None:
         grants = self.forwarder.memory.grants
@@ -293,6 +303,7 @@ class Hub:
         self.grants.source_done(subscription, source)
         self._hungry.discard((subscription, source))
         self._fresh.discard((subscription, source))
+        self._handed.pop((subscription, source), None)
 
     def _tell(self, effects: Iterable[Effect], named: int | None = None) -> None:
         """Carry effects out; `named` is told of all its sources anyway."""

@@ -37,6 +37,10 @@ class Resends:
         self.answered += found is not None
         return found
 
+    def known(self, sender: int, batch: int) -> BatchFact | None:
+        """The same, for somebody who does not send it again."""
+        return self._known.get((sender, batch))
+
     def note(self, fact: BatchFact) -> None:
         """A batch was taken."""
         if len(self._order) == self._order.maxlen:

@@ -1,7 +1,7 @@
 """The methods of internal.v1.Chains, in front of the host.
 
 Place: in the method table of every publish forwarder process. Publish and Serve are on the path of every message and
-run without a task of their own; Confirm and GetBacklog are not.
+run without a task of their own; Confirm, GetBacklog and Void are not.
 Promise: what is asked of a chain that is not open here is refused as UNAVAILABLE, with nothing done.
 """
 
@@ -23,12 +23,13 @@ from syncpoint.wire.messages import internal
 
 CONFIRM = b"/syncpoint.internal.v1.Chains/Confirm"
 BACKLOG = b"/syncpoint.internal.v1.Chains/GetBacklog"
+VOID = b"/syncpoint.internal.v1.Chains/Void"
 
 log = logging.getLogger(__name__)
 
 
 class ChainsService:
-    """Publish, Serve, Confirm and GetBacklog. HandOver is the keeper's, see `control.chains`."""
+    """Publish, Serve, Confirm, GetBacklog and Void. HandOver is the keeper's, see `control.chains`."""
 
     def __init__(self, host: ChainHost) -> None:
         self.host = host
@@ -40,6 +41,7 @@ class ChainsService:
             SERVE.encode(): Streaming(lambda stream: _Serving(self.host, stream).begin()),
             CONFIRM: unary_async(self._confirm),
             BACKLOG: unary_async(self._backlog),
+            VOID: unary_async(self._void),
         }
 
     def _publish(self, call: Call, request: bytes) -> None:
@@ -53,6 +55,12 @@ class ChainsService:
         asked = internal.ConfirmRequest.FromString(request)
         revision = await self.host.confirm(asked.chain, asked.topic, asked.revision, asked.assignment)
         answer: bytes = internal.ConfirmResponse(revision=revision).SerializeToString()
+        return answer
+
+    async def _void(self, call: Call, request: bytes) -> Message:
+        asked = internal.VoidRequest.FromString(request)
+        found = await self.host.void(asked.chain, asked.sender, list(asked.batches))
+        answer: bytes = internal.VoidResponse(**found._asdict()).SerializeToString()
         return answer
 
     async def _backlog(self, call: Call, request: bytes) -> Message:

@@ -20,6 +20,7 @@ from syncpoint.model.flow import FlowLimits
 from syncpoint.proxy.front import Proxy
 from syncpoint.proxy.keys import KeyRing, TopicKeys
 from syncpoint.proxy.seal import Sealer
+from syncpoint.proxy.voids import VOID
 from syncpoint.publish.envelope import PUBLISH as CHAIN_PUBLISH
 from syncpoint.publish.envelope import PublishBatch, read_publish
 from syncpoint.router.assignment import SUBSCRIPTIONS, TOPICS, SubscriptionAssignment, TopicAssignment
@@ -85,12 +86,27 @@ class PublishProcess(Process):
     def __init__(self, world: ProxyWorld, name: str, region: str = "r1") -> None:
         super().__init__(world, name, region)
         self.refusals: list[SyncpointError] = []
+        self.refuse_voids: SyncpointError | None = None
         self.before_answer: Callable[[PublishBatch], None] = lambda batch: None
         self.commit_s = 0.002
         self.epochs: dict[int, int] = {}
 
     def methods(self) -> Methods:
-        return {CHAIN_PUBLISH.encode(): unary_async(self._publish)}
+        return {CHAIN_PUBLISH.encode(): unary_async(self._publish), VOID.encode(): unary_async(self._void)}
+
+    async def _void(self, call: Call, request: bytes) -> bytes:
+        asked = internal.VoidRequest.FromString(request)
+        owner = self.world.store.get(f"{OWNERS}{asked.chain}")
+        if owner is None or Owner.decode(owner.value).member != self.name:
+            raise Unavailable(f"Chain {asked.chain} is not open here.")
+        if self.refuse_voids is not None:
+            raise self.refuse_voids
+        self.world.voided += [(asked.chain, batch) for batch in asked.batches]
+        stored = self.world.stored.get(asked.chain, {})
+        found = [stored[asked.sender, one][1] for one in asked.batches if (asked.sender, one) in stored]
+        answer = internal.VoidResponse(batches=len(found), messages=sum(map(len, found)), late=len(found))
+        encoded: bytes = answer.SerializeToString()
+        return encoded
 
     async def _publish(self, call: Call, request: bytes) -> bytes:
         batch = read_publish(request)
@@ -315,6 +331,7 @@ class ProxyWorld:
         self.catalog = Catalog()
         self.limits = FlowLimits()
         self.stored: dict[int, dict[tuple[int, int], tuple[bytes, list[str]]]] = {}
+        self.voided: list[tuple[int, int]] = []  # chain, batch
         self.processes: dict[str, Any] = {}
         self.on_refresh: Callable[[], None] = lambda: None
         self._number = 0

@@ -25,7 +25,7 @@ from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.envelope import PUBLISH, SERVE, PublishBatch, write_publish
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.known_disks import KnownDisks
-from syncpoint.publish.service import ChainsService
+from syncpoint.publish.service import VOID, ChainsService
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.memory_files import MemoryFiles
@@ -303,6 +303,10 @@ class Process:
         envelope = write_publish(PublishBatch(chain, epoch, bool(key), sender, number, resent, request))
         answer = await self.channel.unary(PUBLISH, envelope, timeout=timeout)
         return list(pubsub.PublishResponse.FromString(answer).message_ids)
+
+    async def void(self, *batches: int, chain: int = 1, sender: int = 7, timeout: float | None = 5.0) -> Any:
+        request = internal.VoidRequest(chain=chain, sender=sender, batches=batches).SerializeToString()
+        return internal.VoidResponse.FromString(await self.channel.unary(VOID.decode(), request, timeout=timeout))
 
 
 class Subscriber:

@@ -1,0 +1,129 @@
+"""Voids: batches of this chain that another chain has stored, too, and that are delivered from there.
+
+Place: between `service` and the chain's forwarder. A proxy that did not hear what became of a batch here, and had it
+confirmed by another chain, says so to whoever owns this one (protocol rule 20).
+Promise: what is void is acknowledged for every subscription, and the answer given when that is persisted. What nobody
+has been handed yet is never delivered then. A batch that comes after it was said to be void is refused, with nothing
+stored. Saying it again changes nothing and is answered alike. Only who has the confirmation of another chain may say
+it: nothing here can check that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from syncpoint.kernel.acks import encode_runs
+from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.records import BatchFact
+from syncpoint.publish.recovery import BATCHES_MAX
+from syncpoint.publish.resends import Resends
+
+Handed = Callable[[int, int], int]
+"""(subscription, source): the offset up to which messages have left for somebody who delivers them."""
+
+
+class Voided(NamedTuple):
+    """Of the batches named, how many are stored here, with how many messages. `late`: those of the messages that may
+    have been delivered before."""
+
+    batches: int
+    messages: int
+    late: int
+
+
+class _Outcome(NamedTuple):
+    messages: int  # 0: the batch was not here
+    late: int
+    persisted: asyncio.Future[None]
+
+
+class Voids:
+    """See the module. `duplicates` counts messages found to be stored twice, `late` those of them handed out before."""
+
+    def __init__(self, forwarder: PublishForwarder, resends: Resends, handed: Handed) -> None:
+        self._forwarder, self._resends, self._handed = forwarder, resends, handed
+        self._known: dict[tuple[int, int], _Outcome] = {}
+        self.duplicates = self.late = 0
+
+    def refuses(self, sender: int, batch: int) -> bool:
+        """Whether a batch was said to be void: if it comes now, it comes too late."""
+        return (sender, batch) in self._known
+
+    async def void(self, sender: int, batches: Iterable[int]) -> Voided:
+        """Return once all of it is persisted. Raises `Unavailable` when the log can not be written."""
+        outcomes = self.mark(sender, batches)
+        for outcome in outcomes:
+            await asyncio.shield(outcome.persisted)
+        found = [one for one in outcomes if one.messages]
+        return Voided(len(found), sum(one.messages for one in found), sum(one.late for one in found))
+
+    def mark(self, sender: int, batches: Iterable[int]) -> list[_Outcome]:
+        """Acknowledge what is here of them, at once; persisted soon. Raises `Unavailable`."""
+        self._forwarder.check_writable()
+        waiting = _Waiting()
+        outcomes = []
+        for batch in batches:
+            key = (sender, batch)
+            outcome = self._known.get(key)
+            if outcome is None:
+                fact = self._resends.known(sender, batch)
+                late = 0 if fact is None else self._acknowledge(fact, waiting)
+                outcome = _Outcome(0 if fact is None else fact.messages, late, waiting.over)
+                self._known[key] = outcome
+                self.duplicates += outcome.messages
+                self.late += late
+            outcomes.append(outcome)
+        while len(self._known) > BATCHES_MAX:
+            del self._known[next(iter(self._known))]
+        waiting.all_named()
+        return outcomes
+
+    def _acknowledge(self, fact: BatchFact, waiting: _Waiting) -> int:
+        """Acknowledge the messages for all who have not done so; returns how many may have been delivered."""
+        forwarder = self._forwarder
+        source = forwarder.sources.by_number.get(fact.source)
+        if source is None:
+            return fact.messages  # nothing of it is left: whoever had to have it, has had it
+        late, end = 0, fact.first_offset + fact.messages
+        for record in forwarder.catalog.subscriptions_of(source.topic):
+            ledger = forwarder.ledgers.get(record.incarnation)
+            begin = fact.first_offset if ledger is None else max(fact.first_offset, ledger.start.get(source.number, 0))
+            if ledger is None or begin >= end:
+                continue  # they were published before the subscription existed
+            covered = ledger.covers(source.number, begin, end)
+            gone = end if covered else max(begin, min(end, self._handed(record.incarnation, source.number)))
+            late = max(late, gone - begin)
+            if not covered:
+                runs = encode_runs([(begin, end - begin)])
+                forwarder.acknowledge(
+                    record.incarnation, ledger.generation, source.number, runs, waiting.one_more(), urgent=True
+                )
+        return late
+
+
+class _Waiting:
+    """`over` is set when all acknowledgements of one call are persisted."""
+
+    def __init__(self) -> None:
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._left = 1
+
+    def one_more(self) -> Callable[[Exception | None], None]:
+        self._left += 1
+        return self._done
+
+    def all_named(self) -> None:
+        self._done(None)
+
+    def _done(self, error: Exception | None) -> None:
+        self._left -= 1
+        if self.over.done():
+            return
+        if error is not None:
+            self.over.set_exception(error if isinstance(error, SyncpointError) else Unavailable(str(error)))
+            self.over.exception()  # who asked may have gone; the chain has ended, and that is told elsewhere
+        elif not self._left:
+            self.over.set_result(None)

@@ -1,0 +1,156 @@
+"""Batches that another chain has confirmed: acknowledged here before anybody is handed them, and counted always."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from syncpoint.model.errors import Code, SyncpointError
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chain_world import TOPIC_NUMBER, ChainWorld, Subscriber, simulated
+
+
+@simulated
+async def test_what_is_void_is_not_delivered(world: ChainWorld) -> None:
+    process = world.process()
+    chain = await process.open()
+    await world.subscribe()
+    await process.publish("a", batch=1)
+    await process.publish("b", "c", batch=2)
+    await process.publish("d", batch=3)
+    found = await process.void(2, 9)
+    assert (found.batches, found.messages, found.late) == (1, 2, 0)
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    assert await subscriber.read_all() == ["a", "d"]
+    assert (chain.status()["resent_duplicates"], chain.status()["resent_duplicates_late"]) == (2, 0)
+
+
+@simulated
+async def test_saying_it_again_changes_nothing(world: ChainWorld) -> None:
+    process = world.process()
+    chain = await process.open()
+    await world.subscribe()
+    await process.publish("a", batch=1)
+    first = await process.void(1)
+    assert await process.void(1) == first
+    assert (chain.voids.duplicates, chain.voids.late) == (1, 0)
+
+
+@simulated
+async def test_an_adopter_knows_the_batch_and_hands_nothing_out_before(world: ChainWorld) -> None:
+    """It is told while it opens the chain; a subscriber that waits for it gets the rest only, and so for ever."""
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe()
+    await first.publish("a", batch=1)
+    await first.publish("b", batch=2)
+    await first.crash()
+    second = world.process("f2")
+    subscriber = await Subscriber(second, 11).start()
+    await subscriber.attach()
+    second.paused = True
+    opening = asyncio.ensure_future(second.open())
+    await asyncio.sleep(0.1)
+    telling = asyncio.ensure_future(second.void(2))
+    await asyncio.sleep(0.1)
+    assert not opening.done()
+    assert not telling.done()
+    second.paused = False
+    found = await telling
+    assert (found.batches, found.messages, found.late) == (1, 1, 0)
+    await opening
+    await asyncio.sleep(0.2)
+    assert await subscriber.read_all() == ["a"]
+    await second.crash()
+    third = world.process("f3")
+    await third.open()
+    again = await Subscriber(third, 12).start()
+    await again.attach()
+    assert await again.read_all() == ["a"]
+
+
+@simulated
+async def test_what_was_handed_out_is_late(world: ChainWorld) -> None:
+    process = world.process()
+    chain = await process.open()
+    await world.subscribe()
+    await world.subscribe(3, "projects/p/subscriptions/idle")
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    await process.publish("a", "b", batch=1)
+    await asyncio.sleep(0.1)
+    assert await subscriber.read_all() == ["a", "b"]
+    await process.publish("c", batch=2)
+    found = await process.void(1, 2)
+    assert (found.batches, found.messages, found.late) == (2, 3, 2)
+    assert (chain.voids.duplicates, chain.voids.late) == (3, 2)
+    ledger = chain.forwarder.ledgers[3]
+    assert all(ledger.covers(source.number, 0, 3) for source in chain.forwarder.sources.of_topic(TOPIC_NUMBER))
+
+
+@simulated
+async def test_a_batch_that_comes_after_it_was_said_to_be_void_is_not_stored(world: ChainWorld) -> None:
+    process = world.process()
+    chain = await process.open()
+    await world.subscribe()
+    await process.publish("a", batch=1)
+    assert (await process.void(2)).batches == 0
+    with pytest.raises(SyncpointError) as caught:
+        await process.publish("b", batch=2)
+    assert caught.value.code is Code.FAILED_PRECONDITION
+    await process.publish("b", batch=2, sender=8)  # another proxy's
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    assert await subscriber.read_all() == ["a", "b"]
+    assert chain.voids.duplicates == 0
+
+
+@simulated
+async def test_what_waits_for_its_topic_is_not_stored_either(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    late = asyncio.ensure_future(process.publish("a", batch=1))
+    await asyncio.sleep(0.005)
+    await process.void(1)
+    with pytest.raises(SyncpointError) as caught:
+        await late
+    assert caught.value.code is Code.FAILED_PRECONDITION
+
+
+@simulated
+async def test_it_is_answered_when_it_is_persisted(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await world.subscribe()
+    await process.publish("a", batch=1)
+    process.paused = True
+    telling = [asyncio.ensure_future(process.void(1)) for _ in range(2)]
+    await asyncio.sleep(0.5)
+    assert not any(one.done() for one in telling)
+    process.paused = False
+    one, other = await asyncio.gather(*telling)
+    assert one == other
+    assert one.messages == 1
+
+
+@simulated
+async def test_a_subscription_begun_later_does_not_count(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await process.publish("a", batch=1)
+    await world.subscribe()
+    found = await process.void(1)
+    assert (found.batches, found.messages, found.late) == (1, 1, 0)
+
+
+@simulated
+async def test_a_chain_that_is_not_here_can_not_be_told(world: ChainWorld) -> None:
+    process = world.process()
+    with pytest.raises(SyncpointError) as caught:
+        await process.void(1)
+    assert caught.value.code is Code.UNAVAILABLE
