@@ -7,12 +7,13 @@ everything started here ends by its process id, and listens on 127.0.0.1 only. L
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bench.machine import ROOT
@@ -20,8 +21,9 @@ from bench.process import Child, Failed
 
 NATS_VERSION = "v2.15.2"
 _TOOLS = ROOT / ".cache" / "go-bin"
-_RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _BUILD_SECONDS = 900
+_PORTS_FROM, _PORTS_TO = 20_000, 32_000
 
 
 class Broker(Child):
@@ -32,11 +34,17 @@ class Broker(Child):
     version: str
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 nobody listens on now, all different, below those the system gives to outgoing connections."""
+    with ExitStack() as stack:
+        found: list[int] = []
+        while len(found) < count:
+            probe = stack.enter_context(socket.socket())
+            port = random.randrange(_PORTS_FROM, _PORTS_TO)
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                found.append(port)
+        return found
 
 
 def build_nats() -> Path:
@@ -65,7 +73,7 @@ def _go(words: list[str], folder: Path, target: Path, *, always: bool = False) -
 
 def nats(folder: Path, core: int, *, sync_always: bool) -> Broker:
     """JetStream with file storage; it syncs every two minutes, or with `sync_always` before each confirmation."""
-    port = free_port()
+    (port,) = free_ports(1)
     sync = "  sync_interval: always\n" if sync_always else ""
     (folder / "nats.conf").write_text(
         f"listen: 127.0.0.1:{port}\njetstream {{\n  store_dir: {folder / 'data'}\n  max_file_store: 40GB\n{sync}}}\n"
@@ -76,7 +84,7 @@ def nats(folder: Path, core: int, *, sync_always: bool) -> Broker:
 
 def redis(folder: Path, core: int, *, fsync: str) -> Broker:
     """Streams in an append-only file; `fsync` is everysec or always. Rewriting the file is off, to its advantage."""
-    port = free_port()
+    (port,) = free_ports(1)
     if not shutil.which("redis-server"):
         raise Failed("redis-server is missing: bench/setup.sh peers")
     command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
@@ -88,31 +96,43 @@ def redis(folder: Path, core: int, *, fsync: str) -> Broker:
 @contextmanager
 def rabbitmq(folder: Path, core: int) -> Iterator[Broker]:
     """One node without plugins, with an Erlang port mapper of its own beside it."""
-    if not _RABBITMQ.exists():
+    if not RABBITMQ.exists():
         raise Failed("rabbitmq-server is missing: bench/setup.sh peers")
-    port, distribution, mapper = free_port(), free_port(), free_port()
-    (folder / "plugins").write_text("[].\n")
-    (folder / "rabbitmq.conf").write_text("loopback_users = none\ndisk_free_limit.absolute = 1GB\n")
+    port, distribution, mapper = free_ports(3)
     env = {
-        "HOME": str(folder),
+        **rabbitmq_environment(folder, mapper),
         "RABBITMQ_NODENAME": f"bench{port}@localhost",
-        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
         "RABBITMQ_NODE_PORT": str(port),
         "RABBITMQ_DIST_PORT": str(distribution),
+    }
+    with Child(["epmd", "-port", str(mapper), "-address", "127.0.0.1"], core=core, log=folder / "epmd.log", env=env):
+        broker = Broker([str(RABBITMQ)], core=core, log=folder / "log", env=env)
+        with _ready(broker, "rabbitmq", port, r"Server startup complete", r"Starting RabbitMQ (\S+)") as ready:
+            yield ready
+
+
+def rabbitmq_environment(folder: Path, mapper: int) -> dict[str, str]:
+    """What nodes and their command line tool need: all data in `folder`, the port mapper at its own port.
+
+    Writes the configuration into the folder. A node's name and ports are left to the caller.
+    """
+    (folder / "plugins").write_text("[].\n")
+    (folder / "rabbitmq.conf").write_text("loopback_users = none\ndisk_free_limit.absolute = 1GB\n")
+    loopback = "-kernel inet_dist_use_interface {127,0,0,1}"
+    return {
+        "HOME": str(folder),
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
         "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
         "RABBITMQ_LOG_BASE": str(folder),
         "RABBITMQ_LOGS": "-",
         "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": loopback,
+        "RABBITMQ_CTL_ERL_ARGS": loopback,
         "RUNNING_UNDER_SYSTEMD": "true",  # no shell process around the broker: its pid is the one we start
         "ERL_EPMD_PORT": str(mapper),
         "ERL_EPMD_ADDRESS": "127.0.0.1",
     }
-    with Child(["epmd", "-port", str(mapper), "-address", "127.0.0.1"], core=core, log=folder / "epmd.log", env=env):
-        broker = Broker([str(_RABBITMQ)], core=core, log=folder / "log", env=env)
-        with _ready(broker, "rabbitmq", port, r"Server startup complete", r"Starting RabbitMQ (\S+)") as ready:
-            yield ready
 
 
 def _ready(broker: Broker, system: str, port: int, ready: str, version: str) -> Broker:

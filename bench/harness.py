@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import machine
-from bench.process import Child, Failed, Server
+from bench.process import Failed, Server, UnderLoad
 
 RESULTS = machine.ROOT / "bench" / "results"
 CACHE = machine.ROOT / ".cache" / "bench"
@@ -102,7 +102,7 @@ class Bench:
         scratch = Path(self.options.scratch or CACHE / "scratch")
         scratch.mkdir(parents=True, exist_ok=True)
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=scratch))
-        self.console = Console(width=max(140, Console().width))
+        self.console = Console(width=max(160, Console().width))
         self.disk = machine.DiskProbe(self.scratch)
         self.loadgen = build_loadgen()
         self.machine = machine.describe(self.scratch)
@@ -149,13 +149,13 @@ class Bench:
             command=shlex.split(self.options.server),
         )
 
-    def create(self, server: Server, *, topics: int = 1, subscriptions: int = 1, **more: Any) -> Run:
+    def create(self, server: UnderLoad, *, topics: int = 1, subscriptions: int = 1, **more: Any) -> Run:
         """Creates the topics and subscriptions that `load` uses."""
         if self.options.no_create:
             return {}
         return self.load(server, "create", topics=topics, subscriptions=subscriptions, **{"in_flight": 32, **more})
 
-    def load(self, server: Server, mode: str, *, timeout: float = 0.0, **options: Any) -> Run:
+    def load(self, server: UnderLoad, mode: str, *, timeout: float = 0.0, **options: Any) -> Run:
         """One run of the load generator: `options` are its options with _ for -. Raises Failed when it does."""
         self._tag += 1
         merged = {"topic": TOPIC, "subscription": SUBSCRIPTION, "run": self._tag, **options}
@@ -163,7 +163,7 @@ class Bench:
         line += [text for key, value in merged.items() for text in ("--" + key.replace("_", "-"), str(value))]
         return self.measured(line, server, timeout or float(options.get("seconds", 5)) + 60.0)
 
-    def measured(self, line: Sequence[str], server: Child, limit: float) -> Run:
+    def measured(self, line: Sequence[str], server: UnderLoad, limit: float) -> Run:
         """Runs a generator's command line for at most `limit` seconds and reads its JSON. Raises Failed.
 
         Adds what the server did meanwhile: server_cpu_seconds, server_cpu_us_per_msg, server_busy (share of its core),
@@ -221,13 +221,15 @@ class Bench:
         for column in ("case", "figure"):
             table.add_column(column, no_wrap=True)
         for column in ("median (range)", "unit", *(("target", "") if aimed else ())):
-            table.add_column(column, justify="right")
+            table.add_column(column, justify="right", no_wrap=True)
         table.add_column("note")
         last = ""
         for row in self.rows:
             if last and row.case != last and len(self.rows) > len({row.case for row in self.rows}):
                 table.add_section()
-            met = "" if row.target is None else "[green]met[/]" if row.target.met(median(row.values)) else "[red]no[/]"
+            met = ""
+            if row.target is not None:
+                met = "[green]met[/]" if row.target.met(median(row.values)) else "[red]missed[/]"
             goal = (str(row.target) if row.target else "", met) if aimed else ()
             table.add_row(
                 "" if row.case == last else row.case, row.figure, spread(row.values), row.unit, *goal, row.note

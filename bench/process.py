@@ -1,4 +1,4 @@
-"""Processes of a measurement: started pinned to a core, measured, and always ended by their own id.
+"""Processes of a measurement: started (pinned to a core, where asked), measured, and always ended by their own id.
 
 Beside every figure, never on a message's path. Promises: a `Child` ends when its `with` block does, first politely,
 then by SIGKILL to its process id; no other process is ever touched. Leaves to its users what the process is.
@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from bench.machine import ROOT, cpu_seconds, memory_bytes
 
@@ -27,14 +27,28 @@ class Failed(RuntimeError):
     """A process did not do what the measurement needs; the message holds the end of its output."""
 
 
+class UnderLoad(Protocol):
+    """What a generator's load goes to, be it one process or many."""
+
+    @property
+    def address(self) -> str:
+        """Where clients connect: HOST:PORT, or several with commas between them."""
+
+    def cpu_seconds(self) -> float:
+        """CPU seconds so far of all its processes, all threads."""
+
+    def output(self) -> str:
+        """What it printed, or where that is found."""
+
+
 class Child:
-    """One process pinned to a core, its output in a file."""
+    """One process, its output in a file; with a core, pinned to it."""
 
     def __init__(
         self,
         command: Sequence[str],
         *,
-        core: int,
+        core: int | None,
         log: Path,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
@@ -52,7 +66,7 @@ class Child:
                 env={**os.environ, **(env or {})},
                 cwd=cwd,
                 user=user,
-                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+                preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}),
             )
 
     @property

@@ -1,8 +1,10 @@
 // Command peers puts on other brokers the load that bench/loadgen puts on ours, through their own Go clients.
 //
-//	peers SYSTEM ADDRESS [-seconds S] [-rate MSGS_PER_S] [-window N] [-size BYTES]
+//	peers SYSTEM ADDRESS[,ADDRESS...] [-seconds S] [-rate MSGS_PER_S] [-window N] [-size BYTES] [-replicas N]
 //
-// SYSTEM is nats, redis or rabbitmq. One connection publishes and one consumes; every message is confirmed to the
+// SYSTEM is nats, redis or rabbitmq. With `replicas` the stream or queue has as many members; the connections go to the
+// member that leads it, so that nothing is forwarded (NATS: to the addresses of all servers; RabbitMQ: to one node, which
+// then leads). One connection publishes and one consumes; every message is confirmed to the
 // publisher and acknowledged by the consumer. Without a rate up to `window` messages are unconfirmed at a time; with
 // one the schedule does not wait (open loop) and latency counts from when a message was due. Prints one JSON object
 // with the names bench/loadgen uses.
@@ -14,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -29,29 +32,34 @@ type broker interface {
 }
 
 type options struct {
-	address string
-	seconds float64
-	rate    float64
-	window  int
-	size    int
+	addresses []string
+	seconds   float64
+	rate      float64
+	window    int
+	size      int
+	replicas  int
 }
 
 func main() {
 	if len(os.Args) < 3 {
-		fail("usage: peers nats|redis|rabbitmq ADDRESS [options]", nil)
+		fail("usage: peers nats|redis|rabbitmq ADDRESS[,ADDRESS...] [options]", nil)
 	}
-	o := options{address: os.Args[2]}
+	o := options{addresses: strings.Split(os.Args[2], ",")}
 	flags := flag.NewFlagSet("peers", flag.ExitOnError)
 	flags.Float64Var(&o.seconds, "seconds", 3, "how long to publish")
 	flags.Float64Var(&o.rate, "rate", 0, "open loop: messages a second")
 	flags.IntVar(&o.window, "window", 1600, "closed loop: messages not yet confirmed")
 	flags.IntVar(&o.size, "size", 1024, "bytes per message, at least 16")
+	flags.IntVar(&o.replicas, "replicas", 1, "members of the stream or queue (nats, rabbitmq)")
 	flags.Parse(os.Args[3:])
 	var b broker
 	switch os.Args[1] {
 	case "nats":
 		b = &natsBroker{o: o}
 	case "redis":
+		if o.replicas != 1 {
+			fail("redis has no replicas here", nil)
+		}
 		b = &redisBroker{o: o}
 	case "rabbitmq":
 		b = &rabbitBroker{o: o}

@@ -7,7 +7,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// A quorum queue: persistent messages, each confirmed; acknowledged by the hundred, or one by one at a given rate.
+// A quorum queue, led by the node it is declared at: persistent messages, each confirmed; acknowledged by the hundred, or one by one at a given rate.
 type rabbitBroker struct {
 	o       options
 	channel *amqp.Channel
@@ -22,7 +22,7 @@ const (
 )
 
 func (b *rabbitBroker) dial() (*amqp.Channel, error) {
-	conn, err := amqp.Dial("amqp://guest:guest@" + b.o.address + "/")
+	conn, err := amqp.Dial("amqp://guest:guest@" + b.o.addresses[0] + "/")
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,9 @@ func (b *rabbitBroker) Setup() (err error) {
 	if _, err = b.channel.QueueDelete(rabbitQueue, false, false, false); err != nil {
 		return err
 	}
-	_, err = b.channel.QueueDeclare(rabbitQueue, true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+	_, err = b.channel.QueueDeclare(rabbitQueue, true, false, false, false, amqp.Table{
+		"x-queue-type": "quorum", "x-quorum-initial-group-size": b.o.replicas,
+	})
 	return err
 }
 

@@ -22,7 +22,7 @@ const (
 )
 
 func (b *redisBroker) Setup() (err error) {
-	if b.conn, err = redis.Dial("tcp", b.o.address); err != nil {
+	if b.conn, err = redis.Dial("tcp", b.o.addresses[0]); err != nil {
 		return err
 	}
 	if _, err = b.conn.Do("DEL", redisStream); err != nil {
@@ -63,7 +63,7 @@ func (b *redisBroker) Flush() error {
 }
 
 func (b *redisBroker) Consume(deliver func([]byte), ready func(), stop <-chan struct{}) error {
-	conn, err := redis.Dial("tcp", b.o.address)
+	conn, err := redis.Dial("tcp", b.o.addresses[0])
 	if err != nil {
 		return err
 	}
