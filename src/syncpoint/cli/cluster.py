@@ -88,7 +88,10 @@ def _local(folder: Path) -> LocalCluster:
 @cluster.command()
 @folder_option
 @shape_options
-def up(folder: Path, **numbers: Any) -> None:
+@click.option("--tls-ca", help="PEM file of who signs the processes' certificates: TLS between them.")
+@click.option("--tls-certificate", help="PEM file of a process's certificate; {name} stands for its name.")
+@click.option("--tls-key", help="PEM file of its key; {name} stands for its name.")
+def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: str | None, **numbers: Any) -> None:
     """Start a cluster of real processes on loopback, with a real etcd.
 
     A folder that has a cluster already starts that one again; the numbers are for a new one.
@@ -96,11 +99,16 @@ def up(folder: Path, **numbers: Any) -> None:
     \b
     Example:
       syncpoint cluster up --dir /tmp/demo --clusters 3 --disks 3
+      syncpoint cluster up --dir /tmp/t --tls-ca ca.pem --tls-certificate '{name}.pem' --tls-key '{name}.key'
     """
     from syncpoint.node.cluster.local import Shape
 
+    tls = {"ca": tls_ca, "certificate": tls_certificate, "key": tls_key}
+    if any(tls.values()) and not all(tls.values()):
+        raise click.UsageError("TLS between processes needs all of --tls-ca, --tls-certificate and --tls-key.")
     made = _local(folder)
-    made.create(Shape(**numbers))
+    paths = {key: str(Path(path).absolute()) for key, path in tls.items() if path}
+    made.create(Shape(**numbers), {"tls": paths} if paths else None)
     said(f"Starting {len(made.states())} processes in {made.folder}; their output is in {made.folder / 'logs'}.")
     for address in made.up():
         click.echo(f"ready on {address}")

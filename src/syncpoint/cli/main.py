@@ -36,6 +36,7 @@ COMMANDS = {
     "drain": ("drain", "drain", "Take a process, a cluster or a region out of service, unnoticed."),
     "undrain": ("drain", "undrain", "Put it back into service."),
     "simulate": ("simulate", "simulate", "Try out routing with a thousand forwarders, on paper."),
+    "keys": ("keys", "keys", "Rotate the keys that message data is sealed with."),
     "limits": ("limits", "limits", "Read and change the server's flow control limits."),
     "log": ("log", "log", "Look into a stopped server's disks: verify them, dump them."),
     "doctor": ("doctor", "doctor", "Examine this machine: can a server run well here?"),

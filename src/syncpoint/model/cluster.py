@@ -40,6 +40,7 @@ class Member:
     oldest_format: int = 1  # it reads and writes the formats from here
     newest_format: int = 1  # to here
     weight: float = 1.0  # of a forwarder: its share of topics and subscriptions
+    tls: bool = False  # it is called by TLS
 
     def covered_by(self, target: str) -> bool:
         """Whether a drain's target, NAME or cluster/NAME or region/NAME, means this process.

@@ -3,9 +3,10 @@
 Place: under `seal`. The key-encryption key (KEK) comes from a file that only proxies can read; who has the metadata,
 the disks and the wire behind the proxies has nothing without it.
 Stored: keys/topics/TOPIC says which number is used for new messages; keys/data/NUMBER holds a wrapped key. Numbers are
-unique in the cluster, so a message finds its key by the number in its header, whatever topic it came by.
+unique in the cluster, so a message finds its key by the number in its header, whatever topic it came by; that another
+topic has messages under a key, dead letters, stands in keys/lent/NUMBER/TOPIC.
 Rotation: `rewrap` when the KEK changes (messages stay as they are), `rotate` for a new data key (old messages keep
-theirs). A key is never deleted here: a snapshot may bring its messages back.
+theirs). A key is never deleted here: a snapshot may bring its messages back. See `key_care` for what operators do.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from syncpoint.runtime.random import Random
 
 TOPICS = "keys/topics/"
 DATA = "keys/data/"
+LENT = "keys/lent/"
 COUNTER = "counter/key"
 KEY_BYTES = 32
 REFRESH_S = 60.0  # how long after a rotation another proxy may still seal with the old key
@@ -45,35 +47,54 @@ log = logging.getLogger(__name__)
 
 
 class KeyRing:
-    """Key-encryption keys by id. The first one wraps; the others only unwrap what was wrapped before."""
+    """Key-encryption keys by id. The first one wraps; the others only unwrap what was wrapped before.
 
-    def __init__(self, keys: Iterable[bytes]) -> None:
+    One that came from a file looks at it again before it wraps, and when a key is missing: a line added there is in use
+    at once, in every proxy.
+    """
+
+    def __init__(self, keys: Iterable[bytes], path: Path | None = None) -> None:
+        self._path, self._stamp = path, _stamp(path)
+        self._take(keys)
+
+    def _take(self, keys: Iterable[bytes]) -> None:
         listed = list(keys)
         if not listed or any(len(key) != KEY_BYTES for key in listed):
             raise ValueError(f"key-encryption keys of {KEY_BYTES} bytes are needed")
         self._ciphers = {hashlib.sha256(key).hexdigest()[:16]: AESGCM(key) for key in listed}
         self.current = next(iter(self._ciphers))
 
+    @property
+    def ids(self) -> list[str]:
+        """Of all keys, in the order of the file."""
+        return list(self._ciphers)
+
     @staticmethod
     def load(path: Path) -> KeyRing:
-        """Read a file: 32 raw bytes, or lines of 64 hexadecimal digits or of base64. Raises `InvalidArgument`."""
-        content = path.read_bytes()
-        if len(content) == KEY_BYTES:
-            return KeyRing([content])
-        try:
-            lines = [line.split("#")[0].strip() for line in content.decode("ascii").splitlines()]
-            return KeyRing([_decoded(line) for line in lines if line])
-        except (UnicodeDecodeError, ValueError) as error:
-            # Nothing of the content may show in a message.
-            kind = "is not text" if isinstance(error, UnicodeDecodeError) else "has a line that is no key"
-            raise InvalidArgument("sealing.key_file", f"{path} {kind}: 32 bytes in hexadecimal or base64") from None
+        """Read a file: 32 raw bytes, or lines of 64 hexadecimal digits or of base64. Raises `InvalidArgument`, and
+        `OSError` when it can not be read.
+        """
+        return KeyRing(_keys_in(path), path)
 
-    def wrap(self, key: bytes, nonce: bytes, bound_to: bytes) -> bytes:
-        """A key under the current KEK; it opens only for the same `bound_to`."""
-        return nonce + self._ciphers[self.current].encrypt(nonce, key, bound_to)
+    def refresh(self) -> None:
+        """Take the file over if it has changed; one that can not be used leaves the keys as they were."""
+        if self._path is None or (stamp := _stamp(self._path)) == self._stamp:
+            return
+        try:
+            self._take(_keys_in(self._path))
+            self._stamp = stamp
+        except (OSError, ValueError, InvalidArgument) as error:
+            log.warning("the changed key file is not used: %s", error)
+
+    def wrap(self, key: bytes, nonce: bytes, bound_to: bytes) -> tuple[str, bytes]:
+        """A key under the current KEK, and the id of that; it opens only for the same `bound_to`."""
+        self.refresh()
+        return self.current, nonce + self._ciphers[self.current].encrypt(nonce, key, bound_to)
 
     def unwrap(self, kek: str, wrapped: bytes, bound_to: bytes) -> bytes:
         """The key again. Raises `FailedPrecondition`."""
+        if kek not in self._ciphers:
+            self.refresh()
         cipher = self._ciphers.get(kek)
         if cipher is None:
             raise FailedPrecondition(f"The key-encryption key {kek} is not in this proxy's key file.")
@@ -108,6 +129,7 @@ class TopicKeys:
         self._current: dict[int, DataKey] = {}
         self._known: dict[int, AESGCM] = {}
         self._tasks: dict[int, asyncio.Task[DataKey]] = {}
+        self._lent: dict[tuple[int, int], None] = {}
         self.ciphers: dict[int, Cipher] = {}
 
     def current_now(self, topic: int) -> DataKey | None:
@@ -129,6 +151,17 @@ class TopicKeys:
             if number not in self.ciphers:
                 await self._cipher(number)
 
+    async def lend(self, number: int, topic: int) -> None:
+        """Note that another topic gets messages under a key, before it does. Raises `SyncpointError`."""
+        if (number, topic) in self._lent:
+            return
+        key = f"{LENT}{number}/{topic}"
+        if await self._get(key) is None and not await self._txn([], [Put(key, b"{}")]):
+            raise Unavailable("The keys of sealed messages cannot be written.")
+        if len(self._lent) >= CACHED_MAX:
+            del self._lent[next(iter(self._lent))]
+        self._lent[number, topic] = None
+
     async def rotate(self, topic: int) -> int:
         """Use a new data key for new messages from now on (other proxies within a minute); returns its number."""
         for _ in range(_ATTEMPTS):
@@ -148,6 +181,7 @@ class TopicKeys:
         except (StoreUnavailable, Indeterminate) as error:
             raise _no_answer(error) from error
         changed = 0
+        self.ring.refresh()
         for item in found:
             values = json.loads(item.value)
             if values["kek"] == self.ring.current:
@@ -220,10 +254,10 @@ class TopicKeys:
         return number, AESGCM(key), [data, Put(f"{TOPICS}{topic}", json.dumps({"number": number}).encode())]
 
     def _stored(self, number: int, topic: int, key: bytes, created_ns: int) -> bytes:
-        wrapped = self.ring.wrap(key, self._random.token(NONCE_BYTES), _bound_to(number, topic))
+        kek, wrapped = self.ring.wrap(key, self._random.token(NONCE_BYTES), _bound_to(number, topic))
         values = {
             "created_ns": created_ns,
-            "kek": self.ring.current,
+            "kek": kek,
             "topic": topic,
             "wrapped": base64.b64encode(wrapped).decode(),
         }
@@ -250,6 +284,31 @@ class TopicKeys:
             # Nobody else writes these very bytes.
             found = await self._get(puts[-1].key)
             return found is not None and found.value == puts[-1].value
+
+
+def _keys_in(path: Path) -> list[bytes]:
+    content = path.read_bytes()
+    if len(content) == KEY_BYTES:
+        return [content]
+    try:
+        lines = [line.split("#")[0].strip() for line in content.decode("ascii").splitlines()]
+        found = [_decoded(line) for line in lines if line]
+        if not found or any(len(key) != KEY_BYTES for key in found):
+            raise ValueError("no key")
+        return found
+    except (UnicodeDecodeError, ValueError) as error:
+        # Nothing of the content may show in a message.
+        kind = "is not text" if isinstance(error, UnicodeDecodeError) else "has a line that is no key"
+        raise InvalidArgument("sealing.key_file", f"{path} {kind}: 32 bytes in hexadecimal or base64") from None
+
+
+def _stamp(path: Path | None) -> tuple[int, int, int] | None:
+    """What tells a changed file from the one of before; None: it is not there."""
+    try:
+        found = path.stat() if path is not None else None
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino) if found is not None else None
 
 
 def _decoded(line: str) -> bytes:

@@ -10,10 +10,15 @@ from __future__ import annotations
 
 import logging
 
+from google.protobuf.message import DecodeError
+
 from syncpoint.kernel import seal as kernel
 from syncpoint.kernel.errors import Malformed
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.proxy.keys import TopicKeys
+from syncpoint.wire.messages import pubsub
+
+_MAGIC = kernel.header_of(0)[:-4]
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +45,17 @@ class Sealer:
         self.sealed += count
         return sealed
 
+    async def lend(self, topic: int, request: bytes) -> None:
+        """For a PublishRequest whose data was sealed for another topic, a dead letter: its keys must outlive that one.
+        Raises `SyncpointError`.
+        """
+        try:
+            messages = pubsub.PublishRequest.FromString(request).messages
+        except DecodeError as bad:
+            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        for number in sorted({_number_of(one.data) for one in messages if one.data.startswith(_MAGIC)}):
+            await self.keys.lend(number, topic)
+
     async def open(self, response: bytes) -> bytes:
         """A PullResponse or StreamingPullResponse with its data opened. Raises `SyncpointError` without the keys."""
         opened, kept_back, missing = kernel.open_response(response, self.keys.ciphers)
@@ -54,3 +70,7 @@ class Sealer:
                 kept_back[0].decode("ascii", "replace"),
             )
         return opened
+
+
+def _number_of(sealed: bytes) -> int:
+    return int.from_bytes(sealed[len(_MAGIC) : kernel.HEADER_BYTES], "little")

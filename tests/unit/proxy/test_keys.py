@@ -23,6 +23,7 @@ from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.wire.messages import pubsub
 
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
+OLD_ID, NEW_ID = KeyRing([OLD]).current, KeyRing([NEW]).current
 
 
 class World:
@@ -175,9 +176,28 @@ def test_key_files(tmp_path: Path) -> None:
     file.write_text(f"# the newest first\n{OLD.hex()}\n\n{base64.b64encode(NEW).decode()}  # older\n")
     listed = KeyRing.load(file)
     assert listed.current == raw.current != KeyRing([NEW]).current
-    assert listed.unwrap(KeyRing([NEW]).current, KeyRing([NEW]).wrap(b"key", bytes(12), b"it"), b"it") == b"key"
+    assert listed.ids == [OLD_ID, NEW_ID]
+    assert listed.unwrap(*KeyRing([NEW]).wrap(b"key", bytes(12), b"it"), b"it") == b"key"
     for wrong in (b"", b"short", b"\xff" * 40, b"not base64!\n", base64.b64encode(bytes(31))):
         file.write_bytes(wrong)
         with pytest.raises(InvalidArgument) as caught:
             KeyRing.load(file)
         assert "not base64!" not in str(caught.value)
+
+
+def test_a_changed_key_file_is_taken_over_when_it_is_needed(tmp_path: Path) -> None:
+    file = tmp_path / "kek"
+    file.write_text(OLD.hex())
+    ring = KeyRing.load(file)
+    assert ring.wrap(b"key", bytes(12), b"it")[0] == OLD_ID
+    file.write_text(f"{NEW.hex()}\n{OLD.hex()}\n")
+    assert ring.unwrap(*KeyRing([NEW]).wrap(b"key", bytes(12), b"it"), b"it") == b"key"
+    assert ring.wrap(b"key", bytes(12), b"it")[0] == NEW_ID
+    for spoiled in ("", "nothing to see", NEW.hex()[:60]):
+        file.write_text(spoiled)
+        assert ring.wrap(b"key", bytes(12), b"it")[0] == NEW_ID, "what can not be used is not used"
+    file.unlink()
+    assert ring.wrap(b"key", bytes(12), b"it")[0] == NEW_ID
+    file.write_text(NEW.hex())
+    ring.refresh()
+    assert ring.ids == [NEW_ID]

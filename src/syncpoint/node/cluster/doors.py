@@ -15,7 +15,8 @@ from syncpoint.metadata.remote import open_remote
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import Unavailable
-from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
+from syncpoint.node.cluster.settings import ClusterSettings
+from syncpoint.node.cluster.tls import Tls
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random, SystemRandom
@@ -38,12 +39,20 @@ class Doors:
     blocking: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread
     notify: Callable[[Callable[[], None]], None] | None = None
     drain_s: float = 5.0  # how long open calls may take to finish
+    tls: Tls | None = None  # between processes
     open_metadata: Callable[[ClusterSettings], Awaitable[SharedStore]] | None = None
     open_files: Callable[[ChainRecord, int, AddressOf], tuple[Files, list[str]]] | None = None
 
+    @staticmethod
+    def of(tls: Tls | None) -> Doors:
+        """The real ones. Raises `InvalidArgument` for certificates that can not be used."""
+        if tls is None:
+            return Doors()
+        return Doors(network=TcpNetwork(tls.client(), tls.server()), tls=tls)
+
     def public_network(self, tls: ssl.SSLContext | None) -> Network:
         """Where clients come in."""
-        return self.network if tls is None else TcpNetwork(server_tls=tls)
+        return self.network if tls is None and self.tls is None else TcpNetwork(server_tls=tls)
 
     async def metadata(self, settings: ClusterSettings) -> SharedStore:
         """The cluster's metadata store."""
@@ -69,7 +78,8 @@ class Doors:
         places: dict[str, Callable[[], DiskAddress | None]] = {}
         for place in record.places:
             places[root_of(place.cluster, place.disk)] = partial(_where, address_of, place)
-        files = RemoteFiles(places, record.number, epoch, self.clock, durability=record.durability)
+        tls = self.tls.client() if self.tls is not None else None
+        files = RemoteFiles(places, record.number, epoch, self.clock, durability=record.durability, tls=tls)
         return files, list(places)
 
 
@@ -91,12 +101,3 @@ def _secret(path: Path | None) -> str:
     if path is None:
         raise Unavailable("metadata: a user needs a `password_file`")
     return path.read_text().strip()
-
-
-def tls_of(process: ProcessSettings) -> ssl.SSLContext | None:
-    """What a proxy shows its clients; None: plain TCP."""
-    if process.tls_cert is None or process.tls_key is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(process.tls_cert, process.tls_key)
-    return context

@@ -15,8 +15,9 @@ from typing import Any
 
 from syncpoint.control.doors import STATUS, Peers
 from syncpoint.model.errors import SyncpointError
+from syncpoint.node.cluster.doors import Doors
 from syncpoint.node.cluster.local import LocalCluster, ProcessState
-from syncpoint.transport.network import TcpNetwork
+from syncpoint.node.cluster.tls import operator_tls
 from syncpoint.wire.messages import admin, internal
 
 ASK_S = 2.0
@@ -33,10 +34,12 @@ def describe(cluster: LocalCluster) -> Found:
 async def _describe(cluster: LocalCluster) -> Found:
     states = cluster.states()
     regions = {name: process.region for name, process in cluster.settings().processes.items()}
-    peers = Peers(TcpNetwork())
+    peers = Peers(Doors.of(operator_tls(cluster.settings())).network)
     try:
         asked = [state for state in states if state.state == "running" and "etcd" not in state.roles]
-        listed = await _listed(peers, [state.address for state in asked if "proxy" in state.roles])
+        listed = await _listed(
+            peers, [cluster.called_at(state.name) or state.address for state in asked if "proxy" in state.roles]
+        )
         where = {member.name: member.address for member in listed[0]} if listed is not None else {}
         addresses = [where.get(state.name) or cluster.called_at(state.name) for state in asked]
         answers = await asyncio.gather(*(_status(peers, address) for address in addresses))

@@ -22,6 +22,7 @@ from syncpoint.node.cluster import formats
 from syncpoint.node.cluster.directory import Directory
 from syncpoint.node.cluster.doors import Doors
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
+from syncpoint.node.cluster.tls import welcome
 
 UNIVERSE = "cluster/universe"
 SETTINGS = "cluster/settings"
@@ -49,10 +50,12 @@ class Joined:
             oldest_format=formats.THIS.oldest,
             newest_format=formats.THIS.newest,
             weight=process.weight,
+            tls=doors.tls is not None,
         )
 
     async def join(self) -> None:
-        """Read what there is. Raises `FailedPrecondition` for settings that do not fit, and the store's errors."""
+        """Read what there is. Raises `FailedPrecondition` for settings or a certificate that do not fit, and the
+        store's errors."""
         self.store: SharedStore = await self.doors.metadata(self.settings)
         self.formats = formats.Formats(self.store, formats.THIS)
         await self.formats.start(founding=await self.store.get(SETTINGS) is None)
@@ -64,6 +67,7 @@ class Joined:
         self.directory = Directory(self.store, self.view)
         self.shared = SharedCatalog(self.store)
         await self.view.start()
+        await welcome(self.doors.tls, self.process.name, [seen.value for seen in self.view.members.items.values()])
         await self.directory.start()
         await self.shared.start()
         self.catalog = self.shared.catalog

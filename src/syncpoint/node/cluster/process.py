@@ -25,6 +25,7 @@ from syncpoint.node.cluster.router_role import RouterRole
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.storage_role import StorageRole
 from syncpoint.node.cluster.subscribe_role import SubscribeRole
+from syncpoint.node.cluster.tls import tls_of
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening, join_address, split_address
 
@@ -81,7 +82,7 @@ class ClusterProcess:
 
     def __init__(self, settings: ClusterSettings, process: ProcessSettings, doors: Doors | None = None) -> None:
         self.settings, self.process = settings, process
-        self.doors = doors or Doors()
+        self.doors = doors or Doors.of(tls_of(settings, process.name))
         self.common = Joined(settings, process, self.doors)
         self.roles = {name: ROLES[name](self.common) for name in process.roles}
         self._door: Listening | None = None
@@ -90,6 +91,10 @@ class ClusterProcess:
     async def start(self) -> None:
         """Return when others, and clients, can call. Raises `SyncpointError`, the metadata's errors, and `OSError`."""
         keep_freed_memory()
+        if self.doors.tls is not None:
+            self.doors.tls.prove(
+                *(split_address(one)[0] for one in (self.process.listen, self.process.disks_listen) if one)
+            )
         await self.common.join()
         for role in self.roles.values():
             await role.start()

@@ -14,11 +14,13 @@ from syncpoint.control.expiry import Expiry
 from syncpoint.control.operations import Operations
 from syncpoint.control.plane import SharedControl
 from syncpoint.metadata.records import Change, Setting
+from syncpoint.model.cluster import PROXY
 from syncpoint.model.flow import FlowLimits
-from syncpoint.node.cluster.doors import tls_of
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.router_role import in_milliseconds
+from syncpoint.node.cluster.tls import public_tls
 from syncpoint.proxy.front import Proxy
+from syncpoint.proxy.key_care import KeyCleaner
 from syncpoint.proxy.keys import KeyRing, TopicKeys
 from syncpoint.proxy.seal import Sealer
 from syncpoint.router.distance import Distances, Prober
@@ -70,6 +72,7 @@ class ProxyRole:
             list(settings.classes),
         )
         self.expiry = Expiry(self.control)
+        self.cleaner = KeyCleaner(joined.store, self._topic_exists, self._cleans, joined.random)
         self._methods = self.proxy.methods(
             CatalogService(self.control).methods(), seek_methods(self.control), self.admin.methods()
         )
@@ -87,8 +90,10 @@ class ProxyRole:
         await self.proxy.start()
         self.prober.start()
         self.expiry.start()
+        if self.proxy.sealer is not None:
+            self.cleaner.start()
         host, port = split_address(joined.process.public or "127.0.0.1:0")
-        network = joined.doors.public_network(tls_of(joined.process))
+        network = joined.doors.public_network(public_tls(joined.process))
         self._door = await network.serve(self._methods, host, port)
 
     @property
@@ -103,6 +108,7 @@ class ProxyRole:
             await self._door.drain(self._joined.doors.drain_s)
 
     async def stop(self) -> None:
+        await self.cleaner.stop()
         await self.expiry.stop()
         await self.prober.stop()
         await self.proxy.stop()
@@ -122,6 +128,13 @@ class ProxyRole:
         if path is None:
             return None
         return Sealer(TopicKeys(joined.store, KeyRing.load(path), joined.clock, joined.random))
+
+    def _topic_exists(self, topic: int) -> bool:
+        return self._joined.catalog.topic_by_incarnation(topic) is not None
+
+    def _cleans(self) -> bool:
+        """Of all proxies, the first by name removes keys that are not needed."""
+        return self._joined.view.with_role(PROXY)[:1] == [self._joined.member]
 
     async def _ping(self, address: str) -> bool:
         return await self._joined.peers.ping(address) is Reach.ANSWERED

@@ -43,6 +43,21 @@ class DurabilityClass:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """How processes of the cluster prove to each other who they are; `{name}` in a path stands for the process."""
+
+    certificate: Path
+    key: Path
+    ca: Path  # who signs the processes' certificates
+    client_certificates: bool = True  # whoever calls must show one, too
+
+    def of(self, name: str) -> TlsFiles:
+        """The files of one process."""
+        certificate, key, ca = (Path(str(one).replace("{name}", name)) for one in (self.certificate, self.key, self.ca))
+        return TlsFiles(certificate, key, ca, self.client_certificates)
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessSettings:
     """One process: its own settings, which may differ between processes."""
 
@@ -56,8 +71,9 @@ class ProcessSettings:
     cluster: str = ""  # storage: the failure domain its disks belong to
     disks: Mapping[str, Path] = field(default_factory=dict)  # storage: name -> folder
     disks_listen: str = ""  # storage: where the disks are served; a process that only stores uses `listen` for it
-    tls_cert: Path | None = None
+    tls_cert: Path | None = None  # proxies: what clients are shown
     tls_key: Path | None = None
+    tls_client_ca: Path | None = None  # proxies: clients must show a certificate that it signed
     weight: float = 1.0  # forwarders: the share of topics and subscriptions, in proportion to the others
 
 
@@ -73,6 +89,7 @@ class ClusterSettings:
     etcd_password_file: Path | None = None
     etcd_ca: Path | None = None
     metadata: str = ""  # instead of etcd: HOST:PORT of a process that serves its own store
+    tls: TlsFiles | None = None  # between processes; None: plain TCP
     sealing_key_file: Path | None = None  # given: message data is sealed under this key-encryption key
     balance: float = 0.25  # no forwarder above (1 + balance) times the average
     storage: StorageSettings = field(default_factory=StorageSettings)
@@ -158,6 +175,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         etcd_password_file=metadata.path("password_file"),
         etcd_ca=metadata.path("ca_file"),
         metadata=served,
+        tls=_tls(top.section("tls")) if top.has("tls") else None,
         sealing_key_file=top.section("sealing").path("key_file"),
         balance=top.number("balance", 0.25),
         storage=storage,
@@ -188,6 +206,15 @@ def _durability_class(name: str, reader: _Reader, base: DurabilityClass) -> Dura
     return made
 
 
+def _tls(reader: _Reader) -> TlsFiles:
+    certificate, key, ca = (reader.path(one) for one in ("certificate", "key", "ca"))
+    if certificate is None or key is None or ca is None:
+        raise InvalidArgument(reader.place, "`certificate`, `key` and `ca` are needed: paths of files in PEM form")
+    made = TlsFiles(certificate, key, ca, reader.flag("client_certificates", True))
+    reader.done()
+    return made
+
+
 def _process(name: str, reader: _Reader) -> ProcessSettings:
     disks = reader.section("disks")
     made = ProcessSettings(
@@ -203,10 +230,13 @@ def _process(name: str, reader: _Reader) -> ProcessSettings:
         disks_listen=reader.text("disks_listen"),
         tls_cert=reader.path("tls_cert"),
         tls_key=reader.path("tls_key"),
+        tls_client_ca=reader.path("tls_client_ca"),
         weight=reader.number("weight", 1.0),
     )
     if not 0 < made.weight <= WEIGHT_MAX:
         raise InvalidArgument(f"{reader.place}.weight", f"must be above 0 and at most {WEIGHT_MAX:g}")
+    if (made.tls_cert is None) != (made.tls_key is None) or (made.tls_client_ca and not made.tls_cert):
+        raise InvalidArgument(f"{reader.place}.tls_cert", "TLS for clients needs both `tls_cert` and `tls_key`")
     for role in made.roles:
         if role not in ROLES:
             raise InvalidArgument(f"{reader.place}.roles", f"{role!r} is none of {', '.join(ROLES)}")
@@ -242,6 +272,10 @@ class _Reader:
     def _get(self, key: str) -> Any:
         self._asked.add(key)
         return self._content.get(key)
+
+    def has(self, key: str) -> bool:
+        self._asked.add(key)
+        return key in self._content
 
     def section(self, key: str) -> _Reader:
         return _Reader(self._get(key), f"{self.place}: {key}", self._base)

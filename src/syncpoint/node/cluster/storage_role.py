@@ -20,7 +20,8 @@ class StorageRole:
         """Serve the disks; from now on `disk_address` says where. Raises `OSError`."""
         process = self._joined.process
         host, port = split_address(process.disks_listen)
-        self._server: DiskServer = await serve_disks(DiskServerSettings(process.disks, host, port))
+        tls = self._joined.doors.tls.server() if self._joined.doors.tls is not None else None
+        self._server: DiskServer = await serve_disks(DiskServerSettings(process.disks, host, port, tls=tls))
         self.disk_address = self._server.address
 
     def methods(self) -> Methods:

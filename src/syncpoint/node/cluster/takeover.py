@@ -19,6 +19,7 @@ from syncpoint.node.cluster.importing import CHAIN_COUNTER, Copied, OneNode, imp
 from syncpoint.node.cluster.local import LocalCluster
 from syncpoint.node.cluster.publish_role import kind_of
 from syncpoint.node.cluster.settings import DEFAULT_CLASS, ClusterSettings, ProcessSettings
+from syncpoint.node.cluster.tls import operator_tls
 
 _MEMBERS_S = 20.0
 
@@ -40,7 +41,7 @@ def import_folder(cluster: LocalCluster, data: Path, disks: list[Path]) -> Copie
 async def _import(
     cluster: LocalCluster, settings: ClusterSettings, data: Path, disks: list[Path], started: list[str]
 ) -> Copied:
-    doors = Doors()
+    doors = Doors.of(operator_tls(settings))
     shared = await doors.metadata(settings)
     view = ClusterView(shared)
     try:

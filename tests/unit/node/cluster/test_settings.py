@@ -39,6 +39,18 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert settings.process("proxy-1").public == "127.0.0.1:8085"
 
 
+def test_tls_and_weights(tmp_path: Path) -> None:
+    tls = "tls: {ca: tls/ca.pem, certificate: 'tls/{name}.pem', key: /etc/key.pem, client_certificates: false}"
+    settings = read(GOOD.replace("cluster: shop", tls).replace("region: r1", "weight: 2.5"), tmp_path)
+    assert settings.tls is not None
+    found = settings.tls.of("proxy-1")
+    assert (found.ca, found.certificate) == (tmp_path / "tls/ca.pem", tmp_path / "tls/proxy-1.pem")
+    assert (found.key, found.client_certificates) == (Path("/etc/key.pem"), False)
+    assert settings.process("proxy-1").weight == 2.5
+    assert settings.process("storage-c1").weight == 1.0
+    assert read(GOOD, tmp_path).tls is None
+
+
 def test_a_process_that_is_not_in_the_file_needs_a_role(tmp_path: Path) -> None:
     settings = read(GOOD, tmp_path)
     assert settings.process("worker-7", ("router",)).roles == ("router",)
@@ -66,6 +78,13 @@ def test_the_fingerprint_is_about_what_all_must_agree_on(tmp_path: Path) -> None
         (('listen: "127.0.0.1:7001"', "listen: here"), "HOST:PORT"),
         (("cluster: shop", "clusters: shop"), "unknown: clusters"),
         (("racks_min: 2", "rack_min: 2"), "unknown: rack_min"),
+        (("cluster: shop", "tls: {ca: a.pem, key: k.pem}"), "`certificate`, `key` and `ca` are needed"),
+        (("cluster: shop", "tls: {ca: a, key: k, certificate: c, verify: no}"), "unknown: verify"),
+        (("cluster: shop", "tls: {ca: a, key: k, certificate: c, client_certificates: 1}"), "true or false"),
+        (("region: r1", "tls_cert: a.pem"), "both `tls_cert` and `tls_key`"),
+        (("region: r1", "tls_client_ca: a.pem"), "both `tls_cert` and `tls_key`"),
+        (("region: r1", "weight: 0"), "above 0"),
+        (("region: r1", "weight: heavy"), "a number"),
         (('metadata: {etcd: ["127.0.0.1:2379", "127.0.0.1:2381", "127.0.0.1:2383"]}', "metadata: {}"), "etcd"),
     ],
 )

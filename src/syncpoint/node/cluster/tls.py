@@ -1,0 +1,190 @@
+"""TLS between the processes of a cluster, and at the door of a proxy: files of `cluster.yaml` as contexts.
+
+Place: made by `doors`, asked by `joined` when a process joins.
+Promise: with `tls` in the file nothing between processes goes in the clear, and (unless `client_certificates: false`)
+nobody without a certificate of the cluster's CA is listened to. A process whose own certificate can not do that says so
+before it does anything else: see `prove`. One whose certificate the others refuse does not join: see `welcome`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from syncpoint.model.cluster import Member
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings, TlsFiles
+from syncpoint.transport.frames import PREFACE
+from syncpoint.transport.network import split_address
+
+_ASKED_MAX = 5
+_ANSWER_S = 2.0
+_NO_SETTINGS = b"\0\0\0\4\0\0\0\0\0"  # an empty SETTINGS frame
+_ANY_HOST = ("0.0.0.0", "::", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The certificate of one process, and whom it trusts. Contexts read the files anew whenever they are made."""
+
+    files: TlsFiles
+
+    def client(self) -> ssl.SSLContext:
+        """To call others: they must be named by the cluster's CA, with the address they are called at."""
+        context = ssl.create_default_context(cafile=_readable("tls.ca", self.files.ca))
+        self._show(context)
+        return context
+
+    def server(self) -> ssl.SSLContext:
+        """To be called by others."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=_readable("tls.ca", self.files.ca))
+        context.verify_mode = ssl.CERT_REQUIRED if self.files.client_certificates else ssl.CERT_NONE
+        self._show(context)
+        return context
+
+    def _show(self, context: ssl.SSLContext) -> None:
+        _load(context, "tls.certificate", self.files.certificate, "tls.key", self.files.key)
+
+    def prove(self, *hosts: str) -> None:
+        """Shake hands with ourselves, once for each host we are called at.
+
+        Raises `InvalidArgument` saying what is wrong with the certificate: signed by another CA, expired, made for
+        another address, not fit for servers or for clients.
+        """
+        for host in hosts:
+            try:
+                _shake_hands(self.client(), self.server(), host if host not in _ANY_HOST else None)
+            except ssl.SSLError as error:
+                raise InvalidArgument(
+                    "tls.certificate",
+                    f"{self.files.certificate} is not good for a process at {host}: {reason_of(error)}."
+                    f" It must be signed by {self.files.ca}, be valid today, name that address, and be fit for servers"
+                    " and for clients.",
+                ) from None
+
+
+def tls_of(settings: ClusterSettings, name: str) -> Tls | None:
+    """What a process of that name shows and trusts; None: the cluster speaks plain TCP."""
+    return None if settings.tls is None else Tls(settings.tls.of(name))
+
+
+def operator_tls(settings: ClusterSettings) -> Tls | None:
+    """For a command of the operator: the certificate of the first process whose files are on this machine."""
+    if settings.tls is None:
+        return None
+    found = [settings.tls.of(name) for name in settings.processes]
+    for files in found:
+        if files.certificate.exists() and files.key.exists():
+            return Tls(files)
+    raise InvalidArgument("tls.certificate", "no process's certificate is on this machine; a command needs one, too")
+
+
+def public_tls(process: ProcessSettings) -> ssl.SSLContext | None:
+    """What a proxy shows its clients; None: plain TCP. Raises `InvalidArgument`."""
+    if process.tls_cert is None or process.tls_key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _load(context, "tls_cert", process.tls_cert, "tls_key", process.tls_key)
+    if process.tls_client_ca is not None:
+        context.load_verify_locations(_readable("tls_client_ca", process.tls_client_ca))
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def welcome(tls: Tls | None, name: str, members: Iterable[Member]) -> None:
+    """Return if this process can talk to those that are there. Raises `FailedPrecondition` when they speak plain TCP
+    and it does not, or the other way round, and when its certificate or theirs is refused.
+    """
+    living = [member for member in members if member.name != name]
+    other = sorted(member.name for member in living if member.tls != (tls is not None))
+    if other:
+        theirs, ours = ("plain TCP", "TLS") if tls is not None else ("TLS", "plain TCP")
+        raise FailedPrecondition(
+            f"{', '.join(other)} speak {theirs} inside the cluster, {name} is to speak {ours}: `tls` of cluster.yaml"
+            " must be the same everywhere. To change it, stop all processes first."
+        )
+    if tls is None:
+        return
+    refused = ""
+    for member in living[:_ASKED_MAX]:
+        why = await asyncio.to_thread(_refusal, tls.client(), member.address)
+        if why == "":
+            return
+        if why is not None and not refused:
+            refused = f"{member.name} at {member.address}: {why}"
+    if refused:
+        raise FailedPrecondition(
+            f"{name} has no valid certificate for this cluster ({tls.files.certificate}, trusting {tls.files.ca});"
+            f" {refused}. Give it one that is signed by the cluster's CA."
+        )
+
+
+def reason_of(error: ssl.SSLError) -> str:
+    """The reason in words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    return str(error.reason or error).lower().replace("_", " ")
+
+
+def _refusal(context: ssl.SSLContext, address: str) -> str | None:
+    """Why a process refuses us, or we refuse it; empty: it does not; None: it does not answer."""
+    host, port = split_address(address)
+    greeted = False
+    try:
+        with socket.create_connection((host, port), _ANSWER_S) as plain:
+            plain.settimeout(_ANSWER_S)
+            with context.wrap_socket(plain, server_hostname=host) as sock:
+                greeted = True  # as far as this end knows: whether ours is refused is told after the handshake
+                sock.sendall(PREFACE + _NO_SETTINGS)
+                return "" if sock.recv(1) else "it hangs up on us"
+    except ssl.SSLCertVerificationError as error:
+        return f"its certificate is not accepted here: {reason_of(error)}"
+    except TimeoutError:
+        return None
+    except ssl.SSLError as error:
+        return f"it refuses: {reason_of(error)}"
+    except OSError:
+        return "it hangs up on us" if greeted else None
+
+
+def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str | None) -> None:
+    """A handshake in memory; raises `SSLError`. Without a host, names are not compared."""
+    if host is None:
+        client.check_hostname = False
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(8):
+        for end in list(ends):
+            try:
+                end.do_handshake()
+                ends.remove(end)
+            except ssl.SSLWantReadError:
+                continue  # the other end speaks next
+        if not ends:
+            return
+    raise ssl.SSLError("the handshake does not end")
+
+
+def _load(context: ssl.SSLContext, key: str, certificate: Path, key_name: str, private: Path) -> None:
+    _readable(key, certificate)
+    _readable(key_name, private)
+    try:
+        context.load_cert_chain(certificate, private)
+    except ssl.SSLError as error:
+        raise InvalidArgument(key, f"{certificate} and {private} do not fit together: {reason_of(error)}") from None
+
+
+def _readable(key: str, path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise InvalidArgument(key, f"{path} can not be read: {error.strerror}") from None
+    return str(path)

@@ -1,0 +1,155 @@
+"""Certificates of processes: good ones are taken, others are refused with the reason."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+
+from syncpoint.control.doors import process_methods
+from syncpoint.model.cluster import Member
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.node.cluster.doors import Doors
+from syncpoint.node.cluster.settings import ProcessSettings, TlsFiles, parse
+from syncpoint.node.cluster.tls import Tls, operator_tls, public_tls, tls_of, welcome
+from syncpoint.testing.certificates import Authority
+from syncpoint.transport.network import TcpNetwork, join_address
+
+
+def tls(authority: Authority, name: str = "p", *, clients: bool = True, ca: Path | None = None) -> Tls:
+    return Tls(
+        TlsFiles(authority.folder / f"{name}.pem", authority.folder / f"{name}.key", ca or authority.ca, clients)
+    )
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    made = Authority(tmp_path / "good")
+    made.issue("p", ["127.0.0.1", "box.example"])
+    return made
+
+
+def test_a_good_certificate_proves_itself(authority: Authority) -> None:
+    tls(authority).prove("127.0.0.1", "box.example", "0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("expired", "expired"), ("elsewhere", "mismatch|not valid for"), ("stranger", "issuer|self|unable to get")],
+)
+def test_others_say_what_is_wrong(authority: Authority, tmp_path: Path, name: str, words: str) -> None:
+    other = Authority(tmp_path / "other")
+    authority.issue("expired", days=-1)
+    authority.issue("elsewhere", ["10.9.9.9"])
+    other.issue("stranger")
+    made = tls(other, name, ca=authority.ca) if name == "stranger" else tls(authority, name)
+    with pytest.raises(InvalidArgument, match=f"(?s){name}.pem is not good.*({words})"):
+        made.prove("127.0.0.1")
+
+
+def test_files_that_are_missing_or_do_not_fit_are_named(authority: Authority, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"nobody\.pem can not be read"):
+        tls(authority, "nobody").server()
+    authority.issue("q")
+    files = TlsFiles(authority.folder / "p.pem", authority.folder / "q.key", authority.ca)
+    with pytest.raises(InvalidArgument, match="do not fit together"):
+        Tls(files).client()
+    with pytest.raises(InvalidArgument, match=r"no\.pem can not be read"):
+        tls(authority, ca=tmp_path / "no.pem").client()
+
+
+def test_the_name_stands_in_the_path(authority: Authority) -> None:
+    content = {
+        "metadata": {"etcd": ["h:1"]},
+        "tls": {"ca": "ca.pem", "certificate": "{name}.pem", "key": "{name}.key"},
+        "processes": {"gone": {"roles": ["router"]}, "p": {"roles": ["router"]}},
+    }
+    settings = parse(content, authority.folder)
+    found = tls_of(settings, "p")
+    assert found is not None
+    assert found.files == TlsFiles(authority.folder / "p.pem", authority.folder / "p.key", authority.ca)
+    operator = operator_tls(settings)
+    assert operator == found, "the first whose files are here"
+    (authority.folder / "p.key").unlink()
+    with pytest.raises(InvalidArgument, match="no process's certificate"):
+        operator_tls(settings)
+    del content["tls"]
+    assert tls_of(parse(content), "p") is None
+    with pytest.raises(InvalidArgument, match="are needed"):
+        parse({**content, "tls": None})  # nothing is sent in the clear because the lines below were lost
+
+
+async def serving(made: Tls | None) -> tuple[Member, object]:
+    door = await Doors.of(made).network.serve(process_methods(dict), "127.0.0.1", 0)
+    return Member("there", ("router",), join_address(door.host, door.port), 1, tls=made is not None), door
+
+
+def test_who_is_refused_does_not_join(authority: Authority, tmp_path: Path) -> None:
+    other = Authority(tmp_path / "other")
+    other.issue("p")
+    gone = Member("gone", ("router",), "127.0.0.1:1", 1, tls=True)
+
+    async def run() -> None:
+        there, door = await serving(tls(authority))
+        try:
+            await welcome(tls(authority), "me", [there])
+            with pytest.raises(FailedPrecondition, match=r"me has no valid certificate .*there at .*not accepted here"):
+                await welcome(tls(other), "me", [gone, there])
+            # It trusts them, and they do not trust it.
+            with pytest.raises(FailedPrecondition, match=r"me has no valid certificate .*(unknown ca|it hangs up)"):
+                await welcome(tls(other, ca=authority.ca), "me", [gone, there])
+            await welcome(tls(other), "me", [gone])  # nobody can tell
+            with pytest.raises(
+                FailedPrecondition, match="there speak TLS inside the cluster, me is to speak plain TCP"
+            ):
+                await welcome(None, "me", [there])
+            await welcome(None, "there", [there])  # what it was itself, before it was restarted
+        finally:
+            await door.close()  # type: ignore[attr-defined]
+        plain, door = await serving(None)
+        with pytest.raises(FailedPrecondition, match="there speak plain TCP"):
+            await welcome(tls(authority), "me", [plain])
+        await door.close()  # type: ignore[attr-defined]
+
+    asyncio.run(run())
+
+
+def test_nobody_without_a_certificate_is_listened_to(authority: Authority) -> None:
+    trusting = ssl.create_default_context(cafile=str(authority.ca))
+
+    async def answered(made: Tls, client: TcpNetwork) -> bool:
+        there, door = await serving(made)
+        channel = client.channel(there.address)
+        try:
+            await channel.unary("/syncpoint.internal.v1.Process/Ping", b"", timeout=5)
+        except Exception:
+            return False
+        finally:
+            await channel.close()
+            await door.close()  # type: ignore[attr-defined]
+        return True
+
+    async def run() -> None:
+        assert not await answered(tls(authority), TcpNetwork())
+        assert not await answered(tls(authority), TcpNetwork(trusting))
+        assert await answered(tls(authority), TcpNetwork(tls(authority).client()))
+        assert await answered(tls(authority, clients=False), TcpNetwork(trusting))
+
+    asyncio.run(run())
+
+
+def test_what_a_proxy_shows_its_clients(authority: Authority) -> None:
+    proxy = ProcessSettings("p", ("proxy",))
+    assert public_tls(proxy) is None
+    shown = ProcessSettings("p", ("proxy",), tls_cert=authority.folder / "p.pem", tls_key=authority.folder / "p.key")
+    context = public_tls(shown)
+    assert context is not None
+    assert context.verify_mode is ssl.CERT_NONE
+    asking = ProcessSettings(
+        "p", ("proxy",), tls_cert=shown.tls_cert, tls_key=shown.tls_key, tls_client_ca=authority.ca
+    )
+    context = public_tls(asking)
+    assert context is not None
+    assert context.verify_mode is ssl.CERT_REQUIRED
