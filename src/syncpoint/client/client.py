@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
-from syncpoint.transport.client import Channel
+from syncpoint.transport.client import Channel, MetadataItems
 from syncpoint.wire.messages import POOL, message_class
 
 SERVICES = {
@@ -27,6 +27,8 @@ SERVICES = {
     "SchemaService": "google.pubsub.v1.SchemaService",
     "IAMPolicy": "google.iam.v1.IAMPolicy",
     "Admin": "syncpoint.admin.v1.Admin",
+    "LogReader": "syncpoint.pipeline.v1.LogReader",
+    "EpochWriter": "syncpoint.pipeline.v1.EpochWriter",
 }
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 1.0
@@ -35,7 +37,9 @@ PAUSE_MAX_S = 1.0
 class Calls(Protocol):
     """The part of a channel that is used here; `transport.memory.MemoryChannel` has it too."""
 
-    async def unary(self, path: str, message: bytes, *, timeout: float | None = None) -> bytes: ...
+    async def unary(
+        self, path: str, message: bytes, *, metadata: MetadataItems = (), timeout: float | None = None
+    ) -> bytes: ...
 
     async def close(self) -> None: ...
 
@@ -68,14 +72,18 @@ class Client:
         timeout_s: float = 60.0,
         patience_s: float = 2.0,
         channel: Calls | None = None,
+        metadata: MetadataItems = (),
     ) -> None:
-        """`endpoint` is HOST:PORT; `channel` replaces the connection (it is closed with the client)."""
+        """`endpoint` is HOST:PORT; `channel` replaces the connection (it is closed with the client); `metadata` goes
+        with every call.
+        """
         self.endpoint = endpoint
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._runner = asyncio.Runner()
         self._tls = tls
         self._channel = channel
+        self._metadata = metadata
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +129,7 @@ class Client:
         pause = PAUSE_FIRST_S
         while True:
             try:
-                return await self._channel.unary(path, message, timeout=timeout_s)
+                return await self._channel.unary(path, message, metadata=self._metadata, timeout=timeout_s)
             except SyncpointError as error:
                 if error.code is not Code.UNAVAILABLE or time.monotonic() + pause > end:
                     raise

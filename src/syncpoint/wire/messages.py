@@ -89,6 +89,7 @@ reflection = Package("grpc.reflection.v1")
 reflection_alpha = Package("grpc.reflection.v1alpha")
 admin = Package("syncpoint.admin.v1")
 internal = Package("syncpoint.internal.v1")
+pipeline = Package("syncpoint.pipeline.v1")
 well_known = Package("google.protobuf")
 
 

@@ -1,0 +1,251 @@
+"""`syncpoint federation`: messages move between servers, by a file.
+
+Place: the outermost room; reads the file with `federation.spec`, asks the servers, runs the supervisor.
+Promise: `validate` and `plan` start nothing; whatever is shown or logged says where secrets are, never what they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from syncpoint.cli.errors import Problem
+from syncpoint.cli.output import print_json, print_table, said
+from syncpoint.cli.settings import Settings, with_settings
+
+if TYPE_CHECKING:
+    from syncpoint.federation.plan import Flow, Link
+    from syncpoint.federation.spec import Federation
+
+STOP_S = 60.0
+
+
+@click.group()
+def federation() -> None:
+    """Messages move between servers: replication and more, by a file, on Spark.
+
+    \b
+    A file that keeps the topics of one project in two servers:
+      version: 1
+      clusters:
+        eu: {endpoint: "eu.example:8085"}
+        us: {endpoint: "us.example:8085"}
+      namespaces:
+        shop: {clusters: [eu, us]}
+    """
+
+
+def _file(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument(
+        "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), default="federation.yaml"
+    )(command)
+
+
+def _load(file: Path) -> tuple[Federation, list[Link]]:
+    try:
+        from syncpoint.federation.patterns import links_of
+        from syncpoint.federation.spec import load
+    except ImportError as error:
+        raise Problem(f"{error.name} is not installed.", "pip install 'syncpoint[spark]'") from error
+    found = load(file)
+    return found, links_of(found)
+
+
+@federation.command()
+@_file
+@with_settings
+def validate(settings: Settings, file: Path) -> None:
+    """Hold a file against the schema and against itself. Asks no server."""
+    found, links = _load(file)
+    said(f"{file} is right: {len(found.clusters)} cluster(s), {len(links)} link(s).")
+
+
+@federation.command()
+@_file
+@with_settings
+def plan(settings: Settings, file: Path) -> None:
+    """Show which links a file comes to, and which flows for the topics that exist now."""
+    from syncpoint.federation.servers import Servers
+
+    _, links = _load(file)
+    with Servers() as servers:
+        flows = servers.flows(links)
+    if settings.format == "json":
+        print_json({"links": [_link_dict(link) for link in links], "flows": [_flow_dict(flow) for flow in flows]})
+        return
+    print_table(
+        ["LINK", "PATTERN", "FROM", "TO", "PROJECT", "TOPICS", "ORIGINS", "CHANGES"],
+        [
+            [
+                link.name,
+                link.pattern,
+                link.source.name,
+                link.target.name,
+                link.source_project,
+                ", ".join(link.topics),
+                _origins(link),
+                _changes(link),
+            ]
+            for link in links
+        ],
+    )
+    click.echo()
+    print_table(["FLOW", "READS", "WRITES"], [[one.name, one.source_topic, one.target_topic] for one in flows])
+
+
+@federation.command()
+@_file
+@click.option("--once", is_flag=True, help="Copy what is there, then end.")
+@click.option("--quiet", is_flag=True, help="No table; only the log.")
+@with_settings
+def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
+    """Run the federation until Ctrl-C, SIGTERM or `federation stop`.
+
+    Spark is started when messages wait, made larger and smaller as they do, and stopped when nothing comes
+    (`runtime.idle`; `runtime.warm: true` keeps it).
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    from syncpoint.federation.metrics import Metrics
+    from syncpoint.federation.sparks import make_spark
+    from syncpoint.federation.state import StateFolder
+    from syncpoint.federation.status import table
+    from syncpoint.federation.supervisor import Supervisor
+
+    found, links = _load(file)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    state = StateFolder(found.runtime.state)
+    spark = make_spark(file.resolve(), found.runtime, state)
+    state.take()
+    metrics = None
+    try:
+        if found.runtime.metrics:
+            metrics = Metrics()
+            host, _, port = found.runtime.metrics.rpartition(":")
+            said(f"metrics on {host or '127.0.0.1'}:{metrics.serve(host, int(port))}")
+        console = Console(stderr=True)
+        supervisor = Supervisor(file.resolve(), found, links, spark, state, metrics=metrics)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: supervisor.stopping.set())
+        said(f"running {len(links)} link(s); `syncpoint federation status {file}` shows them, Ctrl-C ends it")
+        if quiet or not console.is_terminal:
+            supervisor.run(until_done=once)
+        else:
+            with Live(console=console, refresh_per_second=2) as live:
+                supervisor.tell = lambda progress, told: live.update(table(progress, state.flows(), told))
+                supervisor.run(until_done=once)
+    finally:
+        state.release()
+    said("stopped")
+
+
+@federation.command()
+@_file
+@click.option("--watch", is_flag=True, help="Go on, once a second, until Ctrl-C.")
+@with_settings
+def status(settings: Settings, file: Path, watch: bool) -> None:
+    """Show how far each flow is: what waits, what was copied, what was dropped or refused."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from syncpoint.federation.servers import Servers
+    from syncpoint.federation.state import StateFolder
+    from syncpoint.federation.status import as_dict, table
+
+    found, links = _load(file)
+    state = StateFolder(found.runtime.state)
+    with Servers() as servers:
+
+        def look() -> tuple[list[Any], dict[str, Any], Any]:
+            return [servers.progress(flow) for flow in servers.flows(links)], state.flows(), state.supervisor()
+
+        if settings.format == "json":
+            progress, flows, supervisor = look()
+            running = supervisor is not None and bool(supervisor.job)
+            print_json([as_dict(one, flows.get(one.flow.name), running) for one in progress])
+        elif watch:
+            with Live(refresh_per_second=2) as live:
+                while True:
+                    live.update(table(*look()))
+                    time.sleep(1.0)
+        else:
+            Console(width=None if sys.stdout.isatty() else 200).print(table(*look()))
+
+
+@federation.command()
+@_file
+@with_settings
+def stop(settings: Settings, file: Path) -> None:
+    """End the federation that runs from this file, and wait until it has ended."""
+    from syncpoint.federation.state import StateFolder
+
+    found, _ = _load(file)
+    state = StateFolder(found.runtime.state)
+    running = state.supervisor()
+    if running is None:
+        raise Problem("Nobody runs it here.", f"`syncpoint federation run {file}` does.")
+    os.kill(running.pid, signal.SIGTERM)
+    end = time.monotonic() + STOP_S
+    while state.supervisor() is not None:
+        if time.monotonic() >= end:
+            raise Problem(f"Process {running.pid} has not ended in {STOP_S:.0f} s.", f"See {state.log('job')}.")
+        time.sleep(0.2)
+    said("stopped")
+
+
+@federation.command("accept-gap")
+@click.argument("flow")
+@_file
+@with_settings
+def accept_gap(settings: Settings, flow: str, file: Path) -> None:
+    """Let a FLOW go on behind messages that are gone. What is skipped is recorded, and counted for ever."""
+    from syncpoint.federation.servers import Servers
+
+    _, links = _load(file)
+    with Servers() as servers:
+        found = next((one for one in servers.flows(links) if one.name == flow), None)
+        if found is None:
+            raise Problem(f"There is no flow {flow}.", f"`syncpoint federation plan {file}` lists them.")
+        link = servers.accept_gap(found)
+    skipped = [[one.source, one.begin, one.end - 1, one.end - one.begin] for one in link.skipped]
+    print_table(["SOURCE", "FROM", "TO", "MESSAGES SKIPPED"], skipped)
+
+
+def _origins(link: Link) -> str:
+    if link.origins is None:
+        return "all"
+    return ", ".join(one or link.source.name for one in link.origins)
+
+
+def _changes(link: Link) -> str:
+    change = link.change
+    parts = [f"where {change.where}"] if change.where else []
+    parts += [f"{name} = {value}" for name, value in change.select.items()]
+    return "; ".join([*parts, change.python] if change.python else parts)
+
+
+def _link_dict(link: Link) -> dict[str, Any]:
+    return {
+        "name": link.name,
+        "pattern": link.pattern,
+        "source": {"cluster": link.source.name, "endpoint": link.source.endpoint, "project": link.source_project},
+        "target": {"cluster": link.target.name, "endpoint": link.target.endpoint, "project": link.target_project},
+        "topics": list(link.topics),
+        "origins": None if link.origins is None else [one or link.source.name for one in link.origins],
+        "where": link.change.where,
+        "select": dict(link.change.select),
+        "python": link.change.python,
+    }
+
+
+def _flow_dict(flow: Flow) -> dict[str, Any]:
+    return {"name": flow.name, "link": flow.link.name, "reads": flow.source_topic, "writes": flow.target_topic}

@@ -1,0 +1,87 @@
+"""replicate: one way, from topics of one cluster to another cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from syncpoint.federation.patterns import Pattern
+from syncpoint.federation.plan import Link
+from syncpoint.federation.spec import Federation, Task
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.names import parse_topic
+
+_FROM = {
+    "type": "object",
+    "required": ["cluster"],
+    "additionalProperties": False,
+    "properties": {
+        "cluster": {"$ref": "#/$defs/name"},
+        "topic": {"type": "string"},
+        "project": {"type": "string"},
+        "topics": {"$ref": "#/$defs/patterns"},
+    },
+    "oneOf": [{"required": ["topic"]}, {"required": ["project"]}],
+}
+_TO = {
+    "type": "object",
+    "required": ["cluster"],
+    "additionalProperties": False,
+    "properties": {
+        "cluster": {"$ref": "#/$defs/name"},
+        "topic": {"type": "string", "description": "A full name; {topic} stands for the id at the source."},
+        "project": {"type": "string"},
+    },
+}
+
+
+def links(task: Task, federation: Federation) -> list[Link]:
+    """The one link of the task."""
+    PATTERN.check(task)
+    place = f"tasks.{task.name}"
+    source, target = task.keys["from"], task.keys["to"]
+    project, topics = _read_from(source, f"{place}.from")
+    to_project, rename = project, "{topic}"
+    if "topic" in target:
+        to_project, rename = _split(target["topic"], f"{place}.to.topic")
+    elif "project" in target:
+        to_project = target["project"]
+    made = Link(
+        name=task.name,
+        pattern=task.pattern,
+        source=federation.cluster(source["cluster"], f"{place}.from.cluster"),
+        target=federation.cluster(target["cluster"], f"{place}.to.cluster"),
+        source_project=project,
+        target_project=to_project,
+        topics=topics,
+        rename=rename,
+        change=task.change,
+    )
+    same_server = made.source.endpoint == made.target.endpoint
+    if same_server and made.source_project == made.target_project and made.rename == "{topic}":
+        raise InvalidArgument(f"{place}.to", "this is where the messages come from; name another cluster or topic")
+    if "{topic}" not in made.rename and (len(topics) > 1 or any(mark in topics[0] for mark in "*?[")):
+        raise InvalidArgument(f"{place}.to.topic", "several topics would become one; put {topic} into the name")
+    return [made]
+
+
+def _read_from(keys: Mapping[str, Any], place: str) -> tuple[str, tuple[str, ...]]:
+    if "topic" in keys:
+        if "topics" in keys:
+            raise InvalidArgument(place, "give `topic`, or `project` and `topics`")
+        project, short = _split(keys["topic"], f"{place}.topic")
+        return project, (short,)
+    return keys["project"], tuple(keys.get("topics", ["*"]))
+
+
+def _split(name: str, place: str) -> tuple[str, str]:
+    """(project, id) of a topic's full name, in which {topic} may stand."""
+    try:
+        parse_topic(name.replace("{topic}", "topic"))
+    except InvalidArgument as error:
+        raise InvalidArgument(place, f"{name!r} is no topic's name: {error.problem}") from None
+    _, project, _, short = name.split("/")
+    return project, short
+
+
+PATTERN = Pattern("replicate", {"from": _FROM, "to": _TO}, ("from", "to"), links)

@@ -1,0 +1,55 @@
+"""Links and flows: what a federation file comes to.
+
+Place: between the file and whatever runs it. A task becomes links by its pattern: from one cluster to another, for some
+topics of a project. A link becomes flows, one for each topic that exists: a flow is what is copied, checkpointed,
+counted and reported under one name.
+Pure: which topics exist is asked by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from syncpoint.federation.spec import Change, Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One way from cluster to cluster. `topics`: patterns of topic ids; `rename`: the id at the target, {topic} being
+    the one at the source. `origins`: only copies that come from these clusters, "" standing for what was published at
+    the source; None: everything. Nothing goes to a cluster that it came through.
+    """
+
+    name: str
+    pattern: str
+    source: Cluster
+    target: Cluster
+    source_project: str
+    target_project: str
+    topics: tuple[str, ...] = ("*",)
+    rename: str = "{topic}"
+    origins: tuple[str, ...] | None = None
+    change: Change = field(default_factory=Change)
+
+    def flows(self, existing: Iterable[str]) -> list[Flow]:
+        """A flow for each of these topics of the source (full names) that the link is for."""
+        head = f"projects/{self.source_project}/topics/"
+        found = []
+        for topic in sorted(existing):
+            short = topic.removeprefix(head)
+            if topic.startswith(head) and any(fnmatchcase(short, one) for one in self.topics):
+                target = f"projects/{self.target_project}/topics/{self.rename.format(topic=short)}"
+                found.append(Flow(f"{self.name}.{short}", self, topic, target))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """One topic on one link. Its name is that of the server's link, of the cursor, and of the checkpoint's folder."""
+
+    name: str
+    link: Link
+    source_topic: str
+    target_topic: str

@@ -1,0 +1,49 @@
+"""The Spark session of federation: settings that matter, each with its reason.
+
+`local[*]` is the default; with spark-submit the master comes from the command line and is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Spark from PyPI forks a `chmod` for every checkpoint file it writes through its checksumming local file system, some
+# 60 ms of every batch. The raw one does not; checkpoints may then be older than they should after a power cut, which
+# links are safe against: the target knows what it has.
+QUICK_CHECKPOINTS = {
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+SETTINGS = {
+    **QUICK_CHECKPOINTS,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.speculation": "false",  # a second attempt stages everything again, for nothing
+    "spark.sql.streaming.stopTimeout": "20s",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def session(name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The session, made when there is none. `master` None: whatever spark-submit says."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in {**SETTINGS, **(settings or {})}.items():
+        if master is None and key.startswith("spark.driver.") and key not in (settings or {}):
+            continue  # on a real cluster, executors must reach the driver by an address of its own
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made

@@ -1,0 +1,181 @@
+"""federation.yaml: which servers there are, which messages move between them, and what runs the movement.
+
+Place: read by every command of `syncpoint federation` and by the job on Spark; `plan` makes links of it.
+Promise: the file is held against `schema.json` and against itself; a mistake is refused with its place and what would
+be right. Secrets are referred to, by a file or a variable of the environment, and never read here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from syncpoint.model.errors import InvalidArgument
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A server, or the proxies of a cluster, under the name that copies carry as their origin."""
+
+    name: str
+    endpoint: str
+    tls: Mapping[str, str] | None = None  # ca, cert, key: files
+    token: Mapping[str, str] | None = None  # file or env: where the token is
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happens to messages on their way. `start`: earliest, latest or a time; `loss`: fail or accept."""
+
+    where: str = ""
+    select: Mapping[str, str] = field(default_factory=dict)
+    python: str = ""
+    start: str = "earliest"
+    loss: str = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One entry: its name, the pattern it follows, and the pattern's own keys."""
+
+    name: str
+    pattern: str
+    keys: Mapping[str, Any]
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What runs the links. Times in seconds."""
+
+    state: Path
+    master: str = "local[*]"
+    trigger_s: float = 0.2
+    max_rows: int = 50_000
+    executors_min: int = 0
+    executors_max: int = 1
+    rows_each: int = 200_000
+    idle_s: float = 60.0
+    warm: bool = False
+    metrics: str = ""
+    python_path: tuple[Path, ...] = ()
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Federation:
+    """The whole file."""
+
+    clusters: Mapping[str, Cluster]
+    tasks: tuple[Task, ...]
+    runtime: Runtime
+
+    def cluster(self, name: str, where: str) -> Cluster:
+        """A cluster of the file. Raises `InvalidArgument` naming the place that asked for it."""
+        found = self.clusters.get(name)
+        if found is None:
+            raise InvalidArgument(where, f"there is no cluster {name!r}; there are {', '.join(sorted(self.clusters))}")
+        return found
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """The JSON schema of the file."""
+    text = resources.files("syncpoint.federation").joinpath("schema.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def load(path: Path) -> Federation:
+    """Read a file. Raises `InvalidArgument` naming the key, `OSError` when it can not be read."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise InvalidArgument(str(path), f"is not YAML: {error}") from None
+    return parse(content, path.resolve().parent)
+
+
+def parse(content: Any, base: Path) -> Federation:
+    """The file's content; relative paths start at `base`. Raises `InvalidArgument`."""
+    check(content, schema())
+    clusters = {name: _cluster(name, keys, base) for name, keys in content["clusters"].items()}
+    tasks = [
+        Task(name, "all-active", {**keys, "project": name}, change_of(keys))
+        for name, keys in content.get("namespaces", {}).items()
+    ]
+    for name, keys in content.get("tasks", {}).items():
+        if any(name == other.name for other in tasks):
+            raise InvalidArgument(f"tasks.{name}", "a namespace has this name already")
+        tasks.append(Task(name, keys["pattern"], keys, change_of(keys)))
+    return Federation(clusters, tuple(tasks), _runtime(content.get("runtime", {}), base))
+
+
+def check(content: Any, against: Mapping[str, Any], place: str = "") -> None:
+    """Raise `InvalidArgument` for the first thing that a schema does not allow."""
+    errors = jsonschema.Draft202012Validator(against).iter_errors(content)
+    found = jsonschema.exceptions.best_match(errors)
+    if found is not None:
+        path = ".".join(str(part) for part in found.absolute_path)
+        raise InvalidArgument(".".join(part for part in (place, path) if part) or "federation.yaml", found.message)
+
+
+def change_of(keys: Mapping[str, Any]) -> Change:
+    """What an entry says about messages on their way."""
+    given = {name: keys[name] for name in ("where", "select", "python", "start", "loss") if name in keys}
+    return Change(**given)
+
+
+def seconds(duration: str) -> float:
+    """A duration such as 200ms, 5s, 10m, 1h or 7d in seconds."""
+    number, unit = re.fullmatch(r"([0-9.]+)([a-z]+)", duration).groups()  # type: ignore[union-attr]  # the schema says so
+    return float(number) * _UNITS_S[unit]
+
+
+def _cluster(name: str, keys: Mapping[str, Any], base: Path) -> Cluster:
+    tls = keys.get("tls")
+    token = keys.get("token")
+    if token is not None and "file" in token:
+        token = {"file": str(base / token["file"])}
+    return Cluster(
+        name, keys["endpoint"], None if tls is None else {one: str(base / path) for one, path in tls.items()}, token
+    )
+
+
+def _runtime(keys: Mapping[str, Any], base: Path) -> Runtime:
+    executors = keys.get("executors", {})
+    made = Runtime(
+        state=base / keys.get("state", "federation-state"),
+        master=keys.get("master", "local[*]"),
+        trigger_s=seconds(keys.get("trigger", "200ms")),
+        max_rows=keys.get("max_rows", 50_000),
+        executors_min=executors.get("min", 0),
+        executors_max=executors.get("max", max(1, executors.get("min", 1))),
+        rows_each=executors.get("rows_each", 200_000),
+        idle_s=seconds(keys.get("idle", "60s")),
+        warm=keys.get("warm", False),
+        metrics=keys.get("metrics", ""),
+        python_path=tuple(base / one for one in keys.get("python_path", [])),
+        spark={name: _as_text(value) for name, value in keys.get("spark", {}).items()},
+    )
+    if made.executors_min > made.executors_max:
+        raise InvalidArgument("runtime.executors", "`min` is above `max`")
+    if made.executors_max > 1 and made.master != "managed":
+        raise InvalidArgument(
+            "runtime.executors.max", f"only `master: managed` can have more than one, not {made.master}"
+        )
+    return made
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

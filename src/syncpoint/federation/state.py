@@ -1,0 +1,112 @@
+"""The state folder of a federation: who runs it, what its flows say, and where checkpoints lie.
+
+    lock, supervisor.json    who runs, since when, how many executors
+    flows.json               what the job on Spark last said of each flow
+    checkpoints/FLOW/        Spark's own
+    logs/                    output of the processes of Spark
+
+Files are replaced whole, so a reader never sees half of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from syncpoint.model.errors import FailedPrecondition
+from syncpoint.node.locks import FolderLocks
+
+
+@dataclass(frozen=True, slots=True)
+class FlowState:
+    """What the job says of one flow: starting, running, failed. `batch_s`: how long the newest batch took."""
+
+    state: str
+    error: str = ""
+    batches: int = 0
+    rows_per_s: float = 0.0
+    batch_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorState:
+    """Who runs the federation. Times in seconds since 1970; `job` 0: Spark does not run."""
+
+    pid: int
+    file: str
+    started: float
+    job: int = 0
+    executors: int = 0
+    wanted: int = 0
+    starts: int = 0
+    failures: int = 0
+    woke_s: float = 0.0  # from the sight of new messages to a running Spark, the last time
+    lags: Mapping[str, int] = field(default_factory=dict)
+
+
+class StateFolder:
+    """See the module."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._locks = FolderLocks()
+
+    def take(self) -> None:
+        """Be the one that runs it. Raises `FailedPrecondition` when somebody else does."""
+        try:
+            self._locks.take(self.path)
+        except FailedPrecondition:
+            running = self.supervisor()
+            who = f" (process {running.pid})" if running is not None else ""
+            raise FailedPrecondition(
+                f"the federation in {self.path} runs already{who}; `syncpoint federation stop` ends it"
+            ) from None
+        for name in ("checkpoints", "logs"):
+            (self.path / name).mkdir(exist_ok=True)
+
+    def release(self) -> None:
+        """Nobody runs it any more."""
+        (self.path / "supervisor.json").unlink(missing_ok=True)
+        (self.path / "flows.json").unlink(missing_ok=True)
+        self._locks.release()
+
+    def checkpoint(self, flow: str) -> Path:
+        return self.path / "checkpoints" / flow
+
+    def log(self, name: str) -> Path:
+        return self.path / "logs" / f"{name}.log"
+
+    def say(self, state: SupervisorState) -> None:
+        """Replace what is known of the supervisor."""
+        self._write("supervisor.json", asdict(state))
+
+    def supervisor(self) -> SupervisorState | None:
+        """Who runs it; None when nobody does."""
+        found = self._read("supervisor.json")
+        if found is None or not Path(f"/proc/{found['pid']}").exists():
+            return None
+        return SupervisorState(**found)
+
+    def say_flows(self, flows: Mapping[str, FlowState]) -> None:
+        """Replace what is known of the flows."""
+        self._write("flows.json", {name: asdict(state) for name, state in flows.items()})
+
+    def flows(self) -> dict[str, FlowState]:
+        """What the job last said, by flow."""
+        return {name: FlowState(**fields) for name, fields in (self._read("flows.json") or {}).items()}
+
+    def _write(self, name: str, content: Any) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        temporary = self.path / f".{name}.{os.getpid()}"
+        temporary.write_text(json.dumps(content, indent=1))
+        temporary.replace(self.path / name)
+
+    def _read(self, name: str) -> Any:
+        try:
+            return json.loads((self.path / name).read_text())
+        except FileNotFoundError:
+            return None

@@ -1,0 +1,107 @@
+"""How a federation is, as a table: what each flow has copied, what waits, what stops it.
+
+Place: `syncpoint federation status` and the live table of `run`. The servers are asked, so it is true whether the
+federation runs or not, and from any machine that has the file.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from syncpoint.federation.servers import Progress
+from syncpoint.federation.state import FlowState, SupervisorState
+
+_STYLES = {"running": "green", "waiting": "dim", "idle": "dim", "blocked": "red", "failed": "red", "unknown": "yellow"}
+
+
+def state_of(progress: Progress, flow: FlowState | None, running: bool) -> tuple[str, str]:
+    """One word for a flow, and what to say about it."""
+    if progress.gap:
+        return "blocked", f"a gap before {progress.gap}: `syncpoint federation accept-gap {progress.flow.name}`"
+    if progress.error:
+        return "unknown", progress.error
+    if running and flow is not None and flow.state == "failed":
+        return "failed", flow.error
+    if running and flow is not None:
+        return "running", ""
+    return ("waiting" if progress.lag else "idle"), ""
+
+
+def as_dict(progress: Progress, flow: FlowState | None, running: bool) -> dict[str, Any]:
+    """One flow for programs."""
+    state, remark = state_of(progress, flow, running)
+    return {
+        "flow": progress.flow.name,
+        "source": f"{progress.flow.link.source.name}/{progress.flow.source_topic}",
+        "target": f"{progress.flow.link.target.name}/{progress.flow.target_topic}",
+        "state": state,
+        "lagMessages": progress.lag,
+        "lagBytes": progress.lag_bytes,
+        "rows": progress.rows,
+        "bytes": progress.bytes,
+        "epochs": progress.epochs,
+        "duplicatesDropped": progress.duplicates_dropped,
+        "gapsRefused": progress.gaps_refused,
+        "messagesSkipped": progress.skipped,
+        "committedAt": progress.committed_at,
+        "remark": remark,
+    }
+
+
+def table(
+    progress: Sequence[Progress], flows: Mapping[str, FlowState], supervisor: SupervisorState | None
+) -> RenderableType:
+    """The whole, for a terminal."""
+    running = supervisor is not None and bool(supervisor.job)
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    made.add_column("FLOW", no_wrap=True)
+    made.add_column("FROM", no_wrap=True)
+    made.add_column("TO", no_wrap=True)
+    made.add_column("STATE")
+    for heading in ("LAG", "COPIED", "MB", "DROPPED", "GAPS", "BATCH"):
+        made.add_column(heading, justify="right")
+    made.add_column("COMMITTED")
+    remarks = []
+    for one in progress:
+        flow = flows.get(one.flow.name) if running else None
+        state, remark = state_of(one, flow, running)
+        if remark:
+            remarks.append(Text(f"{one.flow.name}: {remark}", style=_STYLES[state]))
+        made.add_row(
+            one.flow.name,
+            one.flow.link.source.name,
+            one.flow.link.target.name,
+            Text(state, style=_STYLES[state]),
+            "?" if one.lag is None else f"{one.lag:,}",
+            f"{one.rows:,}",
+            f"{one.bytes / 1e6:,.1f}",
+            f"{one.duplicates_dropped:,}",
+            f"{one.gaps_refused:,}",
+            f"{flow.batch_s * 1000:.0f} ms" if flow is not None and flow.batches else "",
+            _ago(one.committed_at),
+        )
+    return Group(made, *remarks, Text(_who(supervisor), style="dim"))
+
+
+def _who(supervisor: SupervisorState | None) -> str:
+    if supervisor is None:
+        return "Nobody runs it here; `syncpoint federation run` does."
+    spark = f"{supervisor.executors} executor(s)" if supervisor.job else "Spark is asleep"
+    failures = f", {supervisor.failures} failed" if supervisor.failures else ""
+    return f"Process {supervisor.pid}: {spark}; Spark was started {supervisor.starts} time(s){failures}."
+
+
+def _ago(when: float) -> str:
+    if not when:
+        return "never"
+    seconds = max(0.0, time.time() - when)
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"

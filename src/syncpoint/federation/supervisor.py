@@ -1,0 +1,134 @@
+"""The supervisor: keeps as much of Spark running as the flows need, down to nothing.
+
+Place: the process of `syncpoint federation run`; a driver around `scaling`, without a JVM. Once a second it asks the
+sources how much waits, decides, and starts, resizes or stops Spark. A job that dies is started again, with pauses that
+grow. Checkpoints and the targets' own records make every restart exact.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from syncpoint.federation.metrics import Metrics
+from syncpoint.federation.plan import Flow, Link
+from syncpoint.federation.scaling import Scaling
+from syncpoint.federation.servers import Progress, Servers
+from syncpoint.federation.sparks import Spark
+from syncpoint.federation.spec import Federation
+from syncpoint.federation.state import StateFolder, SupervisorState
+from syncpoint.model.errors import SyncpointError
+
+LOOK_S = 1.0
+TOPICS_S = 5.0  # how often it is asked which topics there are
+PAUSE_MAX_S = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """One federation. `tell` hears of every look: the flows' progress, and the state."""
+
+    def __init__(
+        self,
+        file: Path,
+        federation: Federation,
+        links: Sequence[Link],
+        spark: Spark,
+        state: StateFolder,
+        *,
+        metrics: Metrics | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.links, self.spark, self.state, self.metrics = list(links), spark, state, metrics
+        self.scaling = Scaling(federation.runtime)
+        self.flows: list[Flow] = []
+        self.stopping = threading.Event()
+        self.tell: Callable[[Sequence[Progress], SupervisorState], None] = lambda progress, state: None
+        self._clock = clock
+        self._said = SupervisorState(pid=os.getpid(), file=str(file), started=time.time())
+        self._topics_at = -TOPICS_S
+        self._pause_s, self._not_before = 1.0, 0.0
+        self._started_at: float | None = None  # when Spark was started, until a flow has copied something
+        self._expected = False  # the job should be running
+
+    def run(self, *, until_done: bool = False) -> None:
+        """Until `stopping` is set (or, `until_done`, until nothing waits any more); then Spark is stopped."""
+        try:
+            with Servers() as servers:
+                while not self.stopping.is_set():
+                    progress = self.look(servers)
+                    if until_done and not any(one.lag is None or (one.lag and not one.gap) for one in progress):
+                        break
+                    self.stopping.wait(LOOK_S)
+        finally:
+            self.spark.resize(0)
+
+    def look(self, servers: Servers) -> list[Progress]:
+        """One look, and what follows from it; how far the flows are."""
+        now = self._clock()
+        if now - self._topics_at >= TOPICS_S:
+            self._topics_at = now
+            self.flows = self._existing(servers)
+        progress = [servers.progress(flow) for flow in self.flows]
+        lag = sum(one.lag or 0 for one in progress if not one.gap)
+        wanted = self.scaling.wanted(now, lag)
+        self._notice_death(now)
+        self._notice_life(now)
+        if now >= self._not_before and (wanted != self.spark.executors or bool(wanted) != bool(self.spark.job)):
+            self._resize(wanted, now)
+        self._said = replace(
+            self._said,
+            job=self.spark.job,
+            executors=self.spark.executors,
+            wanted=wanted,
+            lags={one.flow.name: one.lag for one in progress if one.lag is not None},
+        )
+        self.state.say(self._said)
+        if self.metrics is not None:
+            self.metrics.put(progress, self._said, self.state.flows())
+        self.tell(progress, self._said)
+        return progress
+
+    def _existing(self, servers: Servers) -> list[Flow]:
+        found: list[Flow] = []
+        for link in self.links:
+            try:
+                found += servers.flows([link])
+            except SyncpointError as error:
+                log.warning("link %s: %s does not answer: %s", link.name, link.source.name, error)
+                found += [flow for flow in self.flows if flow.link is link]
+        return found
+
+    def _notice_death(self, now: float) -> None:
+        if self._expected and not self.spark.job:
+            self._expected = False
+            self._said = replace(self._said, failures=self._said.failures + 1)
+            self._not_before = now + self._pause_s
+            log.warning("the job on Spark has ended; it is started again in %.0f s", self._pause_s)
+            self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
+
+    def _notice_life(self, now: float) -> None:
+        if self._started_at is not None and any(flow.batches for flow in self.state.flows().values()):
+            self._said = replace(self._said, woke_s=round(now - self._started_at, 1))
+            self._started_at, self._pause_s = None, 1.0
+
+    def _resize(self, wanted: int, now: float) -> None:
+        starting = bool(wanted) and not self.spark.job
+        log.info("executors: %d, wanted: %d", self.spark.executors, wanted)
+        try:
+            self.spark.resize(wanted)
+        except SyncpointError as error:
+            log.error("%s", error.message)
+            self._not_before = now + self._pause_s
+            self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
+            return
+        self._expected = bool(wanted)
+        if starting:
+            self._started_at = now
+            self._said = replace(self._said, starts=self._said.starts + 1)

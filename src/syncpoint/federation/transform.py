@@ -1,0 +1,58 @@
+"""What happens to messages on their way: a condition, new values, a function of the user's.
+
+Place: on Spark, between the source and the sink. Promise: a row stays the row of its offset; rows may be left out, and
+data, attributes and ordering key changed, nothing else. So what is committed at the target is exact whatever this does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from syncpoint.federation.spec import Change
+from syncpoint.model.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+CARRIED = ("message_id", "source", "offset", "publish_time", "data", "attributes", "ordering_key", "origin", "visited")
+
+
+def changed(frame: DataFrame, change: Change, place: str) -> DataFrame:
+    """The frame with `where`, `select` and `python` applied, in this order. Raises `InvalidArgument` naming the key."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql.functions import expr
+
+    try:
+        if change.where:
+            frame = frame.where(change.where)
+    except AnalysisException as error:
+        raise InvalidArgument(f"{place}.where", _first_line(error)) from None
+    try:
+        frame = frame.withColumns({name: expr(value) for name, value in change.select.items()})
+    except AnalysisException as error:
+        raise InvalidArgument(f"{place}.select", _first_line(error)) from None
+    if change.python:
+        frame = function(change.python, place)(frame)
+    missing = [name for name in CARRIED if name not in frame.columns]
+    if missing:
+        raise InvalidArgument(f"{place}.python", f"the function must keep the columns {', '.join(missing)}")
+    return frame.select(*CARRIED)
+
+
+def function(reference: str, place: str) -> Callable[[DataFrame], DataFrame]:
+    """The function that module:function stands for. Raises `InvalidArgument`."""
+    module, _, name = reference.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgument(f"{place}.python", f"{reference} can not be imported: {error}") from None
+    if not callable(found):
+        raise InvalidArgument(f"{place}.python", f"{reference} is no function")
+    made: Callable[[DataFrame], DataFrame] = found
+    return made
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
