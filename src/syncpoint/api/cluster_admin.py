@@ -4,31 +4,35 @@ Place: beside the other admin servicers, in every proxy. It reads the metadata's
 owners of the chains for what only they know.
 """
 
-from collections.abc import Awaitable, Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import syncpoint
 from syncpoint import kernel
+from syncpoint.api.cluster_disks import cluster_disks
 from syncpoint.api.options_admin import Control as Changing
 from syncpoint.api.options_admin import OptionsAdmin, admin_table, subscription_options
 from syncpoint.api.validate import refused
-from syncpoint.control.barrier import Backlog
 from syncpoint.control.operations import Drained, Operations
 from syncpoint.control.view import ClusterView
-from syncpoint.metadata.records import Subscription
 from syncpoint.model.flow import FlowLimits
+from syncpoint.model.identity import log_of
 from syncpoint.router.constraints import ALLOW, DENY, Rule
 from syncpoint.transport.calls import Unary
 from syncpoint.wire.messages import admin
 
 
-class Control(Changing, Protocol):
-    """What the control plane offers here."""
+class Asking(Protocol):
+    """See `control.inquiry.Inquiry`."""
 
-    def backlog(self, record: Subscription, /) -> Awaitable[Backlog]:
-        """What a subscription has not acknowledged."""
-        ...
+    async def chains(self, topic: int, subscription: int = 0, ranges_max: int = 0) -> tuple[list[Any], list[str]]: ...
+    async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]: ...
+    async def statuses(self) -> tuple[Mapping[str, Mapping[str, Any]], list[str]]: ...
+
+
+RANGES_MAX = 100
 
 
 class Identity(NamedTuple):
@@ -44,13 +48,15 @@ class ClusterAdmin:
 
     def __init__(
         self,
-        control: Control,
+        control: Changing,
         view: ClusterView,
         operations: Operations,
         limits: FlowLimits,
         identity: Identity,
         classes: Sequence[str],
+        inquiry: Asking,
     ) -> None:
+        self._inquiry = inquiry
         self._control, self._view, self._operations, self._identity = control, view, operations, identity
         self.options = OptionsAdmin(control, limits, classes)
         self.draining = False
@@ -95,29 +101,37 @@ class ClusterAdmin:
         return answer
 
     async def list_disks(self, request: Any) -> Any:
-        """ListDisks: those of living processes, and those that chains lie on whose process is not there."""
-        living = {(seen.value.name, disk) for seen in self._view.members.items.values() for disk in seen.value.disks}
-        used = {(place.process, place.disk) for seen in self._view.chains.items.values() for place in seen.value.places}
-        disks = []
-        for process, disk in sorted(living | used):
-            found = admin.Disk(path=f"{process}/{disk}", state=admin.Disk.OK)
-            if (process, disk) not in living:
-                found.state, found.reason = admin.Disk.FAILED, "the process that serves it is not there"
-            disks.append(found)
-        return admin.ListDisksResponse(disks=disks)
+        """ListDisks: those of living processes, and those that chains lie on whose process is not there. State and
+        position are what the chains' owners find, free bytes what the storage processes say.
+        """
+        told, unknown = await self._inquiry.statuses()
+        return cluster_disks(self._view, told, unknown)
 
     async def get_topic_state(self, request: Any) -> Any:
         """GetTopicState. Sources are known to the owners of the chains only."""
         catalog, record = self._control.catalog, self.options.topic(request.topic)
-        return admin.TopicState(
+        chains, unknown = await self._inquiry.chains(record.incarnation)
+        answer = admin.TopicState(
             topic=record.name,
             incarnation=record.incarnation,
             subscriptions=catalog.subscription_count_of(record.incarnation),
             snapshots=len(catalog.snapshots_of(record.incarnation)),
+            unknown=unknown,
         )
+        for chain in chains:
+            for source in chain.sources:
+                answer.sources.add(
+                    source=source.source,
+                    log_counter=log_of(source.source),
+                    source_number=source.source,
+                    first_offset=source.first_offset,
+                    next_offset=source.next_offset,
+                    chain=chain.chain,
+                )
+        return answer
 
     async def get_subscription_state(self, request: Any) -> Any:
-        """GetSubscriptionState: summed over all chains."""
+        """GetSubscriptionState: summed over all chains and all subscribe forwarders."""
         record = self.options.subscription(request.subscription)
         if request.ranges_max < 0:
             raise refused("ranges_max", "ranges_max must not be negative (0 means 100)")
@@ -127,12 +141,23 @@ class ClusterAdmin:
             generation=record.generation,
             options=subscription_options(record),
         )
-        if not record.detached:
-            backlog = await self._control.backlog(record)
-            answer.backlog_messages = backlog.messages
-            if backlog.messages:
-                answer.backlog_bytes = int(backlog.messages * backlog.mean_bytes)
-                answer.oldest_unacked_age.FromNanoseconds(int(max(0.0, backlog.oldest_age_s) * 1e9))
+        if record.detached:
+            return answer  # it has no backlog
+        (chains, unknown), (out, silent) = await asyncio.gather(
+            self._inquiry.chains(record.topic_incarnation, record.incarnation, request.ranges_max or RANGES_MAX),
+            self._inquiry.deliveries(record.incarnation),
+        )
+        answer.unknown.extend([*unknown, *silent])
+        answer.outstanding_messages, answer.outstanding_bytes, answer.subscribers = out
+        oldest_s = 0.0
+        for chain in chains:
+            answer.generation = max(answer.generation, chain.generation)
+            answer.backlog_messages += chain.backlog_messages
+            answer.backlog_bytes += chain.backlog_bytes
+            oldest_s = max(oldest_s, chain.oldest_age_s)
+            answer.sources.extend(_ack_state(chain.chain, source) for source in chain.sources)
+        if oldest_s:
+            answer.oldest_unacked_age.FromNanoseconds(int(oldest_s * 1e9))
         return answer
 
     # -- who is there ------------------------------------------------------------------------------------------------
@@ -226,6 +251,20 @@ class ClusterAdmin:
     async def undrain(self, request: Any) -> Any:
         """Undrain."""
         return _drain_message(await self._operations.undrain(request.target))
+
+
+def _ack_state(chain: int, source: Any) -> Any:
+    ends = source.acked
+    return admin.AckState(
+        source=source.source,
+        start_offset=source.start_offset,
+        first_unacked_offset=source.first_unacked_offset,
+        next_offset=source.next_offset,
+        acked_messages=source.acked_messages,
+        acked=[admin.OffsetRange(begin=begin, end=end) for begin, end in zip(ends[::2], ends[1::2], strict=True)],
+        ranges_total=source.ranges_total,
+        chain=chain,
+    )
 
 
 def _constraint(message: Any) -> Rule:

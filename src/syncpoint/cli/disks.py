@@ -1,4 +1,4 @@
-"""`syncpoint disks list`: how the running server's disks are.
+"""`syncpoint disks list`: how the disks of the running server, or of a cluster, are.
 
 Place: the operator's side of the command line; a call of syncpoint.admin.v1.Admin.
 Promise: exit code 1 when a disk has failed, so that a script need not read the table.
@@ -6,10 +6,12 @@ Promise: exit code 1 when a disk has failed, so that a script need not read the 
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from syncpoint.cli.errors import Problem
-from syncpoint.cli.output import print_message, print_table
+from syncpoint.cli.output import print_message, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
 
 
@@ -33,27 +35,37 @@ def list_all(settings: Settings) -> None:
             (
                 disk.path,
                 _state(disk),
-                f"{disk.position:,}",
+                _position(disk),
                 f"{disk.under_replicated:,}",
-                gigabytes(disk.free_bytes),
+                gigabytes(disk.free_bytes) if disk.HasField("free_bytes") else "unknown",
                 disk.incarnation[:8],
                 disk.reason,
             )
             for disk in answer.disks
         ]
         print_table(["DISK", "STATE", "POSITION", "MISSING", "FREE", "INCARNATION", "REASON"], rows)
+        for who in answer.unknown:
+            said(f"unknown: {who}")
     failed = [disk.path for disk in answer.disks if _state(disk) == "failed"]
     if failed:
         raise Problem(
             f"failed: {', '.join(failed)}",
-            "The server goes on while a majority of disks is well. Repair or replace the disk, then restart the "
-            "server: the disk is brought up to date from the others.",
+            "Publishing goes on while a majority of disks is well. Repair or replace the disk, then restart the "
+            "server (of a cluster: the process that serves it): the disk is brought up to date from the others.",
         )
 
 
 def gigabytes(count: int) -> str:
     """Bytes in GiB, one digit."""
     return f"{count / 2**30:,.1f} GiB"
+
+
+def _position(disk: Any) -> str:
+    """Of a cluster's disk: of each chain on it."""
+    if not disk.chains:
+        return f"{disk.position:,}"
+    each = (f"{one.position:,}" if one.HasField("position") else "unknown" for one in disk.chains)
+    return ", ".join(f"chain {one.chain}: {position}" for one, position in zip(disk.chains, each, strict=True))
 
 
 def _state(disk: object) -> str:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from syncpoint.metadata.records import Change, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
+from syncpoint.publish import states
 from syncpoint.publish.backlog import oldest, unacknowledged
 from syncpoint.publish.chain import Chain, Surroundings, open_chain
 from syncpoint.publish.hub import Session
@@ -207,9 +208,15 @@ class ChainHost:
                 age_s, mean_bytes = found
         return Backlog(messages, age_s, mean_bytes, tuple(sorted(chains)))
 
+    async def describe(self, topic: int, subscription: int, ranges_max: int) -> list[Any]:
+        """A DescribedChain of every chain of this process; `subscription` 0: of the topic alone."""
+        record = self.around.shared.catalog.subscription_by_incarnation(subscription) if subscription else None
+        return await states.describe(list(self.chains.values()), topic, record, ranges_max)
+
     def status(self) -> dict[str, Any]:
         """For the process's status."""
         return {
+            "disks": {str(number): states.disks_of(chain) for number, chain in sorted(self.chains.items())},
             "chains": [chain.status() for _, chain in sorted(self._entered.items())],
             "subscribe_forwarders": {
                 f"{incarnation:016x}": {

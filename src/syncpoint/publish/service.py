@@ -23,6 +23,7 @@ from syncpoint.wire.messages import internal
 
 CONFIRM = b"/syncpoint.internal.v1.Chains/Confirm"
 BACKLOG = b"/syncpoint.internal.v1.Chains/GetBacklog"
+DESCRIBE = b"/syncpoint.internal.v1.Chains/Describe"
 VOID = b"/syncpoint.internal.v1.Chains/Void"
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class ChainsService:
             SERVE.encode(): Streaming(lambda stream: _Serving(self.host, stream).begin()),
             CONFIRM: unary_async(self._confirm),
             BACKLOG: unary_async(self._backlog),
+            DESCRIBE: unary_async(self._describe),
             VOID: unary_async(self._void),
         }
 
@@ -71,6 +73,12 @@ class ChainsService:
             mean_bytes=found.mean_bytes,
             chains=found.chains,
         ).SerializeToString()
+        return answer
+
+    async def _describe(self, call: Call, request: bytes) -> Message:
+        asked = internal.DescribeRequest.FromString(request)
+        found = await self.host.describe(asked.topic, asked.subscription, asked.ranges_max)
+        answer: bytes = internal.DescribeResponse(chains=found).SerializeToString()
         return answer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -10,11 +11,14 @@ import pytest
 
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.cluster_admin import ClusterAdmin, Identity
-from syncpoint.control.barrier import Backlog
+from syncpoint.control.doors import STATUS
+from syncpoint.control.inquiry import CHAINS as DESCRIBE
+from syncpoint.control.inquiry import DELIVERIES, Inquiry
 from syncpoint.control.operations import Operations
 from syncpoint.control.plane import SharedControl
+from syncpoint.control.registration import OPEN
 from syncpoint.control.view import CHAINS, LOADS, MEMBERS, OWNERS, ClusterView
-from syncpoint.metadata.contract import Put
+from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.shared_catalog import SharedCatalog
@@ -25,7 +29,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.memory import MemoryChannel
-from syncpoint.wire.messages import admin, pubsub
+from syncpoint.wire.messages import admin, internal, pubsub
 
 TOPIC, SUB = "projects/p/topics/topic", "projects/p/subscriptions/sub"
 
@@ -37,17 +41,26 @@ MEMBERS_OF_TWO_REGIONS = [
 ]
 
 
-class Backlogs:
+class Passed:
     """A barrier that everybody has passed already."""
-
-    def __init__(self) -> None:
-        self.found = Backlog(0, 0.0, 0.0)
 
     async def confirm(self, topic: int, revision: int) -> None:
         pass
 
-    async def backlog(self, subscription: int, topic: int) -> Backlog:
-        return self.found
+
+class Peers:
+    """What other processes answer, by address and method; the others are not there."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, str], Any] = {}
+
+    async def call(self, address: str, path: str, request: bytes, *, timeout_s: float) -> bytes:
+        answer = self.answers.get((address, path))
+        if answer is None:
+            await asyncio.sleep(timeout_s)
+            raise SyncpointError(Code.DEADLINE_EXCEEDED, "Deadline exceeded.")
+        made: bytes = answer.SerializeToString()
+        return made
 
 
 class ClusterWorld:
@@ -57,7 +70,7 @@ class ClusterWorld:
         self.clock = clock
         self.store = MemoryStore(clock=clock, random=SeededRandom(1))
         self.shared = LocalShared(self.store, clock)
-        self.barrier = Backlogs()
+        self.peers = Peers()
 
     async def start(self) -> None:
         for member in MEMBERS_OF_TWO_REGIONS:
@@ -65,10 +78,11 @@ class ClusterWorld:
         self.view, catalog = ClusterView(self.shared), SharedCatalog(self.shared)
         await self.view.start()
         await catalog.start()
-        control = SharedControl(self.shared, catalog, self.barrier, self.clock, SeededRandom(2))  # type: ignore[arg-type]
+        control = SharedControl(self.shared, catalog, Passed(), self.clock, SeededRandom(2))  # type: ignore[arg-type]
         operations = Operations(self.view, control.catalog, self.clock)
         identity = Identity(10**12, "sync", self.clock.time_ns())
-        self.admin = ClusterAdmin(control, self.view, operations, FlowLimits(), identity, ("default", "fast"))
+        inquiry = Inquiry(self.view, self.peers)  # type: ignore[arg-type]
+        self.admin = ClusterAdmin(control, self.view, operations, FlowLimits(), identity, ("default", "fast"), inquiry)
         self.channel = MemoryChannel({**CatalogService(control).methods(), **self.admin.methods()})
         await self.topic(TOPIC)
 
@@ -136,10 +150,6 @@ async def test_members_and_chains_are_shown_as_they_are(world: ClusterWorld) -> 
     assert len(members) == 12
     owner = members["eu-publish-forwarder-2"]
     assert (owner.chains, owner.connections, owner.messages_per_second, owner.region) == (1, 3, 1.5, "eu")
-    (disk,) = (await world.call("ListDisks")).disks
-    assert (disk.path, disk.state) == ("s1/d1", admin.Disk.FAILED)
-    world.put(MEMBERS + "s1", Member("s1", (STORAGE,), "10.0.0.1:1", 1, disks=("d1", "d2")).encode())
-    assert [one.state for one in (await world.call("ListDisks")).disks] == [admin.Disk.OK] * 2
 
 
 @cluster
@@ -149,11 +159,6 @@ async def test_the_server_its_topics_and_subscriptions(world: ClusterWorld) -> N
     server = await world.call("GetServer")
     assert (server.topics, server.subscriptions, server.universe) == (1, 1, 10**12)
     assert (await world.call("GetTopicState", topic=TOPIC)).subscriptions == 1
-    state = await world.call("GetSubscriptionState", subscription=SUB)
-    assert (state.backlog_messages, state.HasField("oldest_unacked_age")) == (0, False)
-    world.barrier.found = Backlog(10, 5.0, 100.0)
-    state = await world.call("GetSubscriptionState", subscription=SUB)
-    assert (state.backlog_messages, state.backlog_bytes, state.oldest_unacked_age.seconds) == (10, 1000, 5)
     limits = await world.call("UpdateLimits", limits={"system": {"messages": 5}}, update_mask={"paths": ["system"]})
     assert limits.system.messages == (await world.call("GetLimits")).system.messages == 5
 
@@ -249,3 +254,130 @@ async def test_without_metadata_nothing_is_decided(world: ClusterWorld) -> None:
         assert (await world.refused(method, **fields)).code is Code.UNAVAILABLE
     assert (await world.call("GetServer")).topics == 1
     assert len((await world.call("ListMembers")).members) == 12
+
+
+async def subscribed(world: ClusterWorld) -> None:
+    """A subscription; its topic in chains 7 and 8, with an owner each, who do not answer yet."""
+    request = pubsub.Subscription(name=SUB, topic=TOPIC).SerializeToString()
+    await world.channel.unary("/google.pubsub.v1.Subscriber/CreateSubscription", request)
+    topic = (await world.call("GetTopicState", topic=TOPIC)).incarnation
+    for chain, port in ((7, 4000), (8, 4001)):
+        name = f"eu-publish-forwarder-{port - 3999}"
+        world.put(OWNERS + str(chain), Owner(name, port, 2, f"10.0.0.1:{port}").encode())
+        world.put(f"{OPEN}{topic}/{chain}", b"{}")
+
+
+def described(chain: int, **fields: Any) -> Any:
+    source = {"source": chain << 32 | 1, "first_offset": 3, "next_offset": 9, "acked": [3, 5], "ranges_total": 1}
+    return internal.DescribeResponse(chains=[{"chain": chain, "sources": [source], "generation": 2, **fields}])
+
+
+@cluster
+async def test_states_are_summed_over_chains_and_forwarders(world: ClusterWorld) -> None:
+    await subscribed(world)
+    answers = world.peers.answers
+    answers["10.0.0.1:4000", DESCRIBE] = described(7, backlog_messages=10, backlog_bytes=1000, oldest_age_s=5.5)
+    answers["10.0.0.1:4001", DESCRIBE] = described(8, backlog_messages=1, backlog_bytes=7, oldest_age_s=2.5)
+    for member in MEMBERS_OF_TWO_REGIONS:
+        if SUBSCRIBE in member.roles:
+            answers[member.address, DELIVERIES] = internal.DescribeDeliveryResponse(messages=2, bytes=30, subscribers=1)
+    state = await world.call("GetSubscriptionState", subscription=SUB)
+    assert list(state.unknown) == []
+    assert (state.backlog_messages, state.backlog_bytes, state.generation) == (11, 1007, 2)
+    assert state.oldest_unacked_age.ToNanoseconds() == 5_500_000_000
+    assert (state.outstanding_messages, state.outstanding_bytes, state.subscribers) == (8, 120, 4)
+    assert [(one.chain, one.next_offset, one.acked[0].begin, one.acked[0].end) for one in state.sources] == [
+        (7, 9, 3, 5),
+        (8, 9, 3, 5),
+    ]
+    topic = await world.call("GetTopicState", topic=TOPIC)
+    assert [(one.chain, one.first_offset, one.next_offset) for one in topic.sources] == [(7, 3, 9), (8, 3, 9)]
+    assert list(topic.unknown) == []
+    assert (await world.refused("GetSubscriptionState", subscription=SUB, ranges_max=-1)).code is Code.INVALID_ARGUMENT
+
+
+@cluster
+async def test_who_does_not_answer_is_named(world: ClusterWorld) -> None:
+    await subscribed(world)
+    world.peers.answers["10.0.0.1:4000", DESCRIBE] = described(7, backlog_messages=10, unreadable="disk on fire")
+    world.store.txn([], [Delete(OWNERS + "8")])
+    state = await world.call("GetSubscriptionState", subscription=SUB)
+    assert state.backlog_messages == 10
+    silent = [f"{one.name} does not tell" for one in MEMBERS_OF_TWO_REGIONS if SUBSCRIBE in one.roles]
+    expected = ["chain 8: nobody has it open now", "chain 7: disk on fire", *silent]
+    assert len(state.unknown) == len(expected)
+    assert all(told.startswith(words) for told, words in zip(state.unknown, expected, strict=True)), state.unknown
+    assert "chain 8: nobody has it open now" in (await world.call("GetTopicState", topic=TOPIC)).unknown
+    del world.peers.answers["10.0.0.1:4000", DESCRIBE]
+    (first, _) = (await world.call("GetTopicState", topic=TOPIC)).unknown
+    assert first == "chain 7: eu-publish-forwarder-1 does not tell (Deadline exceeded.)"
+
+
+@cluster
+async def test_an_owner_who_takes_over_within_the_deadline_is_asked(world: ClusterWorld) -> None:
+    await subscribed(world)
+    answers = world.peers.answers
+    answers["10.0.0.1:4000", DESCRIBE] = described(7, backlog_messages=1)
+    answers["10.0.0.1:4001", DESCRIBE] = internal.DescribeResponse()  # it has let go of chain 8
+    answers["10.0.0.1:4004", DESCRIBE] = described(8, backlog_messages=5)
+
+    async def adopt() -> None:
+        await asyncio.sleep(0.5)
+        world.put(OWNERS + "8", Owner("eu-proxy-1", 4004, 3, "10.0.0.1:4004").encode())
+
+    adopting = asyncio.ensure_future(adopt())
+    state = await world.call("GetSubscriptionState", subscription=SUB)
+    assert state.backlog_messages == 6
+    assert not [one for one in state.unknown if "chain" in one]
+    await adopting
+
+
+@cluster
+async def test_disks_are_shown_as_storage_and_owners_see_them(world: ClusterWorld) -> None:
+    places = (DiskPlace("c1", "d1", "s1"), DiskPlace("c1", "d2", "s1"), DiskPlace("c2", "d1", "s2"))
+    for chain in (7, 8):
+        world.put(CHAINS + str(chain), ChainRecord(chain, f"x/{chain}", "", "eu", "x", places).encode())
+    world.put(OWNERS + "7", Owner("eu-publish-forwarder-1", 4000, 2, "10.0.0.1:4000").encode())
+    world.put(MEMBERS + "s1", Member("s1", (STORAGE,), "10.0.0.1:1", 1, disks=("d1", "d2", "d3")).encode())
+
+    async def shown() -> tuple[dict[str, Any], list[str]]:
+        answer = await world.call("ListDisks")
+        return {one.path: one for one in answer.disks}, list(answer.unknown)
+
+    found, unknown = await shown()
+    assert {path: one.state for path, one in found.items()} == {
+        "s1/d1": admin.Disk.UNKNOWN,
+        "s1/d2": admin.Disk.UNKNOWN,
+        "s1/d3": admin.Disk.UNKNOWN,
+        "s2/d1": admin.Disk.FAILED,
+    }
+    assert not found["s1/d1"].HasField("free_bytes")
+    assert [name.split()[0] for name in unknown] == [
+        "eu-publish-forwarder-1", "eu-publish-forwarder-2", "s1", "us-publish-forwarder-1", "us-publish-forwarder-2",
+    ]  # fmt: skip
+
+    free = {"d1": {"free_bytes": 100}, "d2": {"free_bytes": 0}, "d3": {"free_bytes": 300}}
+    storage = {"roles": {"storage": {"disks": free}}}
+    world.peers.answers["10.0.0.1:1", STATUS] = internal.StatusResponse(json=json.dumps(storage))
+    good = {"state": "ok", "reason": "", "position": 40, "lacks": 2}
+    disks = {
+        "/c1/d1": good,
+        "/c1/d2": {**good, "state": "failed", "reason": "EIO"},
+        "/c2/d1": {**good, "state": "away"},
+    }
+    owner = {"publish-forwarder": {"disks": {"7": disks}, "chains": [{"chain": 7, "under_replicated": 6}]}}
+    world.peers.answers["10.0.0.1:4000", STATUS] = internal.StatusResponse(json=json.dumps({"roles": owner}))
+    found, unknown = await shown()
+    assert len(unknown) == 3
+    first = found["s1/d1"]
+    assert (first.state, first.free_bytes, first.under_replicated) == (admin.Disk.UNKNOWN, 100, 2)
+    assert first.reason == "chain 8: nobody has it open"
+    assert [(one.chain, one.state, one.HasField("position"), one.position) for one in first.chains] == [
+        (7, admin.Disk.OK, True, 40),
+        (8, admin.Disk.UNKNOWN, False, 0),
+    ]
+    second = found["s1/d2"]
+    assert (second.state, second.reason) == (admin.Disk.FAILED, "chain 7: EIO")
+    assert (second.HasField("free_bytes"), second.free_bytes) == (True, 0)
+    assert found["s1/d3"].state == admin.Disk.OK, "it lives, and no chain is on it"
+    assert (await world.call("ListDisks")).under_replicated == 6

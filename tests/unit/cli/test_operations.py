@@ -24,6 +24,23 @@ def test_disks_list_fails_when_one_has_failed(server, run):
     assert "/b" in result.stderr
 
 
+def test_disks_of_a_cluster_say_what_is_not_known(server, run):
+    chains = [
+        {"chain": 1, "state": "OK", "position": 1234, "under_replicated": 0},
+        {"chain": 2, "state": "UNKNOWN", "reason": "nobody has it open"},
+    ]
+    known = admin.Disk(path="s1/d1", state="UNKNOWN", chains=chains, free_bytes=0, reason="chain 2: nobody has it open")
+    dark = admin.Disk(path="s2/d1", state="UNKNOWN", reason="the process that serves it does not tell")
+    server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=[known, dark], unknown=["s2 does not tell (x)"])
+    result = run("disks", "list")
+    assert result.exit_code == 0
+    first, second = (line for line in result.stdout.splitlines() if line.startswith("s"))
+    assert "chain 1: 1,234, chain 2: unknown" in first
+    assert "0.0 GiB" in first
+    assert second.split()[:5] == ["s2/d1", "unknown", "0", "0", "unknown"]
+    assert "unknown: s2 does not tell (x)" in result.stderr
+
+
 def test_limits_set_changes_what_is_named(server, run):
     current = admin.Limits(system=admin.FlowLimit(messages=10, bytes=20))
     server.answers["Admin.GetLimits"] = lambda request: current

@@ -12,8 +12,10 @@ from syncpoint.metadata.records import CREATING, Change, SeekTarget, Snapshot, T
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.model.flow import FlowLimit
 from syncpoint.model.identity import parse_message_id
+from syncpoint.publish.service import DESCRIBE
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import DisksMissing
+from syncpoint.wire.messages import internal
 
 sys.path.insert(0, str(Path(__file__).parent))
 from chain_world import (  # a helper beside the tests; they are imported by path
@@ -49,6 +51,23 @@ async def test_messages_go_in_and_come_out(world: ChainWorld) -> None:
     found = await process.host.backlog(SUB_NUMBER)
     assert (found.messages, found.chains) == (1, (1,))
     assert found.mean_bytes > 0
+    await process.open(2)
+    one, two = await process.host.describe(TOPIC_NUMBER, SUB_NUMBER, 10)
+    assert (one.chain, one.backlog_messages, one.unreadable, two.chain, list(two.sources)) == (1, 1, "", 2, [])
+    assert one.backlog_bytes > 0
+    (shown,) = one.sources
+    assert (shown.source, shown.first_offset, shown.next_offset) == (source, 0, 2)
+    assert (shown.first_unacked_offset, shown.acked_messages, list(shown.acked)) == (1, 1, [0, 1])
+    world.clock.advance(7)
+    request = internal.DescribeRequest(topic=TOPIC_NUMBER, subscription=SUB_NUMBER).SerializeToString()
+    answer = internal.DescribeResponse.FromString(await process.channel.unary(DESCRIBE.decode(), request))
+    assert answer.chains[0].oldest_age_s >= 7
+    assert (list(answer.chains[0].sources[0].acked), answer.chains[0].sources[0].ranges_total) == ([], 1)
+    (alone, _) = await process.host.describe(TOPIC_NUMBER, 0, 10)
+    assert (alone.backlog_messages, alone.sources[0].acked_messages) == (0, 0)
+    disks = process.host.status()["disks"]["1"]
+    assert len(disks) == 9
+    assert all(disk["position"] > 0 for disk in disks.values())
 
 
 @simulated

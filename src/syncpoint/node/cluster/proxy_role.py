@@ -11,6 +11,7 @@ from syncpoint.api.seek import seek_methods
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.doors import Reach
 from syncpoint.control.expiry import Expiry
+from syncpoint.control.inquiry import Inquiry
 from syncpoint.control.operations import Operations
 from syncpoint.control.plane import SharedControl
 from syncpoint.metadata.records import Change, Setting
@@ -70,6 +71,7 @@ class ProxyRole:
             self.limits,
             Identity(joined.universe, settings.classes["default"].durability, joined.clock.time_ns()),
             list(settings.classes),
+            Inquiry(joined.view, joined.peers),
         )
         self.expiry = Expiry(self.control)
         self.cleaner = KeyCleaner(joined.store, self._topic_exists, self._cleans, joined.random)

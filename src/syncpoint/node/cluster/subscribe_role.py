@@ -24,9 +24,11 @@ from syncpoint.subscribe.forwarder import TICK_S, SubscribeForwarder
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.lenders import lender_of
 from syncpoint.subscribe.link import ServeLink
-from syncpoint.transport.calls import Methods
+from syncpoint.transport.calls import Call, Methods, Unary
+from syncpoint.wire.messages import internal
 
 PUBLISH = "/google.pubsub.v1.Publisher/Publish"
+DESCRIBE = b"/syncpoint.internal.v1.Deliveries/Describe"
 DEAD_LETTER_S = 10.0
 LINGER_S = 5.0
 
@@ -75,7 +77,7 @@ class SubscribeRole:
         self._ticking = loop.create_task(self._tick())
 
     def methods(self) -> Methods:
-        return {**self.streams.methods(), **self.pulls.methods()}
+        return {**self.streams.methods(), **self.pulls.methods(), DESCRIBE: Unary(self._describe)}
 
     async def joined(self) -> None:
         """Nothing more to do once this process is a member."""
@@ -107,6 +109,15 @@ class SubscribeRole:
             "connections": len(self.streams.streams),
             "subscriptions": {str(number): [rate, 0.0] for number, rate in rates.items() if rate > 0},
         }
+
+    def _describe(self, call: Call, request: bytes) -> None:
+        asked = internal.DescribeDeliveryRequest.FromString(request)
+        delivery = self.forwarder.deliveries.get(asked.subscription)
+        answer = internal.DescribeDeliveryResponse()
+        if delivery is not None:
+            answer.messages, answer.bytes = delivery.table.total()
+            answer.subscribers = len(delivery.consumers)
+        call.reply(answer.SerializeToString())
 
     def _used(self) -> list[int]:
         used = [number for number, at in self.forwarder.used.items() if at > self._used_at]

@@ -1,0 +1,80 @@
+"""The disks of a cluster as one list, put together from what storage processes and the owners of chains say.
+
+Place: behind ListDisks of `cluster_admin`. Pure.
+Promise: what nobody told is UNKNOWN or absent, never OK or 0. A disk's state is the worst that a chain on it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from syncpoint.control.view import ClusterView
+from syncpoint.model.cluster import ChainRecord, DiskPlace
+from syncpoint.wire.messages import admin
+
+_WORST_FIRST = (admin.Disk.FAILED, admin.Disk.AWAY, admin.Disk.UNKNOWN, admin.Disk.HEALING, admin.Disk.OK)
+
+
+def cluster_disks(view: ClusterView, told: Mapping[str, Mapping[str, Any]], unknown: Sequence[str]) -> Any:
+    """A ListDisksResponse. `told`: process -> role -> its status, of those that answered."""
+    living = {(seen.value.name, disk) for seen in view.members.items.values() for disk in seen.value.disks}
+    records = sorted((seen.value for seen in view.chains.items.values()), key=lambda one: one.number)
+    on: dict[tuple[str, str], list[tuple[ChainRecord, DiskPlace]]] = {disk: [] for disk in living}
+    for record in records:
+        for place in record.places:
+            on.setdefault((place.process, place.disk), []).append((record, place))
+    answer = admin.ListDisksResponse(unknown=unknown)
+    for (process, disk), chains in sorted(on.items()):
+        shown = answer.disks.add(path=f"{process}/{disk}")
+        served = told.get(process, {}).get("storage", {}).get("disks", {}).get(disk)
+        if served is not None:
+            shown.free_bytes = served["free_bytes"]
+        for record, place in chains:
+            _add_chain(shown, view, record, place, told)
+        states = [one.state for one in shown.chains]
+        if (process, disk) not in living:
+            shown.state, shown.reason = admin.Disk.FAILED, "the process that serves it is not there"
+            continue
+        if served is None:
+            states.append(admin.Disk.UNKNOWN)
+        shown.state = next((state for state in _WORST_FIRST if state in states), admin.Disk.OK)
+        shown.reason = _reason(shown, served is not None)
+    answer.under_replicated = sum(_lacking(view, record, told) for record in records)
+    return answer
+
+
+def _add_chain(
+    shown: Any, view: ClusterView, record: ChainRecord, place: DiskPlace, told: Mapping[str, Mapping[str, Any]]
+) -> None:
+    found = _owner_status(view, record, told).get("disks", {}).get(str(record.number), {})
+    disk = found.get(f"/{place.cluster}/{place.disk}")
+    one = shown.chains.add(chain=record.number, state=admin.Disk.UNKNOWN)
+    if disk is None:
+        owner = view.owner(record.number)
+        one.reason = "nobody has it open" if owner is None else f"{owner.member}, its owner, does not tell"
+        return
+    one.state, one.reason = admin.Disk.State.Value(disk["state"].upper()), disk["reason"]
+    one.position, one.under_replicated = disk["position"], disk["lacks"]
+    shown.under_replicated += disk["lacks"]
+
+
+def _owner_status(view: ClusterView, record: ChainRecord, told: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    owner = view.owner(record.number)
+    found: Mapping[str, Any] = told.get(owner.member, {}).get("publish-forwarder", {}) if owner is not None else {}
+    return found
+
+
+def _lacking(view: ClusterView, record: ChainRecord, told: Mapping[str, Mapping[str, Any]]) -> int:
+    """Entries of a chain that some disk of it does not hold yet, as far as its owner tells."""
+    for chain in _owner_status(view, record, told).get("chains", ()):
+        if chain["chain"] == record.number:
+            return int(chain["under_replicated"])
+    return 0
+
+
+def _reason(shown: Any, served: bool) -> str:
+    reasons = [f"chain {one.chain}: {one.reason}" for one in shown.chains if one.reason and one.state == shown.state]
+    if not served:
+        reasons.insert(0, "the process that serves it does not tell")
+    return "; ".join(reasons)

@@ -1,0 +1,121 @@
+"""Questions to everybody who knows a part of the answer: chains' owners, subscribe forwarders, storage processes.
+
+Place: under the administration of a cluster (`api.cluster_admin`).
+Promise: an answer comes within the deadline, with whatever was told until then; who did not answer is named, with what
+only they could have told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from syncpoint.control.doors import STATUS, Peers
+from syncpoint.control.registration import registered_chains
+from syncpoint.control.view import ClusterView
+from syncpoint.metadata.contract import Indeterminate
+from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.model.cluster import PUBLISH, STORAGE, SUBSCRIBE
+from syncpoint.model.errors import SyncpointError
+from syncpoint.wire.messages import internal
+
+CHAINS = "/syncpoint.internal.v1.Chains/Describe"
+DELIVERIES = "/syncpoint.internal.v1.Deliveries/Describe"
+DEADLINE_S = 2.0
+_PAUSE_S = 0.1
+_LEAST_S = 0.2  # to answer in, however late it is
+
+
+class Out(NamedTuple):
+    """What is out with subscribers."""
+
+    messages: int
+    bytes: int
+    subscribers: int
+
+
+class Inquiry:
+    """See the module. Nothing here raises `SyncpointError`."""
+
+    def __init__(self, view: ClusterView, peers: Peers, *, deadline_s: float = DEADLINE_S) -> None:
+        self._view, self._peers, self._deadline_s = view, peers, deadline_s
+
+    async def chains(self, topic: int, subscription: int = 0, ranges_max: int = 0) -> tuple[list[Any], list[str]]:
+        """What each chain of a topic holds of it (DescribedChain, by number), and who did not tell."""
+        request = internal.DescribeRequest(topic=topic, subscription=subscription, ranges_max=ranges_max)
+        end = self._now() + self._deadline_s
+        found: dict[int, Any] = {}
+        unknown: list[str] = []
+        try:
+            wanted = set(await registered_chains(self._view.store, topic))
+        except (StoreUnavailable, Indeterminate) as error:
+            wanted = {int(key) for key in self._view.owners.items}
+            unknown.append(f"the metadata: {error}; further chains may hold messages of this topic")
+        why: dict[int, str] = {}
+        while missing := wanted - found.keys():
+            owners = {chain: owner for chain in missing if (owner := self._view.owner(chain)) is not None}
+            answers, failed = await self._ask(
+                {owner.address for owner in owners.values()}, CHAINS, request.SerializeToString(), end
+            )
+            for answer in answers.values():
+                found |= {one.chain: one for one in internal.DescribeResponse.FromString(answer).chains}
+            why = {
+                chain: f"{owners[chain].member} does not tell ({failed[owners[chain].address]})"
+                if chain in owners and owners[chain].address in failed
+                else "nobody has it open now"
+                for chain in wanted - found.keys()
+            }
+            if self._now() >= end:
+                break
+            if why:
+                await asyncio.sleep(_PAUSE_S)
+        unknown += [f"chain {chain}: {reason}" for chain, reason in sorted(why.items())]
+        unknown += [f"chain {number}: {one.unreadable}" for number, one in sorted(found.items()) if one.unreadable]
+        return [found[chain] for chain in sorted(found) if chain in wanted], unknown
+
+    async def deliveries(self, subscription: int) -> tuple[Out, list[str]]:
+        """What is out with the subscribers of a subscription, at all subscribe forwarders; and who did not tell."""
+        members = {one.address: one.name for one in self._view.with_role(SUBSCRIBE)}
+        request = internal.DescribeDeliveryRequest(subscription=subscription).SerializeToString()
+        answers, failed = await self._ask(members, DELIVERIES, request, self._now() + self._deadline_s)
+        told = [internal.DescribeDeliveryResponse.FromString(one) for one in answers.values()]
+        out = Out(
+            sum(one.messages for one in told), sum(one.bytes for one in told), sum(one.subscribers for one in told)
+        )
+        return out, sorted(f"{members[address]} does not tell ({why})" for address, why in failed.items())
+
+    async def statuses(self) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
+        """What storage processes and publish forwarders say of themselves: name -> role -> values; and who did not."""
+        members = {one.address: one.name for role in (STORAGE, PUBLISH) for one in self._view.with_role(role)}
+        answers, failed = await self._ask(members, STATUS, b"", self._now() + self._deadline_s)
+        told = {
+            members[address]: json.loads(internal.StatusResponse.FromString(answer).json)["roles"]
+            for address, answer in answers.items()
+        }
+        return told, sorted(f"{members[address]} does not tell ({why})" for address, why in failed.items())
+
+    async def _ask(
+        self, addresses: Iterable[str], path: str, request: bytes, end: float
+    ) -> tuple[dict[str, bytes], dict[str, str]]:
+        """The answers by address, and why others have none."""
+        asked = sorted(addresses)
+        timeout_s = max(_LEAST_S, end - self._now())
+        results = await asyncio.gather(
+            *(self._peers.call(address, path, request, timeout_s=timeout_s) for address in asked),
+            return_exceptions=True,
+        )
+        answers: dict[str, bytes] = {}
+        failed: dict[str, str] = {}
+        for address, result in zip(asked, results, strict=True):
+            if isinstance(result, bytes):
+                answers[address] = result
+            elif isinstance(result, SyncpointError):
+                failed[address] = result.message
+            else:
+                raise result
+        return answers, failed
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,87 @@
+"""What the chains of one process know of a topic, a subscription, and their disks. Off the hot path, for operators.
+
+Place: behind `internal.v1.Chains/Describe` and the process's status; `control.inquiry` gathers it from all processes.
+Promise: numbers of one moment per chain. What can not be read off the disks in time is said to be unreadable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+from syncpoint.kernel.acks import AckSet
+from syncpoint.metadata.records import Subscription
+from syncpoint.publish.backlog import oldest
+from syncpoint.publish.chain import Chain
+from syncpoint.publish.ledger import Ledger
+from syncpoint.publish.source import Source
+from syncpoint.wire.messages import internal
+
+READ_S = 1.0  # for the oldest message
+
+
+async def describe(chains: Iterable[Chain], topic: int, record: Subscription | None, ranges_max: int) -> list[Any]:
+    """A DescribedChain of each. `record`: the subscription that is asked for; None: the topic alone."""
+    return list(await asyncio.gather(*(_described(chain, topic, record, ranges_max) for chain in chains)))
+
+
+async def _described(chain: Chain, topic: int, record: Subscription | None, ranges_max: int) -> Any:
+    answer = internal.DescribedChain(chain=chain.number)
+    ledger = chain.forwarder.ledgers.get(record.incarnation) if record is not None else None
+    for source in chain.forwarder.sources.of_topic(topic):
+        bounds = chain.store.bounds(source.number)
+        first = bounds[0] if bounds else source.end
+        shown = answer.sources.add(source=source.number, first_offset=first, next_offset=source.end)
+        if ledger is not None:
+            _acknowledged(shown, source, ledger, ranges_max)
+            acks = ledger.acks.get(source.number)
+            if first < source.visible:
+                acked = acks.count(first, source.visible) if acks is not None else 0
+                answer.backlog_messages += source.visible - first - acked
+    if record is not None and ledger is not None:
+        answer.generation = ledger.generation
+        if answer.backlog_messages:
+            await _oldest(answer, chain, record)
+    return answer
+
+
+def _acknowledged(shown: Any, source: Source, ledger: Ledger, ranges_max: int) -> None:
+    acks: AckSet | None = ledger.acks.get(source.number)
+    runs = list(acks.runs()) if acks is not None else []
+    shown.start_offset = ledger.start.get(source.number, 0)
+    shown.first_unacked_offset = acks.first_gap(0) if acks is not None else 0
+    shown.acked_messages = acks.count(0, source.end) if acks is not None else 0
+    for begin, length in islice(runs, ranges_max):
+        shown.acked.extend((begin, begin + length))
+    shown.ranges_total = len(runs)
+
+
+async def _oldest(answer: Any, chain: Chain, record: Subscription) -> None:
+    """Age and size, which stand with the messages."""
+    try:
+        async with asyncio.timeout(READ_S):
+            found = await oldest(chain.forwarder, record)
+    except TimeoutError:
+        answer.unreadable = "its disks do not answer in time"
+    except Exception as error:  # whatever storage says: the rest of the answer is good
+        answer.unreadable = str(error) or type(error).__name__
+    else:
+        if found is not None:
+            answer.oldest_age_s = found.age_s
+            answer.backlog_bytes = int(answer.backlog_messages * found.mean_bytes)
+
+
+def disks_of(chain: Chain) -> dict[str, Any]:
+    """How a chain finds its disks, by folder: plain values."""
+    found = chain.store.status()
+    return {
+        disk.path: {
+            "state": disk.state,
+            "reason": disk.reason,
+            "position": disk.position,
+            "lacks": max(0, found.appended - disk.position),
+        }
+        for disk in found.disks
+    }
