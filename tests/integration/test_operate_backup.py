@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster_kit import Kit
 
+from syncpoint.control.doors import STATUS, Peers
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing import etcd, official
 from syncpoint.testing.official import eventually
+from syncpoint.transport.network import TcpNetwork
+from syncpoint.wire.messages import internal
 
 pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
 
@@ -74,6 +80,77 @@ def test_disks_newer_than_the_restored_metadata(tmp_path: Path) -> None:
         found = drain(api, SUB, 42)
         assert found == {**before, **after, **new}
         assert drain(api, LATER_SUB, 1) == quiet
+        api.close()
+    finally:
+        kit.down()
+
+
+def sources(kit: Kit) -> int:
+    """How many sources all chains hold something of."""
+
+    async def ask() -> list[bytes]:
+        peers = Peers(TcpNetwork())
+        try:
+            at = [kit.local.called_at(name) for name in kit.names("publish-forwarder")]
+            return [await peers.call(one, STATUS, b"", timeout_s=5.0) for one in at]
+        finally:
+            await peers.close()
+
+    told = [json.loads(internal.StatusResponse.FromString(one).json)["roles"] for one in asyncio.run(ask())]
+    return sum(chain["sources"] for roles in told for chain in roles["publish-forwarder"]["chains"])
+
+
+def test_topics_made_after_the_backup_are_kept_and_adopted(tmp_path: Path) -> None:
+    """What was lost with the metadata stays on the disks while what is deleted goes, and can be read again."""
+    kit = Kit(tmp_path / "c", Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)).up()
+    folder, file = ["--dir", str(tmp_path / "c")], str(tmp_path / "saved")
+    adopted, reader = "projects/p/topics/adopted", "projects/p/subscriptions/adopted"
+
+    def listed() -> dict[str, Any]:
+        found = json.loads(command("cluster", "orphans", "list", *folder, "--format", "json"))
+        assert found["unheard"] == []
+        return dict(found)
+
+    try:
+        api = official.Api(kit.proxies[0])
+        api.create_topic({"name": TOPIC})
+        api.create_subscription({"name": SUB, "topic": TOPIC})
+        command("cluster", "backup", *folder, file)
+        for topic, subscription in ((LATER, LATER_SUB), (f"{LATER}-too", f"{LATER_SUB}-too")):
+            api.create_topic({"name": topic})
+            api.create_subscription({"name": subscription, "topic": topic})
+        lost = publish(api, LATER, *(b"lost %d" % number for number in range(30)))
+        publish(api, f"{LATER}-too", b"lost, too", b"and more")
+        for name in kit.names("publish-forwarder"):
+            kit.restart(name)  # what comes now lies in other segments
+        kit.settle()
+        publish(api, TOPIC, b"of a known topic")
+        api.close()
+        kit.down()
+        shutil.rmtree(tmp_path / "c" / "etcd")
+        command("cluster", "restore", *folder, file)
+        kit.up()
+        api = official.Api(kit.proxies[0])
+        found = sorted(listed()["orphans"], key=lambda one: one["messages"])
+        assert [one["messages"] for one in found] == [2, 30]
+        kept = sum(one["sources"] for one in found)
+        assert sources(kit) > kept
+        api.delete_subscription({"subscription": SUB})
+        eventually(lambda: sources(kit) == kept, 60, "deletion has been round, and has taken what nobody needs")
+        fewer, more = (str(one["topic"]) for one in found)
+        assert "No open chain" in command("cluster", "orphans", "delete", *folder, "4711", "--yes", code=1)
+        names = ["--as", adopted, "--subscription", reader]
+        command("cluster", "orphans", "adopt", *folder, more, *names)
+        command("cluster", "orphans", "delete", *folder, fewer, "--yes")
+        assert drain(api, reader, 30) == lost
+        new = publish(api, adopted, b"new")
+        assert drain(api, reader, 1) == new
+        after = listed()
+        assert after["orphans"] == []
+        assert {str(one["topic"]): (one["what"], one["name"]) for one in after["decisions"]} == {
+            more: ("adopted", adopted),
+            fewer: ("deleted", ""),
+        }
         api.close()
     finally:
         kit.down()

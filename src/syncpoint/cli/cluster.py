@@ -55,6 +55,7 @@ MORE = {
     "restore": ("cluster_metadata", "restore"),
     "import": ("cluster_metadata", "import_folder"),
     "finalize": ("cluster_metadata", "finalize"),
+    "orphans": ("orphans", "orphans"),
     "drain": ("drain", "drain"),
     "undrain": ("drain", "undrain"),
 }

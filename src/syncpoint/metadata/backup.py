@@ -7,7 +7,11 @@ So every counter, every epoch and the catalog's revision leap far ahead, beyond 
 universe is drawn anew for chains that are founded from now on. Those that exist keep the one that their disks carry;
 their logs go on at a number that is drawn, so that two clusters restored from one backup do not give the same ids.
 It is refused while members live; broken off, it leaves a store without a universe, which can only be restored again.
-What was made after the backup is unknown afterwards: topics, subscriptions, and data keys of sealed messages.
+What was made after the backup is unknown afterwards: topics and subscriptions, and data keys of sealed messages where
+the store has lost them (those that it still has, stay). Which topics are unknown that way is said by the catalog
+(`lost`), so that nobody takes their messages for what is left of deleted ones. Revisions of the catalog and
+incarnations also rise with the clock: of two restores of one backup into stores that know nothing of each other, the
+later one has the higher numbers.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from syncpoint.metadata import lost
 from syncpoint.metadata.contract import (
     TXN_BYTES_MAX,
     TXN_OPS_MAX,
@@ -32,8 +37,9 @@ from syncpoint.metadata.contract import (
     Unavailable,
     absent,
 )
+from syncpoint.metadata.records import Setting, Topic, decode_record, encode_record
 from syncpoint.metadata.shared import SharedStore, read_all
-from syncpoint.metadata.shared_catalog import CHANGE, HEAD
+from syncpoint.metadata.shared_catalog import CHANGE, HEAD, RECORDS, record_key
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.model.identity import UNIVERSE_END, UNIVERSE_MIN
 from syncpoint.runtime.clock import Clock
@@ -49,11 +55,15 @@ _COUNTERS, _EPOCHS, _ASSIGNED = "counter/", "epochs/", "assign/"
 # Far more than is given out between two backups, and far less than there are numbers (40 bits of logs, 32 of epochs).
 LOGS = "counter/log"
 _CHAINS = "chains/"
-_LEAPS = {LOGS: 1 << 24, "counter/incarnation": 1 << 32}
+_INCARNATIONS = "counter/incarnation"
+_LEAPS = {LOGS: 1 << 24, _INCARNATIONS: 1 << 32}
 _LEAP = 1 << 16
 _LOGS_DRAWN = 1 << 32
 _EPOCH_LEAP = 1 << 16
 _REVISION_LEAP = 1 << 32
+_PER_SECOND = 1 << 24  # more than are given out in a second
+_DATA_KEYS = "keys/"  # of sealed messages: without its key a message on the disks is lost
+_TOPICS, _LOST = f"{RECORDS}topics/", record_key(Setting(lost.NAME))
 
 
 class Damaged(ValueError):
@@ -147,7 +157,8 @@ def write_file(path: Path, data: bytes) -> None:
 async def restore(store: SharedStore, backup: Backup, random: Random, clock: Clock) -> Restored:
     """Make the store hold what the backup holds, with a universe of its own and numbers that are all new.
 
-    Whatever else the store held is removed. Raises `FailedPrecondition` while members live, or when one starts.
+    Whatever else the store held is removed, but for data keys. Raises `FailedPrecondition` while members live, or when
+    one starts.
     """
     await _refuse_members(store)
     known = {item.key: item.value for item in (await read_all(store, ""))[0]}
@@ -156,20 +167,29 @@ async def restore(store: SharedStore, backup: Backup, random: Random, clock: Clo
     kept = {key: value for key, value in known.items() if key.startswith((_COUNTERS, _EPOCHS))}
     numbers = {**kept, **{key: v for key, v in backup.items.items() if key.startswith((_COUNTERS, _EPOCHS))}}
     leapt = {key: _leapt(key, numbers[key], known.get(key)) for key in sorted(numbers)}
+    floor = clock.time_ns() // 1_000_000_000 * _PER_SECOND
+    if _INCARNATIONS in leapt:
+        leapt[_INCARNATIONS] = b"%d" % max(int(leapt[_INCARNATIONS]), floor)
     if LOGS in leapt:
         leapt[LOGS] = b"%d" % (int(leapt[LOGS]) + random.randrange(0, _LOGS_DRAWN))
     await _write(store, [Put(key, value) for key, value in leapt.items()])
-    wanted = {key: value for key, value in backup.items.items() if key not in numbers and key not in (UNIVERSE, HEAD)}
+    last_ones = {UNIVERSE, HEAD, _LOST}
+    wanted = {key: value for key, value in backup.items.items() if key not in numbers and key not in last_ones}
     for key in [key for key in wanted if key.startswith(_CHAINS)]:
         wanted[key] = _of_universe(wanted[key], int(backup.items.get(UNIVERSE, b"0")))
     await _write(store, [Put(key, _leapt(key, value, known.get(key))) for key, value in sorted(wanted.items())])
-    gone = sorted(known.keys() - wanted.keys() - numbers.keys() - {UNIVERSE, HEAD})
+    stale = known.keys() - wanted.keys() - numbers.keys() - last_ones
+    gone = sorted(key for key in stale if not key.startswith(_DATA_KEYS))
     await _write(store, [Delete(key) for key in gone])
     await _refuse_members(store)
     universe = _draw(random, old)
-    last: list[Operation] = [Put(UNIVERSE, b"%d" % universe), Put(LAST_RESTORE, _note(backup, clock))]
-    if HEAD in backup.items or HEAD in known:
-        last.append(Put(HEAD, _head(backup.items.get(HEAD), known.get(HEAD))))
+    then = _head(backup.items.get(HEAD), known.get(HEAD), floor)
+    last: list[Operation] = [
+        Put(UNIVERSE, b"%d" % universe),
+        Put(LAST_RESTORE, _note(backup, clock)),
+        Put(HEAD, b"%d %d" % then),
+        Put(_LOST, encode_record(_lost(backup, then[0]).setting())),
+    ]
     try:
         done = (await store.txn([absent(UNIVERSE)], last)).ok
     except Indeterminate:
@@ -232,10 +252,21 @@ def _of_universe(chain: bytes, universe: int) -> bytes:
     )
 
 
-def _head(*heads: bytes | None) -> bytes:
-    pairs = [tuple(map(int, head.split())) for head in heads if head is not None]
-    revision, incarnation = (max(column) for column in zip(*pairs, strict=True))
-    return b"%d %d" % (revision + _REVISION_LEAP, incarnation)
+def _head(backups: bytes | None, known: bytes | None, floor: int) -> tuple[int, int]:
+    """The revision that the restored catalog begins at, and the highest incarnation in it."""
+    (one, highest), (other, too) = (tuple(map(int, (head or b"0 0").split())) for head in (backups, known))
+    return max(max(one, other) + _REVISION_LEAP, floor), max(highest, too)
+
+
+def _lost(backup: Backup, begin: int) -> lost.Lost:
+    """What came between the backup and the revision that the catalog goes on from."""
+    before, items = lost.NOTHING, backup.items
+    if _LOST in items:
+        record = decode_record(items[_LOST])
+        before = lost.decode(record.value) if isinstance(record, Setting) else before
+    records = (decode_record(value) for key, value in items.items() if key.startswith(_TOPICS))
+    topics = (record.incarnation for record in records if isinstance(record, Topic))
+    return before.with_gap(int(items.get(HEAD, b"0 0").split()[0]), begin, topics)
 
 
 def _draw(random: Random, others: set[int]) -> int:

@@ -28,7 +28,7 @@ from syncpoint.publish.hub import Hub
 from syncpoint.publish.known_disks import KnownDisks
 from syncpoint.publish.recovery import Memory, replay
 from syncpoint.publish.resends import Resends
-from syncpoint.publish.retention import forget_empty_sources
+from syncpoint.publish.retention import forget_empty_sources, orphans
 from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.publish.voids import Voids
 from syncpoint.runtime.clock import Clock
@@ -217,6 +217,7 @@ class Chain:
             "resent_duplicates": self.voids.duplicates,
             "resent_duplicates_late": self.voids.late,
             "refused_acks": self.hub.refused_acks,
+            "orphans": orphans(self.forwarder),
             "full": disks.full,
             "appended": disks.appended,
             "persisted": disks.persisted,

@@ -3,10 +3,14 @@
 Last station of a message's life. A message is needed while a subscription has neither acknowledged it nor outlived
 its retention of it, while a subscription or the topic keeps acknowledged messages for a seek, or while a snapshot
 holds it unacknowledged. Nothing else keeps a message: a topic without subscriptions keeps none unless it has a
-retention of its own.
+retention of its own. What a restore of older metadata has made unknown (`metadata.lost`) is kept until an operator has
+decided.
 """
 
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.lost import NOTHING, lost_of
 from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.source import Source
 
 _NS = 1_000_000_000
 
@@ -19,6 +23,8 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
     catalog, now_ns = forwarder.catalog, forwarder.clock.time_ns()
     age_ns = now_ns - time_ns
     topic = catalog.topic_by_incarnation(found.topic)
+    if topic is None and is_orphan(catalog, found):
+        return True
     if topic is not None and age_ns < topic.retention_s * _NS:
         return True
     end = first_offset + count
@@ -38,6 +44,27 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
         if held is None or not held.covers(first_offset, end):
             return True
     return any(extension.holds(found, first_offset, end, time_ns) for extension in forwarder.extensions)
+
+
+def is_orphan(catalog: Catalog, source: Source) -> bool:
+    """Whether a source is of a topic that was lost with the metadata: unknown now, though nobody has deleted it."""
+    known = catalog.topic_by_incarnation(source.topic) is not None
+    return not known and lost_of(catalog).keeps(source.topic, source.revision)
+
+
+def orphans(forwarder: PublishForwarder) -> list[dict[str, int]]:
+    """What is stored of lost topics, for people: by number of the topic."""
+    found: dict[int, dict[str, int]] = {}
+    if lost_of(forwarder.catalog) is NOTHING:
+        return []
+    for source in list(forwarder.sources.by_number.values()):
+        bounds = forwarder.store.bounds(source.number)
+        if bounds is not None and is_orphan(forwarder.catalog, source):
+            one = found.setdefault(source.topic, {"topic": source.topic, "sources": 0, "messages": 0, "epoch": 0})
+            one["sources"] += 1
+            one["messages"] += bounds[1] - bounds[0]
+            one["epoch"] = max(one["epoch"], source.epoch)
+    return list(found.values())
 
 
 def forget_empty_sources(forwarder: PublishForwarder) -> int:

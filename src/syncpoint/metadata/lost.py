@@ -1,0 +1,96 @@
+"""What a restore has made unknown: topics of which disks may hold messages, and the metadata know nothing.
+
+Place: written by `backup.restore`, as a setting of the catalog; asked by `publish.retention` before messages of an
+unknown topic are given up; changed by an operator who adopts or deletes what was found (`node.cluster.orphans`).
+Promise: messages of a topic that was made after the backup are never taken for those of a deleted topic. A source says
+at which revision of the catalog it was opened. One opened between the backup's revision and the one at which the
+restored catalog began belongs to a topic that the backup knows, or to a lost one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from syncpoint.kernel.acks import AckSet
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Setting
+
+NAME = "lost"
+
+
+class Gap(NamedTuple):
+    """Revisions of the catalog that one restore has made unknown: above the backup's, below where it went on. `known`:
+    the topics that the backup had.
+    """
+
+    above: int
+    below: int
+    known: AckSet
+
+
+class Decision(NamedTuple):
+    """What an operator did with a lost topic. `what`: "adopted" or "deleted"; `name`: that of the topic it became."""
+
+    topic: int
+    what: str
+    name: str
+    messages: int
+    user: str
+    host: str
+    time_ns: int
+
+
+class Lost(NamedTuple):
+    """All of it. Nothing, where nothing was ever restored."""
+
+    gaps: tuple[Gap, ...] = ()
+    decisions: Mapping[int, Decision] = {}
+
+    def keeps(self, topic: int, revision: int) -> bool:
+        """Whether a topic that the catalog does not know is a lost one, of which nobody has decided yet. `revision`:
+        that of the catalog when a source of it was opened.
+        """
+        return topic not in self.decisions and any(
+            gap.above < revision < gap.below and not gap.known.contains(topic) for gap in self.gaps
+        )
+
+    def with_gap(self, above: int, below: int, known: Iterable[int]) -> Lost:
+        """One more restore."""
+        topics = AckSet()
+        for topic in known:
+            topics.add(topic, topic + 1)
+        return self._replace(gaps=(*self.gaps, Gap(above, below, topics)))
+
+    def decided(self, decision: Decision) -> Lost:
+        """What was decided is kept no more."""
+        return self._replace(decisions={**self.decisions, decision.topic: decision})
+
+    def setting(self) -> Setting:
+        """The record that holds it."""
+        values: dict[str, Any] = {
+            "gaps": [[gap.above, gap.below, base64.b64encode(gap.known.encode()).decode()] for gap in self.gaps],
+            "decisions": [list(one) for one in self.decisions.values()],
+        }
+        return Setting(NAME, json.dumps(values, separators=(",", ":")).encode())
+
+
+NOTHING = Lost()
+
+
+@lru_cache(maxsize=8)
+def decode(value: bytes) -> Lost:
+    """Raises `ValueError` for anything else."""
+    found = json.loads(value)
+    gaps = (Gap(above, below, AckSet.decode(base64.b64decode(known))) for above, below, known in found["gaps"])
+    decisions = (Decision(*one) for one in found["decisions"])
+    return Lost(tuple(gaps), {one.topic: one for one in decisions})
+
+
+def lost_of(catalog: Catalog) -> Lost:
+    """What the catalog says is lost."""
+    value = catalog.setting(NAME)
+    return NOTHING if value is None else decode(value)

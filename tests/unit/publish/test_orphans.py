@@ -1,0 +1,128 @@
+"""Messages of topics that were lost with the metadata: kept, listed, and read again once somebody has adopted them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from syncpoint.metadata.lost import Decision, Lost, lost_of
+from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.publish.retention import orphans
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chain_world import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
+
+BODY = "x" * 10_000
+MANY = 60  # messages of that size: more than a segment
+WHILE_S = 20.0  # long enough for deletion to look at everything
+
+
+async def filled(world: ChainWorld) -> Any:
+    """A chain with several segments of a topic, opened anew so that all of them are sealed."""
+    await world.subscribe(9, "projects/p/subscriptions/old")
+    first = world.process("f1")
+    await first.open()
+    for number in range(MANY):
+        await first.publish(f"{number}-{BODY}")
+    await first.host.close(1)
+    return await world.process("f2").open()
+
+
+def forget(world: ChainWorld) -> None:
+    """Neither topic nor subscription are in the metadata any more."""
+    world.commit(*(Change.delete(one) for one in (*world.master.subscriptions(), *world.master.topics())))
+
+
+def lose(world: ChainWorld, *known: int) -> None:
+    """A restore: what came until now is unknown, but for these topics."""
+    world.commit(Change.put(Lost().with_gap(0, world.master.revision + 1, known).setting()))
+
+
+def stored(chain: Any) -> int:
+    """Messages of the topic that are on the disks."""
+    bounds = (chain.store.bounds(source.number) for source in chain.forwarder.sources.of_topic(TOPIC_NUMBER))
+    return sum(end - begin for begin, end in filter(None, bounds))
+
+
+@simulated
+async def test_what_is_left_of_a_deleted_topic_is_collected(world: ChainWorld) -> None:
+    chain = await filled(world)
+    assert stored(chain) == MANY
+    forget(world)
+    assert orphans(chain.forwarder) == []
+    await asyncio.sleep(WHILE_S)
+    assert stored(chain) == 0
+
+
+@simulated
+async def test_what_was_lost_is_kept_and_listed_until_somebody_deletes_it(world: ChainWorld) -> None:
+    chain = await filled(world)
+    lose(world)
+    forget(world)
+    await asyncio.sleep(WHILE_S)
+    assert stored(chain) == MANY
+    listed = chain.status()["orphans"]
+    assert [(one["topic"], one["messages"]) for one in listed] == [(TOPIC_NUMBER, MANY)]
+    await chain.around.shared.at(world.master.revision)
+    decision = Decision(TOPIC_NUMBER, "deleted", "", MANY, "me", "here", 1)
+    world.commit(Change.put(lost_of(world.master).decided(decision).setting()))
+    assert chain.status()["orphans"] == []
+    await asyncio.sleep(WHILE_S)
+    assert stored(chain) == 0
+
+
+@simulated
+async def test_a_topic_that_the_backup_knew_and_that_is_deleted_later_is_no_orphan(world: ChainWorld) -> None:
+    chain = await filled(world)
+    lose(world, TOPIC_NUMBER)
+    forget(world)
+    assert chain.status()["orphans"] == []
+    await asyncio.sleep(WHILE_S)
+    assert stored(chain) == 0
+
+
+@simulated
+async def test_an_adopted_topic_is_read_from_its_first_message_on(world: ChainWorld) -> None:
+    chain = await filled(world)
+    lose(world)
+    forget(world)
+    await asyncio.sleep(WHILE_S)
+    decision = Decision(TOPIC_NUMBER, "adopted", TOPIC, MANY, "me", "here", 1)
+    world.commit(
+        Change.put(Topic(TOPIC_NUMBER, TOPIC)),
+        Change.put(Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC, created_revision=1)),
+        Change.put(lost_of(world.master).decided(decision).setting()),
+    )
+    assert chain.status()["orphans"] == []
+    await asyncio.sleep(WHILE_S)
+    assert stored(chain) == MANY
+    process = world.owner(1)
+    await process.publish("new")
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    found = [one.partition("-")[0] for one in await subscriber.read_all()]
+    assert found == [*map(str, range(MANY)), "new"]
+    # Once it is deleted as any other topic is, it goes as they do.
+    forget(world)
+    assert chain.status()["orphans"] == []
+    await asyncio.sleep(WHILE_S)
+    assert stored(chain) <= 1  # in the segment that is being written
+
+
+@simulated
+async def test_a_chain_opened_after_the_adoption_has_everything_too(world: ChainWorld) -> None:
+    await filled(world)
+    lose(world)
+    forget(world)
+    await world.owner(1).host.close(1)
+    world.commit(
+        Change.put(Topic(TOPIC_NUMBER, TOPIC)),
+        Change.put(Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC, created_revision=1)),
+    )
+    process = world.process("f3")
+    await process.open()
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    assert len(await subscriber.read_all()) == MANY
