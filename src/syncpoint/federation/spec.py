@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -122,12 +122,22 @@ def parse(content: Any, base: Path) -> Federation:
 
 
 def check(content: Any, against: Mapping[str, Any], place: str = "") -> None:
-    """Raise `InvalidArgument` for the first thing that a schema does not allow."""
-    errors = jsonschema.Draft202012Validator(against).iter_errors(content)
-    found = jsonschema.exceptions.best_match(errors)
-    if found is not None:
+    """Raise `InvalidArgument` for something that a schema does not allow."""
+    errors = [
+        leaf for error in jsonschema.Draft202012Validator(against).iter_errors(content) for leaf in _leaves(error)
+    ]
+    if errors:
+        # Who is deepest says most: a wrong value also makes its key an unknown one, further up.
+        found = max(errors, key=lambda error: len(error.absolute_path))
         path = ".".join(str(part) for part in found.absolute_path)
         raise InvalidArgument(".".join(part for part in (place, path) if part) or "federation.yaml", found.message)
+
+
+def _leaves(error: jsonschema.ValidationError) -> Iterator[jsonschema.ValidationError]:
+    if not error.context:
+        yield error
+    for inner in error.context or ():
+        yield from _leaves(inner)
 
 
 def change_of(keys: Mapping[str, Any]) -> Change:

@@ -1,0 +1,187 @@
+"""The job: all flows of a federation as streaming queries of one Spark application.
+
+    python -m syncpoint.federation.job federation.yaml [--master URL] [--conf KEY=VALUE ...]
+    spark-submit --master URL .../syncpoint/federation/job.py federation.yaml
+
+Place: the driver process that the supervisor starts, or spark-submit. Every few seconds it looks which topics exist: a
+new one begins to flow. A query that fails is begun again after a while, from its checkpoint; what stops it for good (a
+gap) is said in the state folder and in `federation status`. SIGTERM ends it behind the batches under way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.federation.options import reading, writing
+from syncpoint.federation.patterns import links_of
+from syncpoint.federation.plan import Flow, Link
+from syncpoint.federation.servers import Servers
+from syncpoint.federation.session import session
+from syncpoint.federation.spec import Federation, load
+from syncpoint.federation.state import FlowState, StateFolder
+from syncpoint.federation.transform import changed
+from syncpoint.model.errors import SyncpointError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_S = 1.0
+TOPICS_S = 5.0
+AGAIN_FIRST_S = 1.0
+AGAIN_MAX_S = 60.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Running:
+    """One flow on Spark."""
+
+    flow: Flow
+    query: StreamingQuery | None = None
+    error: str = ""
+    again_at: float = 0.0
+    pause_s: float = AGAIN_FIRST_S
+    last: dict[str, Any] = field(default_factory=dict)  # progress of the newest batch
+
+
+class Job:
+    """See the module."""
+
+    def __init__(self, federation: Federation, links: Sequence[Link], spark: SparkSession, state: StateFolder) -> None:
+        self.federation, self.links, self.spark, self.state = federation, list(links), spark, state
+        self.running: dict[str, _Running] = {}
+        self.stopping = threading.Event()
+        self._topics_at = -TOPICS_S
+
+    def run(self) -> None:
+        """Until `stopping` is set; then every query ends behind the batch it is in."""
+        with Servers() as servers:
+            while not self.stopping.is_set():
+                self._look(servers)
+                self.stopping.wait(LOOK_S)
+        for one in self.running.values():
+            if one.query is not None:
+                one.query.stop()
+
+    def _look(self, servers: Servers) -> None:
+        now = time.monotonic()
+        if now - self._topics_at >= TOPICS_S:
+            self._topics_at = now
+            for link in self.links:
+                self._discover(servers, link)
+        for one in self.running.values():
+            self._review(one, now)
+            if one.query is None and now >= one.again_at:
+                self._begin(one, servers, now)
+        self.state.say_flows({name: _state_of(one) for name, one in self.running.items()})
+
+    def _discover(self, servers: Servers, link: Link) -> None:
+        try:
+            flows = servers.flows([link])
+        except SyncpointError as error:
+            log.warning("link %s: %s does not answer: %s", link.name, link.source.name, error)
+            return
+        for flow in flows:
+            self.running.setdefault(flow.name, _Running(flow))
+
+    def _begin(self, one: _Running, servers: Servers, now: float) -> None:
+        flow = one.flow
+        try:
+            servers.ensure_target(flow)
+            one.query = self._query(flow)
+        except SyncpointError as error:
+            self._failed(one, str(error), now)
+        except Exception as error:  # whatever Spark makes of it
+            log.exception("flow %s does not begin", flow.name)
+            self._failed(one, _told(error), now)
+        else:
+            log.info("flow %s has begun", flow.name)
+
+    def _query(self, flow: Flow) -> StreamingQuery:
+        runtime = self.federation.runtime
+        frame = self.spark.readStream.format("pubsub").options(**reading(flow, runtime)).load()
+        frame = changed(frame, flow.link.change, flow.name)
+        writer = frame.writeStream.format("pubsub").queryName(flow.name).outputMode("append")
+        writer = writer.options(**writing(flow, self.state.checkpoint(flow.name)))
+        return writer.trigger(processingTime=f"{round(runtime.trigger_s * 1000)} milliseconds").start()
+
+    def _review(self, one: _Running, now: float) -> None:
+        if one.query is None:
+            return
+        progress = one.query.lastProgress
+        if progress is not None and progress["numInputRows"]:
+            one.last = dict(progress)
+            one.error, one.pause_s = "", AGAIN_FIRST_S
+        if not one.query.isActive:
+            error = one.query.exception()
+            one.query = None
+            self._failed(one, _told(error) if error is not None else "the query has ended", now)
+
+    def _failed(self, one: _Running, error: str, now: float) -> None:
+        log.error("flow %s: %s", one.flow.name, error)
+        one.error, one.again_at = error, now + one.pause_s
+        one.pause_s = min(one.pause_s * 2, AGAIN_MAX_S)
+
+
+def _state_of(one: _Running) -> FlowState:
+    state = "failed" if one.error else "running" if one.query is not None else "starting"
+    if not one.last:
+        return FlowState(state, one.error)
+    return FlowState(
+        state,
+        one.error,
+        batches=one.last["batchId"] + 1,
+        rows_per_s=round(one.last["processedRowsPerSecond"], 1),
+        batch_s=one.last["durationMs"]["triggerExecution"] / 1000,
+    )
+
+
+def _told(error: BaseException) -> str:
+    """What a person needs of Spark's exception: the line that says what happened, not the stacks around it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if line.startswith(("pyspark_pubsub.", "syncpoint."))]
+    return (said or lines or [type(error).__name__])[-1 if said else 0]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="syncpoint.federation.job")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--master", help="Spark's master; by default what spark-submit says")
+    parser.add_argument("--conf", action="append", default=[], help="KEY=VALUE, a setting of Spark")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    try:
+        federation = load(given.file)
+        links = links_of(federation)
+    except (SyncpointError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    settings = dict(federation.runtime.spark)
+    settings |= dict(one.split("=", 1) for one in given.conf)
+    state = StateFolder(federation.runtime.state)
+    spark = session(f"syncpoint {given.file.name}", given.master, settings)
+    job = Job(federation, links, spark, state)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: job.stopping.set())
+    try:
+        job.run()
+    finally:
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

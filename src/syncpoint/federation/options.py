@@ -1,0 +1,54 @@
+"""The options of the `pubsub` format for one flow: what its source reads, and what its sink keeps to.
+
+Place: between plans and Spark. Secrets are named, never given, so all of this may be shown.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from syncpoint.federation.plan import Flow
+from syncpoint.federation.spec import Cluster, Runtime
+from syncpoint.federation.transform import CARRIED
+
+
+def reading(flow: Flow, runtime: Runtime) -> dict[str, str]:
+    """Options of the flow's source."""
+    link = flow.link
+    options = {
+        **_access(link.source),
+        "topic": flow.source_topic,
+        "columns": ",".join(CARRIED),
+        "cursor": flow.name,
+        "notVisited": link.target.name,
+        "startingPosition": link.change.start,
+        "maxRowsPerTrigger": str(runtime.max_rows),
+        "failOnDataLoss": str(link.change.loss == "fail").lower(),
+    }
+    if link.origins is not None:
+        options["origins"] = ",".join(origin or "original" for origin in link.origins)
+    return options
+
+
+def writing(flow: Flow, checkpoint: Path | str) -> dict[str, str]:
+    """Options of the flow's sink."""
+    link = flow.link
+    return {
+        **_access(link.target),
+        "topic": flow.target_topic,
+        "link": flow.name,
+        "via": link.source.name,
+        "here": link.target.name,
+        "checkpointLocation": str(checkpoint),
+        "failOnDataLoss": str(link.change.loss == "fail").lower(),
+    }
+
+
+def _access(cluster: Cluster) -> dict[str, str]:
+    options = {"endpoint": cluster.endpoint}
+    if cluster.tls is not None:
+        options["tls"] = "true"
+        options |= {f"tls.{name}": path for name, path in cluster.tls.items()}
+    if cluster.token is not None:
+        options |= {f"token.{kind}": place for kind, place in cluster.token.items()}
+    return options

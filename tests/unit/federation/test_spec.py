@@ -1,0 +1,155 @@
+"""The file: what is right, and what every mistake is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncpoint.federation.options import reading, writing
+from syncpoint.federation.patterns import links_of
+from syncpoint.federation.spec import Change, load, parse, seconds
+from syncpoint.model.errors import InvalidArgument
+
+CLUSTERS: dict[str, Any] = {"eu": {"endpoint": "eu:8085"}, "us": {"endpoint": "us:8085"}}
+COPY: dict[str, Any] = {
+    "pattern": "replicate",
+    "from": {"cluster": "eu", "topic": "projects/shop/topics/orders"},
+    "to": {"cluster": "us"},
+}
+
+
+def file(**more: Any) -> dict[str, Any]:
+    return {"version": 1, "clusters": CLUSTERS, **more}
+
+
+def test_two_clusters_on_a_namespace_are_enough() -> None:
+    links = links_of(parse(file(namespaces={"shop": {"clusters": ["eu", "us"]}}), Path("/")))
+    assert [(one.name, one.source.name, one.target.name, one.origins, one.topics) for one in links] == [
+        ("shop.eu-us", "eu", "us", ("",), ("*",)),
+        ("shop.us-eu", "us", "eu", ("",), ("*",)),
+    ]
+
+
+def test_what_happens_on_the_way_and_where_it_goes() -> None:
+    task = {
+        **COPY,
+        "to": {"cluster": "us", "topic": "projects/copies/topics/eu-{topic}"},
+        "where": "attributes['kind'] = 'order'",
+        "select": {"data": "upper(data)"},
+        "python": "rules:clean",
+        "start": "latest",
+        "loss": "accept",
+    }
+    (link,) = links_of(parse(file(tasks={"orders": task}), Path("/")))
+    assert link.change == Change(
+        "attributes['kind'] = 'order'", {"data": "upper(data)"}, "rules:clean", "latest", "accept"
+    )
+    (flow,) = link.flows(["projects/shop/topics/orders", "projects/shop/topics/other", "projects/else/topics/orders"])
+    assert (flow.name, flow.source_topic, flow.target_topic) == (
+        "orders.orders",
+        "projects/shop/topics/orders",
+        "projects/copies/topics/eu-orders",
+    )
+
+
+def test_a_file_on_disk_with_its_own_folder_as_base(tmp_path: Path) -> None:
+    path = tmp_path / "federation.yaml"
+    path.write_text(
+        "version: 1\n"
+        "clusters:\n"
+        "  eu: {endpoint: 'eu:1', tls: {ca: ca.pem}, token: {file: secret}}\n"
+        "  us: {endpoint: 'us:1', token: {env: US_TOKEN}}\n"
+        "namespaces: {shop: {clusters: [eu, us]}}\n"
+        "runtime: {trigger: 1.5s, warm: true, state: here, spark: {spark.ui.enabled: false}, executors: {min: 1}}\n"
+    )
+    found = load(path)
+    assert found.clusters["eu"].tls == {"ca": str(tmp_path / "ca.pem")}
+    assert found.clusters["eu"].token == {"file": str(tmp_path / "secret")}
+    runtime = found.runtime
+    assert (runtime.trigger_s, runtime.warm, runtime.state) == (1.5, True, tmp_path / "here")
+    assert (runtime.spark, runtime.executors_min, runtime.executors_max) == ({"spark.ui.enabled": "false"}, 1, 1)
+
+
+def test_secrets_are_named_and_never_read() -> None:
+    clusters = {"eu": {"endpoint": "eu:1", "token": {"env": "EU_TOKEN"}}, "us": {"endpoint": "us:1"}}
+    (link, _) = links_of(parse(file(clusters=clusters, namespaces={"shop": {"clusters": ["eu", "us"]}}), Path("/")))
+    (flow,) = link.flows(["projects/shop/topics/orders"])
+    runtime = parse(file(), Path("/")).runtime
+    read, written = reading(flow, runtime), writing(flow, "/checkpoint")
+    assert read["token.env"] == "EU_TOKEN"
+    assert "token.env" not in written
+    assert read["origins"] == "original"
+    assert read["notVisited"] == "us"
+    assert (written["link"], written["via"], written["here"]) == ("shop.eu-us.orders", "eu", "us")
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "words"),
+    [
+        ({}, "federation.yaml", "required"),
+        ({"version": 2, "clusters": CLUSTERS}, "version", "1 was expected"),
+        (file(cluster={}), "federation.yaml", "'cluster' was unexpected"),
+        (file(clusters={"eu": {"endpoint": "eu"}}), "clusters.eu.endpoint", "does not match"),
+        (file(clusters={"eu": {"endpoint": "eu:1", "token": "abc"}}), "clusters.eu.token", "is not of type"),
+        (file(namespaces={"shop": {"clusters": ["eu", "asia"]}}), "tasks.shop.clusters", "there is no cluster 'asia'"),
+        (file(namespaces={"shop": {"clusters": ["eu"]}}), "namespaces.shop.clusters", "too short"),
+        (file(namespaces={"shop": {"clusters": ["eu", "us"], "topic": "x"}}), "namespaces.shop", "unexpected"),
+        (
+            file(namespaces={"shop": {"clusters": ["eu", "us"], "links": [["eu", "asia"]]}}),
+            "tasks.shop.links",
+            "no link between two of eu, us",
+        ),
+        (file(tasks={"t": {"pattern": "replicat"}}), "tasks.t.pattern", "did you mean 'replicate'"),
+        (file(tasks={"t": {**COPY, "wher": "x"}}), "tasks.t", "unexpected"),
+        (file(tasks={"t": {**COPY, "to": {"cluster": "eu"}}}), "tasks.t.to", "where the messages come from"),
+        (file(tasks={"t": {**COPY, "from": {"cluster": "eu"}}}), "tasks.t.from", "required"),
+        (
+            file(
+                tasks={
+                    "t": {
+                        **COPY,
+                        "from": {"cluster": "eu", "project": "shop"},
+                        "to": {"cluster": "us", "topic": "projects/shop/topics/all"},
+                    }
+                }
+            ),
+            "tasks.t.to.topic",
+            "several topics would become one",
+        ),
+        (
+            file(tasks={"t": {**COPY, "from": {"cluster": "eu", "topic": "orders"}}}),
+            "tasks.t.from.topic",
+            "no topic's name",
+        ),
+        (file(tasks={"t": {**COPY, "start": "now"}}), "tasks.t.start", "does not match"),
+        (file(runtime={"idle": "5"}), "runtime.idle", "does not match"),
+        (file(runtime={"executors": {"max": 2}}), "runtime.executors.max", "master: managed"),
+        (
+            file(runtime={"master": "managed", "executors": {"min": 3, "max": 2}}),
+            "runtime.executors",
+            "`min` is above `max`",
+        ),
+        (
+            file(namespaces={"shop": {"clusters": ["eu", "us"]}}, tasks={"shop": COPY}),
+            "tasks.shop",
+            "has this name already",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(content: Any, place: str, words: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        links_of(parse(content, Path("/")))
+    assert caught.value.field == place
+    assert words in caught.value.problem
+
+
+def test_what_is_no_yaml(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_text("a: [")
+    with pytest.raises(InvalidArgument, match="is not YAML"):
+        load(tmp_path / "f.yaml")
+
+
+def test_durations() -> None:
+    assert [seconds(one) for one in ("200ms", "5s", "1.5m", "2h", "7d")] == [0.2, 5.0, 90.0, 7200.0, 604_800.0]
