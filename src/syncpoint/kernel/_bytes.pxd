@@ -3,7 +3,7 @@
 # Nothing here checks that an output is large enough; every reader of foreign bytes is given their end and keeps to it.
 # Words are little-endian, as is every machine this is compiled on (build.py refuses others).
 
-from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcmp, memcpy, memset
 
@@ -50,6 +50,9 @@ cdef inline WritePtr write_ptr(bytes buffer) noexcept:
 
 cdef inline WritePtr array_ptr(bytearray array) noexcept:
     return <WritePtr>PyByteArray_AS_STRING(array)
+
+cdef inline int make_longer(bytearray array, Py_ssize_t size) except -1:
+    return PyByteArray_Resize(array, size)
 
 cdef inline bytes finished(bytes buffer):
     return buffer

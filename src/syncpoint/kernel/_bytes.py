@@ -61,6 +61,11 @@ def array_ptr(array: bytearray) -> WritePtr:
     return array
 
 
+def make_longer(array: bytearray, size: int) -> None:
+    """Let an array have `size` bytes, more than before; those added are undefined. It may lie elsewhere then."""
+    array.extend(bytes(size - len(array)))
+
+
 def finished(buffer: WritePtr) -> bytes:
     """The buffer as bytes, from now on unchangeable."""
     return bytes(buffer)
