@@ -128,9 +128,9 @@ def check(content: Any, against: Mapping[str, Any], place: str = "") -> None:
     ]
     if errors:
         # Who is deepest says most: a wrong value also makes its key an unknown one, further up.
-        found = max(errors, key=lambda error: len(error.absolute_path))
-        path = ".".join(str(part) for part in found.absolute_path)
-        raise InvalidArgument(".".join(part for part in (place, path) if part) or "federation.yaml", found.message)
+        worst = max(errors, key=lambda error: len(error.absolute_path))
+        path = ".".join(str(part) for part in worst.absolute_path)
+        raise InvalidArgument(".".join(part for part in (place, path) if part) or "federation.yaml", worst.message)
 
 
 def _leaves(error: jsonschema.ValidationError) -> Iterator[jsonschema.ValidationError]:
