@@ -1,4 +1,4 @@
-"""Publish forwarders die and hang under messages without keys: what two chains stored is delivered once, and counted."""
+"""Publish forwarders die and hang under messages without keys: what two chains hold is delivered once and counted."""
 
 from __future__ import annotations
 

@@ -84,8 +84,8 @@ def backup(folder: Path, file: Path) -> None:
 def restore(folder: Path, file: Path) -> None:
     """Make the cluster's metadata what FILE holds. All its processes must be stopped first.
 
-    The disks may be newer than the file: no message is lost by it, and no id is given twice. What was created after
-    the backup (topics, subscriptions) is unknown afterwards.
+    The disks may be newer than the file: no id is given twice. What was created after the backup (topics,
+    subscriptions) is unknown afterwards; messages of such topics are kept, see `syncpoint cluster orphans`.
 
     \b
     Example:
@@ -113,6 +113,7 @@ def restore(folder: Path, file: Path) -> None:
             ) from error
     said(f"{count(done.keys, 'key')} restored, {count(done.removed, 'other key')} removed.")
     said(f"`syncpoint cluster up --dir {folder}` starts the cluster.")
+    said(f"`syncpoint cluster orphans list --dir {folder}` shows messages of topics that are newer than the backup.")
 
 
 @click.command()

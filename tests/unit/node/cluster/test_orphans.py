@@ -1,0 +1,171 @@
+"""What an operator does with messages of lost topics, over metadata in memory and forwarders that only tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from syncpoint.control.doors import STATUS, Peers
+from syncpoint.control.view import CHAINS, MEMBERS, OWNERS
+from syncpoint.metadata.contract import Put
+from syncpoint.metadata.local import LocalShared
+from syncpoint.metadata.lost import Lost, lost_of
+from syncpoint.metadata.memory import MemoryStore
+from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
+from syncpoint.model.errors import AlreadyExists, InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.node.cluster.orphans import Orphan, Orphans, Who
+from syncpoint.router.assignment import TOPICS, TopicAssignment
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.wire.messages import internal
+
+TAKEN, NEW = "projects/p/topics/taken", "projects/p/topics/new"
+READER = "projects/p/subscriptions/reader"
+ME = Who("me", "here")
+LOST = 77
+
+
+class Told(Peers):
+    """Two forwarders with a chain each, and a third chain that nobody has open."""
+
+    def __init__(self, catalog: SharedCatalog) -> None:
+        self.catalog = catalog
+        self.mute: set[str] = set()
+        self.confirmed: list[tuple[int, int]] = []
+
+    async def call(self, address: str, path: str, request: Any, *, timeout_s: float) -> bytes:
+        if address in self.mute:
+            raise Unavailable("nobody is there")
+        number = int(address[1])
+        if path == STATUS:
+            kept = lost_of(self.catalog.catalog).keeps(LOST, 5)
+            unknown = self.catalog.catalog.topic_by_incarnation(LOST) is None
+            held = [{"topic": LOST, "sources": number, "messages": 10 * number, "epoch": 3 * number}]
+            chain = {"chain": number, "orphans": held if kept and unknown else []}
+            answer = internal.StatusResponse(json=json.dumps({"roles": {PUBLISH: {"chains": [chain]}}}))
+            return bytes(answer.SerializeToString())
+        asked = internal.ConfirmRequest.FromString(request)
+        self.confirmed.append((asked.chain, asked.topic))
+        return bytes(internal.ConfirmResponse(revision=asked.revision).SerializeToString())
+
+
+class World:
+    def __init__(self, store: LocalShared, catalog: SharedCatalog, clock: ManualClock) -> None:
+        self.store, self.catalog = store, catalog
+        self.peers = Told(catalog)
+        self.orphans = Orphans(store, self.peers, clock)
+
+
+def in_world(work: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
+    def test() -> None:
+        clock = ManualClock()
+
+        async def main() -> None:
+            store = LocalShared(MemoryStore(clock=clock, random=SeededRandom(1)), clock)
+            puts = [Put(f"open/{LOST}/1", b"{}"), Put(f"open/{LOST}/2", b"{}")]
+            for number in (1, 2):
+                member = Member(f"f{number}", (PUBLISH,), f"f{number}:1", number, "r1")
+                puts.append(Put(f"{MEMBERS}f{number}", member.encode()))
+                puts.append(Put(f"{OWNERS}{number}", Owner(f"f{number}", number, 1, f"f{number}:1").encode()))
+            for number in (1, 2, 3):
+                record = ChainRecord(number, f"c{number}", "default", "r1", "f1")
+                puts.append(Put(f"{CHAINS}{number}", record.encode()))
+            await store.txn([], puts)
+            catalog = SharedCatalog(store)
+            await catalog.start()
+            await catalog.commit([Change.put(Lost().with_gap(1, 1 << 40, ()).setting())])
+            await catalog.commit([Change.put(Topic(catalog.next_incarnation(), TAKEN))])
+            world = World(store, catalog, clock)
+            await world.orphans.start()
+            try:
+                await work(world)
+            finally:
+                await world.orphans.close()
+                await catalog.close()
+
+        run_simulated(clock, main())
+
+    test.__name__, test.__doc__ = work.__name__, work.__doc__
+    return test
+
+
+@in_world
+async def test_what_all_forwarders_tell_is_put_together(world: World) -> None:
+    found = await world.orphans.found()
+    assert found.orphans == [Orphan(LOST, (1, 2), 3, 30, 6)]
+    assert (found.decisions, found.unheard) == ([], [3])
+    world.peers.mute = {"f1:1"}
+    found = await world.orphans.found()
+    assert found.orphans == [Orphan(LOST, (2,), 2, 20, 6)]
+    assert found.unheard == [1, 3]
+
+
+@in_world
+async def test_an_adopted_topic_has_a_reader_from_its_first_message_on(world: World) -> None:
+    assert await world.orphans.adopt(LOST, NEW, READER, ME, ordered=True)
+    await world.catalog.at(world.catalog.catalog.revision)
+    catalog = world.orphans._shared.catalog
+    topic, reader = catalog.topic(NEW), catalog.subscription(READER)
+    assert topic is not None
+    assert topic.incarnation == LOST
+    assert isinstance(reader, Subscription)
+    assert (reader.topic_incarnation, reader.created_revision, reader.state) == (LOST, 1, "active")
+    assert (reader.ordered, reader.expiration_s, reader.retention_s) == (True, None, 31 * 86_400)
+    assert sorted(world.peers.confirmed) == [(1, LOST), (2, LOST)]
+    item = await world.store.get(f"{TOPICS}{LOST}")
+    assert item is not None
+    assert TopicAssignment.decode(item.value) == TopicAssignment(6 + (1 << 16), (1,))
+    found = await world.orphans.found()
+    assert found.orphans == []
+    (decision,) = found.decisions
+    assert decision[:6] == (LOST, "adopted", NEW, 30, "me", "here")
+    with pytest.raises(NotFound):
+        await world.orphans.adopt(LOST, f"{NEW}2", f"{READER}2", ME)
+
+
+@in_world
+async def test_what_is_deleted_is_written_down(world: World) -> None:
+    assert (await world.orphans.delete(LOST, ME)).messages == 30
+    found = await world.orphans.found()
+    assert found.orphans == []
+    assert [one[:6] for one in found.decisions] == [(LOST, "deleted", "", 30, "me", "here")]
+    with pytest.raises(NotFound, match="No open chain"):
+        await world.orphans.delete(LOST, ME)
+
+
+@in_world
+async def test_names_must_be_free_and_legal_and_numbers_those_of_orphans(world: World) -> None:
+    kinds: list[tuple[int, str, str, type[SyncpointError]]] = [
+        (LOST, TAKEN, READER, AlreadyExists),
+        (LOST, "new", READER, InvalidArgument),
+        (LOST, NEW, "reader", InvalidArgument),
+        (LOST + 1, NEW, READER, NotFound),
+    ]
+    for number, topic, subscription, kind in kinds:
+        with pytest.raises(kind):
+            await world.orphans.adopt(number, topic, subscription, ME)
+    assert (await world.orphans.found()).orphans
+    assert world.orphans._shared.catalog.topic(NEW) is None
+
+
+@in_world
+async def test_a_chain_that_does_not_confirm_is_told_of(world: World) -> None:
+    number, confirm = 0, world.peers.call
+
+    async def call(address: str, path: str, request: Any, *, timeout_s: float) -> bytes:
+        nonlocal number
+        if path != STATUS and address == "f2:1":
+            number += 1
+            raise Unavailable("busy")
+        return await confirm(address, path, request, timeout_s=timeout_s)
+
+    world.peers.call = call  # type: ignore[method-assign]
+    assert not await world.orphans.adopt(LOST, NEW, READER, ME)
+    assert number > 1
+    assert world.orphans._shared.catalog.topic(NEW) is not None
