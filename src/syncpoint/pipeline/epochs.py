@@ -1,0 +1,397 @@
+"""Epochs: which runs may write, what they have staged, and which stages became visible, once each.
+
+Place: the machine behind the EpochWriter service. `writing` drives it: it writes the facts it is given into the log in
+that order, and carries out what is decided. No clock, no log, no catalog in here.
+Promises: runs of a query are ordered by first appearance, and only the latest may do anything. An epoch is decided
+once; asked again it is answered with what was done. What a decision stores follows from facts written before it, so
+whoever reads the log finishes it the same way. Each fact may be applied twice, and over a later checkpoint.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from syncpoint.model.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound, OutOfRange
+from syncpoint.pipeline import facts, links, runs
+from syncpoint.pipeline.copies import Block, Copies
+from syncpoint.pipeline.links import Link, Range
+from syncpoint.pipeline.records import Decision, Piece, Place, Query, Run, Stage
+
+STALE_NS = 3600 * 10**9  # a stage is dropped when its query was silent for so long
+QUERY_NS = 31 * 24 * STALE_NS  # a query is forgotten when nobody used it for so long
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A commit, as it is asked for. `stages`: partition and attempt of each."""
+
+    run: Run
+    epoch: int
+    stages: Sequence[tuple[int, str]] = ()
+    link: str = ""
+    source_topic: str = ""
+    planned: tuple[Range, ...] = ()
+    accept_gaps: bool = False
+
+
+class Repeated(NamedTuple):
+    """The epoch was committed before. `result`: what was answered then; b"" when that was long ago."""
+
+    result: bytes
+    released: tuple[Stage, ...]
+    facts: list[bytes]
+
+
+class Refused(NamedTuple):
+    """The plan leaves a gap. The fact remembers it."""
+
+    error: OutOfRange
+    facts: list[bytes]
+
+
+class Decided(NamedTuple):
+    """The epoch is committed as soon as the facts are persisted."""
+
+    decision: Decision
+    released: tuple[Stage, ...]
+    facts: list[bytes]
+
+
+class Work(NamedTuple):
+    """One piece of a decision: store it without its first `skip` rows."""
+
+    number: int
+    stage: Stage
+    piece: Piece
+    skip: int
+
+
+@dataclass(slots=True)
+class Dropped:
+    """Stages that nobody can commit any more."""
+
+    stages: tuple[Stage, ...] = ()
+    facts: list[bytes] = field(default_factory=list)
+
+
+class EpochBook:
+    """All queries, stages, decisions and links of one log."""
+
+    def __init__(self) -> None:
+        self.queries: dict[str, Query] = {}
+        self.stages: dict[int, Stage] = {}
+        self.decisions: dict[int, Decision] = {}
+        self.links: dict[str, Link] = {}
+        self.copies = Copies()
+        self._next = 1
+
+    def new_id(self) -> int:
+        """A number that no stage or decision of this log has."""
+        self._next += 1
+        return self._next - 1
+
+    # -- runs --------------------------------------------------------------------------------------------------------
+
+    def hear(self, run: Run, now_ns: int) -> Dropped:
+        """Somebody speaks for a run. The first time it becomes the query's latest, and what earlier runs have staged
+        is dropped. Raises `Aborted` for a run that is not the latest.
+        """
+        if not run.query or not run.run:
+            raise InvalidArgument("run", "query and run must be set")
+        query = self.queries.get(run.query)
+        if query is not None and query.run != run.run:
+            self._fence(query, run)
+        if query is not None and query.run == run.run:
+            query.used_ns = max(query.used_ns, now_ns)
+            return Dropped()
+        self._begin(run, now_ns)
+        superseded = self._staged(run.query, lambda stage: stage.run != run.run)
+        return Dropped(superseded, [facts.run(run, now_ns), *self._drop(superseded)])
+
+    def _fence(self, query: Query, run: Run) -> None:
+        if query.knows(run.run):
+            raise Aborted(
+                f"Run {run.run} of query {run.query} was superseded by run {query.run}: it may not write any more."
+            )
+
+    def _begin(self, run: Run, now_ns: int) -> None:
+        query = self.queries.setdefault(run.query, Query(run.query))
+        query.become(run.run)
+        query.used_ns = max(query.used_ns, now_ns)
+
+    # -- stages ------------------------------------------------------------------------------------------------------
+
+    def stage(self, stage: Stage) -> Dropped:
+        """A stage is complete. An earlier one of the same partition and attempt is replaced."""
+        replaced = self._staged(stage.query, lambda one: (one.epoch, one.name) == (stage.epoch, stage.name))
+        written = self._drop(replaced)
+        self.stages[stage.id] = stage
+        return Dropped(replaced, [*written, facts.stage(stage)])
+
+    def _staged(self, query: str, wanted: Callable[[Stage], bool]) -> tuple[Stage, ...]:
+        """Stages of a query that no decision needs."""
+        decided = {id for decision in self.decisions.values() for id in decision.stage_ids}
+        return tuple(
+            stage
+            for stage in self.stages.values()
+            if stage.query == query and stage.id not in decided and wanted(stage)
+        )
+
+    def _drop(self, stages: Sequence[Stage]) -> list[bytes]:
+        for stage in stages:
+            self.stages.pop(stage.id, None)
+        return [facts.dropped(stage.id for stage in stages)] if stages else []
+
+    def abort(self, run: Run, epoch: int) -> Dropped:
+        """Drop what was staged for an epoch."""
+        gone = self._staged(run.query, lambda stage: stage.epoch == epoch)
+        return Dropped(gone, self._drop(gone))
+
+    def tidy(self, now_ns: int) -> Dropped:
+        """Drop stages of queries that have been silent for an hour, forget those silent for a month."""
+        gone: list[Stage] = []
+        written: list[bytes] = []
+        for query in list(self.queries.values()):
+            silent_ns = now_ns - query.used_ns
+            if silent_ns >= STALE_NS:
+                gone += self._staged(query.name, lambda stage: now_ns - stage.made_ns >= STALE_NS)
+            if silent_ns >= QUERY_NS and not any(one.query == query.name for one in self.decisions.values()):
+                del self.queries[query.name]
+                written.append(facts.forgotten([query.name]))
+        return Dropped(tuple(gone), self._drop(gone) + written)
+
+    # -- commits -----------------------------------------------------------------------------------------------------
+
+    def under_way(self, query: str) -> bool:
+        """Whether an epoch of the query is decided and not done: the next one waits."""
+        return any(decision.query == query for decision in self.decisions.values())
+
+    def decide(self, ask: Ask, now_ns: int, exists: Callable[[int], bool]) -> Decided | Repeated | Refused:
+        """Commit an epoch. `exists(incarnation)`: whether a topic is still there. Nothing is changed when it raises.
+
+        Raises `NotFound` for a topic that was deleted, `FailedPrecondition` for a stage that is not here, and
+        `InvalidArgument` for a request that can not be right.
+        """
+        query, link = self.queries[ask.run.query], self.links.get(ask.link) if ask.link else None
+        _check(ask, link)
+        if self._is_committed(query, ask, link):
+            gone = self._staged(query.name, lambda stage: stage.epoch <= ask.epoch)
+            return Repeated(query.results.get(ask.epoch, b""), gone, self._drop(gone))
+        chosen = self._chosen(ask)
+        for stage in chosen:
+            for incarnation, name in stage.topics.items():
+                if not exists(incarnation):
+                    raise NotFound(name)
+        after, floors = None, {}
+        if ask.link:
+            after = link.copy() if link is not None else Link(ask.link, ask.source_topic)
+            found = links.gaps(after, ask.planned)
+            if found and not ask.accept_gaps:
+                links.refuse(after, found)
+                self.links[after.name] = after
+                return Refused(_gap(after, found), [facts.link(after)])
+            _check_rows(chosen, ask.planned)
+            floors = {one.source: links.floor(after, one) for one in ask.planned}
+            links.advance(after, ask.planned, found)
+        lost = self._staged(query.name, lambda stage: stage.epoch <= ask.epoch and stage not in chosen)
+        decision = Decision(
+            self.new_id(), query.name, ask.epoch, chosen, ask.link, floors, now_ns, after, tuple(s.id for s in lost)
+        )
+        if after is not None:
+            _count(after, decision)
+            self.links[after.name] = after
+        self._drop(lost)
+        self.decisions[decision.id] = decision
+        return Decided(decision, lost, [facts.decision(decision)])
+
+    def _is_committed(self, query: Query, ask: Ask, link: Link | None) -> bool:
+        """Of a link the intervals decide: after a checkpoint was rolled back an old number may plan new ranges."""
+        if ask.epoch >= query.committed_end:
+            return False
+        return not ask.link or (link is not None and links.is_done(link, ask.planned))
+
+    def _chosen(self, ask: Ask) -> tuple[Stage, ...]:
+        """The named attempts, and none of the others."""
+        staged = {
+            stage.name: stage
+            for stage in self.stages.values()
+            if (stage.query, stage.run, stage.epoch) == (ask.run.query, ask.run.run, ask.epoch)
+        }
+        for partition, attempt in ask.stages:
+            if (partition, attempt) not in staged:
+                raise FailedPrecondition(
+                    f"Partition {partition}, attempt {attempt!r} of epoch {ask.epoch} is not staged: it was never"
+                    " finished, or was dropped after an hour. Stage it again."
+                )
+        return tuple(staged[name] for name in ask.stages)
+
+    def applied(self, decision: Decision, index: int, places: Sequence[Place]) -> bytes:
+        """Pieces from `index` on get these places; their messages must follow the fact at once."""
+        for number, place in enumerate(places, index):
+            decision.places[number] = place
+        return facts.applied(decision.id, index, places)
+
+    def keep_found(self, decision: Decision, end_of: Callable[[int], int]) -> None:
+        """After a restart: forget the places whose messages were not persisted, they begin beyond the `end_of` their
+        source. In the log they come last, so everything from the first one on is to be written again.
+        """
+        for number in range(len(decision.places)):
+            place = decision.places[number]
+            if place.count and end_of(place.source) < place.first_offset + place.count:
+                decision.places = {index: decision.places[index] for index in range(number)}
+                return
+
+    def done(self, decision: Decision, result: bytes) -> bytes:
+        """All pieces have their places. `result`: what is answered, now and again."""
+        self._finish(decision, result)
+        return facts.done(decision.id, result)
+
+    def _finish(self, decision: Decision, result: bytes) -> None:
+        del self.decisions[decision.id]
+        query = self.queries.get(decision.query)
+        if query is not None:
+            query.committed(decision.epoch, result)
+        for work in work_of(decision):
+            place = decision.places[work.number]
+            if place.count and decision.link and work.piece.link_source:
+                self.copies.add(
+                    Block(
+                        decision.link,
+                        work.piece.link_source,
+                        place.source,
+                        work.stage.topics[work.piece.topic],
+                        place.first_offset,
+                        place.count,
+                        runs.behind(work.piece.runs, work.skip),
+                    )
+                )
+        for stage in decision.stages:
+            self.stages.pop(stage.id, None)
+
+    # -- links -------------------------------------------------------------------------------------------------------
+
+    def accept_gap(self, name: str) -> list[bytes]:
+        """Go on behind the gaps that were last refused. Raises `NotFound`, or `FailedPrecondition` without any."""
+        link = self.links.get(name)
+        if link is None:
+            raise NotFound(name, f"There is no link {name}.")
+        if not link.refused:
+            raise FailedPrecondition(
+                f"Link {name} has refused no gap since its last commit; there is nothing to accept."
+            )
+        links.accept(link, link.refused)
+        return [facts.link(link)]
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def facts(self) -> Iterator[bytes]:
+        """All of it, for a checkpoint, drawn over many turns: what is written meanwhile is read after all of this.
+
+        The order matters. A decision that is done while this is drawn is either among the first of these, or what it
+        did is among the later ones. Links come last, because decisions carry older states of them.
+        """
+        for decision in list(self.decisions.values()):
+            for stage in decision.stages:
+                yield facts.stage(stage)
+            yield facts.decision(decision)
+            yield facts.applied_all(decision)
+        for stage in list(self.stages.values()):
+            yield facts.stage(stage)
+        for query in list(self.queries.values()):
+            yield facts.query(query)
+        for block in self.copies.blocks():
+            yield facts.copied(block)
+        for link in list(self.links.values()):
+            yield facts.link(link)
+
+    def apply(self, payload: bytes) -> None:
+        """Read one fact back. Raises `ValueError` for one of a newer version."""
+        match facts.decode(payload):
+            case facts.RunBegan(run, used_ns):
+                known = self.queries.get(run.query)
+                if known is None or not known.knows(run.run):
+                    self._begin(run, used_ns)
+            case Query() as query:
+                self.queries[query.name] = query
+            case Stage() as stage:
+                self.stages[stage.id] = stage
+                self._next = max(self._next, stage.id + 1)
+            case facts.StagesDropped(ids):
+                for id in ids:
+                    self.stages.pop(id, None)
+            case facts.DecisionFact(bare):
+                self._next = max(self._next, bare.id + 1)
+                if bare.link_after is not None:
+                    self.links[bare.link] = bare.link_after
+                for id in bare.dropped:
+                    self.stages.pop(id, None)
+                if all(id in self.stages for id in bare.ids):
+                    self.decisions[bare.id] = bare.with_stages([self.stages[id] for id in bare.ids])
+            case facts.PlacesFound(id, index, places):
+                if id in self.decisions:
+                    self.decisions[id].places.update(enumerate(places, index))
+            case facts.DecisionDone(id, result):
+                if id in self.decisions:
+                    self._finish(self.decisions[id], result)
+            case Link() as link:
+                self.links[link.name] = link
+            case Block() as block:
+                self.copies.add(block)
+            case facts.QueriesForgotten(names):
+                for name in names:
+                    self.queries.pop(name, None)
+
+
+def work_of(decision: Decision) -> list[Work]:
+    """What a decision stores, in its order: the same whenever it is asked."""
+    found: list[Work] = []
+    for stage in decision.stages:
+        for piece in stage.pieces:
+            skip = runs.below(piece.runs, decision.floors[piece.link_source]) if decision.link else 0
+            found.append(Work(len(found), stage, piece, skip))
+    return found
+
+
+def _check(ask: Ask, link: Link | None) -> None:
+    if ask.epoch < 0:
+        raise InvalidArgument("epoch", "epochs count from 0")
+    partitions = [partition for partition, _ in ask.stages]
+    for index, partition in enumerate(partitions):
+        if partition in partitions[:index]:
+            raise InvalidArgument(f"stages[{index}]", f"two attempts of partition {partition}; one of them counts")
+    if ask.link:
+        links.check_plan(link, ask.source_topic, ask.planned)
+    elif ask.planned or ask.source_topic:
+        raise InvalidArgument("link", "planned ranges belong to a link, which is not named")
+
+
+def _check_rows(stages: Sequence[Stage], planned: Sequence[Range]) -> None:
+    """Every row of a link lies in what was planned, or intervals would say nothing about it."""
+    by_source = {one.source: one for one in planned}
+    for stage in stages:
+        for piece in stage.pieces:
+            plan = by_source.get(piece.link_source)
+            first, end = runs.bounds(piece.runs)
+            if plan is None or not plan.begin <= first <= end <= plan.end:
+                raise InvalidArgument(
+                    "planned",
+                    f"partition {stage.partition} has rows [{first}, {end}) of source {piece.link_source}, which are"
+                    " not planned",
+                )
+
+
+def _gap(link: Link, found: Sequence[Range]) -> OutOfRange:
+    return OutOfRange(
+        f"Link {link.name} was refused because of a gap: {', '.join(map(str, found))} of {link.source_topic} was never"
+        " copied and is not planned. Nothing is stored. Read from there, or accept that it is lost (AcceptGap)."
+    )
+
+
+def _count(link: Link, decision: Decision) -> None:
+    link.epochs += 1
+    link.committed_ns = decision.decided_ns
+    for work in work_of(decision):
+        kept = work.piece.count - work.skip
+        link.rows += kept
+        link.duplicates += work.skip
+        link.bytes += work.piece.size * kept // work.piece.count

@@ -1,0 +1,74 @@
+"""Offsets as runs: rising numbers, written as `varint(gap since the last run's end) varint(length)`, both at least 0
+and 1. `kernel.rows` writes them, one piece of a stage at a time; everything that reads them is here.
+"""
+
+from collections.abc import Iterator
+
+
+def encode(pairs: Iterator[tuple[int, int]]) -> bytes:
+    """Runs (begin, length), rising and apart from each other, as bytes."""
+    out, last = bytearray(), 0
+    for begin, length in pairs:
+        for value in (begin - last, length):
+            while value > 127:
+                out.append(value & 127 | 128)
+                value >>= 7
+            out.append(value)
+        last = begin + length
+    return bytes(out)
+
+
+def decode(data: bytes) -> Iterator[tuple[int, int]]:
+    """(begin, length) of each run. They come from the log, where the kernel's own writing stands."""
+    at, last = 0, 0
+    while at < len(data):
+        gap, at = _varint(data, at)
+        length, at = _varint(data, at)
+        yield last + gap, length
+        last += gap + length
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+
+
+def below(data: bytes, offset: int) -> int:
+    """How many of the numbers are below `offset`; they come first."""
+    total = 0
+    for begin, length in decode(data):
+        if begin >= offset:
+            break
+        total += min(length, offset - begin)
+    return total
+
+
+def bounds(data: bytes) -> tuple[int, int]:
+    """The first number, and the one behind the last; (0, 0) for none."""
+    first, end = -1, 0
+    for begin, length in decode(data):
+        first = begin if first < 0 else first
+        end = begin + length
+    return max(first, 0), end
+
+
+def behind(data: bytes, skip: int) -> bytes:
+    """Without the first `skip` numbers."""
+    if not skip:
+        return data
+
+    def rest() -> Iterator[tuple[int, int]]:
+        left = skip
+        for begin, length in decode(data):
+            gone = min(left, length)
+            left -= gone
+            if gone < length:
+                yield begin + gone, length - gone
+
+    return encode(rest())
