@@ -152,7 +152,9 @@ def _routing(status: Found) -> str:
 
 
 def _fronting(status: Found) -> str:
-    return f"{_count(status.get('published', 0), 'message')} published, {_count(status.get('streams', 0), 'stream')}"
+    doing = f"{_count(status.get('published', 0), 'message')} published, {_count(status.get('streams', 0), 'stream')}"
+    twice = status.get("resent_duplicates", 0)
+    return f"{doing}, {_count(twice, 'message')} stored twice" if twice else doing
 
 
 _WORDS = {
@@ -201,6 +203,7 @@ def _chains(told: Mapping[str, Found | None], listed: list[Any] | None) -> list[
                 "failed": state["failed"] if state is not None else "",
                 "full": bool(state and state["full"]),
                 "below_policy": bool(record is not None and record.below_policy),
+                "orphans": len(state.get("orphans", ())) if state is not None else 0,
             }
         )
     return found
@@ -219,6 +222,9 @@ def _problems_of(chain: Found) -> list[str]:
         told.append(f"{name}: the disks are full, publishing is refused")
     if chain["below_policy"]:
         told.append(f"{name} spans fewer racks than its class asks for")
+    if chain["orphans"]:
+        lost = _count(chain["orphans"], "topic")
+        told.append(f"{name} holds messages of {lost} that a restore made unknown: `syncpoint cluster orphans list`")
     by_state: dict[str, list[str]] = {}
     for path, state in sorted(chain["bad_disks"].items()):
         by_state.setdefault(state, []).append(path)

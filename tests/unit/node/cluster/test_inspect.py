@@ -89,3 +89,12 @@ def test_the_weight_of_a_forwarder_is_shown_where_it_is_not_one() -> None:
     assert found["publish-forwarder-1"]["doing"].startswith("weight 2; chains 1")
     assert (found["publish-forwarder-1"]["weight"], found["proxy-1"]["weight"]) == (2.0, 1.0)
     assert "weight" not in found["proxy-1"]["doing"]
+
+
+def test_lost_topics_and_messages_stored_twice_are_told_of() -> None:
+    lost = [{"topic": 7, "sources": 1, "messages": 3, "epoch": 0}]
+    proxy = {"proxy": {**PROXY["proxy"], "resent_duplicates": 4}}
+    told = {"publish-forwarder-1": opened(1, 2, orphans=lost), "proxy-1": proxy}
+    view = assemble(STATES, REGIONS, told, listed((1, "publish-forwarder-1", 2)))
+    assert any("chain 1 holds messages of 1 topic that a restore made unknown" in one for one in view["problems"])
+    assert view["processes"][-1]["doing"] == "5 messages published, 1 stream, 4 messages stored twice"
