@@ -1,0 +1,79 @@
+"""The `pubsub` format of PySpark: topics of Syncpoint as tables and streams, written by epochs exactly once.
+
+Spark finds `DefaultSource` here by the package's name; no import and no `register` is needed:
+
+    spark.readStream.format("pubsub").option("endpoint", "localhost:8085").option("topic", "projects/p/topics/t").load()
+
+The user's page is docs/spark.md.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_pubsub.errors import OptionError
+from pyspark_pubsub.options import READ, WRITE, Options
+from pyspark_pubsub.schema import check_source_schema, source_schema
+from pyspark_pubsub.sink import BatchWriter, StreamWriter
+from pyspark_pubsub.source import BatchReader, FilteredBatchReader, StreamReader
+
+__all__ = ["DefaultSource"]
+
+_CONNECT = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE", "SPARK_REMOTE")
+
+
+class DefaultSource(DataSource):
+    """Reads and writes topics. Options are checked whenever a reader or a writer is made, before any call."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "pubsub"
+
+    def schema(self) -> StructType:
+        """The columns chosen by the option `columns`."""
+        _no_connect()
+        return source_schema(Options(self.options, READ)["columns"])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch of what is stored."""
+        options = self._reading(schema)
+        return FilteredBatchReader(options, schema) if options["pushFilters"] else BatchReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream of what is stored and will come."""
+        return StreamReader(self._reading(schema), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch to publish."""
+        _no_connect()
+        return BatchWriter(Options(self.options, WRITE), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A stream to publish."""
+        _no_connect()
+        return StreamWriter(Options(self.options, WRITE), schema, overwrite)
+
+    def _reading(self, schema: StructType) -> Options:
+        _no_connect()
+        check_source_schema(schema)
+        return Options(self.options, READ)
+
+
+def _no_connect() -> None:
+    """Spark Connect is not supported: the session's driver must be in this Python's own Spark."""
+    found = [name for name in _CONNECT if name in os.environ]
+    if found:
+        raise OptionError(
+            f"The pubsub format does not work over Spark Connect ({found[0]} is set): make the session with"
+            " SparkSession.builder.master(...), or run the job with spark-submit."
+        )

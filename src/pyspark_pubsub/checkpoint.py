@@ -1,0 +1,64 @@
+"""What an epoch was planned to read, as the checkpoint's log of offsets says it.
+
+Place: on the driver, when a sink with `link` commits; Spark has written the file before the epoch's first task began.
+Promise: the file of one epoch alone is read, from any file system that Arrow knows by the location's scheme.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark_pubsub.errors import OptionError
+from pyspark_pubsub.offsets import Offsets
+
+
+def planned_offsets(location: str, epoch: int) -> Offsets:
+    """The offsets of the one pubsub source of a query. Raises OptionError when there is not exactly one source."""
+    path = f"{location.rstrip('/')}/offsets/{epoch}"
+    try:
+        text = _read(path)
+    except OSError as error:
+        raise OptionError(
+            f"The sink cannot read {path} ({error.strerror or error}): a link needs the checkpoint to be readable from"
+            " the driver's Python."
+        ) from None
+    found = sources(text)
+    if len(found) != 1:
+        raise OptionError(
+            f"The query reads {len(found)} sources; a stream that writes with `link` must read exactly one, a topic of"
+            " the pubsub format."
+        )
+    try:
+        return Offsets.from_json(found[0])
+    except ValueError as error:
+        raise OptionError(
+            f"The source of a stream that writes with `link` must be of the pubsub format: {error}"
+        ) from None
+
+
+def sources(text: str) -> list[dict[str, Any]]:
+    """The sources' offsets in a file of Spark's log: a version, a line about the batch, then a line for each source."""
+    lines = text.splitlines()
+    if not lines or not lines[0].startswith("v") or len(lines) < 2:
+        raise OptionError("The checkpoint's log of offsets is not as Spark 4.3.0 writes it.")
+    found = []
+    for line in lines[2:]:
+        value = json.loads(line) if line.startswith("{") else {}
+        found.append(value if isinstance(value, dict) else {})
+    return found
+
+
+def _read(path: str) -> str:
+    scheme = urlsplit(path).scheme
+    if scheme in ("", "file"):
+        local = unquote(urlsplit(path).path) if scheme else path
+        with open(local, encoding="utf-8") as file:
+            return file.read()
+    from pyarrow import fs
+
+    system, inside = fs.FileSystem.from_uri(path)
+    with system.open_input_stream(inside) as stream:
+        data: bytes = stream.read()
+    return data.decode()

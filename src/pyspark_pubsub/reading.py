@@ -1,0 +1,238 @@
+"""What runs in a task: the messages of one range as record batches.
+
+Place: in Spark's Python workers, between the server's frames and Spark's reader of Arrow.
+Promise: a message's bytes are copied once, from the socket into the buffer that becomes the batch. A broken connection
+is taken up again behind the last whole frame, within patience; nothing is read twice.
+Leaves to `rpc`: connections. To Spark: the batches.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_pubsub.errors import OUT_OF_RANGE, UNAVAILABLE, CallError, DataLossError
+from pyspark_pubsub.options import Access
+from pyspark_pubsub.rpc import PAUSE_FIRST_S, PAUSE_MAX_S, READER, Channel, pb
+from pyspark_pubsub.schema import CONSTANT, arrow_schema, wire_columns
+
+log = logging.getLogger("pyspark_pubsub")
+ALIGN = 64
+_BATCH_TAG = 0x0A  # ReadFrame.batch: field 1, length-delimited
+
+
+@dataclass
+class Slice(InputPartition):
+    """One partition: offsets [begin, end) of a source, and all that is needed to read them elsewhere."""
+
+    access: Access
+    topic: str
+    incarnation: int
+    source: int
+    begin: int
+    end: int
+    schema: StructType
+    filter: str = ""
+    origins: tuple[str, ...] = ()
+    not_visited: str = ""
+    skip_subscription: str = ""
+    skip_snapshot: str = ""
+    frame_bytes: int = 2 << 20
+    prefetch: int = 1
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame of the server: a view of an encapsulated record batch (None: no rows), its rows, and what comes next."""
+
+    batch: pa.Buffer | None
+    rows: int
+    next_offset: int
+
+
+def read(part: Slice) -> Generator[pa.RecordBatch, None, None]:
+    """The record batches of a partition, with the schema that Spark expects. Raises CallError, DataLossError."""
+    schema = arrow_schema(part.schema)
+    names = part.schema.fieldNames()
+    asked = pa.schema([schema.field(name) for name in names if name not in CONSTANT])
+    constants = _Constants({"source": part.source, "topic": part.topic}, schema, names)
+    source = frames(part, wire_columns(names))
+    found = prefetched(source, part.prefetch) if part.prefetch else source
+    with closing(found):
+        for frame in found:
+            if frame.rows and asked.names == names:
+                yield pa.ipc.read_record_batch(frame.batch, schema)
+            elif frame.rows:
+                yield constants.joined(_columns(frame, asked), frame.rows)
+
+
+def _columns(frame: Frame, asked: pa.Schema) -> dict[str, pa.Array]:
+    if not len(asked):
+        return {}
+    batch = pa.ipc.read_record_batch(frame.batch, asked)
+    return dict(zip(asked.names, batch.columns, strict=True))
+
+
+class _Constants:
+    """Columns that are the same in all rows: built once for the largest batch so far, and sliced."""
+
+    def __init__(self, values: dict[str, Any], schema: pa.Schema, names: list[str]) -> None:
+        self._schema, self._names = schema, names
+        self._values = {name: value for name, value in values.items() if name in names}
+        self._built: dict[str, pa.Array] = {}
+        self._rows = 0
+
+    def joined(self, columns: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
+        """The batch with all columns in their order."""
+        if rows > self._rows:
+            self._rows = rows + rows // 4
+            self._built = {
+                name: pa.repeat(pa.scalar(value, self._schema.field(name).type), self._rows)
+                for name, value in self._values.items()
+            }
+        arrays = [columns[name] if name in columns else self._built[name].slice(0, rows) for name in self._names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def frames(part: Slice, columns: list[int]) -> Generator[Frame, None, None]:
+    """The server's frames from `begin` to `end`; taken up again where a connection broke."""
+    request = pb.ReadRangeRequest(
+        topic=part.topic,
+        topic_incarnation=part.incarnation,
+        source=part.source,
+        end=part.end,
+        columns=columns,
+        filter=part.filter,
+        origins=part.origins,
+        not_visited=part.not_visited,
+        skip_subscription=part.skip_subscription,
+        skip_snapshot=part.skip_snapshot,
+        frame_bytes=part.frame_bytes,
+    )
+    channel = Channel(part.access)
+    at, pause, patience_end = part.begin, PAUSE_FIRST_S, 0.0
+    while at < part.end:
+        request.begin = at
+        buffers = _Buffers()
+        try:
+            with closing(channel.frames(READER + "ReadRange", request, buffers.allocate)) as messages:
+                for message in messages:
+                    frame = parse_frame(message, buffers.last)
+                    at, pause, patience_end = frame.next_offset, PAUSE_FIRST_S, 0.0
+                    yield frame
+            if at < part.end:
+                where = f"Source {part.source} of {part.topic}"
+                raise DataLossError(f"{where} was to be read up to {part.end}, but the server ended at {at}.")
+        except CallError as error:
+            if error.code == OUT_OF_RANGE:
+                at = _behind_gap(part, channel, at, error)
+                continue
+            patience_end = patience_end or time.monotonic() + part.access.patience_seconds
+            if error.code != UNAVAILABLE or time.monotonic() + pause > patience_end:
+                raise
+            time.sleep(pause)
+            pause = min(pause * 2, PAUSE_MAX_S)
+
+
+def _behind_gap(part: Slice, channel: Channel, at: int, error: CallError) -> int:
+    """Messages from `at` on are gone: the next offset that is stored, when the options allow to go on."""
+    where = f"Source {part.source} of {part.topic} cannot be read from offset {at} to {part.end}: {error.text}"
+    if part.fail_on_data_loss:
+        raise DataLossError(
+            f"{where} Set failOnDataLoss=false to go on behind the gap, or keep messages longer: by the topic's"
+            " retention, or by naming this reader with the option cursor."
+        ) from error
+    request = pb.GetPositionsRequest(topic=part.topic, topic_incarnation=part.incarnation)
+    answer = pb.Positions.FromString(channel.call(READER + "GetPositions", request))
+    begins = [source.begin for source in answer.sources if source.source == part.source]
+    begin = min(part.end, begins[0]) if begins else part.end
+    if begin <= at:
+        raise DataLossError(f"{where} (stored from {begin} on).") from error
+    log.warning("%s Going on at %d.", where, begin)
+    return begin
+
+
+class _Buffers:
+    """Memory for one message after the other, from Arrow's pool, which gives it again once its batch is gone."""
+
+    def __init__(self) -> None:
+        self.last: pa.Buffer | None = None
+
+    def allocate(self, size: int) -> memoryview:
+        """A view into a new buffer such that the batch behind tag and length begins at a multiple of `ALIGN`."""
+        lead = ALIGN - 1 - _varint_bytes(size)
+        self.last = pa.allocate_buffer(lead + size)
+        return memoryview(self.last)[lead:]
+
+
+def _varint_bytes(value: int) -> int:
+    return max(1, -(-value.bit_length() // 7))
+
+
+def parse_frame(message: memoryview, buffer: pa.Buffer | None) -> Frame:
+    """A ReadFrame; its batch stays where it is in `buffer`, of which `message` is the end. Raises ValueError."""
+    if not len(message) or message[0] != _BATCH_TAG or buffer is None:
+        parsed = pb.ReadFrame.FromString(bytes(message))
+        batch = pa.py_buffer(parsed.batch) if parsed.batch else None
+        return Frame(batch, parsed.rows, parsed.next_offset)
+    at, size, shift = 1, 0, 0
+    while True:
+        byte = message[at]
+        size |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            break
+    if at + size > len(message):
+        raise ValueError("a frame is shorter than its record batch")
+    rest = pb.ReadFrame.FromString(bytes(message[at + size :]))
+    return Frame(buffer.slice(buffer.size - len(message) + at, size), rest.rows, rest.next_offset)
+
+
+def prefetched(source: Iterator[Any], ahead: int) -> Generator[Any, None, None]:
+    """The same items, `ahead` of them read by a thread while the consumer works. Closing it ends the thread."""
+    items: queue.Queue[tuple[str, Any]] = queue.Queue(ahead)
+    stop = threading.Event()
+
+    def put(kind: str, item: Any) -> bool:
+        while not stop.is_set():
+            try:
+                items.put((kind, item), timeout=0.5)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def run() -> None:
+        try:
+            with closing(source) as found:  # type: ignore[type-var]
+                for item in found:
+                    if not put("item", item):
+                        return
+            put("end", None)
+        except BaseException as error:  # told to the consumer, which raises it
+            put("error", error)
+
+    thread = threading.Thread(target=run, name="pubsub-prefetch", daemon=True)
+    thread.start()
+    take: Callable[[], tuple[str, Any]] = items.get
+    try:
+        while True:
+            kind, item = take()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise item
+            yield item
+    finally:
+        stop.set()

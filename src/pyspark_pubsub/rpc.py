@@ -1,0 +1,280 @@
+"""Calls to a server: connecting with its credentials, keeping connections, trying again, words for failures.
+
+Place: between planning, tasks and `http2`.
+Promise: UNAVAILABLE is tried again, with growing pauses, for at most `patience_seconds`, and only where a second try
+does no harm. Connections are kept per process and never cross a fork. A secret is read when a connection is made and
+is in no text.
+Leaves to `reading`: going on behind what was read when a stream of frames breaks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+from pyspark_pubsub.errors import UNAUTHENTICATED, UNAVAILABLE, CallError, OptionError
+from pyspark_pubsub.http2 import Allocate, Connection
+from pyspark_pubsub.options import Access
+from pyspark_pubsub.pipe import Buffer
+from syncpoint.wire.messages import Package
+
+pb = Package("syncpoint.pipeline.v1")
+READER = "/syncpoint.pipeline.v1.LogReader/"
+WRITER = "/syncpoint.pipeline.v1.EpochWriter/"
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
+CONNECT_S = 10.0
+IDLE_S = 15.0
+"""How often a stream that has nothing to send looks for pings."""
+
+_idle: dict[tuple[int, Access], list[Connection]] = {}
+_lock = threading.Lock()
+
+
+class Channel:
+    """Calls to the server of one `Access`. Cheap to make; connections are shared within the process."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+
+    def call(self, method: str, request: Any, *, idempotent: bool = True) -> bytes:
+        """One request, one response. `method`: a path; `request`: a message. Raises CallError."""
+        payload = request.SerializeToString()
+        end = time.monotonic() + self.access.patience_seconds
+        pauses = _pauses()
+        while True:
+            try:
+                return self._once(method, payload)
+            except CallError as error:
+                pause = next(pauses)
+                again = error.code == UNAVAILABLE and (idempotent or error.unsent)
+                if not again or time.monotonic() + pause > end:
+                    raise error.at(self._where(method)) from error
+                time.sleep(pause)
+
+    def frames(self, method: str, request: Any, allocate: Allocate) -> Generator[memoryview, None, None]:
+        """One request, a stream of responses; not tried again. Closing the iterator cancels the call."""
+        connection = self._connection()
+        try:
+            self._arm(connection)
+            connection.start(method, self._metadata())
+            connection.send([request.SerializeToString()], end=True)
+            while True:
+                self._arm(connection)
+                message = connection.receive(allocate)
+                if message is None:
+                    return
+                yield message
+        except CallError as error:
+            raise error.at(self._where(method)) from error
+        finally:
+            self._put_back(connection)
+
+    def upload(self, method: str) -> Upload:
+        """A stream of requests with one response. Raises CallError when no server is reachable within patience."""
+        end = time.monotonic() + self.access.patience_seconds
+        for pause in _pauses():
+            try:
+                connection = self._connection()
+                self._arm(connection)
+                connection.start(method, self._metadata())
+                return Upload(self, connection, self._where(method))
+            except CallError as error:
+                if error.code != UNAVAILABLE or time.monotonic() + pause > end:
+                    raise error.at(self._where(method)) from error
+                time.sleep(pause)
+        raise AssertionError("unreachable")
+
+    def _once(self, method: str, payload: bytes) -> bytes:
+        connection = self._connection()
+        try:
+            self._arm(connection)
+            connection.start(method, self._metadata(), self.access.call_seconds)
+            connection.send([payload], end=True)
+            answer = connection.receive(_plain)
+            if answer is None or connection.receive(_plain) is not None:
+                raise CallError(UNAVAILABLE, "The answer is not one message.")
+            return bytes(answer)
+        finally:
+            self._put_back(connection)
+
+    def _where(self, method: str) -> str:
+        return f"{method.rpartition('/')[2]} at {','.join(self.access.endpoints)}"
+
+    def _arm(self, connection: Connection) -> None:
+        connection.pipe.deadline = time.monotonic() + self.access.call_seconds
+
+    def _metadata(self) -> Sequence[tuple[str, str]]:
+        token = read_token(self.access)
+        return (("authorization", f"Bearer {token}"),) if token else ()
+
+    def _connection(self) -> Connection:
+        with _lock:
+            kept = _idle.setdefault((os.getpid(), self.access), [])
+        while kept:
+            try:
+                connection = kept.pop()
+            except IndexError:
+                break
+            if connection.usable:
+                return connection
+            connection.close()
+        failures: list[str] = []
+        for endpoint in self.access.endpoints:
+            try:
+                return connect(self.access, endpoint)
+            except ssl.SSLCertVerificationError as error:
+                text = f"The certificate of {endpoint} is not accepted ({error.verify_message}). See tls.ca."
+                raise CallError(UNAUTHENTICATED, text) from None
+            except OSError as error:
+                failures.append(f"{endpoint}: {error.strerror or error}")
+        raise CallError(UNAVAILABLE, f"No connection ({'; '.join(failures)}).", unsent=True)
+
+    def _put_back(self, connection: Connection) -> None:
+        """Keep a connection whose call has ended; one in the middle of a call is of no use any more."""
+        connection.cancel()
+        if not connection.pipe.closed:
+            with _lock:
+                kept = _idle.setdefault((os.getpid(), self.access), [])
+                if len(kept) < 8:
+                    kept.append(connection)
+                    return
+            connection.close()
+
+
+class Upload:
+    """A stream of requests: `send` messages, then `finish`; `close` in every case.
+
+    Between messages a thread answers the server's pings, since rows may be long in coming.
+    """
+
+    def __init__(self, channel: Channel, connection: Connection, where: str) -> None:
+        self._channel, self._connection, self._where = channel, connection, where
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._failed: CallError | None = None
+        threading.Thread(target=self._answer_pings, name="pubsub-upload", daemon=True).start()
+
+    def send(self, parts: Sequence[Buffer]) -> None:
+        """Send one message made of these buffers. Raises CallError, also for what the server answered early."""
+        with self._lock, self._failures():
+            self._channel._arm(self._connection)
+            self._connection.send(parts)
+
+    def finish(self) -> bytes:
+        """End the stream; the response."""
+        with self._lock, self._failures():
+            self._channel._arm(self._connection)
+            self._connection.end()
+            answer = self._connection.receive(_plain)
+            if answer is None or self._connection.receive(_plain) is not None:
+                raise CallError(UNAVAILABLE, "The answer is not one message.")
+            return bytes(answer)
+
+    def close(self) -> None:
+        """Give up what is not finished."""
+        self._done.set()
+        with self._lock:
+            self._channel._put_back(self._connection)
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        if self._failed is not None:
+            raise self._failed
+        try:
+            yield
+        except CallError as error:
+            raise error.at(self._where) from error
+
+    def _answer_pings(self) -> None:
+        while not self._done.wait(IDLE_S):
+            with self._lock:
+                if self._done.is_set():
+                    return
+                try:
+                    self._channel._arm(self._connection)
+                    self._connection.answer()
+                except CallError as error:
+                    self._failed = error.at(self._where)
+                    return
+
+
+def connect(access: Access, endpoint: str) -> Connection:
+    """A new connection to host:port. Raises OSError, and OptionError for files that cannot be used."""
+    host, _, port = endpoint.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    context = tls_context(access) if access.tls else None
+    sock = socket.create_connection((host, int(port)), min(CONNECT_S, access.call_seconds))
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            sock = context.wrap_socket(sock, server_hostname=access.server_name or host)
+            if sock.selected_alpn_protocol() not in ("h2", None):
+                raise OSError("the server does not speak HTTP/2")
+        return Connection(sock, access.server_name or endpoint, time.monotonic() + access.call_seconds)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def tls_context(access: Access) -> ssl.SSLContext:
+    """The context for the files named. Raises OptionError, naming the option."""
+    try:
+        context = ssl.create_default_context(cafile=access.ca or None)
+    except (OSError, ssl.SSLError) as error:
+        raise OptionError(f"The file of tls.ca, {access.ca}, cannot be used: {_reason(error)}.") from None
+    context.set_alpn_protocols(["h2"])
+    if access.cert:
+        try:
+            context.load_cert_chain(access.cert, access.key)
+        except (OSError, ssl.SSLError) as error:
+            files = f"{access.cert} and {access.key}"
+            raise OptionError(
+                f"The files of tls.cert and tls.key, {files}, cannot be used: {_reason(error)}."
+            ) from None
+    return context
+
+
+def read_token(access: Access) -> str:
+    """The bearer token that the options name; "": none. Raises OptionError, which never holds it."""
+    if access.token_env:
+        token = os.environ.get(access.token_env, "")
+        if not token:
+            raise OptionError(f"The variable {access.token_env} of token.env is not set on {socket.gethostname()}.")
+    elif access.token_file:
+        try:
+            with open(access.token_file, encoding="ascii") as file:
+                token = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise OptionError(
+                f"The file of token.file, {access.token_file}, cannot be read: {_reason(error)}."
+            ) from None
+    else:
+        return ""
+    token = token.strip()
+    if not token or not token.isprintable() or not token.isascii():
+        raise OptionError("What token.file or token.env names is not a token: one line of printable ASCII.")
+    return token
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return type(error).__name__
+
+
+def _plain(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
+def _pauses() -> Iterator[float]:
+    pause = PAUSE_FIRST_S
+    while True:
+        yield pause * random.uniform(0.5, 1.0)
+        pause = min(pause * 2, PAUSE_MAX_S)

@@ -1,0 +1,137 @@
+"""The columns of messages: their names in Spark, their types there and in Arrow, their numbers on the wire.
+
+Place: between Spark's schema and what the server is asked for.
+Promise: `arrow_schema` is what Spark compares the first batch with, for every choice of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_pubsub.errors import SchemaError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+#: Column of the wire (syncpoint.pipeline.v1.Column) by name; `source` and `topic` are constant in a partition and are
+#: not asked for.
+NUMBERS = {
+    "message_id": 1,
+    "offset": 2,
+    "publish_time": 3,
+    "data": 4,
+    "attributes": 5,
+    "ordering_key": 6,
+    "origin": 7,
+    "visited": 8,
+    "size": 9,
+}
+CONSTANT = ("source", "topic")
+
+TYPES: dict[str, DataType] = {
+    "message_id": StringType(),
+    "source": LongType(),
+    "offset": LongType(),
+    "publish_time": TimestampType(),
+    "data": BinaryType(),
+    "attributes": MapType(StringType(), StringType()),
+    "ordering_key": StringType(),
+    "topic": StringType(),
+    "origin": StringType(),
+    "visited": ArrayType(StringType()),
+    "size": IntegerType(),
+}
+DEFAULT = ("message_id", "source", "offset", "publish_time", "data", "attributes", "ordering_key", "topic")
+
+
+def source_schema(columns: Sequence[str] = ()) -> StructType:
+    """What is read: the columns chosen, in their order; none: `DEFAULT`. Raises SchemaError."""
+    chosen = tuple(columns) or DEFAULT
+    for name in chosen:
+        if name not in TYPES:
+            raise SchemaError(f"Messages have no column {name!r}; the option columns takes {', '.join(TYPES)}.")
+    if len(set(chosen)) < len(chosen):
+        raise SchemaError("The option columns names a column twice.")
+    return StructType([StructField(name, TYPES[name]) for name in chosen])
+
+
+def check_source_schema(schema: StructType) -> None:
+    """A schema that the user gave: columns of messages, with their types. Raises SchemaError."""
+    for field in schema.fields:
+        wanted = TYPES.get(field.name)
+        if wanted is None:
+            raise SchemaError(f"Messages have no column {field.name!r}, but {', '.join(TYPES)}.")
+        if field.dataType.simpleString() != wanted.simpleString():
+            got = field.dataType.simpleString()
+            raise SchemaError(f"The column {field.name} of messages is {wanted.simpleString()}, not {got}.")
+
+
+def arrow_schema(schema: StructType) -> pyarrow.Schema:
+    """The Arrow schema that Spark expects of batches read with this schema."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def wire_columns(names: Iterable[str]) -> list[int]:
+    """The numbers of the columns that the server fills, in their order."""
+    return [NUMBERS[name] for name in names if name not in CONSTANT]
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+#: What the sink takes beside `data`; `size` says nothing about a new message and is passed over.
+WRITABLE: dict[str, tuple[str, ...]] = {
+    "data": ("string", "binary"),
+    "attributes": ("map<string,string>",),
+    "ordering_key": ("string",),
+    "topic": ("string",),
+    "message_id": ("string",),
+    "publish_time": ("timestamp",),
+    "source": ("bigint", "int"),
+    "offset": ("bigint", "int"),
+    "origin": ("string",),
+    "visited": ("array<string>",),
+    "size": ("int", "bigint"),
+}
+
+
+def check_sink_schema(schema: StructType, *, topic: bool, link: bool) -> None:
+    """Whether rows of this schema can become messages. `topic`: the option is set. Raises SchemaError."""
+    names = {field.name for field in schema.fields}
+    if "data" not in names:
+        found = ", ".join(sorted(names)) or "nothing"
+        raise SchemaError(
+            f"The rows have no column `data` (string or binary) to publish, but {found}. For example"
+            " .selectExpr('to_json(struct(*)) AS data')"
+        )
+    for field in schema.fields:
+        kinds = WRITABLE.get(field.name)
+        got = field.dataType.simpleString()
+        if kinds is None:
+            raise SchemaError(
+                f"The column {field.name} cannot be published. A message has {', '.join(WRITABLE)}: drop the column, or"
+                " put its value into data or attributes."
+            )
+        if got not in kinds and not (got.startswith(("char", "varchar")) and "string" in kinds):
+            raise SchemaError(f"The column {field.name} must be {' or '.join(kinds)}, not {got}.")
+    if not topic and "topic" not in names:
+        raise SchemaError("Where do the rows go? Set the option topic, or give the rows a column topic.")
+    if link and not {"source", "offset"} <= names:
+        raise SchemaError(
+            "A link needs the columns source and offset as they were read, to know what is copied already."
+        )

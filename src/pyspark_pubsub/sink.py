@@ -1,0 +1,193 @@
+"""The writers that Spark asks on the driver: what was staged by tasks becomes visible, once, by one commit.
+
+Place: made by `DefaultSource`; Spark makes one anew for every micro-batch and copies it to tasks, so nothing is kept
+between calls but what the tasks' messages carry.
+Promise: a stream's epoch is (query, batch id); the server commits it once, however often Spark runs it. With `link` the
+server compares what the epoch was planned to read with what it has.
+Leaves to `staging`: rows.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pyspark_pubsub.checkpoint import planned_offsets
+from pyspark_pubsub.errors import OUT_OF_RANGE, CallError, DataLossError, OptionError
+from pyspark_pubsub.options import Options
+from pyspark_pubsub.rpc import WRITER, Channel, pb
+from pyspark_pubsub.schema import check_sink_schema
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from pyspark_pubsub.staging import Part
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What one task has staged; `attempt` "": no rows."""
+
+    query: str
+    run: str
+    epoch: int
+    partition: int
+    attempt: str
+    rows: int
+    bytes: int
+    dropped: int
+
+
+class _Writer:
+    """What both kinds of writers share."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError(
+                "The pubsub format cannot overwrite: messages are published and stay. Use mode('append'), or for a"
+                " stream outputMode('append') or ('update')."
+            )
+        check_sink_schema(schema, topic=bool(options["topic"]), link=bool(options["link"]))
+        self._options = options
+        self._columns = tuple(field.name for field in schema.fields)
+
+    def _stage(self, part: Part, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
+        from pyspark_pubsub.staging import STANDARD, Target, stage
+
+        options = self._options
+        link = bool(options["link"])
+        keep = options["keepIdentity"] if options.given("keepIdentity") else link
+        left_out = {"message_id", "publish_time"} - ({"message_id", "publish_time"} if keep else set())
+        if not link:
+            left_out = left_out | {"offset"}
+        if not (link or options["via"] or options["here"]):
+            left_out = left_out | {"origin", "visited"}
+        target = Target(
+            access=options.access,
+            topic=options["topic"],
+            columns=tuple(name for name in self._columns if name in STANDARD and name not in left_out),
+            split_source=link,
+            via=options["via"],
+            here=options["here"],
+            keep_identity=keep,
+            frame_bytes=options["stageBytes"],
+        )
+        counts = stage(target, part, iterator)
+        attempt = part.attempt if counts.staged else ""
+        return Staged(
+            part.query, part.run, part.epoch, part.partition, attempt, counts.rows, counts.bytes, counts.dropped
+        )
+
+    def _commit(self, messages: list[Any], request: Any) -> None:
+        staged = sorted((found for found in messages if found is not None), key=lambda found: found.partition)
+        for found in staged:
+            if found.attempt:
+                request.stages.add(partition=found.partition, attempt=found.attempt)
+        Channel(self._options.access).call(WRITER + "CommitEpoch", request)
+
+    def _abort(self, messages: list[Any], epoch: int) -> None:
+        """Tell the server what is not wanted; when no task came to its end, the next run's first call does."""
+        found = next((message for message in messages if message is not None), None)
+        if found is not None:
+            request = pb.AbortEpochRequest(run=pb.Run(query=found.query, run=found.run), epoch=epoch)
+            Channel(self._options.access).call(WRITER + "AbortEpoch", request)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """`df.write.format("pubsub").mode("append")`: all rows become visible by one commit, or none."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        if options["link"]:
+            raise OptionError("The option link is for streams, whose offsets say what was planned.")
+        self._query = f"batch-{uuid.uuid4().hex}"
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of a task."""
+        return self._stage(_part(self._query, self._query, 0), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make what was staged visible."""
+        request = pb.CommitEpochRequest(run=pb.Run(query=self._query, run=self._query), epoch=0)
+        self._commit(messages, request)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Drop what was staged."""
+        self._abort(messages, 0)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("pubsub")`: each micro-batch is one epoch, committed exactly once."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        if options["link"] and not options["checkpointLocation"]:
+            raise OptionError(
+                "A link reads the planned offsets from the checkpoint: set the option checkpointLocation of this stream"
+                " (a default for the whole session is not seen by the sink)."
+            )
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of a task for the epoch that the task belongs to."""
+        query, run, epoch = _epoch_of_task()
+        return self._stage(_part(query, run, epoch), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Make the epoch visible. Raises CallError, DataLossError for a gap before a link's planned range."""
+        staged = next((found for found in messages if isinstance(found, Staged)), None)
+        if staged is None:
+            raise RuntimeError("Spark named no task of the epoch; nothing can be committed.")
+        request = pb.CommitEpochRequest(run=pb.Run(query=staged.query, run=staged.run), epoch=batchId)
+        link = self._options["link"]
+        if link:
+            planned = planned_offsets(self._options["checkpointLocation"], batchId)
+            request.link = link
+            request.source_topic = f"{planned.universe}/{planned.incarnation}"
+            request.accept_gaps = not self._options["failOnDataLoss"]
+            for number, begin in planned.begins.items():
+                request.planned.add(source=number, begin=begin, end=planned.sources[number])
+        try:
+            self._commit(messages, request)
+        except CallError as error:
+            if link and error.code == OUT_OF_RANGE:
+                raise DataLossError(
+                    f"The link {link} would leave a gap: {error.text} Nothing of batch {batchId} was stored. Read from"
+                    f" the gap's beginning again, or take it as lost: `syncpoint federation accept-gap {link}`."
+                ) from error
+            raise
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Drop what was staged."""
+        self._abort(messages, batchId)
+
+
+def _part(query: str, run: str, epoch: int) -> Part:
+    """This task's attempt."""
+    from pyspark import TaskContext
+
+    from pyspark_pubsub.staging import Part
+
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("The sink's write runs in Spark's tasks only.")
+    attempt = f"{context.taskAttemptId()}-{uuid.uuid4().hex[:12]}"
+    return Part(query, run, epoch, context.partitionId(), attempt)
+
+
+def _epoch_of_task() -> tuple[str, str, int]:
+    """Query, run and epoch of a streaming task: Spark tells them as local properties, and in no other way."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    names = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
+    found = [context.getLocalProperty(name) if context is not None else None for name in names]
+    if not all(found):
+        missing = ", ".join(name for name, value in zip(names, found, strict=True) if not value)
+        raise RuntimeError(f"This version of Spark does not tell tasks their epoch ({missing}); 4.3.0 does.")
+    query, run, epoch = found
+    return str(query), str(run), int(epoch or 0)

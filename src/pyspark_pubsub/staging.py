@@ -1,0 +1,190 @@
+"""What runs in a task of the sink: Spark's record batches become frames staged at the server.
+
+Place: in Spark's Python workers, between Spark's Arrow and the server's `Stage`.
+Promise: nothing is visible before the epoch is committed; rows keep their order for every topic and source. A batch is
+split by topic and source only where these vary in it.
+Leaves to `sink`: the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_pubsub.errors import SchemaError
+from pyspark_pubsub.options import Access
+from pyspark_pubsub.rpc import WRITER, Channel, Upload, pb
+from pyspark_pubsub.schema import NUMBERS
+
+STANDARD: dict[str, pa.DataType] = {
+    "message_id": pa.string(),
+    "offset": pa.int64(),
+    "publish_time": pa.timestamp("us", tz="UTC"),
+    "data": pa.binary(),
+    "attributes": pa.map_(pa.string(), pa.string()),
+    "ordering_key": pa.string(),
+    "origin": pa.string(),
+    "visited": pa.list_(pa.string()),
+}
+_HEADER, _FRAME = 1, 2  # fields of StageRequest
+_BATCH_TAG = b"\x1a"  # StageFrame.batch: field 3, length-delimited
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a writer needs to know in every task."""
+
+    access: Access
+    topic: str = ""
+    columns: tuple[str, ...] = ("data",)
+    split_source: bool = False
+    via: str = ""
+    here: str = ""
+    keep_identity: bool = False
+    frame_bytes: int = 2 << 20
+
+
+@dataclass(frozen=True)
+class Part:
+    """One attempt of one partition of one epoch."""
+
+    query: str
+    run: str
+    epoch: int
+    partition: int
+    attempt: str
+
+
+@dataclass
+class Counts:
+    """What a stage holds."""
+
+    rows: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    staged: bool = field(default=False)
+
+
+def stage(target: Target, part: Part, batches: Iterator[pa.RecordBatch]) -> Counts:
+    """Stage all rows; without any, nothing is asked of the server. Raises CallError, SchemaError."""
+    upload: Upload | None = None
+    try:
+        for batch in batches:
+            for topic, source, rows in divided(target, batch):
+                if upload is None:
+                    upload = Channel(target.access).upload(WRITER + "Stage")
+                    upload.send([_header(target, part)])
+                columns = [name for name in target.columns if name in STANDARD]
+                standard = standardised(rows, columns)
+                for piece in pieces(standard, target.frame_bytes):
+                    upload.send(frame(topic, source, columns, piece))
+        if upload is None:
+            return Counts()
+        answer = pb.StageResponse.FromString(upload.finish())
+        return Counts(answer.rows, answer.bytes, answer.dropped, staged=True)
+    finally:
+        if upload is not None:
+            upload.close()
+
+
+def _header(target: Target, part: Part) -> bytes:
+    header = pb.StageHeader(
+        run=pb.Run(query=part.query, run=part.run),
+        epoch=part.epoch,
+        partition=part.partition,
+        attempt=part.attempt,
+        via=target.via,
+        here=target.here,
+        keep_identity=target.keep_identity,
+    )
+    encoded: bytes = pb.StageRequest(header=header).SerializeToString()
+    return encoded
+
+
+def frame(topic: str, source: int, columns: list[str], batch: pa.RecordBatch) -> list[Any]:
+    """A StageRequest with a frame, in buffers that follow each other; the batch is not copied behind its head."""
+    body = batch.serialize()
+    inner: bytes = pb.StageFrame(
+        topic=topic, columns=[NUMBERS[name] for name in columns], source=source
+    ).SerializeToString()
+    head = inner + _BATCH_TAG + varint(body.size)
+    return [bytes((_FRAME << 3 | 2,)) + varint(len(head) + body.size) + head, memoryview(body)]
+
+
+def varint(value: int) -> bytes:
+    """A number as protobuf writes it."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def standardised(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """The named columns with the types that travel: no large types, no views, no dictionaries, microseconds."""
+    arrays = []
+    for name in names:
+        column, wanted = batch.column(name), STANDARD[name]
+        if pa.types.is_map(wanted) or not column.type.equals(wanted):
+            column = _cast(name, column, wanted)
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _cast(name: str, column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_map(wanted) and pa.types.is_map(column.type):
+        same = column.type.key_type == wanted.key_type and column.type.item_type == wanted.item_type
+        if same:
+            return column
+    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(column.type) and column.type.unit == "us":
+        return column.cast(wanted) if column.type.tz else pc.assume_timezone(column, "UTC")
+    try:
+        return column.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise SchemaError(f"The column {name} has a value that no message can have: {error}") from None
+
+
+def divided(target: Target, batch: pa.RecordBatch) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    """Rows by topic and source, in their order. Raises SchemaError when a row names no topic."""
+    if not batch.num_rows:
+        return
+    keys = [name for name, wanted in (("topic", not target.topic), ("source", target.split_source)) if wanted]
+    pending: list[tuple[dict[str, Any], pa.RecordBatch]] = [({}, batch)]
+    for key in keys:
+        pending = [({**values, key: value}, rows) for values, some in pending for value, rows in _by(some, key)]
+    for values, rows in pending:
+        topic = target.topic or values["topic"]
+        if not topic:
+            raise SchemaError("A row has no topic: the column topic is null or empty, and the option topic is not set.")
+        yield topic, values.get("source", 0), rows
+
+
+def _by(batch: pa.RecordBatch, name: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    """(value, rows) by the values of one column; the batch as it is when there is only one value."""
+    column = batch.column(name)
+    first = column[0]
+    if column.null_count == 0 and pc.all(pc.equal(column, first)).as_py():
+        yield first.as_py(), batch
+        return
+    for value in pc.unique(column):
+        mask = pc.equal(column, value) if value.is_valid else pc.is_null(column)
+        yield value.as_py(), batch.filter(pc.fill_null(mask, False))
+
+
+def pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """Slices of at most about `most` bytes each, by the mean size of a row; at least one row each."""
+    size = batch.nbytes
+    rows = batch.num_rows
+    count = min(rows, -(-size // most)) or 1
+    for i in range(count):
+        begin, end = rows * i // count, rows * (i + 1) // count
+        piece = batch.slice(begin, end - begin) if count > 1 else batch
+        if end - begin > 1 and piece.nbytes > 2 * most:
+            yield from pieces(piece, most)
+        else:
+            yield piece
