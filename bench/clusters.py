@@ -21,6 +21,7 @@ from syncpoint.node.cluster.local import LocalCluster, Shape
 
 ROLES = ("proxy", "publish-forwarder", "storage", "subscribe-forwarder", "router", "etcd")
 SIZE, BATCH, IN_FLIGHT = 1024, 100, 16
+GRACE_S = 30.0  # a message that has not come by then, with none coming, counts as missing
 _PAUSE_S = 1.0  # what a turn leaves to be done is done by then
 _REST_S = 3.0
 
@@ -69,11 +70,11 @@ def once(bench: Bench, system: UnderLoad, seconds: float) -> Run:
     if isinstance(system, BrokerCluster):
         line = [str(machine.ROOT / ".cache" / "bench" / "peers"), system.system, system.address]
         line += ["-seconds", str(seconds), "-size", str(SIZE), "-window", str(BATCH * IN_FLIGHT)]
-        run = bench.measured([*line, "-replicas", str(MEMBERS)], system, seconds + 60)
+        run = bench.measured([*line, "-replicas", str(MEMBERS)], system, seconds + 90)
         system.confirm_members()
         return run
     before = system.process_seconds() if isinstance(system, ClusterUnderTest) else {}
-    run = bench.load(system, "e2e", size=SIZE, batch=BATCH, in_flight=IN_FLIGHT, seconds=seconds)
+    run = bench.load(system, "e2e", size=SIZE, batch=BATCH, in_flight=IN_FLIGHT, seconds=seconds, grace=GRACE_S)
     if isinstance(system, ClusterUnderTest):
         after = system.process_seconds()
         run["by_process"] = {name: (role, used - before[name][1]) for name, (role, used) in after.items()}
@@ -84,7 +85,9 @@ def take_turns(bench: Bench, systems: Mapping[str, UnderLoad], warm_up_s: float)
     """The runs of all systems, round by round; the n-th runs of all belong together."""
     names = list(systems)
     for name in names:
-        once(bench, systems[name], warm_up_s)
+        lost = once(bench, systems[name], warm_up_s)["missing"]
+        if lost:
+            bench.console.print(f"[red]{name} lacked {lost} messages of the warm-up[/red]")
     runs: dict[str, list[Run]] = {name: [] for name in names}
     for turn in range(bench.options.runs):
         bench.disk.run()

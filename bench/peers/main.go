@@ -115,7 +115,7 @@ func run(b broker, o options) map[string]any {
 	publishAll(b, o, start, tokens, &published)
 	wait(10*time.Second, func() bool { return confirmed.Load() >= published.Load() })
 	publishEnd := monotonic()
-	wait(10*time.Second, func() bool { return seen.distinct.Load() >= confirmed.Load() })
+	wait(30*time.Second, func() bool { return seen.distinct.Load() >= confirmed.Load() })
 	cpu = cpuSeconds() - cpu
 	close(stop)
 	select {
