@@ -56,6 +56,7 @@ MORE = {
     "import": ("cluster_metadata", "import_folder"),
     "finalize": ("cluster_metadata", "finalize"),
     "orphans": ("orphans", "orphans"),
+    "restart": ("cluster_restart", "restart"),
     "drain": ("drain", "drain"),
     "undrain": ("drain", "undrain"),
 }

@@ -279,8 +279,14 @@ class ServerConnection(Connection):
         self.draining = True
         if self._preface is None:
             self._announce()
+        elif self.fallback is not None and self.transport is not None:
+            self.transport.close()  # this protocol has no way to be told
         elif self.transport is not None:
-            # Nothing was said yet, or another protocol is spoken, which has no way to be told.
+            # Nothing was read yet. What is on its way is served, or the client hears that it was not seen.
+            self.loop.call_later(self.limits.drain_ping_s, self._close_silent)
+
+    def _close_silent(self) -> None:
+        if self._preface is not None and self.transport is not None and not self.closed:
             self.transport.close()
 
     def _announce(self) -> None:

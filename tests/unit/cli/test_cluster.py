@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from syncpoint.node.cluster import inspect
+from syncpoint.model.errors import Unavailable
+from syncpoint.node.cluster import inspect, rolling
+from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.node.cluster.settings import TlsFiles
 
 Run = Callable[..., Result]
 
@@ -65,3 +68,36 @@ def test_all_commands_explain_themselves(run: Run) -> None:
 
 def test_workers_must_be_some(run: Run, tmp_path: Path) -> None:
     assert run("serve", "--workers", "0", "--data", str(tmp_path)).exit_code == 2
+
+
+def test_up_writes_down_where_the_certificates_are(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(LocalCluster, "up", lambda made: ["127.0.0.1:1"])
+    words = ["--tls-ca", str(tmp_path / "ca.pem"), "--tls-certificate", str(tmp_path / "{name}.pem")]
+    folder = tmp_path / "c"
+    assert run("cluster", "up", "--dir", str(folder), *words).exit_code == 2
+    assert not folder.exists()
+    words += ["--tls-key", str(tmp_path / "{name}.key")]
+    found = run("cluster", "up", "--dir", str(folder), "--clusters", "1", "--disks", "1", *words)
+    assert found.exit_code == 0, found.output
+    tls = LocalCluster(folder).settings().tls
+    assert tls is not None
+    assert tls.of("proxy-1") == TlsFiles(tmp_path / "proxy-1.pem", tmp_path / "proxy-1.key", tmp_path / "ca.pem")
+
+
+def test_restart_says_how_far_it_came(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    LocalCluster(tmp_path / "c").create(Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=2))
+    done: list[str] = []
+
+    def restart(made: LocalCluster, names: list[str], told: Any) -> None:
+        done.extend(names)
+        if "proxy-2" in names:
+            raise Unavailable("proxy-2 runs again, and not all is as it was")
+
+    monkeypatch.setattr(rolling, "restart", restart)
+    assert run("cluster", "restart", "--dir", str(tmp_path / "c"), "waiter").exit_code == 2
+    assert not done
+    assert "Restarted: router-1." in run("cluster", "restart", "--dir", str(tmp_path / "c"), "router").output
+    found = run("cluster", "restart", "--dir", str(tmp_path / "c"), "proxy")
+    assert found.exit_code == 1
+    assert "left alone" in found.output
+    assert done == ["router-1", "proxy-1", "proxy-2"]

@@ -8,6 +8,7 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import frames
 from syncpoint.transport.calls import Stream, Streaming, Unary
 from syncpoint.transport.frames import ErrorCode
+from syncpoint.transport.limits import Limits
 
 
 def setup(world: Any) -> tuple[Any, list, list]:
@@ -68,10 +69,28 @@ def test_an_idle_connection_ends_at_once(world: Any) -> None:
     assert peer.error() == ErrorCode.NO_ERROR
 
 
-def test_a_connection_that_has_not_begun_is_closed(world: Any) -> None:
-    peer = world.Peer({}, greet=False)
+def test_a_connection_that_says_nothing_is_closed_after_a_while(world: Any) -> None:
+    peer = world.Peer({}, Limits(drain_ping_s=3.0), greet=False)
     peer.conn.drain()
+    peer.loop.advance(2.9)
+    assert not peer.socket.closed
+    peer.loop.advance(0.2)
     assert peer.socket.closed
+
+
+def test_calls_on_their_way_over_a_new_connection_are_served(world: Any) -> None:
+    calls: list[Any] = []
+    peer = world.Peer({b"/t.T/Echo": Unary(lambda call, request: calls.append(call))}, greet=False)
+    peer.conn.drain()
+    peer.send(frames.PREFACE + frames.settings({}))
+    sid = peer.call(b"")
+    got = peer.read()
+    assert goaways(got) == [(frames.WINDOW_MAX, 0)]
+    peer.send(frames.frame(frames.PING, frames.ACK, 0, b"draining"))
+    calls[0].reply(b"late")
+    got = peer.read()
+    assert peer.answer(sid, got)[0] == world.grpc(b"late")
+    assert peer.conn.closed
 
 
 def test_what_is_left_fails(world: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from syncpoint.api.admin_handlers import CatalogService
@@ -28,6 +29,7 @@ from syncpoint.router.distance import Distances, Prober
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening, join_address, split_address
 
+LATE_S = 0.25
 _RELAYED = b"/google.pubsub.v1.Subscriber/"
 
 
@@ -103,11 +105,18 @@ class ProxyRole:
         return join_address(self._door.host, self._door.port) if self._door is not None else ""
 
     async def drain(self) -> None:
-        """Clients go to other proxies; their open calls end first."""
+        """Clients go to other proxies: nobody is listened to any more, every connection is told (GOAWAY), and the
+        calls begun before that end.
+        """
         self.admin.draining = True
         self.proxy.drain()
-        if self._door is not None:
-            await self._door.drain(self._joined.doors.drain_s)
+        if self._door is None:
+            return
+        closing = asyncio.ensure_future(self._door.drain(2 * self._joined.doors.drain_s))
+        while not closing.done():
+            await asyncio.wait((closing,), timeout=LATE_S)
+            self.proxy.relay.drain()  # pulls that were on their way when their client was told to go
+        await closing
 
     async def stop(self) -> None:
         await self.cleaner.stop()
