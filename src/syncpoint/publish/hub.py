@@ -176,6 +176,9 @@ class Hub:
 
     def data_came(self, subscription: int, source: int) -> None:
         """Messages of a source were persisted."""
+        found = self.forwarder.sources.by_number.get(source)
+        if found is not None and _is_whole(found):
+            self._send_sources(subscription, [found])  # until now it might have ended before these
         key = (subscription, source)
         if key not in self._hungry:
             self._fresh.add(key)
@@ -364,7 +367,7 @@ class Hub:
             message.sources.add(
                 number=source.number,
                 begin=begin,
-                sealed=source.sealed,
+                sealed=_is_whole(source),
                 epoch=source.epoch,
                 chain=self.chain,
                 grant=self.grants.grant_of(subscription, source.number, holder),
@@ -394,6 +397,11 @@ class _Ear:
 
     def on_removed(self) -> None:
         self._hub.removed(self._subscription)
+
+
+def _is_whole(source: Source) -> bool:
+    """Whether a source is sealed and all of it can be read: who reads to the end of such a one is through with it."""
+    return source.sealed and source.visible == source.end
 
 
 def _revoke(effect: Revoked) -> bytes:

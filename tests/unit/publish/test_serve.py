@@ -54,6 +54,31 @@ async def test_data_is_told_once_to_whoever_waits_for_it(world: ChainWorld) -> N
 
 
 @simulated
+async def test_a_source_has_its_end_only_when_what_was_under_way_can_be_read(world: ChainWorld) -> None:
+    """The keys move while a message waits for the disks: who reads meanwhile must not be through with the source."""
+    world.assign(1)
+    process = world.process()
+    await process.open()
+    await world.subscribe()
+    await process.publish("a")
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    (source,) = subscriber.granted
+    process.paused = True
+    publishing = asyncio.get_running_loop().create_task(process.publish("b"))
+    await asyncio.sleep(0.1)
+    world.assign(1)
+    await asyncio.sleep(0.1)
+    assert not subscriber.sources[source].sealed
+    assert await subscriber.read(source) == ["a"]
+    process.paused = False
+    await publishing
+    await asyncio.sleep(0.1)
+    assert subscriber.sources[source].sealed
+    assert await subscriber.read(source, 1) == ["b"]
+
+
+@simulated
 async def test_two_forwarders_share_and_one_takes_over_what_the_other_leaves(world: ChainWorld) -> None:
     process = world.process()
     for chain in (1, 2, 3, 4):
