@@ -16,7 +16,7 @@ def reading(flow: Flow, runtime: Runtime) -> dict[str, str]:
     """Options of the flow's source."""
     link = flow.link
     options = {
-        **_access(link.source),
+        **access(link.source),
         "topic": flow.source_topic,
         "columns": ",".join(CARRIED),
         "cursor": flow.name,
@@ -34,7 +34,7 @@ def writing(flow: Flow, checkpoint: Path | str) -> dict[str, str]:
     """Options of the flow's sink."""
     link = flow.link
     return {
-        **_access(link.target),
+        **access(link.target),
         "topic": flow.target_topic,
         "link": flow.name,
         "via": link.source.name,
@@ -44,7 +44,8 @@ def writing(flow: Flow, checkpoint: Path | str) -> dict[str, str]:
     }
 
 
-def _access(cluster: Cluster) -> dict[str, str]:
+def access(cluster: Cluster) -> dict[str, str]:
+    """How a source or a sink reaches a cluster."""
     options = {"endpoint": cluster.endpoint}
     if cluster.tls is not None:
         options["tls"] = "true"

@@ -1,0 +1,185 @@
+"""`syncpoint archive`: a topic as Parquet files, and back.
+
+Place: the outermost room; `federation.archive` on a local Spark does the work.
+Promise: what is archived can be held against its checksums without a server and without Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from syncpoint.cli.errors import Problem
+from syncpoint.cli.output import print_json, print_table, said
+from syncpoint.cli.settings import Settings, with_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from syncpoint.federation.manifest import Manifest
+    from syncpoint.federation.spec import Cluster
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
+MASTER = click.option("--master", default="local[*]", show_default=True, help="Spark's master.")
+
+
+@click.group()
+def archive() -> None:
+    """Keep a topic's messages as Parquet files, and publish them again.
+
+    \b
+    Examples:
+      syncpoint archive create orders --to backups/orders
+      syncpoint archive verify backups/orders
+      syncpoint archive restore backups/orders --endpoint other:8085
+    """
+
+
+@archive.command()
+@click.argument("topic")
+@click.option(
+    "--to", "folder", type=FOLDER, required=True, help="The archive's folder, new or of earlier runs."
+)
+@click.option("--rows-per-part", type=click.IntRange(min=1), default=500_000, show_default=True)
+@MASTER
+@with_settings
+def create(settings: Settings, topic: str, folder: Path, rows_per_part: int, master: str) -> None:
+    """Archive TOPIC, or add to its archive what has come since.
+
+    A cursor at the server keeps what is not archived yet, within its limits (`syncpoint cursors list`). Broken off, it
+    goes on where it was.
+    """
+    from syncpoint.federation.archive import archive as work
+
+    with _spark(master) as spark, _progress("archiving") as tell:
+        done = work(spark, _server(settings), settings.name("topics", topic), folder, tell, rows_per_part=rows_per_part)
+    said(f"{done.rows:,} message(s) in {done.parts} part(s) added to {folder}.")
+
+
+@archive.command()
+@click.argument("folder", type=FOLDER)
+@click.option("--topic", default="", help="Publish to this topic; by default to one of the archived name.")
+@MASTER
+@with_settings
+def restore(settings: Settings, folder: Path, topic: str, master: str) -> None:
+    """Publish what the archive in FOLDER holds: with its ids, its times, in its order, each message once.
+
+    The topic is created when it does not exist. Broken off, run it again: what was published is not published twice.
+    """
+    from syncpoint.federation.archive import restore as work
+    from syncpoint.model.errors import Code, SyncpointError
+    from syncpoint.wire.messages import pubsub
+
+    found = _manifest(folder)
+    name = settings.name("topics", topic) if topic else found.topic
+    with settings.client() as client:
+        try:
+            client.call("Publisher.CreateTopic", pubsub.Topic(name=name))
+            said(f"created {name}")
+        except SyncpointError as error:
+            if error.code is not Code.ALREADY_EXISTS:
+                raise
+    with _spark(master) as spark, _progress("restoring") as tell:
+        done = work(spark, _server(settings), folder, name, tell)
+    said(f"{done.rows:,} message(s) of {done.parts} part(s) are in {name}.")
+
+
+@archive.command()
+@click.argument("folder", type=FOLDER)
+@with_settings
+def verify(settings: Settings, folder: Path) -> None:
+    """Hold every file in FOLDER against its checksum."""
+    from syncpoint.federation.manifest import verify as work
+
+    found = _manifest(folder)
+    with _progress("verifying") as tell:
+        rows = 0
+
+        def one(part: Any) -> None:
+            nonlocal rows
+            rows += part.rows
+            tell(rows, found.rows)
+
+        tell(0, found.rows)
+        work(folder, found, one)
+    said(
+        f"{sum(len(part.files) for part in found.parts)} file(s), {found.rows:,} message(s): all as they were archived."
+    )
+
+
+@archive.command()
+@click.argument("folder", type=FOLDER)
+@with_settings
+def describe(settings: Settings, folder: Path) -> None:
+    """Show what the archive in FOLDER holds."""
+    found = _manifest(folder)
+    if settings.format == "json":
+        print_json(
+            {
+                "topic": found.topic,
+                "rows": found.rows,
+                "parts": [
+                    {"number": one.number, "rows": one.rows, "bytes": sum(file.bytes for file in one.files)}
+                    for one in found.parts
+                ],
+            }
+        )
+        return
+    said(f"{found.topic}: {found.rows:,} message(s)")
+    rows = [
+        [
+            f"{part.number:06}",
+            f"{part.rows:,}",
+            f"{sum(file.bytes for file in part.files) / 1e6:,.1f}",
+            ", ".join(f"{one.source}: {one.begin} to {one.end - 1}" for one in part.stretches),
+        ]
+        for part in found.parts
+    ]
+    print_table(["PART", "MESSAGES", "MB", "SOURCES"], rows)
+
+
+def _manifest(folder: Path) -> Manifest:
+    from syncpoint.federation.manifest import load
+
+    found = load(folder)
+    if found is None:
+        raise Problem(f"There is no archive in {folder}.", "`syncpoint archive create TOPIC --to FOLDER` makes one.")
+    return found
+
+
+def _server(settings: Settings) -> Cluster:
+    from syncpoint.federation.spec import Cluster
+
+    tls = {"ca": settings.tls_ca} if settings.tls_ca else None
+    return Cluster("server", settings.endpoint, tls)
+
+
+@contextmanager
+def _spark(master: str) -> Iterator[SparkSession]:
+    try:
+        import pyspark  # noqa: F401
+
+        from syncpoint.federation.session import session
+    except ImportError as error:
+        raise Problem("Spark is not installed.", "pip install 'syncpoint[spark]' (and Java 17)") from error
+    said("starting Spark")
+    spark = session("syncpoint archive", master)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("messages"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(what)
+        yield lambda done, total: bar.update(task, completed=done, total=max(total, 1) if done == total else total)
