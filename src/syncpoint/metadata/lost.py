@@ -1,7 +1,8 @@
 """What a restore has made unknown: topics of which disks may hold messages, and the metadata know nothing.
 
 Place: written by `backup.restore`, as a setting of the catalog; asked by `publish.retention` before messages of an
-unknown topic are given up; changed by an operator who adopts or deletes what was found (`node.cluster.orphans`).
+unknown topic are given up, and by `proxy.key_care` before its keys are; changed by an operator who adopts or deletes
+what was found (`node.cluster.orphans`).
 Promise: messages of a topic that was made after the backup are never taken for those of a deleted topic. A source says
 at which revision of the catalog it was opened. One opened between the backup's revision and the one at which the
 restored catalog began belongs to a topic that the backup knows, or to a lost one.
@@ -17,7 +18,9 @@ from typing import Any, NamedTuple
 
 from syncpoint.kernel.acks import AckSet
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Setting
+from syncpoint.metadata.records import Setting, decode_record
+from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.shared_catalog import record_key
 
 NAME = "lost"
 
@@ -58,6 +61,14 @@ class Lost(NamedTuple):
             gap.above < revision < gap.below and not gap.known.contains(topic) for gap in self.gaps
         )
 
+    def may_be(self, topic: int) -> bool:
+        """Whether a topic that the catalog does not know may be a lost one, as far as its number tells: everything that
+        was given out before the last restore, and that the backup did not have. For who has no source to look at.
+        """
+        return topic not in self.decisions and any(
+            topic < gap.below and not gap.known.contains(topic) for gap in self.gaps
+        )
+
     def with_gap(self, above: int, below: int, known: Iterable[int]) -> Lost:
         """One more restore."""
         topics = AckSet()
@@ -88,6 +99,13 @@ def decode(value: bytes) -> Lost:
     gaps = (Gap(above, below, AckSet.decode(base64.b64decode(known))) for above, below, known in found["gaps"])
     decisions = (Decision(*one) for one in found["decisions"])
     return Lost(tuple(gaps), {one.topic: one for one in decisions})
+
+
+async def lost_in(store: SharedStore) -> Lost:
+    """What the metadata say is lost now. Raises the store's errors."""
+    found = await store.get(record_key(Setting(NAME)))
+    record = None if found is None else decode_record(found.value)
+    return decode(record.value) if isinstance(record, Setting) else NOTHING
 
 
 def lost_of(catalog: Catalog) -> Lost:

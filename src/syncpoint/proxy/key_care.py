@@ -4,7 +4,9 @@ Place: beside `keys`, over the same records in the metadata; used by `syncpoint 
 topics, by the proxies themselves.
 Promise: no key that any stored message may need is removed: only those of topics that are deleted, and of which no
 chain holds anything (`open/TOPIC/` is empty; chains register before they store, see `control.registration`), and that
-no dead letter of another topic is sealed with. Nothing here returns, prints or logs a key, wrapped or not.
+no dead letter of another topic is sealed with. What may be a topic that was lost with the metadata keeps its keys: a
+chain that holds something of it may not have been opened since. Nothing here returns, prints or logs a key, wrapped
+or not.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import NamedTuple
 
 from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.contract import Delete, Indeterminate, KeyValue, Unavailable, unchanged
+from syncpoint.metadata.lost import Lost, lost_in
 from syncpoint.metadata.records import Topic, decode_record
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.metadata.shared_catalog import RECORDS
@@ -87,27 +90,27 @@ async def remove_gone(store: SharedStore, *, exists: Callable[[int], bool] = lam
     suspects = {one.topic for one in found if not exists(one.topic)}
     if not suspects:
         return 0
-    living = await topics_now(store)
+    living, lost = await topics_now(store), await lost_in(store)
     removed = 0
     for topic in sorted(suspects - living.keys()):
-        if await registered_chains(store, topic):
+        if lost.may_be(topic) or await registered_chains(store, topic):
             continue
         await _remove(store, f"{TOPICS}{topic}")
         for one in found:
-            if one.topic == topic and not await _is_lent(store, one.number, living):
+            if one.topic == topic and not await _is_lent(store, one.number, living, lost):
                 removed += await _remove(store, f"{DATA}{one.number}")
     if removed:
         log.info("%d keys of deleted topics are removed: nothing of those topics is stored", removed)
     return removed
 
 
-async def _is_lent(store: SharedStore, number: int, living: Mapping[int, str]) -> bool:
+async def _is_lent(store: SharedStore, number: int, living: Mapping[int, str], lost: Lost) -> bool:
     """Whether another topic may have messages under a key. What was lent to topics that are gone is forgotten."""
     prefix = f"{LENT}{number}/"
     lent, _ = await read_all(store, prefix)
     for item in lent:
         topic = int(item.key[len(prefix) :])
-        if topic in living or await registered_chains(store, topic):
+        if topic in living or lost.may_be(topic) or await registered_chains(store, topic):
             return True
     for item in lent:
         await _remove(store, item.key)

@@ -47,6 +47,10 @@ def test_what_is_lost_comes_back_as_it_was_written(
         above < revision < below and topic not in known for above, below, known in gaps
     )
     assert found.keeps(topic, revision) == expected
+    assert found.may_be(topic) == (
+        topic not in {one.topic for one in decisions}
+        and any(topic < below and topic not in known for _, below, known in gaps)
+    )
 
 
 @pytest.mark.parametrize("bad", [b"", b"[]", b"{}", b'{"gaps":[1],"decisions":[]}'])

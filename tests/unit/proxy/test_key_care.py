@@ -11,9 +11,10 @@ import pytest
 from syncpoint.control.registration import OPEN
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.local import LocalShared
+from syncpoint.metadata.lost import Decision, Lost
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import Change, Topic
-from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.metadata.records import Change, Topic, encode_record
+from syncpoint.metadata.shared_catalog import SharedCatalog, record_key
 from syncpoint.model.errors import Unavailable
 from syncpoint.proxy import key_care
 from syncpoint.proxy.key_care import KeyCleaner, listed, needed, remove_gone, topics_now
@@ -186,3 +187,21 @@ async def test_the_cleaner_works_when_it_is_its_turn_and_after_a_failure(world: 
     await asyncio.sleep(2 * key_care.CLEAN_S)
     assert world.left() == []
     await cleaner.stop()
+
+
+@in_world
+async def test_what_may_have_been_lost_with_the_metadata_keeps_its_keys(world: World) -> None:
+    """No chain says that it has anything of the topic; it may not have been opened since the restore."""
+    lost, known = await world.topic("lost"), await world.topic("known")
+    keys = world.keys()
+    for topic in (lost, known):
+        await keys.current(topic.incarnation)
+        await world.delete(topic)
+    gap = Lost().with_gap(0, 1 << 40, [known.incarnation])
+    setting = gap.setting()
+    await world.store.txn([], [Put(record_key(setting), encode_record(setting))])
+    assert await remove_gone(world.store) == 1
+    assert [one.topic for one in await listed(world.store)] == [lost.incarnation]
+    setting = gap.decided(Decision(lost.incarnation, "deleted", "", 1, "me", "here", 1)).setting()
+    await world.store.txn([], [Put(record_key(setting), encode_record(setting))])
+    assert await remove_gone(world.store) == 1

@@ -124,6 +124,7 @@ class Orphans:
                 [Change.put(made), Change.put(reader), self._decided(orphan, "adopted", topic, who)]
             )
             if revision is not None:
+                await self._assign(orphan)  # until it was known, routers were free to take the assignment away
                 return await self._confirmed(number, revision)
         raise Aborted("Too many changes at once. Try again.")
 
