@@ -85,6 +85,7 @@ class PullStream:
             raise InvalidArgument("", "first message must set stream_ack_deadline_seconds")
         _check_deadline(asked.stream_ack_deadline_seconds)
         record = usable(self.forwarder, asked.subscription)
+        self.forwarder.check_free(record)
         self.record = record
         self.answers_pings = asked.protocol_version >= 1
         self.asked = FlowLimit(max(0, asked.max_outstanding_messages), max(0, asked.max_outstanding_bytes))

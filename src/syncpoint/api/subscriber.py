@@ -69,6 +69,7 @@ class SubscriberService:
     def pull(self, call: Call, request: bytes) -> None:
         asked = parsed(pubsub.PullRequest, request)
         record = usable(self.forwarder, asked.subscription)
+        self.forwarder.check_free(record)
         if asked.max_messages <= 0:
             raise InvalidArgument("", "No max_messages specified, or not positive.")
         loop, now = asyncio.get_running_loop(), self.forwarder.clock.monotonic()

@@ -32,6 +32,7 @@ from syncpoint.node.locks import FolderLocks
 from syncpoint.node.metadata import align, open_metadata
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.upkeep import Upkeep
+from syncpoint.pipeline.reading import LogReader
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.recovery import recover
 from syncpoint.runtime.clock import Clock, SystemClock
@@ -96,6 +97,7 @@ class Node:
             random=self.random,
             soon=loop.call_soon,
         )
+        self.reader = LogReader(self.publish, self.subscribe, loop.call_soon)
         self.parts = Parts(
             self.control,
             self.publish,
@@ -112,6 +114,7 @@ class Node:
             self.control,
             self.clock,
             begin_with_checkpoint=not memory.checkpointed or memory.facts > 0,
+            steps=(self.reader.tick,),
         )
         self.upkeep.start()
         self.server = await self._open_door()
@@ -146,6 +149,7 @@ class Node:
             **seek_methods(self.control),
             **CatalogService(self.control).methods(),
             **ServerAdmin(self.parts).methods(),
+            **self.reader.methods(),
             **self.health.methods(),
             **reflection_methods(),
         }

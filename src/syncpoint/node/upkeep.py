@@ -6,7 +6,7 @@ in `publish/upkeep`.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from syncpoint.metadata.records import Change
@@ -37,8 +37,11 @@ class Upkeep:
         clock: Clock,
         *,
         begin_with_checkpoint: bool = True,
+        steps: Sequence[Callable[[], object]] = (),
     ) -> None:
-        """`begin_with_checkpoint`: something was read at the start that no checkpoint holds."""
+        """`begin_with_checkpoint`: something was read at the start that no checkpoint holds. `steps`: what other rooms
+        do about twice a second.
+        """
         self.publish, self.subscribe, self.control, self.clock = publish, subscribe, control, clock
         self.log = LogUpkeep(
             store,
@@ -47,6 +50,7 @@ class Upkeep:
             clock.monotonic(),
             begin_with_checkpoint=begin_with_checkpoint,
         )
+        self._steps = steps
         self._tasks: list[asyncio.Task[None]] = []
         self._began = clock.monotonic()
         self._background: set[asyncio.Task[None]] = set()
@@ -71,6 +75,8 @@ class Upkeep:
             if now >= slowly_at:
                 slowly_at = now + SLOWLY_S
                 self._guard(self.control.mirror.flush)
+                for step in self._steps:
+                    self._guard(step)
             if now >= disks_at:
                 disks_at = now + DISKS_S
                 self._guard(self.log.watch_disks)

@@ -50,6 +50,8 @@ class SubscribeForwarder:
         self.used: dict[
             int, float
         ] = {}  # subscription -> when somebody last pulled or acknowledged (monotonic seconds)
+        # Raises `FailedPrecondition` for new subscribers while a reader of a room above has a subscription to itself.
+        self.check_free: Callable[[Subscription], None] = lambda record: None
         self._key, self._random, self._soon = key, random, soon
         self._numbers = PULLS
         self._lender, self._linger_s, self._tables = lender, linger_s, 0

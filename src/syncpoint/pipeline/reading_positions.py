@@ -1,0 +1,109 @@
+"""Where the sources of a topic begin and end, and where a reader begins in them.
+
+Place: pure functions under `reading`, on the tables of the publish forwarder.
+Words: a *position* is the first offset that was not read; a source is read to its end when it stands at `end`.
+"""
+
+from typing import Any, NamedTuple
+
+from syncpoint.kernel.acks import AckSet
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import CREATING, Snapshot, Subscription, Topic
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
+from syncpoint.model.names import parse_snapshot, parse_subscription, parse_topic
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.source import Source
+
+
+class Extent(NamedTuple):
+    """What is stored and persisted of a source: [begin, end)."""
+
+    source: Source
+    begin: int
+    end: int
+
+
+def extents(forwarder: PublishForwarder, topic: int) -> list[Extent]:
+    """The sources of a topic incarnation in the order of keys."""
+    found = []
+    for source in sorted(forwarder.sources.of_topic(topic), key=lambda one: (one.epoch, one.number)):
+        bounds = forwarder.store.bounds(source.number)
+        begin = source.visible if bounds is None else min(bounds[0], source.visible)
+        found.append(Extent(source, begin, source.visible))
+    return found
+
+
+def comes_before(one: Source, other: Source) -> bool:
+    """Whether all of one source must be read before the other; both are of one topic and one chain."""
+    return one.epoch < other.epoch or (one.epoch == other.epoch and one.number < other.number)
+
+
+def topic_named(catalog: Catalog, name: str, incarnation: int) -> Topic:
+    """The topic of a request; `incarnation` is what the reader believes, 0 for no belief. Raises `InvalidArgument`,
+    `NotFound`, `FailedPrecondition`.
+    """
+    record = catalog.topic(parse_topic(name))
+    if record is None:
+        raise NotFound(name)
+    if incarnation and incarnation != record.incarnation:
+        raise FailedPrecondition(
+            f"{name} was deleted and created again: it has incarnation {record.incarnation}, the request names"
+            f" {incarnation}. Offsets of the old topic mean nothing in the new one; begin anew, without an incarnation."
+        )
+    return record
+
+
+def subscription_named(catalog: Catalog, name: str, field: str = "subscription") -> Subscription:
+    """A subscription that has a backlog. Raises `InvalidArgument`, `NotFound`, `FailedPrecondition`."""
+    record = catalog.subscription(parse_subscription(name))
+    if record is None:
+        raise NotFound(name)
+    if record.detached:
+        raise FailedPrecondition(f"{field}: {name} is detached from its topic and has no backlog.")
+    if catalog.topic_of(record) is None:
+        raise FailedPrecondition(f"{field}: the topic of {name} was deleted; pull what is left of its backlog.")
+    return record
+
+
+def snapshot_named(catalog: Catalog, name: str, topic: int, field: str = "snapshot") -> Snapshot:
+    """A snapshot of the topic's incarnation. Raises `InvalidArgument`, `NotFound`."""
+    record = catalog.snapshot(parse_snapshot(name))
+    if record is None or record.status == CREATING:
+        raise NotFound(name)
+    if record.topic_incarnation != topic:
+        raise InvalidArgument(field, f"{name} is of another topic, or of an earlier one with its name")
+    return record
+
+
+def starts(forwarder: PublishForwarder, asked: Any, topic: int, found: list[Extent]) -> list[int]:
+    """Where a GetPositionsRequest begins in each source. Raises `InvalidArgument`, `NotFound`."""
+    catalog = forwarder.catalog
+    match asked.WhichOneof("starting"):
+        case "latest":
+            return [one.end if asked.latest else one.begin for one in found]
+        case "time":
+            try:
+                time_ns = asked.time.ToNanoseconds()
+            except ValueError as bad:
+                raise InvalidArgument("time", str(bad)) from None
+            return [_within(one, forwarder.store.offset_at(one.source.number, time_ns)) for one in found]
+        case "snapshot":
+            snapshot = snapshot_named(catalog, asked.snapshot, topic)
+            state = forwarder.snapshots.get(snapshot.incarnation)
+            if state is None:
+                raise NotFound(asked.snapshot)
+            return [_first_gap(one, state.acks.get(one.source.number)) for one in found]
+        case "backlog" if asked.backlog:
+            if not asked.subscription:
+                raise InvalidArgument("backlog", "only a subscription has one; name it, or leave this out")
+            ledger = forwarder.ledgers[subscription_named(catalog, asked.subscription).incarnation]
+            return [_first_gap(one, ledger.acks.get(one.source.number)) for one in found]
+    return [one.begin for one in found]
+
+
+def _within(one: Extent, offset: int) -> int:
+    return min(max(offset, one.begin), one.end)
+
+
+def _first_gap(one: Extent, acks: AckSet | None) -> int:
+    return _within(one, 0 if acks is None else acks.first_gap(0))

@@ -1,0 +1,195 @@
+"""One ReadRange: stored messages of one source, from storage through the kernel to the caller's stream.
+
+Place: begun by `reading` for each call. Reads one step ahead of what the stream takes: a frame is made only when the
+last one is on its way, and one in a turn of the loop, so that many readers and all other work go on.
+Promise: offsets come in order and without gaps; what is missing is an error that names it. Here message bytes are
+copied once, from what storage has read into their column.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from syncpoint.kernel.acks import AckSet
+from syncpoint.kernel.columns import Gathering
+from syncpoint.kernel.errors import Malformed
+from syncpoint.model.errors import DataLoss, Internal, OutOfRange, SyncpointError, Unavailable
+from syncpoint.storage.record import Batch
+from syncpoint.storage.store import Store
+from syncpoint.transport.calls import Stream
+from syncpoint.wire.arrow import encode_batch
+
+Soon = Callable[[Callable[[], None]], object]
+
+
+class Selection(NamedTuple):
+    """Which messages, and what of them. `acked`: sets of offsets to leave out."""
+
+    topic: str
+    source: int
+    begin: int
+    end: int
+    columns: tuple[int, ...]
+    program: bytes
+    origins: tuple[bytes, ...] | None
+    here: bytes
+    acked: tuple[AckSet, ...]
+    frame_bytes: int
+
+
+class RangeStream:
+    """The answer to one ReadRange. `count(rows, nbytes)` hears of what was sent."""
+
+    def __init__(
+        self, stream: Stream, store: Store, wanted: Selection, soon: Soon, count: Callable[[int, int], None]
+    ) -> None:
+        self.stream, self.store, self.wanted = stream, store, wanted
+        self._soon, self._count = soon, count
+        self._at = wanted.begin  # the next offset to look at
+        self._told = wanted.begin  # the caller knows what became of everything before it
+        self._batches: deque[Batch] = deque()
+        self._gathering = self._fresh()
+        self._reading = self._scheduled = self._over = False
+
+    def start(self) -> None:
+        """Begin. Everything else comes from storage and the stream."""
+        self.stream.on_writable = self.schedule
+        self.stream.on_cancel = self.cancel
+        self.stream.on_drain = lambda: self._fail(Unavailable("The server is about to stop; read on from next_offset."))
+        self._step()
+
+    def schedule(self) -> None:
+        """Go on in the next turn of the loop."""
+        if not self._scheduled and not self._over:
+            self._scheduled = True
+            self._soon(self._run)
+
+    def cancel(self) -> None:
+        """The caller is gone."""
+        self._over = True
+        self._batches.clear()
+
+    def _run(self) -> None:
+        self._scheduled = False
+        self._step()
+
+    def _fresh(self) -> Gathering:
+        wanted = self.wanted
+        return Gathering(wanted.columns, wanted.frame_bytes, wanted.program, wanted.origins, wanted.here)
+
+    def _step(self) -> None:
+        """Gather one frame, or as much as was read, and send it."""
+        if self._over or self._reading or not self.stream.writable:
+            return
+        try:
+            self._gather()
+            if self._at >= self.wanted.end:
+                if self._gathering.rows or self._told < self._at:
+                    self._send()
+                self._over = True
+                self.stream.finish()
+                return
+            if self._gathering.size >= self.wanted.frame_bytes:
+                self._send()
+                self.schedule()
+                return
+            self._reading = True
+            self.store.read(self.wanted.source, self._at, self.wanted.frame_bytes, self._read)
+        except SyncpointError as error:
+            self._fail(error)
+
+    def _gather(self) -> None:
+        """Take from what was read what still fits into the frame."""
+        wanted, gathering = self.wanted, self._gathering
+        while self._batches and self._at < wanted.end and gathering.size < wanted.frame_bytes:
+            batch = self._batches[0]
+            end = min(batch.first_offset + batch.count, wanted.end)
+            if batch.first_offset > self._at:
+                self._check_left_out(self._at, min(batch.first_offset, wanted.end))
+                self._at = min(batch.first_offset, wanted.end)
+            if end > self._at:
+                skip = self._skip(batch.first_offset, end)
+                try:
+                    self._at = gathering.take(
+                        batch.payload, batch.first_offset, self._at, end, skip, wanted.frame_bytes
+                    )
+                except Malformed as bad:
+                    raise DataLoss(f"source {wanted.source} of {wanted.topic}: {bad}") from None
+            if self._at >= end:
+                self._batches.popleft()
+
+    def _skip(self, begin: int, end: int) -> bytes | None:
+        """The bits of what is acknowledged in [begin, end)."""
+        masks = [mask for mask in (acks.mask(begin, end) for acks in self.wanted.acked) if mask is not None]
+        if len(masks) < 2:
+            return masks[0] if masks else None
+        both = int.from_bytes(masks[0], "little") | int.from_bytes(masks[1], "little")
+        return both.to_bytes(max(map(len, masks)), "little")
+
+    def _check_left_out(self, begin: int, end: int) -> None:
+        """[begin, end) is not stored. Raises `OutOfRange` unless all of it was to be left out."""
+        at = begin
+        while at < end:
+            reached = max((acks.first_gap(at) for acks in self.wanted.acked), default=at)
+            if reached <= at:
+                raise not_stored(self.wanted.topic, self.wanted.source, at, end)
+            at = reached
+
+    def _read(self, batches: Sequence[Batch] | Exception) -> None:
+        """Storage has answered, perhaps at once."""
+        self._reading = False
+        if self._over:
+            return
+        if isinstance(batches, SyncpointError):
+            self._fail(batches)
+        elif isinstance(batches, Exception):
+            self._fail(Internal(f"source {self.wanted.source} of {self.wanted.topic} can not be read: {batches}"))
+        else:
+            self._batches.extend(batches)
+            if not batches:
+                try:
+                    self._check_left_out(self._at, self.wanted.end)
+                except OutOfRange as gone:
+                    self._fail(gone)
+                    return
+                self._at = self.wanted.end
+            self.schedule()
+
+    def _send(self) -> None:
+        size = self._gathering.size
+        rows, nodes, lengths, body = self._gathering.finish()
+        self._gathering = self._fresh()
+        body_bytes = sum(map(len, body))
+        head = encode_batch(rows, nodes, lengths, body_bytes)
+        before = b"\x0a" + _varint(len(head) + body_bytes) + head  # ReadFrame.batch
+        behind = (b"\x10" + _varint(rows) if rows else b"") + b"\x18" + _varint(self._at)
+        self._told = self._at
+        self._count(rows, size)
+        self.stream.send([before, *(buffer for buffer in body if buffer), behind])
+
+    def _fail(self, error: SyncpointError) -> None:
+        """What was gathered before the fault goes first: it is right."""
+        if self._over:
+            return
+        if self._gathering.rows:
+            self._send()
+        self._over = True
+        self.stream.finish(error)
+
+
+def not_stored(topic: str, source: int, begin: int, end: int) -> OutOfRange:
+    """Messages that are not there any more, or never were."""
+    return OutOfRange(
+        f"Messages {begin} to {end - 1} of source {source} of {topic} are not stored any more: they were needed by no"
+        " subscription, snapshot or cursor, and the topic's retention did not keep them. Call GetPositions for what is"
+        " stored; give the topic a retention, or the reader a cursor, to keep messages until they are read."
+    )
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
