@@ -74,7 +74,7 @@ _FIRST_ROOM = 4096
 @cython.final
 @cython.cclass
 class Gathering:
-    """The columns of the messages taken so far. `rows`: how many; `size`: their bytes as they are stored, with lengths."""
+    """The columns of the messages taken so far. `rows`: how many; `size`: their bytes as stored, with lengths."""
 
     def __init__(self, columns: object, room: int = 0, program: bytes = b"", origins: object = None, here: bytes = b""):
         """`columns`: numbers, in the order wanted. `room`: bytes of messages that are expected.
