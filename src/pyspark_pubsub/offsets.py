@@ -244,12 +244,12 @@ def split(ranges: Iterable[Range], means: Mapping[int, int], most: int = 0, part
     total = sum(rows for _, rows in whole)
     pieces = []
     for found, rows in whole:
-        step = most or rows
+        count = -(-rows // most) if most else 1
         if partitions:
-            step = min(step, -(-total // partitions))
+            count = max(count, -(-rows * partitions // total))
         if not most and not partitions:
-            step = max(1, PARTITION_BYTES // (means.get(found.source) or MEAN_BYTES))
-        count = -(-rows // max(1, step))
+            count = -(-rows * (means.get(found.source) or MEAN_BYTES) // PARTITION_BYTES)
+        count = min(count, rows)
         cuts = [found.begin + rows * i // count for i in range(count + 1)]
         pieces += [Range(found.source, begin, end) for begin, end in pairwise(cuts)]
     return pieces

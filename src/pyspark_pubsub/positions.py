@@ -97,7 +97,7 @@ class Positions:
             request.cursor.retention_bytes = self.options["cursorRetentionBytes"]
             request.cursor.expiration_seconds = int(self.options["cursorExpiration"])
             request.first = first
-        if processed is not None:
+        if processed is not None and (self.options["cursor"] or reader):
             request.topic_incarnation = processed.incarnation
             for number, end in processed.sources.items():
                 request.processed.add(source=number, end=end)

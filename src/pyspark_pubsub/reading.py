@@ -173,7 +173,7 @@ class _Buffers:
         """A view into a new buffer such that the batch behind tag and length begins at a multiple of `ALIGN`."""
         lead = ALIGN - 1 - _varint_bytes(size)
         self.last = pa.allocate_buffer(lead + size)
-        return memoryview(self.last)[lead:]
+        return memoryview(self.last).cast("B")[lead:]
 
 
 def _varint_bytes(value: int) -> int:

@@ -150,7 +150,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             request.source_topic = f"{planned.universe}/{planned.incarnation}"
             request.accept_gaps = not self._options["failOnDataLoss"]
             for number, begin in planned.begins.items():
-                request.planned.add(source=number, begin=begin, end=planned.sources[number])
+                _, chain = planned.places[number]
+                request.planned.add(source=number, begin=begin, end=planned.sources[number], chain=chain)
         try:
             self._commit(messages, request)
         except CallError as error:
