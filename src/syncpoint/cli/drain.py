@@ -1,7 +1,8 @@
 """`syncpoint drain TARGET` and `undrain`: take a process, a cluster or a region out of service, unnoticed.
 
 Place: the operator's side of the command line; calls of syncpoint.admin.v1.Admin.
-Promise: `drain` returns when nothing is connected to the target any more and no chain is open there; interrupted, or
+Promise: `drain` returns when nothing is connected to the target any more and no chain is open there, and says meanwhile
+what is left, whenever that changes; interrupted, or
 when it takes too long, the drain stays in force.
 """
 
@@ -47,7 +48,8 @@ def drain(settings: Settings, target: str | None, comment: str, wait: bool, with
         with refusals_explained():
             state = client.call("Admin.Drain", admin.DrainRequest(target=target, comment=comment))
         said(f"Draining [{target}]: {', '.join(state.members) or 'nobody lives there'}.")
-        end = time.monotonic() + within[0]
+        begun = time.monotonic()
+        end = begun + within[0]
         told = ""
         while wait and (state.connections or state.chains):
             now = f"{count(state.connections, 'connection')}, {count(state.chains, 'chain')} left"
@@ -64,7 +66,7 @@ def drain(settings: Settings, target: str | None, comment: str, wait: bool, with
             if not state.draining:
                 raise Problem(f"The drain of [{target}] was ended by somebody else.")
     if wait:
-        said(f"Drained [{target}].")
+        said(f"Drained [{target}] in {time.monotonic() - begun:.1f} s.")
     if settings.format == "json":
         print_message(state, "json")
 

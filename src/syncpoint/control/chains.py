@@ -95,14 +95,20 @@ class ChainKeeper:
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self.machine.leased(False, self.clock.monotonic())
+        left = total = len(self.machine.held)
+        log.info("%s hands over %d chains", self.membership.me.name, total)
         try:
             async with asyncio.timeout(grace_s):
-                while self._tasks or self.open_chains:
+                while True:
                     for chain in self.open_chains[:1]:
                         self.machine.hand_over(chain)
                     self._step()
-                    if self._tasks:
-                        await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+                    if len(self.machine.held) < left:
+                        left = len(self.machine.held)
+                        log.info("%d of %d chains left", left, total)
+                    if not self._tasks:
+                        break
+                    await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             log.warning("chains %s are not given up in time", sorted(self.machine.held))
             for task in self._tasks:
