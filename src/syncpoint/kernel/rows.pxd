@@ -1,0 +1,34 @@
+from ._bytes cimport Field, ReadPtr, WritePtr, array_ptr, as_bytes, bit_at, copy, cut, finished, get32, get64, \
+    new_buffer, put32, put_varint, read_field, read_ptr, same, u64, utf8_ok, varint_size, write_ptr
+from .frames cimport next_message
+
+cdef class Texts:
+    cdef Py_ssize_t count
+    cdef Py_ssize_t valid
+    cdef Py_ssize_t offsets
+    cdef Py_ssize_t values
+
+cdef class Lists:
+    cdef Py_ssize_t valid
+    cdef Py_ssize_t offsets
+
+cdef class Batch:
+    cdef Texts data
+    cdef Texts keys
+    cdef Texts ids
+    cdef Texts origins
+    cdef Texts servers
+    cdef Texts names
+    cdef Texts values
+    cdef Lists attributes
+    cdef Lists visited
+    cdef Py_ssize_t times
+    cdef Py_ssize_t times_valid
+    cdef Py_ssize_t offsets
+    cdef bint has_attributes
+    cdef bint has_key
+    cdef bint has_id
+    cdef bint has_time
+    cdef bint has_origin
+    cdef bint has_visited
+    cdef bint has_offset
