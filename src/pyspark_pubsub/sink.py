@@ -99,26 +99,32 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """`df.write.format("pubsub").mode("append")`: all rows become visible by one commit, or none."""
+    """`df.write.format("pubsub").mode("append")`: all rows become visible by one commit, or none; with `batchQuery`,
+    once, also when the same batch is written again.
+    """
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
         if options["link"]:
             raise OptionError("The option link is for streams, whose offsets say what was planned.")
-        self._query = f"batch-{uuid.uuid4().hex}"
+        if options.given("batchEpoch") != options.given("batchQuery"):
+            raise OptionError("Give batchQuery and batchEpoch together.")
+        self._run = uuid.uuid4().hex
+        self._query = options["batchQuery"] or f"batch-{self._run}"
+        self._epoch = options["batchEpoch"]
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of a task."""
-        return self._stage(_part(self._query, self._query, 0), iterator)
+        return self._stage(_part(self._query, self._run, self._epoch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make what was staged visible."""
-        request = pb.CommitEpochRequest(run=pb.Run(query=self._query, run=self._query), epoch=0)
+        request = pb.CommitEpochRequest(run=pb.Run(query=self._query, run=self._run), epoch=self._epoch)
         self._commit(messages, request)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what was staged."""
-        self._abort(messages, 0)
+        self._abort(messages, self._epoch)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -126,6 +132,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
+        if options.given("batchQuery") or options.given("batchEpoch"):
+            raise OptionError("The options batchQuery and batchEpoch are for batches; a stream has epochs of its own.")
         if options["link"] and not options["checkpointLocation"]:
             raise OptionError(
                 "A link reads the planned offsets from the checkpoint: set the option checkpointLocation of this stream"
