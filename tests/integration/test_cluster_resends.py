@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -55,6 +56,12 @@ class Publishers:
                 {"topic": self.topic, "messages": [{"data": body}]}, timeout=60
             ).message_ids[0]
 
+    def wait(self):
+        """Whether none of them got on for a moment."""
+        before = len(self.confirmed)
+        time.sleep(0.3)
+        return len(self.confirmed) == before
+
     def end(self):
         self.stop.set()
         for one in self.work:
@@ -65,10 +72,15 @@ class Publishers:
 
 
 def broken(cluster, topic, fault, victim):
-    """Break one forwarder under publishers, wait until others have its chains, and mend it; what was confirmed."""
+    """Break one forwarder under publishers, wait until others have its chains, and mend it; what was confirmed.
+
+    The disks hang at that moment: what they are to write is on its way to them, and is written when they go on.
+    """
     publishers = Publishers(cluster.proxies, topic)
     eventually(lambda: len(publishers.confirmed) > 500, 30, "messages flow")
-    getattr(cluster.local, fault)(victim)
+    with cluster.frozen(cluster.names("storage")):
+        eventually(publishers.wait, 30, "nothing is confirmed any more")
+        getattr(cluster.local, fault)(victim)
     eventually(lambda: all(one.owner and one.owner != victim for one in cluster.chains()), 30, "its chains are adopted")
     publishers.end()
     eventually(lambda: counted(cluster)["pending"] == 0, 30, "every chain has been told")
