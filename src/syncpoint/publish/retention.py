@@ -68,11 +68,14 @@ def orphans(forwarder: PublishForwarder) -> list[dict[str, int]]:
 
 
 def forget_empty_sources(forwarder: PublishForwarder) -> int:
-    """Forget sealed sources of which storage holds nothing any more; returns how many."""
+    """Forget sealed sources of which storage holds nothing any more; returns how many.
+
+    What was appended before a source was sealed, and is not persisted yet, is still to come.
+    """
     empty = [
         source
         for source in forwarder.sources.by_number.values()
-        if source.sealed and forwarder.store.bounds(source.number) is None
+        if source.sealed and source.visible == source.end and forwarder.store.bounds(source.number) is None
     ]
     for source in empty:
         for extension in forwarder.extensions:

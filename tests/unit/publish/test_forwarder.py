@@ -121,6 +121,21 @@ def with_checkpoint(world: World, between: list[bytes] | None = None) -> None:
     world._build(reopened)
 
 
+def test_a_sealed_source_whose_messages_are_on_their_way_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    caller = world.send("x", settle=False)
+    (source,) = world.publish.sources.by_number.values()
+    world.publish.seal_source(source)
+    with monkeypatch.context() as patched:
+        patched.setattr(world.store, "bounds", lambda number: None)  # what is not persisted is not stored yet
+        assert forget_empty_sources(world.publish) == 0
+    world.settle()
+    assert caller.ids
+    subscriber = Subscriber(world)
+    world.settle()
+    assert subscriber.data == ["x"]
+
+
 def test_a_checkpoint_holds_everything_but_the_messages() -> None:
     world = World()
     subscriber = Subscriber(world)
