@@ -1,0 +1,439 @@
+"""LogReader: positions, ranges, and subscriptions that a stream reads alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reading_world import SUB, TOPIC, ReadingWorld
+
+from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
+from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
+from syncpoint.pipeline import columns
+from syncpoint.publish.records import encode_snapshot
+from syncpoint.publish.seek import take_snapshot
+from syncpoint.storage.errors import StorageDamaged
+from syncpoint.testing.forwarders import Subscriber
+
+SNAPSHOT = "projects/p/snapshots/then"
+
+
+def refusal(call: Any, *arguments: Any, **fields: Any) -> SyncpointError:
+    with pytest.raises(SyncpointError) as caught:
+        call(*arguments, **fields)
+    return caught.value
+
+
+def only_source(world: ReadingWorld) -> Any:
+    (source,) = world.positions().sources
+    return source
+
+
+# -- positions --------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_topic_has_no_sources() -> None:
+    answer = ReadingWorld().positions(topic_incarnation=1)
+    assert (answer.topic, answer.topic_incarnation, len(answer.sources)) == (TOPIC, 1, 0)
+
+
+def test_sources_appear_and_seal_with_restarts() -> None:
+    world = ReadingWorld()
+    world.send("a", "b")
+    first = only_source(world)
+    assert (first.begin, first.end, first.sealed, first.epoch, first.chain) == (0, 2, False, 0, 0)
+    assert first.mean_bytes == len(world.store.entries[-1].payload) // 2
+    world.restart()
+    world.send("c")
+    answer = world.positions()
+    assert [(one.end, one.sealed) for one in answer.sources] == [(2, True), (1, False)]
+    assert answer.sources[0].source == first.source
+    assert answer.universe == f"{world.store.universe:x}"
+    assert answer.time.ToNanoseconds() == world.clock.time_ns()
+
+
+def test_only_what_is_persisted_is_named_and_read() -> None:
+    world = ReadingWorld()
+    world.send("a")
+    world.send("b", settle=False)
+    world.publish.flush()
+    (source,) = world.publish.sources.of_topic(1)
+    assert (source.visible, source.end) == (1, 2)
+    wanted = {"topic": TOPIC, "source": source.number, "begin": 0, "end": 2}
+    error = refusal(world.reader._selection, _request(**wanted))
+    assert error.code == Code.OUT_OF_RANGE
+    assert "not persisted" in str(error)
+
+
+def _request(**fields: Any) -> Any:
+    from syncpoint.wire.messages import pipeline
+
+    return pipeline.ReadRangeRequest(**fields)
+
+
+def test_starting_positions() -> None:
+    world = ReadingWorld(retain_acked=True)
+    world.send("a", "b")
+    world.advance(10)
+    between = world.clock.time_ns()
+    world.advance(10)
+    world.send("c")
+    _take_snapshot(world)
+    one = Subscriber(world)
+    world.settle()
+    one.ack(*[ack_id for ack_id, data in one.held.items() if data in "ab"])
+    assert [s.start for s in world.positions().sources] == [0]
+    assert [s.start for s in world.positions(latest=True).sources] == [3]
+    at = {"seconds": between // 10**9, "nanos": between % 10**9}
+    assert [s.start for s in world.positions(time=at).sources] == [2]
+    assert [s.start for s in world.positions(time={"seconds": 1 << 33}).sources] == [3]
+    assert [s.start for s in world.positions(subscription=SUB, backlog=True).sources] == [2]
+    assert [s.start for s in world.positions(snapshot=SNAPSHOT).sources] == [0]
+    assert refusal(world.positions, time={"seconds": 1, "nanos": -5}).code == Code.INVALID_ARGUMENT
+    assert refusal(world.positions, backlog=True).code == Code.INVALID_ARGUMENT
+
+
+def _take_snapshot(world: ReadingWorld) -> None:
+    state = encode_snapshot(take_snapshot(world.publish, world.record))
+    world.commit(Change.put(Snapshot(7, SNAPSHOT, 1, TOPIC, expire_ns=1 << 62, state=state)))
+
+
+def test_a_snapshot_is_read_as_what_was_not_acknowledged_then() -> None:
+    world = ReadingWorld(retain_acked=True)
+    world.send(*"abcdef")
+    one = Subscriber(world)
+    world.settle()
+    one.ack(*[ack_id for ack_id, data in one.held.items() if data in "ace"])
+    _take_snapshot(world)
+    one.ack()
+    world.send("g")
+    (source,) = world.positions(snapshot=SNAPSHOT).sources
+    assert source.start == 1
+    found = world.rows(source=source.source, begin=source.start, end=7, skip_snapshot=SNAPSHOT)
+    assert [row["data"] for row in found] == [b"b", b"d", b"f", b"g"]
+    left = world.rows(source=source.source, begin=0, end=7, skip_snapshot=SNAPSHOT, skip_subscription=SUB)
+    assert [row["data"] for row in left] == [b"g"]
+    world.restart()
+    assert world.rows(source=source.source, begin=1, end=7, skip_snapshot=SNAPSHOT) == found
+
+
+def test_refused_positions() -> None:
+    world = ReadingWorld()
+    world.send("a")
+    other = "projects/p/topics/other"
+    world.commit(Change.put(Topic(8, other)), Change.put(Subscription(9, "projects/p/subscriptions/gone", 99, "t")))
+    for fields, code in (
+        ({"topic": ""}, Code.INVALID_ARGUMENT),
+        ({"topic": TOPIC, "subscription": SUB}, Code.INVALID_ARGUMENT),
+        ({"topic": "nonsense"}, Code.INVALID_ARGUMENT),
+        ({"topic": TOPIC + "x"}, Code.NOT_FOUND),
+        ({"subscription": SUB + "x"}, Code.NOT_FOUND),
+        ({"subscription": "projects/p/subscriptions/gone"}, Code.FAILED_PRECONDITION),
+        ({"snapshot": SNAPSHOT}, Code.NOT_FOUND),
+        ({"topic_incarnation": 2}, Code.FAILED_PRECONDITION),
+        ({"subscription": SUB, "cursor": {"name": "x"}}, Code.INVALID_ARGUMENT),
+        ({"subscription": SUB, "processed": [{"source": 1, "end": 1}]}, Code.INVALID_ARGUMENT),
+        ({"subscription": SUB, "exclusive_reader": "x", "exclusive_seconds": -1}, Code.INVALID_ARGUMENT),
+    ):
+        assert refusal(world.positions, **fields).code == code, fields
+    _take_snapshot(world)
+    assert refusal(world.positions, topic=other, snapshot=SNAPSHOT).code == Code.INVALID_ARGUMENT
+
+
+def test_a_topic_created_again_is_another_topic() -> None:
+    world = ReadingWorld()
+    world.send("a")
+    source = only_source(world)
+    topic = world.publish.catalog.topic(TOPIC)
+    assert topic is not None
+    world.commit(Change.delete(topic), Change.put(Topic(5, TOPIC)))
+    error = refusal(world.positions, topic_incarnation=1)
+    assert error.code == Code.FAILED_PRECONDITION
+    assert "created again" in str(error)
+    assert world.positions().topic_incarnation == 5
+    assert refusal(world.positions, subscription=SUB).code == Code.FAILED_PRECONDITION
+    _, error_ = world.frames(topic_incarnation=1, source=source.source, begin=0, end=1)
+    assert error_ is not None
+    assert error_.code == Code.FAILED_PRECONDITION
+    _, error_ = world.frames(source=source.source, begin=0, end=1)
+    assert error_ is not None
+    assert error_.code == Code.INVALID_ARGUMENT
+
+
+# -- ranges -----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.lists(st.binary(min_size=1, max_size=30).map(bytes.hex), min_size=1, max_size=4), min_size=1, max_size=6),
+    st.data(),
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_range_in_frames_of_any_size(sent: list[list[str]], data: st.DataObject) -> None:
+    world = ReadingWorld()
+    for batch in sent:
+        world.send(*batch)
+    flat = [one for batch in sent for one in batch]
+    begin = data.draw(st.integers(0, len(flat)))
+    end = data.draw(st.integers(begin, len(flat)))
+    frame_bytes = data.draw(st.integers(0, 400))
+    found = world.rows(source=only_source(world).source, begin=begin, end=end, frame_bytes=frame_bytes)
+    assert [(row["offset"], row["data"].decode()) for row in found] == list(enumerate(flat))[begin:end]
+
+
+def test_frames_say_how_far_they_go() -> None:
+    world = ReadingWorld()
+    for _ in range(6):
+        world.send("x" * 100, kind="a")
+        world.send("y" * 100, kind="b")
+    fields = {"source": only_source(world).source, "begin": 0, "end": 12, "frame_bytes": 1, "columns": [columns.OFFSET]}
+    found, error = world.frames(filter='attributes.kind = "a"', **fields)
+    assert error is None
+    assert [(frame.rows, frame.next_offset) for frame in found] == [(1, at) for at in range(1, 12, 2)] + [(0, 12)]
+    assert world.reader.rows == 6
+    none, error = world.frames(filter="attributes:c", **fields)
+    assert error is None
+    assert [(frame.rows, frame.next_offset) for frame in none] == [(0, 12)]
+    assert world.frames(**{**fields, "end": 0}) == ([], None)
+
+
+def test_no_columns_are_only_counts() -> None:
+    world = ReadingWorld()
+    world.send(*"abc")
+    (frame,), _ = world.frames(source=only_source(world).source, begin=1, end=3)
+    assert (frame.rows, frame.next_offset) == (2, 3)
+    assert len(frame.batch) < 128
+
+
+def test_what_a_subscription_acknowledged_is_left_out_also_where_it_is_deleted() -> None:
+    world = ReadingWorld(filter_text='attributes.kind = "a"')
+    for data in "abcdef":
+        world.send(data, kind="b" if data == "f" else "a")
+    ledger = world.publish.ledgers[world.record.incarnation]
+    source = only_source(world)
+    ledger.of(source.source).add(1, 3)
+    world.collect()
+    fields = {"source": source.source, "begin": 0, "end": 6}
+    found = world.rows(skip_subscription=SUB, **fields)
+    assert [row["data"] for row in found] == [b"a", b"d", b"e"]
+    assert [row["data"] for row in world.rows(skip_subscription=SUB, filter="attributes:kind", **fields)] == [
+        b"a", b"d", b"e",
+    ]  # fmt: skip
+    rows, error = world.frames(**fields)
+    assert error is not None
+    assert error.code == Code.OUT_OF_RANGE
+    assert f"Messages 1 to 2 of source {source.source} of {TOPIC} are not stored" in str(error)
+    assert [frame.rows for frame in rows] == [1]  # what came before is right
+    ledger.of(source.source).add(5, 6)
+    world.collect()
+    assert len(world.rows(skip_subscription=SUB, **fields)) == 3
+    _, error = world.frames(**{**fields, "begin": 5})
+    assert error is not None
+    assert "Messages 5 to 5" in str(error)
+
+
+def test_copies_and_loops() -> None:
+    world = ReadingWorld()
+    source = world.publish.open_source(1)
+
+    def field(number: int, value: bytes) -> bytes:
+        tag = number << 3 | 2
+        return bytes((tag & 127 | 128, tag >> 7)) + bytes((len(value),)) + value
+
+    for body in (b"", field(1001, b"a"), field(1001, b"b") + field(1002, b"a") + field(1002, b"c")):
+        world.publish.append_batch(source, len(body).to_bytes(4, "little") + body, 1, lambda error: None)
+    world.settle()
+    numbers = (columns.OFFSET, columns.ORIGIN, columns.VISITED)
+    fields = {"numbers": numbers, "source": source.number, "begin": 0, "end": 3}
+    assert world.rows(**fields) == [
+        {"offset": 0, "origin": "", "visited": []},
+        {"offset": 1, "origin": "a", "visited": []},
+        {"offset": 2, "origin": "b", "visited": ["a", "c"]},
+    ]
+    assert [row["offset"] for row in world.rows(origins=["", "b"], **fields)] == [0, 2]
+    assert [row["offset"] for row in world.rows(origins=[""], **fields)] == [0]
+    assert [row["offset"] for row in world.rows(not_visited="c", **fields)] == [0, 1]
+    assert [row["offset"] for row in world.rows(not_visited="b", **fields)] == [0, 1, 2]
+
+
+def test_refused_ranges() -> None:
+    world = ReadingWorld()
+    world.send("a")
+    source = only_source(world).source
+    good = {"source": source, "begin": 0, "end": 1}
+    other = "projects/p/topics/other"
+    world.commit(Change.put(Topic(8, other)), Change.put(Subscription(9, SUB + "-other", 8, other)))
+    for fields, code in (
+        ({"end": 2}, Code.OUT_OF_RANGE),
+        ({"source": 5}, Code.OUT_OF_RANGE),
+        ({"topic": TOPIC + "x"}, Code.NOT_FOUND),
+        ({"topic": other}, Code.INVALID_ARGUMENT),
+        ({"begin": -1}, Code.INVALID_ARGUMENT),
+        ({"begin": 2}, Code.INVALID_ARGUMENT),
+        ({"columns": [99]}, Code.INVALID_ARGUMENT),
+        ({"filter": "nonsense ("}, Code.INVALID_ARGUMENT),
+        ({"frame_bytes": -1}, Code.INVALID_ARGUMENT),
+        ({"frame_bytes": 1 << 30}, Code.INVALID_ARGUMENT),
+        ({"skip_subscription": SUB + "x"}, Code.NOT_FOUND),
+        ({"skip_subscription": SUB + "-other"}, Code.INVALID_ARGUMENT),
+        ({"skip_snapshot": SNAPSHOT}, Code.NOT_FOUND),
+    ):
+        frames, error = world.frames(**{**good, **fields})
+        assert not frames
+        assert error is not None
+        assert error.code == code, (fields, error)
+    assert world.frames(source=5, begin=3, end=3) == ([], None)
+
+
+def test_what_storage_can_not_read_fails_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ReadingWorld()
+    world.send("a")
+    fields = {"source": only_source(world).source, "begin": 0, "end": 1}
+    for error, code in ((StorageDamaged("rot"), Code.DATA_LOSS), (OSError("broken"), Code.INTERNAL)):
+        monkeypatch.setattr(world.store, "read", lambda source, begin, size, reply, error=error: reply(error))
+        _, found = world.frames(**fields)
+        assert found is not None
+        assert found.code == code
+
+
+class SlowStream:
+    """A caller that takes a frame when it is told to."""
+
+    def __init__(self) -> None:
+        self.frames: list[Any] = []
+        self.ready, self.ended = True, False
+        self.error: SyncpointError | None = None
+        self.on_message: Any = None
+        self.on_end: Any = None
+        self.on_writable: Any = None
+        self.on_cancel: Any = None
+        self.on_drain: Any = None
+
+    @property
+    def writable(self) -> bool:
+        return self.ready
+
+    def send(self, message: Any, token: object = None) -> None:
+        self.frames.append(b"".join(message))
+        self.ready = False
+
+    def finish(self, error: SyncpointError | None = None) -> None:
+        assert not self.ended
+        self.ended, self.error = True, error
+
+
+def opened(world: ReadingWorld, **fields: Any) -> SlowStream:
+    stream = SlowStream()
+    world.reader.read_range(stream)  # type: ignore[arg-type]
+    stream.on_message(_request(topic=TOPIC, source=only_source(world).source, **fields).SerializeToString())
+    world.settle()
+    return stream
+
+
+def test_nothing_is_gathered_before_the_caller_takes_it() -> None:
+    world = ReadingWorld()
+    for _ in range(5):
+        world.send("x" * 50)
+    stream = opened(world, begin=0, end=5, frame_bytes=1)
+    for taken in range(1, 6):
+        assert len(stream.frames) == taken
+        assert stream.ended is (taken == 5)
+        stream.ready = True
+        stream.on_writable()
+        world.settle()
+    assert stream.ended
+    assert stream.error is None
+
+
+def test_a_stream_that_is_cancelled_or_drained_reads_no_more() -> None:
+    world = ReadingWorld()
+    for _ in range(5):
+        world.send("x" * 50)
+    gone = opened(world, begin=0, end=5, frame_bytes=1)
+    gone.on_cancel()
+    drained = opened(world, begin=0, end=5, frame_bytes=1)
+    drained.on_drain()
+    assert drained.error is not None
+    assert drained.error.code == Code.UNAVAILABLE
+    for stream in (gone, drained):
+        stream.ready = True
+        stream.on_writable()
+        world.settle()
+        assert len(stream.frames) == 1
+
+
+def test_a_call_without_a_request() -> None:
+    stream = SlowStream()
+    ReadingWorld().reader.read_range(stream)  # type: ignore[arg-type]
+    stream.on_end()
+    assert stream.error is not None
+    assert stream.error.code == Code.INVALID_ARGUMENT
+
+
+# -- subscriptions read alone -----------------------------------------------------------------------------------------
+
+
+def test_a_reader_has_a_subscription_to_itself_and_acknowledges() -> None:
+    world = ReadingWorld()
+    world.send(*"abc")
+    mine = {"subscription": SUB, "exclusive_reader": "stream-1", "exclusive_seconds": 30}
+    (source,) = world.positions(backlog=True, **mine).sources
+    with pytest.raises(FailedPrecondition, match="stream-1"):
+        world.subscribe.check_free(world.record)
+    error = refusal(world.positions, subscription=SUB, exclusive_reader="stream-2")
+    assert (error.code, "stream-1" in str(error)) == (Code.FAILED_PRECONDITION, True)
+    assert len(world.positions(subscription=SUB).sources) == 1  # looking is free
+    world.positions(processed=[{"source": source.source, "end": 2}], **mine)
+    world.positions(processed=[{"source": source.source, "end": 2}], **mine)
+    world.advance(0.1)  # acknowledgements nobody waits for linger
+    world.restart()
+    assert world.positions(subscription=SUB, backlog=True).sources[0].start == 2
+    world.positions(**mine)
+    world.call("ReleaseSubscription", subscription=SUB, exclusive_reader="stream-2")  # not its own
+    with pytest.raises(FailedPrecondition):
+        world.subscribe.check_free(world.record)
+    world.call("ReleaseSubscription", subscription=SUB, exclusive_reader="stream-1")
+    world.subscribe.check_free(world.record)
+    one = Subscriber(world)
+    world.settle()
+    assert one.data == ["c"]
+    assert refusal(world.call, "ReleaseSubscription", subscription=SUB).code == Code.INVALID_ARGUMENT
+
+
+def test_a_silent_reader_loses_it() -> None:
+    world = ReadingWorld()
+    mine = {"subscription": SUB, "exclusive_reader": "stream-1", "exclusive_seconds": 5}
+    world.positions(**mine)
+    world.clock.advance(4)
+    world.positions(**mine)
+    world.clock.advance(4)
+    assert refusal(world.positions, **{**mine, "exclusive_reader": "other"}).code == Code.FAILED_PRECONDITION
+    world.clock.advance(2)
+    world.subscribe.check_free(world.record)
+    world.positions(**{**mine, "exclusive_reader": "other"})
+    assert refusal(world.positions, **mine).code == Code.FAILED_PRECONDITION
+
+
+def test_a_reader_is_refused_while_others_consume() -> None:
+    world = ReadingWorld()
+    world.send(*"abc")
+    mine = {"subscription": SUB, "exclusive_reader": "stream-1"}
+    one = Subscriber(world)
+    world.settle()
+    assert "1 are attached" in str(refusal(world.positions, **mine))
+    world.subscribe.leave(world.record, one.consumer)
+    assert "3 messages are outstanding" in str(refusal(world.positions, **mine))
+    one.ack()
+    world.positions(**mine)
+
+
+def test_processed_sources_before_a_named_one_are_acknowledged_to_their_end() -> None:
+    world = ReadingWorld()
+    world.send("a", "b")
+    world.restart()
+    world.send("c", "d")
+    mine = {"subscription": SUB, "exclusive_reader": "stream-1"}
+    _, new = world.positions(**mine).sources
+    answer = world.positions(processed=[{"source": new.source, "end": 1}], backlog=True, **mine)
+    assert [one.start for one in answer.sources] == [2, 1]
