@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import secrets
+import socket
+import ssl
 import uuid
 from collections import Counter
 
@@ -16,6 +19,7 @@ from cluster_kit import Kit, holds
 from syncpoint.cli.main import cli
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster.local import Shape
+from syncpoint.node.cluster.tls import tls_of
 from syncpoint.proxy.keys import REFRESH_S
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.etcd import why_not
@@ -118,6 +122,31 @@ def test_a_process_without_a_valid_certificate_is_refused(secured):
     finally:
         del content["processes"]["stranger"]
         path.write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+def heard(address, context):
+    """Whether anything comes back from whom we call with a certificate, or without one, or in the clear."""
+    host, _, port = address.rpartition(":")
+    try:
+        with contextlib.ExitStack() as opened:
+            sock = opened.enter_context(socket.create_connection((host, int(port)), 5.0))
+            sock.settimeout(5.0)
+            if context is not None:
+                sock = opened.enter_context(context.wrap_socket(sock, server_hostname=host))
+            sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5))
+            return bool(sock.recv(1))
+    except OSError:
+        return False
+
+
+def test_no_process_listens_to_who_shows_no_certificate(secured):
+    trusting = ssl.create_default_context(cafile=str(secured.authority.ca))
+    ours = tls_of(secured.local.settings(), "router-1").client()
+    for process in secured.local.settings().processes.values():
+        assert not heard(process.listen, None), process.name
+        assert not heard(process.listen, trusting), process.name
+        if "storage" not in process.roles:  # its disks speak another protocol
+            assert heard(process.listen, ours), process.name
 
 
 def test_clients_call_a_proxy_by_tls(secured):
