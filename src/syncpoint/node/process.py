@@ -1,8 +1,8 @@
 """One running node: every role in one process, put together from settings and parts.
 
-Order of start: locks, storage (which recovers the log), the forwarders' memory, upkeep, and last the door. `ready` is
-only said when the door answers. Order of stop: streams are told to go elsewhere, open calls finish, a last checkpoint
-is written, the log is sealed.
+Order of start: locks, storage (which recovers the log), the forwarders' memory, upkeep, epochs that were decided and
+not finished, and last the door. `ready` is only said when the door answers. Order of stop: streams are told to go
+elsewhere, open calls finish, a last checkpoint is written, the log is sealed.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ from syncpoint.node.metadata import align, open_metadata
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.pipeline.reading import LogReader
+from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.recovery import recover
 from syncpoint.runtime.clock import Clock, SystemClock
@@ -98,6 +99,7 @@ class Node:
             soon=loop.call_soon,
         )
         self.reader = LogReader(self.publish, self.subscribe, loop.call_soon)
+        self.writer = EpochWriter(self.publish, loop.call_soon, loop.call_later)
         self.parts = Parts(
             self.control,
             self.publish,
@@ -117,6 +119,7 @@ class Node:
             steps=(self.reader.tick,),
         )
         self.upkeep.start()
+        await self.writer.recover()
         self.server = await self._open_door()
         self.publish.on_failed = self._log_failed
         if self.publish.failed is not None:
@@ -150,6 +153,7 @@ class Node:
             **CatalogService(self.control).methods(),
             **ServerAdmin(self.parts).methods(),
             **self.reader.methods(),
+            **self.writer.methods(),
             **self.health.methods(),
             **reflection_methods(),
         }

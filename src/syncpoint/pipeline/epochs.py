@@ -106,7 +106,7 @@ class EpochBook:
             return Dropped()
         self._begin(run, now_ns)
         superseded = self._staged(run.query, lambda stage: stage.run != run.run)
-        return Dropped(superseded, [facts.run(run, now_ns), *self._drop(superseded)])
+        return Dropped(superseded, [facts.run(run, now_ns), *self.drop(superseded)])
 
     def _fence(self, query: Query, run: Run) -> None:
         if query.knows(run.run):
@@ -124,7 +124,7 @@ class EpochBook:
     def stage(self, stage: Stage) -> Dropped:
         """A stage is complete. An earlier one of the same partition and attempt is replaced."""
         replaced = self._staged(stage.query, lambda one: (one.epoch, one.name) == (stage.epoch, stage.name))
-        written = self._drop(replaced)
+        written = self.drop(replaced)
         self.stages[stage.id] = stage
         return Dropped(replaced, [*written, facts.stage(stage)])
 
@@ -137,7 +137,8 @@ class EpochBook:
             if stage.query == query and stage.id not in decided and wanted(stage)
         )
 
-    def _drop(self, stages: Sequence[Stage]) -> list[bytes]:
+    def drop(self, stages: Sequence[Stage]) -> list[bytes]:
+        """Forget stages; the fact that says so, if there are any."""
         for stage in stages:
             self.stages.pop(stage.id, None)
         return [facts.dropped(stage.id for stage in stages)] if stages else []
@@ -145,7 +146,7 @@ class EpochBook:
     def abort(self, run: Run, epoch: int) -> Dropped:
         """Drop what was staged for an epoch."""
         gone = self._staged(run.query, lambda stage: stage.epoch == epoch)
-        return Dropped(gone, self._drop(gone))
+        return Dropped(gone, self.drop(gone))
 
     def tidy(self, now_ns: int) -> Dropped:
         """Drop stages of queries that have been silent for an hour, forget those silent for a month."""
@@ -158,13 +159,9 @@ class EpochBook:
             if silent_ns >= QUERY_NS and not any(one.query == query.name for one in self.decisions.values()):
                 del self.queries[query.name]
                 written.append(facts.forgotten([query.name]))
-        return Dropped(tuple(gone), self._drop(gone) + written)
+        return Dropped(tuple(gone), self.drop(gone) + written)
 
     # -- commits -----------------------------------------------------------------------------------------------------
-
-    def under_way(self, query: str) -> bool:
-        """Whether an epoch of the query is decided and not done: the next one waits."""
-        return any(decision.query == query for decision in self.decisions.values())
 
     def decide(self, ask: Ask, now_ns: int, exists: Callable[[int], bool]) -> Decided | Repeated | Refused:
         """Commit an epoch. `exists(incarnation)`: whether a topic is still there. Nothing is changed when it raises.
@@ -176,7 +173,7 @@ class EpochBook:
         _check(ask, link)
         if self._is_committed(query, ask, link):
             gone = self._staged(query.name, lambda stage: stage.epoch <= ask.epoch)
-            return Repeated(query.results.get(ask.epoch, b""), gone, self._drop(gone))
+            return Repeated(query.results.get(ask.epoch, b""), gone, self.drop(gone))
         chosen = self._chosen(ask)
         for stage in chosen:
             for incarnation, name in stage.topics.items():
@@ -200,7 +197,7 @@ class EpochBook:
         if after is not None:
             _count(after, decision)
             self.links[after.name] = after
-        self._drop(lost)
+        self.drop(lost)
         self.decisions[decision.id] = decision
         return Decided(decision, lost, [facts.decision(decision)])
 

@@ -102,7 +102,7 @@ class PublishForwarder:
             self.admission.check(topic, len(request))
             self.store.admit(len(request))
             source = self.open_source(topic.incarnation)
-            seconds, nanos = self._turn_time or self._begin_turn()
+            seconds, nanos = self.turn_time()
             count, payload, response, _, _ = kernel.scan(request, source.prefix, source.end, seconds, nanos, room)
         except Invalid as bad:
             raise InvalidArgument(bad.field, bad.problem) from None
@@ -136,6 +136,10 @@ class PublishForwarder:
         self._time_ns = max(self._time_ns, self.clock.time_ns())
         self._turn_time = divmod(self._time_ns, 1_000_000_000)
         return self._turn_time
+
+    def turn_time(self) -> tuple[int, int]:
+        """Seconds and nanoseconds of everything that is published in this turn."""
+        return self._turn_time or self._begin_turn()
 
     @property
     def newest_ns(self) -> int:

@@ -58,6 +58,12 @@ class Stream(Caller, Protocol):
         """False while bytes are held back by windows or the socket; do not send then."""
         ...
 
+    def keep(self, more: int) -> None:
+        """So many bytes of messages that came are still to be worked through (negative: are not any more). The caller
+        gets no window for them, so it stops sending when they are as many as the window of a stream.
+        """
+        ...
+
     def send(self, message: Message, token: object = None) -> None:
         """Send one message. `token` comes back from `unsent` if nothing of it leaves."""
         ...

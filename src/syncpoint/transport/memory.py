@@ -116,6 +116,9 @@ class MemoryCall:
         if not self.over:
             self.to_client(_bytes(message))
 
+    def keep(self, more: int) -> None:
+        """See Stream: there are no windows."""
+
     def finish(self, error: SyncpointError | None = None) -> None:
         """See Stream."""
         if not self.over:

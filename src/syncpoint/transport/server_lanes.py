@@ -257,6 +257,12 @@ class StreamLane(ServerLane):
         elif self.on_end is not None and not self.answered:
             self.guarded(self.on_end)
 
+    def keep(self, more: int) -> None:
+        """Give the caller no window for what is still to be worked through; see `calls.Stream`."""
+        self.unread += more
+        if more < 0 and not self.done:
+            self.refill()
+
     def send(self, message: Message, token: object = None) -> None:
         """Send one message; see `calls.Stream`."""
         if self.answered or self.done:

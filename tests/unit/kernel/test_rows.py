@@ -34,9 +34,10 @@ TYPES = {
 NUMBERS = {column.name: column for column in COLUMNS.values()}
 
 
-def encapsulated(
-    columns: dict[str, list[Any]], cut: tuple[int, int] | None = None
-) -> tuple[bytes, int, dict[str, Any]]:
+Located = tuple[bytes, int, dict[str, Any]]
+
+
+def encapsulated(columns: dict[str, list[Any]], cut: tuple[int, int] | None = None) -> Located:
     """A record batch as bytes, its rows, and where its columns lie."""
     arrays = [pa.array(values, TYPES[name]) for name, values in columns.items()]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))

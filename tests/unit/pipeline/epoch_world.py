@@ -1,4 +1,4 @@
-"""A little server around the machine of epochs: one log of facts and messages, a crash that cuts its unpersisted end."""
+"""A little server around the machine of epochs: one log of facts and messages, crashes that cut off its end."""
 
 from __future__ import annotations
 

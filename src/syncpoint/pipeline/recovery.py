@@ -1,0 +1,67 @@
+"""Recovery of the writing side: the machine from its facts, and decided epochs finished before anything is served."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from syncpoint.pipeline.applying import NUMBER
+from syncpoint.pipeline.epochs import EpochBook
+from syncpoint.pipeline.records import Decision, Stage
+from syncpoint.pipeline.staging import StagingArea
+from syncpoint.publish import records
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.storage.record import Kind
+
+log = logging.getLogger(__name__)
+
+
+def read_back(publish: PublishForwarder, area: StagingArea) -> EpochBook:
+    """The machine as the log says. Raises `ValueError` for facts of a newer version."""
+    book = EpochBook()
+    for fact in publish.memory.extensions.pop(NUMBER, []):
+        book.apply(fact)
+    for decision in book.decisions.values():
+        book.keep_found(decision, lambda source: _end(publish, source))
+        for stage in decision.stages:
+            area.hold(stage)
+    torn = [stage for stage in book.stages.values() if not _whole(publish, stage)]
+    decided = {id for decision in book.decisions.values() for id in decision.stage_ids}
+    for fact in book.drop([stage for stage in torn if stage.id not in decided]):
+        publish.append_fact(Kind.LEDGER, records.encode_extension(NUMBER, fact))
+    for stage in book.stages.values():
+        area.hold(stage)
+    for source in {block.source for block in book.copies.blocks()}:
+        if source not in publish.sources.by_number:
+            book.copies.forget(source)
+    return book
+
+
+def _end(publish: PublishForwarder, source: int) -> int:
+    """The end of what recovery found of a source."""
+    found = publish.sources.by_number.get(source)
+    return 0 if found is None else found.visible
+
+
+def _whole(publish: PublishForwarder, stage: Stage) -> bool:
+    """Whether all messages of a stage are there. They were persisted before its fact; what nobody held may be gone."""
+    if not stage.pieces:
+        return True
+    bounds = publish.store.bounds(stage.staging)
+    last = stage.pieces[-1]
+    return (
+        bounds is not None and bounds[0] <= stage.pieces[0].first_offset and last.first_offset + last.count <= bounds[1]
+    )
+
+
+async def finish(
+    book: EpochBook, apply: Callable[[Decision], None], finished: Callable[[Decision], "asyncio.Future[Any]"]
+) -> None:
+    """Finish every decision. Raises `Unavailable` when the log fails."""
+    waiting = []
+    for decision in sorted(book.decisions.values(), key=lambda one: one.id):
+        log.info("finishing epoch %d of query %s", decision.epoch, decision.query)
+        waiting.append(finished(decision))
+        apply(decision)
+    for one in waiting:
+        await one

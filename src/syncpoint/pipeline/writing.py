@@ -1,0 +1,276 @@
+"""The service EpochWriter: topics written by epochs, exactly once.
+
+Place: beside the servicers of `api`; it drives the machine in `epochs` over one publish forwarder, in whose log its
+facts lie (as an `Extension`). Everything runs on the event loop.
+Promises, in this order: a stage is answered when it is persisted; an epoch is decided by one fact; its messages follow
+that fact in the log, each piece behind the fact that names its place; then the fact that it is done; then the answer.
+A crash anywhere leaves either nothing of an epoch, or a decision that is finished before anything is served again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from syncpoint.model.errors import InvalidArgument, NotFound, Unavailable
+from syncpoint.pipeline.applying import NUMBER, Applying
+from syncpoint.pipeline.epochs import Ask, Dropped, EpochBook, Refused, Repeated
+from syncpoint.pipeline.links import Link, Range
+from syncpoint.pipeline.records import Decision, Run, Stage
+from syncpoint.pipeline.recovery import finish, read_back
+from syncpoint.pipeline.serving import served
+from syncpoint.pipeline.staging import STAGED_BYTES_MAX, StageStream, StagingArea
+from syncpoint.publish import records
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.source import Source
+from syncpoint.storage.record import Kind
+from syncpoint.transport.calls import Methods, Stream, Streaming
+from syncpoint.wire.messages import pipeline
+
+log = logging.getLogger(__name__)
+
+SERVICE = "/syncpoint.pipeline.v1.EpochWriter/"
+TIDY_S = 60.0
+MAPPINGS_MAX = 10_000  # ranges in one answer of MapOffsets
+
+
+class EpochWriter:
+    """The service. Made before anything is served: it registers itself with the forwarder; then await `recover`."""
+
+    number = NUMBER
+
+    def __init__(
+        self,
+        publish: PublishForwarder,
+        soon: Callable[[Callable[[], None]], object],
+        later: Callable[[float, Callable[[], None]], object],
+        staged_bytes_max: int = STAGED_BYTES_MAX,
+    ) -> None:
+        self.publish, self.catalog, self.clock = publish, publish.catalog, publish.clock
+        self._soon, self._later = soon, later
+        self.area = StagingArea(publish, staged_bytes_max)
+        self.book: EpochBook = read_back(publish, self.area)
+        self.applying: dict[int, Applying] = {}  # by decision; until all of it is persisted
+        self._waiting: dict[int, list[asyncio.Future[None]]] = {}
+        publish.extensions.append(self)
+
+    def methods(self) -> Methods:
+        """The method table of this service."""
+        unary = {
+            "CommitEpoch": (pipeline.CommitEpochRequest, self.commit_epoch),
+            "AbortEpoch": (pipeline.AbortEpochRequest, self.abort_epoch),
+            "ListLinks": (pipeline.ListLinksRequest, self.list_links),
+            "AcceptGap": (pipeline.AcceptGapRequest, self.accept_gap),
+            "MapOffsets": (pipeline.MapOffsetsRequest, self.map_offsets),
+        }
+        table: dict[bytes, Any] = {(SERVICE + name).encode(): served(*one) for name, one in unary.items()}
+        table[(SERVICE + "Stage").encode()] = Streaming(self.stage)
+        return table
+
+    async def recover(self) -> None:
+        """Finish what was decided before a crash. Nothing may be served before this returns."""
+        await finish(self.book, self._apply, self._finished)
+        self._later(TIDY_S, self._tidy)
+
+    def stage(self, stream: Stream) -> None:
+        """Stage."""
+        StageStream(stream, self.area, self.book, self._write)
+
+    # -- commits -----------------------------------------------------------------------------------------------------
+
+    async def commit_epoch(self, asked: Any) -> Any:
+        """CommitEpoch."""
+        ask = _ask(asked)
+        self._hear(ask.run)
+        while self._under_way(ask.run.query):
+            await self._finished(self._under_way(ask.run.query)[0])
+        self._hear(ask.run)
+        outcome = self.book.decide(ask, self.clock.time_ns(), self._exists)
+        if isinstance(outcome, Refused):
+            await self._written(Dropped((), outcome.facts))
+            raise outcome.error
+        if isinstance(outcome, Repeated):
+            await self._written(Dropped(outcome.released, outcome.facts))
+            result = pipeline.EpochResult.FromString(outcome.result)
+            result.repeated_epoch = True
+            return result
+        decision = outcome.decision
+        self._write(Dropped(outcome.released, outcome.facts), lambda error: None)
+        finished = self._finished(decision)
+        self._apply(decision)
+        await finished
+        return pipeline.EpochResult.FromString(self.book.queries[decision.query].results[decision.epoch])
+
+    def _exists(self, topic: int) -> bool:
+        return self.catalog.topic_by_incarnation(topic) is not None
+
+    def _under_way(self, query: str) -> list[Decision]:
+        return [one.decision for one in self.applying.values() if one.decision.query == query]
+
+    def _finished(self, decision: Decision) -> "asyncio.Future[None]":
+        """Done when a decision is persisted as a whole. Raises `Unavailable` where that is unknown."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(decision.id, []).append(waiting)
+        return waiting
+
+    def _apply(self, decision: Decision) -> None:
+        def settled(error: Exception | None) -> None:
+            del self.applying[decision.id]
+            if error is None:
+                self._release(decision.stages)
+            for waiting in self._waiting.pop(decision.id, ()):
+                if waiting.done():
+                    continue
+                if error is None:
+                    waiting.set_result(None)
+                else:
+                    waiting.set_exception(Unavailable(f"the epoch may or may not be committed: {error}; commit again"))
+
+        applying = self.applying[decision.id] = Applying(
+            self.publish, self.book, decision, self._soon, self._later, settled
+        )
+        applying.begin()
+
+    async def abort_epoch(self, asked: Any) -> Any:
+        """AbortEpoch."""
+        run = Run(asked.run.query, asked.run.run)
+        self._hear(run)
+        await self._written(self.book.abort(run, asked.epoch))
+        return pipeline.AbortEpochResponse()
+
+    # -- links -------------------------------------------------------------------------------------------------------
+
+    async def list_links(self, asked: Any) -> Any:
+        """ListLinks."""
+        found = [link for name, link in sorted(self.book.links.items()) if asked.name in ("", name)]
+        return pipeline.ListLinksResponse(links=map(_described, found))
+
+    async def accept_gap(self, asked: Any) -> Any:
+        """AcceptGap."""
+        facts = self.book.accept_gap(asked.link)
+        await self._written(Dropped((), facts))
+        return _described(self.book.links[asked.link])
+
+    async def map_offsets(self, asked: Any) -> Any:
+        """MapOffsets."""
+        if asked.link not in self.book.links:
+            raise NotFound(asked.link, f"There is no link {asked.link}.")
+        if not 0 <= asked.begin <= asked.end:
+            raise InvalidArgument("begin", "begin and end are no range")
+        self._prune()
+        found = self.book.copies.find(asked.link, asked.source, asked.begin, asked.end, MAPPINGS_MAX + 1)
+        answer = pipeline.MapOffsetsResponse(next_offset=asked.end)
+        if len(found) > MAPPINGS_MAX:
+            answer.next_offset = found.pop().begin
+        for one in found:
+            mapping = answer.mappings.add()
+            getattr(mapping, "from").source = asked.source
+            getattr(mapping, "from").begin, getattr(mapping, "from").end = one.begin, one.begin + one.count
+            mapping.to.add(topic=one.topic, source=one.source, begin=one.first, end=one.first + one.count)
+        return answer
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    def _hear(self, run: Run) -> None:
+        heard = self.book.hear(run, self.clock.time_ns())
+        if heard.facts:
+            self._write(heard, lambda error: None)
+
+    def _write(self, dropped: Dropped, done: Callable[[Exception | None], None]) -> None:
+        """Write facts in their order. What was dropped with them is free once they are persisted."""
+
+        def settled(error: Exception | None) -> None:
+            if error is None:
+                self._release(dropped.stages)
+            done(error)
+
+        for fact in dropped.facts[:-1]:
+            self.publish.append_fact(Kind.LEDGER, records.encode_extension(NUMBER, fact))
+        for fact in dropped.facts[-1:]:
+            self.publish.append_fact(Kind.LEDGER, records.encode_extension(NUMBER, fact), settled)
+
+    async def _written(self, dropped: Dropped) -> None:
+        """The same, and wait for it."""
+        if not dropped.facts:
+            return
+        persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settled(error: Exception | None) -> None:
+            if persisted.done():
+                return
+            if error is None:
+                persisted.set_result(None)
+            else:
+                persisted.set_exception(Unavailable(f"the change may or may not be stored: {error}"))
+
+        self._write(dropped, settled)
+        await persisted
+
+    def _release(self, stages: tuple[Stage, ...]) -> None:
+        for stage in stages:
+            for piece in stage.pieces:
+                self.area.release(stage.staging, piece.first_offset)
+
+    def _tidy(self) -> None:
+        self._later(TIDY_S, self._tidy)
+        if self.publish.failed is None:
+            self._write(self.book.tidy(self.clock.time_ns()), lambda error: None)
+
+    # -- the Extension of the forwarder --------------------------------------------------------------------------------
+
+    def facts(self) -> Iterator[bytes]:
+        """See `publish.forwarder.Extension`."""
+        self._prune()
+        yield from self.book.facts()
+
+    def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
+        """Staged messages until their epoch is done or dropped; and what an epoch under way has stored already, so that
+        after a crash it is found, and not stored again.
+        """
+        if self.area.holds(source, first_offset):
+            return True
+        return any(one.holds(source.number, end) for one in self.applying.values())
+
+    def forgotten(self, source: Source) -> None:
+        """See `publish.forwarder.Extension`."""
+        self.book.copies.forget(source.number)
+
+    def _prune(self) -> None:
+        def first_stored(source: int) -> int | None:
+            bounds = self.publish.store.bounds(source)
+            return None if bounds is None else bounds[0]
+
+        self.book.copies.prune(first_stored)
+
+
+def _ask(asked: Any) -> Ask:
+    return Ask(
+        Run(asked.run.query, asked.run.run),
+        asked.epoch,
+        tuple((stage.partition, stage.attempt) for stage in asked.stages),
+        asked.link,
+        asked.source_topic,
+        tuple(Range(one.source, one.begin, one.end, one.chain) for one in asked.planned),
+        asked.accept_gaps,
+    )
+
+
+def _described(link: Link) -> Any:
+    answer = pipeline.Link(
+        name=link.name,
+        source_topic=link.source_topic,
+        rows=link.rows,
+        bytes=link.bytes,
+        epochs=link.epochs,
+        duplicates_dropped=link.duplicates,
+        gaps_refused=link.gaps_refused,
+    )
+    for source, one in sorted(link.intervals.items()):
+        answer.base.add(source=source, chain=one.chain, begin=one.base, end=one.base)
+        answer.committed.add(source=source, chain=one.chain, begin=one.begin, end=one.end)
+    for gap in link.refused:
+        answer.refused.add(**gap._asdict())
+    for gap in link.skipped:
+        answer.skipped.add(**gap._asdict())
+    answer.committed_at.FromNanoseconds(link.committed_ns)
+    return answer

@@ -1,0 +1,347 @@
+"""The service EpochWriter over disks in memory: what a caller sees, what is kept, and what is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from writing_world import ONE, TWO, World, frame  # a helper beside the tests; they are imported by path
+
+from syncpoint.metadata.records import Change
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.pipeline import applying, staging, writing
+from syncpoint.wire.messages import pipeline
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    made.subscribe(1, "one", 11)
+    made.subscribe(2, "two", 12)
+    yield made
+    made.close()
+
+
+def test_an_epoch_is_visible_as_a_whole_and_only_when_committed(world: World) -> None:
+    answer = world.stage("a", 0, 0, "x", frame(ONE, data=[b"1", b"2"]), frame(TWO, data=[b"3"]))
+    assert (answer.rows, answer.dropped) == (3, 0)
+    world.stage("a", 0, 1, "x", frame(ONE, data=[b"4"]))
+    assert world.data(1) == world.data(2) == []
+    result = world.commit_epoch("a", 0, (1, "x"), (0, "x"))
+    assert world.data(1) == [b"4", b"1", b"2"]
+    assert world.data(2) == [b"3"]
+    assert result.rows == 4
+    assert not result.repeated_epoch
+    (one, two) = result.stored
+    assert (one.topic, one.begin, one.end, two.topic, two.begin, two.end) == (ONE, 0, 3, TWO, 0, 1)
+    again = world.commit_epoch("a", 0, (1, "x"), (0, "x"))
+    assert again.repeated_epoch
+    assert list(again.stored) == list(result.stored)
+    assert world.data(1) == [b"4", b"1", b"2"]
+
+
+def test_messages_without_identity_get_one(world: World) -> None:
+    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1", b"2"], message_id=["7", ""], ordering_key=["k", ""]),
+                keep_identity=True)  # fmt: skip
+    world.commit_epoch("a", 0, (0, "x"))
+    one, two = world.stored(1)
+    (source,) = world.publish.sources.of_topic(1)
+    assert one.message_id == "7"
+    assert one.ordering_key == "k"
+    assert two.message_id == f"{source.prefix.decode()}{1:012d}"
+    assert one.publish_time.ToNanoseconds() == world.clock.time_ns() == two.publish_time.ToNanoseconds()
+
+
+def test_the_topic_of_a_frame_must_exist_when_it_comes_and_when_it_is_committed(world: World) -> None:
+    with pytest.raises(SyncpointError, match="projects/p/topics/none") as refused:
+        world.stage("a", 0, 0, "x", frame("projects/p/topics/none", data=[b"1"]))
+    assert refused.value.code is Code.NOT_FOUND
+    world.stage("a", 0, 0, "y", frame(ONE, data=[b"1"]), frame(TWO, data=[b"2"]))
+    topic = world.publish.catalog.topic(TWO)
+    assert topic is not None
+    world.commit(Change.delete(topic))
+    with pytest.raises(SyncpointError) as refused:
+        world.commit_epoch("a", 0, (0, "y"))
+    assert refused.value.code is Code.NOT_FOUND
+    assert world.data(1) == []
+    world.stage("a", 0, 0, "z", frame(ONE, data=[b"1"]))  # the epoch stayed open
+    world.commit_epoch("a", 0, (0, "z"))
+    assert world.data(1) == [b"1"]
+
+
+BAD = [
+    (frame(ONE, data=[b"a", b""]), r"frame 0: rows\[1\].data"),
+    (frame(ONE, ordering_key=["x"]), "frame 0: columns: column data must be there"),
+    (frame(ONE, source=5, data=[b"a"]), "frame 0: columns: column offset must be there"),
+    (pipeline.StageFrame(topic=ONE, columns=[4], batch=b"nonsense"), "frame 0: batch: not an encapsulated"),
+    (
+        pipeline.StageFrame(topic=ONE, columns=[4, 6], batch=frame(ONE, data=[b"a"]).batch),
+        "frame 0: batch: the batch has",
+    ),
+    (pipeline.StageFrame(topic=ONE, columns=[99], batch=b""), r"frame 0: columns\[0\]"),
+    (frame(ONE, source=5, data=[b"a", b"b"], offset=[3, 3]), r"frame 0: rows\[1\].offset"),
+]
+
+
+@pytest.mark.parametrize(("bad", "text"), BAD, ids=[text for _, text in BAD])
+def test_frames_that_can_not_be_are_named(world: World, bad: object, text: str) -> None:
+    with pytest.raises(SyncpointError, match=text) as refused:
+        world.stage("a", 0, 0, "x", bad)
+    assert refused.value.code is Code.INVALID_ARGUMENT
+    world.settle()
+    assert world.writer.area.bytes == 0
+    assert not world.writer.book.stages
+
+
+def test_a_header_comes_first_and_once(world: World) -> None:
+    async def send(*requests: object) -> bytes:
+        stream = world.channel.stream("/syncpoint.pipeline.v1.EpochWriter/Stage")
+        for one in requests:
+            await stream.send(one.SerializeToString())  # type: ignore[attr-defined]
+        await stream.end()
+        answer = await stream.receive()
+        assert answer is not None
+        return answer
+
+    header = pipeline.StageRequest(header=pipeline.StageHeader(run=pipeline.Run(query="q", run="a")))
+    for requests in ((pipeline.StageRequest(frame=frame(ONE, data=[b"a"])),), (header, header), ()):
+        with pytest.raises(SyncpointError, match="header"):
+            world.run(send(*requests))
+    world.run(send(header))
+
+
+def test_too_much_staged_is_refused_before_it_is_stored() -> None:
+    world = World(staged_bytes_max=1000)
+    world.stage("a", 0, 0, "x", frame(ONE, data=[b"x" * 600]))
+    before = world.store.appended_bytes
+    with pytest.raises(SyncpointError, match="are staged already") as refused:
+        world.stage("a", 0, 1, "x", frame(ONE, data=[b"x" * 600]))
+    assert refused.value.code is Code.RESOURCE_EXHAUSTED
+    assert world.store.appended_bytes == before
+    world.commit_epoch("a", 0, (0, "x"))
+    world.stage("a", 1, 0, "x", frame(ONE, data=[b"x" * 600]))
+    world.call("AbortEpoch", pipeline.AbortEpochRequest(run=pipeline.Run(query="q", run="a"), epoch=1),
+               pipeline.AbortEpochResponse)  # fmt: skip
+    assert world.writer.area.bytes == 0
+    world.close()
+
+
+def test_callers_wait_while_the_disks_are_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "UNPERSISTED_BYTES_MAX", 500)
+    seen: list[int] = []
+    put = staging.StagingArea.put
+
+    def watched(area: staging.StagingArea, payload: bytes, count: int, done: object) -> tuple[int, int]:
+        seen.append(area.unpersisted)
+        return put(area, payload, count, done)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(staging.StagingArea, "put", watched)
+    answer = world.stage("a", 0, 0, "x", *(frame(ONE, data=[b"x" * 400]) for _ in range(12)))
+    assert answer.rows == 12
+    assert max(seen) < 500
+    world.commit_epoch("a", 0, (0, "x"))
+    assert len(world.data(1)) == 12
+
+
+def test_a_cancelled_stage_leaves_nothing(world: World) -> None:
+    async def half() -> None:
+        stream = world.channel.stream("/syncpoint.pipeline.v1.EpochWriter/Stage")
+        header = pipeline.StageHeader(run=pipeline.Run(query="q", run="a"), attempt="x")
+        await stream.send(pipeline.StageRequest(header=header).SerializeToString())
+        await stream.send(pipeline.StageRequest(frame=frame(ONE, data=[b"1"])).SerializeToString())
+        for _ in range(20):
+            await stream._changed if False else None
+        stream.cancel()
+
+    world.run(half())
+    world.settle()
+    assert world.writer.area.bytes == 0
+    assert not world.writer.book.stages
+
+
+def test_large_epochs_go_in_steps_and_restarts_find_everything(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "PIECE_BYTES", 300)
+    monkeypatch.setattr(applying, "TURN_BYTES", 900)
+    monkeypatch.setattr(applying, "UNPERSISTED_BYTES_MAX", 2000)
+    wanted = [b"%03d" % number + b"x" * 90 for number in range(80)]
+    world.stage("a", 0, 0, "x", frame(ONE, data=wanted[:50]), frame(ONE, data=wanted[50:]))
+    world.restart(power=False)
+    result = world.commit_epoch("a", 0, (0, "x"))
+    assert result.rows == 80
+    assert len(result.stored) == 1
+    assert world.data(1) == wanted
+    world.checkpoint()
+    world.restart()
+    assert world.data(1) == wanted
+    assert world.commit_epoch("a", 0, (0, "x")).repeated_epoch
+
+
+def test_staged_messages_are_kept_until_done_and_then_deleted(world: World) -> None:
+    world.stage("a", 0, 0, "kept", *(frame(ONE, data=[b"x" * 20_000]) for _ in range(4)))
+    for number in range(20):  # others fill the log
+        world.stage("a", 5, number, "y", frame(TWO, data=[b"y" * 30_000]))
+    world.checkpoint()
+    world.collect()
+    world.restart()
+    world.checkpoint()
+    world.collect()
+    assert world.commit_epoch("a", 0, (0, "kept")).rows == 4
+    assert len(world.data(1)) == 4
+    world.call("AbortEpoch", pipeline.AbortEpochRequest(run=pipeline.Run(query="q", run="a"), epoch=5),
+               pipeline.AbortEpochResponse)  # fmt: skip
+    assert world.writer.area.bytes == 0
+    for _ in range(3):
+        world.restart(power=False)
+        world.checkpoint()
+        world.collect()
+    assert world.staged_sources == []
+
+
+def link(begin: int, end: int, source: int = 5, **more: object) -> dict[str, object]:
+    return {"link": "l", "source_topic": "u/t-1",
+            "planned": [pipeline.SourceRange(source=source, begin=begin, end=end)], **more}  # fmt: skip
+
+
+def rows_of(begin: int, end: int, step: int = 1) -> dict[str, list[object]]:
+    offsets = list(range(begin, end, step))
+    return {"data": [b"%d" % offset for offset in offsets], "offset": list(offsets)}
+
+
+def test_a_link_drops_overlap_refuses_gaps_and_is_told(world: World) -> None:
+    world.stage("a", 0, 0, "x", frame(ONE, 5, **rows_of(10, 20)), via="eu", here="us")
+    world.commit_epoch("a", 0, (0, "x"), **link(10, 20))
+    world.stage("b", 0, 0, "x", frame(ONE, 5, **rows_of(10, 26, 2)))  # an empty checkpoint: planned anew
+    result = world.commit_epoch("b", 0, (0, "x"), **link(10, 26))
+    assert (result.rows, result.duplicates_dropped, result.repeated_epoch) == (3, 5, False)
+    assert world.data(1) == [b"%d" % number for number in (*range(10, 20), 20, 22, 24)]
+    world.stage("b", 1, 0, "x", frame(ONE, 5, **rows_of(30, 33)))
+    with pytest.raises(SyncpointError, match=r"source 5 \[26, 30\)") as refused:
+        world.commit_epoch("b", 1, (0, "x"), **link(30, 33))
+    assert refused.value.code is Code.OUT_OF_RANGE
+    world.restart()
+    (known,) = world.call("ListLinks", pipeline.ListLinksRequest(), pipeline.ListLinksResponse).links
+    assert (known.rows, known.duplicates_dropped, known.epochs, known.gaps_refused) == (13, 5, 2, 1)
+    assert [(one.source, one.begin, one.end) for one in (*known.base, *known.committed, *known.refused)] == [
+        (5, 10, 10), (5, 10, 26), (5, 26, 30),
+    ]  # fmt: skip
+    after = world.call("AcceptGap", pipeline.AcceptGapRequest(link="l"), pipeline.Link)
+    assert [(one.begin, one.end) for one in after.skipped] == [(26, 30)]
+    world.restart()
+    world.commit_epoch("b", 1, (0, "x"), **link(30, 33))  # what was staged is still there
+    assert world.data(1)[-3:] == [b"30", b"31", b"32"]
+    with pytest.raises(SyncpointError) as refused:
+        world.call("AcceptGap", pipeline.AcceptGapRequest(link="l"), pipeline.Link)
+    assert refused.value.code is Code.FAILED_PRECONDITION
+    assert not world.call("ListLinks", pipeline.ListLinksRequest(name="m"), pipeline.ListLinksResponse).links
+
+
+def test_rows_outside_of_the_plan_are_refused(world: World) -> None:
+    world.stage("a", 0, 0, "x", frame(ONE, 5, **rows_of(10, 20)))
+    world.stage("a", 0, 1, "y", frame(ONE, data=[b"1"]))
+    for plan, name in ((link(10, 19), (0, "x")), (link(11, 20), (0, "x")), (link(10, 20, 6), (0, "x")),
+                       (link(0, 20), (1, "y"))):  # fmt: skip
+        with pytest.raises(SyncpointError, match="not planned") as refused:
+            world.commit_epoch("a", 0, name, **plan)
+        assert refused.value.code is Code.INVALID_ARGUMENT
+
+
+def test_offsets_are_mapped_exactly_as_long_as_messages_are_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.stage("a", 0, 0, "x", frame(ONE, 5, **rows_of(0, 20)), frame(TWO, 5, **rows_of(20, 30, 3)))
+    world.commit_epoch("a", 0, (0, "x"), **link(0, 30))
+    world.checkpoint()
+    world.stage("a", 1, 0, "x", frame(ONE, 5, **rows_of(30, 40)))
+    world.commit_epoch("a", 1, (0, "x"), **link(30, 40))
+    world.restart()
+
+    def mapped(begin: int, end: int) -> tuple[list[tuple[object, ...]], int]:
+        answer = world.call(
+            "MapOffsets", pipeline.MapOffsetsRequest(link="l", source=5, begin=begin, end=end),
+            pipeline.MapOffsetsResponse,
+        )  # fmt: skip
+        found = []
+        for one in answer.mappings:
+            (to,) = one.to
+            origin = getattr(one, "from")
+            found.append((origin.begin, origin.end, to.topic, to.begin, to.end))
+        return found, answer.next_offset
+
+    assert mapped(5, 35) == (
+        [(5, 20, ONE, 5, 20), (20, 21, TWO, 0, 1), (23, 24, TWO, 1, 2), (26, 27, TWO, 2, 3), (29, 30, TWO, 3, 4),
+         (30, 35, ONE, 20, 25)], 35,
+    )  # fmt: skip
+    monkeypatch.setattr(writing, "MAPPINGS_MAX", 2)
+    assert mapped(5, 35) == ([(5, 20, ONE, 5, 20), (20, 21, TWO, 0, 1)], 23)
+    with pytest.raises(SyncpointError, match="no link m"):
+        world.call("MapOffsets", pipeline.MapOffsetsRequest(link="m"), pipeline.MapOffsetsResponse)
+    world.writer.forgotten(world.publish.sources.of_topic(1)[0])
+    assert all(one[2] == TWO for one in mapped(0, 40)[0])
+
+
+def test_a_superseded_run_may_do_nothing(world: World) -> None:
+    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
+    world.stage("b", 0, 0, "x", frame(ONE, data=[b"1"]))
+    world.restart()
+    for call in (
+        lambda: world.stage("a", 0, 0, "y", frame(ONE, data=[b"1"])),
+        lambda: world.commit_epoch("a", 0, (0, "x")),
+        lambda: world.call("AbortEpoch", pipeline.AbortEpochRequest(run=pipeline.Run(query="q", run="a")),
+                           pipeline.AbortEpochResponse),
+    ):  # fmt: skip
+        with pytest.raises(SyncpointError, match="superseded by run b") as refused:
+            call()
+        assert refused.value.code is Code.ABORTED
+    world.commit_epoch("b", 0, (0, "x"))
+    assert world.data(1) == [b"1"]
+
+
+def test_a_second_commit_waits_for_the_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "PIECE_BYTES", 100)
+    monkeypatch.setattr(applying, "TURN_BYTES", 100)
+    world.stage("a", 0, 0, "x", frame(ONE, data=[b"%02d" % number + b"x" * 90 for number in range(20)]))
+    request = pipeline.CommitEpochRequest(
+        run=pipeline.Run(query="q", run="a"), stages=[pipeline.StageName(attempt="x")]
+    ).SerializeToString()
+
+    async def twice() -> list[bytes]:
+        path = "/syncpoint.pipeline.v1.EpochWriter/CommitEpoch"
+        return list(await asyncio.gather(world.channel.unary(path, request), world.channel.unary(path, request)))
+
+    one, two = (pipeline.EpochResult.FromString(answer) for answer in world.run(twice()))
+    assert (one.repeated_epoch, two.repeated_epoch) == (False, True)
+    assert list(one.stored) == list(two.stored)
+    assert len(world.data(1)) == 20
+
+
+def test_admission_is_left_as_it_was_entered(world: World) -> None:
+    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1", b"2"]))
+    world.commit_epoch("a", 0, (0, "x"))
+    assert world.publish.admission.system.messages == world.publish.admission.system.bytes == 0
+
+
+def test_the_disks_fail_under_a_commit(world: World) -> None:
+    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
+    world.publish.give_up(OSError("gone"))
+    with pytest.raises(SyncpointError) as failed:
+        world.commit_epoch("a", 0, (0, "x"))
+    assert failed.value.code is Code.UNAVAILABLE
+    with pytest.raises(SyncpointError) as failed:
+        world.stage("a", 1, 0, "x", frame(ONE, data=[b"1"]))
+    assert failed.value.code is Code.UNAVAILABLE
+
+
+def test_stale_stages_go_and_silent_queries_are_forgotten(world: World) -> None:
+    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
+    world.clock.advance(3601)
+    for act in list(world.timers):
+        act()
+    world.settle()
+    assert world.writer.area.bytes == 0
+    with pytest.raises(SyncpointError, match="Stage it again"):
+        world.commit_epoch("a", 0, (0, "x"))
