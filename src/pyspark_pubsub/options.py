@@ -77,8 +77,8 @@ OPTIONS = (
     Option("via", "text", WRITE, "the name of the server the messages come from, added to what they have visited", ""),
     Option("here", "text", WRITE, "the name of the server written to: what came through it already is dropped", ""),
     Option("keepIdentity", "flag", WRITE, "keep message_id and publish_time of the rows; by default for a link", None),
-    Option("batchQuery", "text", WRITE, "batch only: a name under which each batchEpoch is published once, however often"
-           " it is written; epochs come in rising order", ""),
+    Option("batchQuery", "text", WRITE, "batch only: a name under which each batchEpoch is published once, however"
+           " often it is written; epochs come in rising order", ""),
     Option("batchEpoch", "count", WRITE, "the number of this batch under batchQuery", 0),
     Option("stageBytes", "bytes", WRITE, "bytes of one frame to the server", 2 * MIB, least=1024, most=12 * MIB),
     Option("checkpointLocation", "text", WRITE, "Spark's own; a link reads the planned offsets there", ""),
