@@ -148,6 +148,15 @@ class Channel:
             connection.close()
 
 
+def close_idle() -> None:
+    """Close the connections that this process keeps. Those in calls are left alone."""
+    with _lock:
+        kept = [connection for (pid, _), some in _idle.items() if pid == os.getpid() for connection in some]
+        _idle.clear()
+    for connection in kept:
+        connection.close()
+
+
 class Upload:
     """A stream of requests: `send` messages, then `finish`; `close` in every case.
 
