@@ -56,7 +56,7 @@ class ExclusiveReaders:
         if delivery is None:
             return
         messages, _ = delivery.table.total()
-        if delivery.consumers or not delivery.at_rest:
+        if delivery.consumers or messages:
             raise FailedPrecondition(
                 f"The subscription {record.name} has other consumers: {len(delivery.consumers)} are attached and"
                 f" {messages} messages are outstanding. A stream reads it alone: stop the others, wait until what they"

@@ -166,7 +166,9 @@ def test_a_topic_created_again_is_another_topic() -> None:
 
 
 @given(
-    st.lists(st.lists(st.binary(min_size=1, max_size=30).map(bytes.hex), min_size=1, max_size=4), min_size=1, max_size=6),
+    st.lists(
+        st.lists(st.binary(min_size=1, max_size=30).map(bytes.hex), min_size=1, max_size=4), min_size=1, max_size=6
+    ),
     st.data(),
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -424,8 +426,13 @@ def test_a_reader_is_refused_while_others_consume() -> None:
     assert "1 are attached" in str(refusal(world.positions, **mine))
     world.subscribe.leave(world.record, one.consumer)
     assert "3 messages are outstanding" in str(refusal(world.positions, **mine))
-    one.ack()
+    one.ack(next(iter(one.held)))
+    world.advance(20)  # the others' deadlines are over
     world.positions(**mine)
+    world.call("ReleaseSubscription", **mine)
+    again = Subscriber(world)
+    world.settle()
+    assert again.data == ["b", "c"]
 
 
 def test_processed_sources_before_a_named_one_are_acknowledged_to_their_end() -> None:
