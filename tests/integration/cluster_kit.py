@@ -12,8 +12,9 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -204,12 +205,14 @@ class Load:
         kinds: Iterable[str] = KINDS,
         proxies: Iterable[int] | None = None,
         receivers: int = 1,
+        topic: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
+        """`topic`: further fields of it."""
         self.kit, self.history = kit, History()
         self.addresses = kit.proxies if proxies is None else [kit.proxies[n] for n in proxies]
         self.api = official.Api(self.addresses[0])
         self.project = f"projects/load-{uuid.uuid4().hex[:12]}"
-        self.topic = self.api.create_topic({"name": f"{self.project}/topics/topic"}).name
+        self.topic = self.api.create_topic({"name": f"{self.project}/topics/topic", **topic}).name
         self.probed = self.api.create_topic({"name": f"{self.project}/topics/probed"}).name
         self.names: dict[str, str] = {}
         for kind in kinds:

@@ -135,6 +135,11 @@ class History:
             self.acks.append(operation)
         return operation
 
+    def stamp(self) -> int:
+        """This moment, in the order of all others."""
+        with self._lock:
+            return next(self._stamps)
+
     def end(self, operation: Operation, outcome: Outcome) -> None:
         """An operation ended this way."""
         with self._lock:

@@ -1,43 +1,30 @@
-"""One seed of the small world: clients work, faults happen, all is healed, drained and judged."""
+"""One seed of the small world: clients work, faults happen, all is healed, drained and judged.
+
+Beside publishing and receiving, things happen that are no faults: subscriptions are created and sought, snapshots are
+taken, the keys of the topic move to other chains.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from syncpoint.metadata.records import Change
-from syncpoint.publish.backlog import unacknowledged
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation.chains import ChainsWorld, Consuming, Publisher, Shape
+from syncpoint.testing.simulation.base import Trace
+from syncpoint.testing.simulation.chains import ChainsWorld
+from syncpoint.testing.simulation.clients import Clients, Message
+from syncpoint.testing.simulation.consuming import Consuming
 from syncpoint.testing.simulation.faults import Nemesis
-from syncpoint.testing.simulation.judges import converged, judge, one_writer_per_log, sought_is_delivered_again
-from syncpoint.testing.simulation.loop import ProcessLoop, run_world
+from syncpoint.testing.simulation.judges import Sets, Taken, snapshots_keep_acknowledgements, sought_is_delivered_again
+from syncpoint.testing.simulation.loop import ProcessLoop
+from syncpoint.testing.simulation.nodes import Publisher
+from syncpoint.testing.simulation.runs import Result, SimRun, simulate
+from syncpoint.testing.simulation.shape import PATIENT, SNAPPED, TOPIC, Shape
 
 DRAIN_S = 60.0
-
-
-@dataclass
-class Result:
-    """What came of one seed."""
-
-    seed: int
-    violations: list[str]
-    happened: Counter[str]
-    looked: dict[str, int]
-    digest: str
-    steps: int
-    virtual_s: float
-    real_s: float
-    counts: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def good(self) -> bool:
-        return not self.violations
+PROMPT_S = 20.0
 
 
 def run_chains(
@@ -46,61 +33,36 @@ def run_chains(
     shape: Shape | None = None,
     kinds: tuple[str, ...] = (),
     beyond: bool = False,
-    trace: Callable[[str], None] | None = None,
+    trace: Trace | None = None,
 ) -> Result:
     """Run one seed. `shape` and `kinds` of faults are drawn from it unless given. `beyond`: more is destroyed than the
     others can make good; then a chain that refuses to be opened breaks no promise.
     """
-    begun = time.monotonic()
-    clock = ManualClock()
     drawn = shape or Shape.draw(SeededRandom(seed * 3 + 7))
-    if trace is None:
-        logging.disable(logging.CRITICAL)
-    made: list[_Run] = []
 
-    async def work(loop: ProcessLoop) -> None:
-        made.append(_Run(loop, clock, seed, drawn, kinds, trace, beyond))
-        await made[0].run()
+    def make(loop: ProcessLoop, clock: ManualClock) -> ChainsRun:
+        return ChainsRun(ChainsWorld(loop, clock, seed, drawn, trace), seed, kinds, beyond)
 
-    try:
-        run_world(clock, work)
-    finally:
-        if trace is None:
-            logging.disable(logging.NOTSET)
-    run = made[0]
-    world = run.world
-    return Result(
-        seed, run.violations, world.coverage.happened, run.looked, world.digest.hexdigest(), world.loop.steps,
-        clock.monotonic() - world.begun_at, time.monotonic() - begun, world.history.counts(),
-    )  # fmt: skip
+    return simulate(seed, make, trace)
 
 
-class _Run:
-    def __init__(
-        self, loop: ProcessLoop, clock: ManualClock, seed: int, shape: Shape, kinds: tuple[str, ...],
-        trace: Callable[[str], None] | None, beyond: bool,
-    ) -> None:  # fmt: skip
-        self.random = SeededRandom(seed * 5 + 1)
-        self.world = ChainsWorld(loop, clock, seed, shape, trace)
-        self.nemesis = Nemesis(self.world, seed, kinds, beyond=beyond)
+class ChainsRun(SimRun[ChainsWorld]):
+    """See the module."""
+
+    def __init__(self, world: ChainsWorld, seed: int, kinds: tuple[str, ...], beyond: bool) -> None:
+        super().__init__(world, seed, SeededRandom(seed * 5 + 1))
+        self.nemesis = Nemesis(world, seed, kinds, beyond=beyond)
         self.beyond = beyond
-        self.world.note(f"seed {seed}: {shape}, faults: {', '.join(self.nemesis.kinds)}")
-        self.violations: list[str] = []
-        self.looked: dict[str, int] = {}
-        self.seeks: list[tuple[str, int, int]] = []
-        self.publishing = True
-        self.seeking = self.random.random() < 0.4
-        loop.set_exception_handler(self._failed)
-
-    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-        error = context.get("exception")
-        self.world.note(f"{context.get('message')}: {error!r}")
-        self.world.coverage.always("nothing fails unexpectedly", False, f"{context.get('message')}: {error!r}")
+        self.clients = Clients(world)
+        world.note(f"seed {seed}: {world.shape}, faults: {', '.join(self.nemesis.kinds)}")
+        self.seeking = self.random.random() < 0.4  # to the beginning: then what is acknowledged is kept
+        self.snapping = self.random.random() < 0.3
+        self.moving = self.random.random() < (0.7 if world.shape.chains > 1 else 0.3)
 
     async def run(self) -> None:
         world, loop = self.world, self.world.loop
         if not self.seeking:  # then what is acknowledged is deleted
-            topic = world.master.topic("projects/p/topics/orders")
+            topic = world.master.topic(TOPIC)
             assert topic is not None
             world.commit(Change.put(replace(topic, retention_s=0)))
         for number in range(world.shape.forwarders):
@@ -108,68 +70,59 @@ class _Run:
         for number in range(world.shape.subscribers):
             await world.begin(Consuming, f"s{number}")
         supervising = loop.create_task(world.supervise())
-        work = [self._start(self._create(name, 0.0, **options)) for name, options in self._subscriptions()]
-        await self._wait(work, 30)
-        publishers = [
-            self._start(self._publish(f"p{number}", key, number))
-            for number, key in enumerate(["", "k1", "k2"][: 2 + (self.random.random() < 0.5)])
-        ]
-        late = [self._start(self._create("late", self.random.random() * 2, **self._late_options()))]
-        if self.seeking:
-            late.append(self._start(self._seek()))
+        await self.within([self.clients.subscribe(name, **options) for name, options in self._subscriptions()], 30)
+        living = [self.start(work) for work in self._lives()]
         await self.nemesis.run(1.5 + 3 * self.random.random())
-        self.publishing = False
         self.nemesis.heal()
-        world.note("all is healed")
-        await self._wait([*publishers, *late], 10 if self.beyond else 60)
+        self.healed()
+        await self.within(living, 10 if self.beyond else 60)
+        await self._all_is_delivered()
         world.draining = True
-        complaints = await self._drain()
+        complaints = await self.drain(40 if self.beyond else DRAIN_S)
+        if self.clients.snapshots and not complaints:
+            complaints = await self._go_back()
         supervising.cancel()
         world.coverage.sometimes("a command is lost on the way", world.farm.lost_before)
         world.coverage.sometimes("an answer of a disk is lost on the way", world.farm.lost_after)
-        self.violations, self.looked = judge(
-            world.history,
-            [
-                one_writer_per_log(world.farm.intruders, world.farm.commands),
-                sought_is_delivered_again(world.history, self.seeks),
-                converged(complaints, 1),
-            ],
+        self.judge(
+            complaints,
+            PROMPT_S,
+            sought_is_delivered_again(world.history, self.clients.seeks),
+            snapshots_keep_acknowledgements(world.history, self.clients.seeks),
         )
-        self.violations += world.coverage.violations
         if self.beyond and not all(world.served(number) for number in world.records):
             self.violations = []
-        world.note(f"end: {world.history.counts()}")
         await world.close()
 
-    def _start(self, work: object) -> asyncio.Task[None]:
-        return self.world.client.start(work)  # type: ignore[arg-type]
-
-    async def _wait(self, tasks: list[asyncio.Task[None]], seconds: float) -> None:
-        done, pending = await asyncio.wait(tasks, timeout=seconds)
-        for task in pending:
-            task.cancel()
-        self.world.coverage.always("clients get on once all is well", not pending, f"{len(pending)} still wait")
-        for task in done:
-            task.result()
+    # -- lives -------------------------------------------------------------------------------------------------------
 
     def _subscriptions(self) -> list[tuple[str, dict[str, bool]]]:
+        """Two or three, so that lives stay cheap."""
         kinds = [("plain", {}), ("ordered", {"ordered": True}), ("once", {"exactly_once": True})]
+        found: list[tuple[str, dict[str, bool]]] = []
         if self.seeking:
-            return [("sought", {}), kinds[self.random.randrange(0, 3)]]
-        return kinds if self.random.random() < 0.4 else kinds[self.random.randrange(0, 3) :][:2]
+            found.append(("sought", {}))
+        if self.snapping:
+            found.append((SNAPPED, {"ordered": self.random.random() < 0.3}))
+        if self.random.random() < 0.25:
+            found.append((PATIENT, {"ordered": True}))
+        if not found and self.random.random() < 0.4:
+            return kinds
+        first = self.random.randrange(0, 3)
+        return found + [kinds[first], kinds[(first + 1) % 3]][: max(1, 2 - len(found))]
 
-    def _late_options(self) -> dict[str, bool]:
-        return {"ordered": self.random.random() < 0.3, "exactly_once": self.random.random() < 0.3}
-
-    async def _create(self, name: str, after: float, **options: bool) -> None:
-        await asyncio.sleep(after)
-        await self.world.subscribe(name, **options)
-
-    async def _seek(self) -> None:
-        for _ in range(1 + (self.random.random() < 0.5)):
-            await asyncio.sleep(0.3 + 2 * self.random.random())
-            begun, ended = await self.world.seek("sought")
-            self.seeks.append(("sought", begun, ended))
+    def _lives(self) -> list[object]:
+        keys = ["", "k1", "k2"][: 2 + (self.random.random() < 0.5)]
+        lives: list[object] = [self._publish(f"p{number}", key, number) for number, key in enumerate(keys)]
+        options = {"ordered": self.random.random() < 0.3, "exactly_once": self.random.random() < 0.3}
+        lives.append(self._create("late", self.random.random() * 2, **options))
+        if self.seeking:
+            lives.append(self._seek())
+        if self.snapping:
+            lives.append(self._snap())
+        if self.moving:
+            lives.append(self._move())
+        return lives
 
     async def _publish(self, client: str, key: str, sender: int) -> None:
         number = 0
@@ -177,41 +130,68 @@ class _Run:
             size = 40 if self.random.random() < 0.8 else self.random.randrange(0, 6000)
             if self.world.shape.heavy:
                 size = self.random.randrange(0, 40_000)
-            await self.world.publish(client, number, key, sender + 1, size, 20.0)
+            await self.clients.publish(Message(client, number, key, sender + 1, size), 20.0)
             number += 1
-            await asyncio.sleep(self.random.random() ** 3 * 0.15)
+            await asyncio.sleep(self.random.random() ** 3 * 0.18)
 
-    async def _drain(self) -> list[str]:
-        """Wait until everything is delivered, acknowledged and on all disks; what is not, in words."""
-        world = self.world
-        end = world.loop.time() + (40 if self.beyond else DRAIN_S)
-        while True:
-            await asyncio.sleep(0.25)
-            complaints = self._unfinished()
-            if not complaints or world.loop.time() > end:
-                return complaints
+    async def _create(self, name: str, after: float, **options: bool) -> None:
+        await asyncio.sleep(after)
+        await self.clients.subscribe(name, **options)
 
-    def _unfinished(self) -> list[str]:
-        world, history = self.world, self.world.history
-        found = []
+    async def _seek(self) -> None:
+        for _ in range(1 + (self.random.random() < 0.5)):
+            await asyncio.sleep(0.3 + 2 * self.random.random())
+            await self.clients.seek("sought")
+
+    async def _snap(self) -> None:
+        """Take one or two snapshots, and go back to one now and then."""
+        for _ in range(1 + (self.random.random() < 0.5)):
+            await asyncio.sleep(0.2 + 1.2 * self.random.random())
+            await self.clients.snapshot(SNAPPED)
+            if self.random.random() < 0.5:
+                await asyncio.sleep(self.random.random())
+                await self.clients.seek(SNAPPED, self._some_snapshot())
+
+    def _some_snapshot(self) -> Taken:
+        taken = self.clients.snapshots
+        return taken[self.random.randrange(0, len(taken))]
+
+    async def _move(self) -> None:
+        """The keys go to other chains, or a new epoch begins with the same ones."""
+        chains = sorted(self.world.records)
+        for _ in range(1 + self.random.randrange(0, 3)):
+            await asyncio.sleep(0.2 + self.random.random())
+            if not self.publishing:
+                return
+            chosen = tuple(one for one in chains if self.random.random() < 0.6) or (chains[-1],)
+            self.world.coverage.sometimes("keys move to other chains", chosen != self.world.assignment.chains)
+            self.world.assign(chosen)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    async def _all_is_delivered(self) -> None:
+        """Nothing that is new waits for acknowledgements of anything else."""
+        world, end = self.world, self.world.loop.time() + PROMPT_S
+        if world.master.subscription(PATIENT) is not None and not self.beyond:
+            while world.history.missing(PATIENT, TOPIC) and world.loop.time() <= end + 1:
+                await asyncio.sleep(self.look_s)
+            world.coverage.sometimes("a client keeps its acknowledgements to the end", world.held)
+
+    async def _go_back(self) -> list[str]:
+        """All is quiet: seek to a snapshot, and wait until what it owes has come and is acknowledged again."""
+        taken = self._some_snapshot()
+        await self.within([self.clients.seek(SNAPPED, taken)], 20)
+        seek = self.clients.seeks[-1]
+        seek.quiet = True
+        owed = Sets(self.world.history, SNAPPED, self.clients.seeks).owed(seek)
+        self.world.coverage.sometimes("a snapshot owes messages when all is quiet", owed)
+        return await self.drain(DRAIN_S)
+
+    def unfinished(self) -> list[str]:
+        world, found = self.world, []
         for number in world.records:
             if not world.served(number):
                 found.append(f"chain {number} is not served: {world.refusals.get(number)!r}")
-                continue
-            chain = world.owners_of[number][0].host.chains[number]
-            for record in world.master.subscriptions():
-                left = unacknowledged(chain.forwarder, record)
-                if left:
-                    found.append(f"{record.name} has not acknowledged {left} messages of chain {number}")
-            status = chain.store.status()
-            if status.under_replicated or status.failure:
-                found.append(f"chain {number} has {status.under_replicated} entries on too few disks {status.failure}")
-            for disk in status.disks:
-                if disk.state != "ok":
-                    found.append(f"disk {disk.path} of chain {number} is {disk.state}: {disk.reason}")
-        for creation in history.creations:
-            lacking = history.missing(creation.subscription, creation.topic)
-            owed = {one.identity for one in history.publishes if one.begun > creation.ended} & lacking
-            if owed:
-                found.append(f"{creation.subscription} has not got {len(owed)} messages, {min(owed)} for one")
-        return found
+            else:
+                found += self.unfinished_of(world.owners_of[number][0].host.chains[number])
+        return found + self.owed()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -86,18 +87,31 @@ class ProcessLoop(SimulatedLoop):
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock)
-        inner: Any = self
-        inner._selector.select = self._pass_time  # nothing comes from outside: the system need not be asked
         self.set_task_factory(_noted)
         self.steps = 0
         self._graves: list[asyncio.Task[Any]] = []
 
-    def _pass_time(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise NothingToWaitFor("everything waits, and no timer is set")
-        if timeout > 0:
-            self.clock.advance(timeout)
-        return []
+    def _run_once(self) -> None:
+        """As asyncio does, without asking the system: nothing comes from outside."""
+        inner: Any = self
+        scheduled, ready = inner._scheduled, inner._ready
+        while scheduled and scheduled[0]._cancelled:
+            heapq.heappop(scheduled)._scheduled = False
+        if not ready and not inner._stopping:
+            if not scheduled:
+                raise NothingToWaitFor("everything waits, and no timer is set")
+            wait_s = scheduled[0]._when - self.time()
+            if wait_s > 0:
+                self.clock.advance(wait_s)
+        end = self.time() + inner._clock_resolution
+        while scheduled and scheduled[0]._when < end:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            ready.append(handle)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None

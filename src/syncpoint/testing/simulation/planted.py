@@ -6,14 +6,17 @@ faults that the rule is about. `tests/simulation` looks for the first seed that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from syncpoint.model.delivery import Batch
 from syncpoint.publish import chain as chain_module
 from syncpoint.publish import follow, records
+from syncpoint.publish import hub as hub_module
 from syncpoint.publish import recovery as publish_recovery
+from syncpoint.publish.entrance import Entrance
 from syncpoint.publish.ledger import Ledger
 from syncpoint.storage import record as record_module
 from syncpoint.storage import segment as segment_module
@@ -24,7 +27,10 @@ from syncpoint.storage.recovery import recover as recover_module
 from syncpoint.storage.remote.service import DiskService
 from syncpoint.storage.remote.service import Lane as ServedLane
 from syncpoint.storage.remote.wire import Hello, Op, Reply, Request
-from syncpoint.testing.simulation.chains import Shape
+from syncpoint.subscribe.delivery import Delivery
+from syncpoint.subscribe.fetch import Cursor
+from syncpoint.subscribe.sources import Sources
+from syncpoint.testing.simulation.shape import Shape
 
 Patch = Callable[[], AbstractContextManager[None]]
 
@@ -197,6 +203,45 @@ def rule_16() -> AbstractContextManager[None]:
     return patched(follow.Follower, _begin=unwritten, confirm=lambda self, done: done(None))
 
 
+def rule_18() -> AbstractContextManager[None]:
+    """A chain takes keys although others have not sealed what they have of them."""
+    seal_others = Entrance._seal_others
+
+    async def at_once(self: Entrance, topic: int) -> None:
+        async def sealed(topic: int, epoch: int, chain: int) -> None:
+            """Nobody is asked."""
+
+        self._sealed = sealed
+        await seal_others(self, topic)
+
+    return patched(Entrance, _seal_others=at_once)
+
+
+def a_source_ends_early() -> AbstractContextManager[None]:
+    """A sealed source is told to have ended while messages of it wait for the disks."""
+    return patched(hub_module, _is_whole=lambda source: source.sealed)
+
+
+def nobody_goes_on() -> AbstractContextManager[None]:
+    """A source that turns out to have ended wakes nobody: what comes after it waits until something else happens."""
+
+    def read(self: Delivery, cursor: Cursor, batches: Sequence[Batch] | Exception) -> None:
+        if isinstance(batches, Exception):
+            cursor.failed()
+            self.stalled = True
+            return
+        cursor.received(batches)
+        if batches:
+            self.wake()
+
+    return patched(Delivery, _read=read)
+
+
+def a_key_overtakes() -> AbstractContextManager[None]:
+    """What was lent of a source stays lent when the grant of one before it ends."""
+    return patched(Sources, after=lambda self, source: [])
+
+
 THREE = Shape(clusters=3, disks=1)
 SPREAD = Shape(clusters=3, disks=3, spread=True)
 PLANTED: dict[str, Planted] = {
@@ -214,6 +259,14 @@ PLANTED: dict[str, Planted] = {
     "rule 8": Planted(rule_8, Shape(clusters=3, disks=1, heavy=True), ("disk hung", "disk slow")),
     "rule 12": Planted(rule_12, Shape(clusters=1, disks=1), ("crash", "takeover", "close")),
     "rule 16": Planted(rule_16, Shape(clusters=1, disks=1), ("crash", "takeover")),
+    "rule 18": Planted(rule_18, Shape(clusters=1, disks=1, chains=2), ("metadata outage", "hang", "disk slow")),
+    "a source ends early": Planted(a_source_ends_early, Shape(clusters=1, disks=1), ("takeover", "disk slow")),
+    "a key overtakes": Planted(
+        a_key_overtakes,
+        Shape(clusters=1, disks=1, subscribers=2),
+        ("takeover", "crash", "hang", "partition of processes", "crash of a subscribe forwarder"),
+    ),
+    "nobody goes on": Planted(nobody_goes_on, Shape(clusters=1, disks=1), ("close", "takeover")),
 }
 
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from syncpoint.testing.simulation.chain_runs import Result, run_chains
+from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.coverage import missing
 from syncpoint.testing.simulation.faults import FAULTS
+from syncpoint.testing.simulation.runs import Result
 from syncpoint.testing.simulation.scenario import FAULTS as CLUSTER_FAULTS
 from syncpoint.testing.simulation.scenario import run_cluster
 
@@ -27,17 +28,23 @@ CHAINS_WANTED = frozenset(
         "a chain is taken over from a living owner",
         "a chain is taken over from one that hangs",
         "a command is lost on the way",
+        "a client keeps its acknowledgements to the end",
         "a disk server dies in a command",
         "a fenced owner stops",
+        "a key is refused for its epoch",
         "a message is left to its deadline",
         "a publish is answered after it was sent again",
+        "a snapshot owes messages when all is quiet",
         "a subscription is created while messages are published",
         "a subscription is sought back",
+        "a subscription is sought to a snapshot",
         "a subscription stays creating",
         "an acknowledgement fails",
         "an answer of a disk is lost on the way",
         "frames are read at recovery",
+        "keys move to other chains",
         "opening is refused: DisksMissing",
+        "other chains seal before keys are taken",
         "the metadata is out of reach when it is needed",
     }
 )

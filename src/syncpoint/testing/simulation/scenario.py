@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections.abc import Callable
-from typing import Any
 
-from syncpoint.publish.backlog import unacknowledged
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation.chain_runs import Result
-from syncpoint.testing.simulation.judges import converged, judge, one_writer_per_log
-from syncpoint.testing.simulation.loop import ProcessLoop, run_world
+from syncpoint.testing.simulation.base import Trace
+from syncpoint.testing.simulation.loop import ProcessLoop
+from syncpoint.testing.simulation.runs import Lasting, Result, SimRun, simulate
 from syncpoint.testing.simulation.world import ClusterWorld
 
 FAULTS = (
@@ -27,47 +23,28 @@ FAULTS = (
     "clock jump",
 )
 DRAIN_S = 90.0
+PROMPT_S = 40.0
 
 
-def run_cluster(seed: int, *, trace: Callable[[str], None] | None = None) -> Result:
+def run_cluster(seed: int, *, trace: Trace | None = None) -> Result:
     """Run one seed."""
-    begun, clock = time.monotonic(), ManualClock()
-    if trace is None:
-        logging.disable(logging.CRITICAL)
-    made: list[_Run] = []
 
-    async def work(loop: ProcessLoop) -> None:
-        made.append(_Run(ClusterWorld(loop, clock, seed, trace, 1 if seed % 3 else 3), seed))
-        await made[0].run()
+    def make(loop: ProcessLoop, clock: ManualClock) -> ClusterRun:
+        return ClusterRun(ClusterWorld(loop, clock, seed, trace, 1 if seed % 3 else 3), seed)
 
-    try:
-        run_world(clock, work)
-    finally:
-        if trace is None:
-            logging.disable(logging.NOTSET)
-    run = made[0]
-    world = run.world
-    return Result(
-        seed, run.violations, world.coverage.happened, run.looked, world.digest.hexdigest(), world.loop.steps,
-        clock.monotonic() - world.begun_at, time.monotonic() - begun, world.history.counts(),
-    )  # fmt: skip
+    return simulate(seed, make, trace)
 
 
-class _Run:
+class ClusterRun(SimRun[ClusterWorld]):
+    """See the module."""
+
+    look_s = 0.5
+
     def __init__(self, world: ClusterWorld, seed: int) -> None:
-        self.world, self.random = world, SeededRandom(seed * 2)
+        super().__init__(world, seed, SeededRandom(seed * 2))
         self.kinds = [kind for kind in FAULTS if self.random.random() < 0.6] or ["crash"]
-        self.violations: list[str] = []
-        self.looked: dict[str, int] = {}
-        self.publishing = True
-        self._healing: list[Callable[[], None]] = []
+        self.lasting = Lasting(world.loop)
         world.note(f"seed {seed}: faults: {', '.join(self.kinds)}")
-        world.loop.set_exception_handler(self._failed)
-
-    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        self.world.note(f"{context.get('message')}: {error!r}")
-        self.world.coverage.violations.append(f"nothing fails unexpectedly: {context.get('message')}: {error!r}")
 
     async def run(self) -> None:
         """All of it."""
@@ -75,41 +52,25 @@ class _Run:
         for name in world.settings.processes:
             world.begin(name)
             await asyncio.sleep(0.01)
-        await self._within([world.create_topic()], 60)
+        await self.within([world.create_topic()], 60)
         early = [("plain", {}), ("ordered", {"ordered": True}), ("once", {"exactly_once": True})]
-        await self._within([world.subscribe(name, **options) for name, options in early], 60)
+        await self.within([world.subscribe(name, **options) for name, options in early], 60)
         for name, _ in early:
-            world.client.start(world.consume(name, f"{name}-a"))
-        world.client.start(world.consume("plain", "plain-b"))
-        publishers = [world.client.start(self._publish(f"p{n}", key)) for n, key in enumerate(("", "k1", "k2"))]
-        late = world.client.start(self._late())
+            self.start(world.consume(name, f"{name}-a"))
+        self.start(world.consume("plain", "plain-b"))
+        living = [self.start(self._publish(f"p{n}", key)) for n, key in enumerate(("", "k1", "k2"))]
+        living.append(self.start(self._late()))
         await self._nemesis(4 + 6 * self.random.random())
-        self.publishing = False
         self._heal()
-        world.note("all is healed")
-        await self._within([*publishers, late], 90)
-        complaints = await self._drain()
-        self.violations, self.looked = judge(
-            world.history,
-            [one_writer_per_log(world.farm.intruders, world.farm.commands), converged(complaints, 1)],
-        )
-        self.violations += world.coverage.violations
-        world.note(f"end: {world.history.counts()}")
+        self.healed()
+        await self.within(living, 90)
+        self.judge(await self.drain(DRAIN_S), PROMPT_S)
         await world.close()
-
-    async def _within(self, works: list[Any], seconds: float) -> None:
-        tasks = [one if isinstance(one, asyncio.Task) else self.world.client.start(one) for one in works]
-        done, pending = await asyncio.wait(tasks, timeout=seconds)
-        for task in pending:
-            task.cancel()
-        self.world.coverage.always("clients get on once all is well", not pending, f"{len(pending)} still wait")
-        for task in done:
-            task.result()
 
     async def _late(self) -> None:
         await asyncio.sleep(1 + 3 * self.random.random())
         await self.world.subscribe("late")
-        self.world.client.start(self.world.consume("late", "late-a"))
+        self.start(self.world.consume("late", "late-a"))
 
     async def _publish(self, client: str, key: str) -> None:
         number = 0
@@ -129,22 +90,15 @@ class _Run:
             heal = self._begin(kind)
             if heal is not None:
                 world.coverage.sometimes(f"fault: {kind}")
-                self._healing.append(heal)
-                world.loop.call_later(lasts, self._over, heal)
+                self.lasting.began(heal, lasts)
 
     def _heal(self) -> None:
-        for heal in list(self._healing):
-            self._over(heal)
+        self.lasting.heal()
         self.world.network.heal()
         self.world.doubt = 0.0
         for server in self.world.farm.servers.values():
             if server.alive:
                 server.heal()
-
-    def _over(self, heal: Callable[[], None]) -> None:
-        if heal in self._healing:
-            self._healing.remove(heal)
-            heal()
 
     def _begin(self, kind: str) -> Callable[[], None] | None:
         world = self.world
@@ -190,34 +144,12 @@ class _Run:
 
     # -- afterwards --------------------------------------------------------------------------------------------------
 
-    async def _drain(self) -> list[str]:
+    def unfinished(self) -> list[str]:
         world = self.world
-        end = world.loop.time() + DRAIN_S
-        while True:
-            await asyncio.sleep(0.5)
-            complaints = self._unfinished()
-            if not complaints or world.loop.time() > end:
-                return complaints
-
-    def _unfinished(self) -> list[str]:
-        world, history = self.world, self.world.history
         found = [f"{name} is not up" for name, member in world.members.items() if not member.up]
         chains = world.chains()
         if len(chains) < 2:
             found.append(f"{len(chains)} of 2 chains are served")
         for chain in chains:
-            catalog = chain.follower.catalog
-            for record in catalog.subscriptions():
-                left = unacknowledged(chain.forwarder, record)
-                if left:
-                    found.append(f"{record.name} has not acknowledged {left} messages of chain {chain.number}")
-            status = chain.store.status()
-            if status.under_replicated or status.failure:
-                found.append(f"chain {chain.number}: {status.under_replicated} on too few disks {status.failure}")
-            found += [f"{disk.path}: {disk.state} {disk.reason}" for disk in status.disks if disk.state != "ok"]
-        for creation in history.creations:
-            lacking = history.missing(creation.subscription, creation.topic)
-            owed = {one.identity for one in history.publishes if one.begun > creation.ended} & lacking
-            if owed:
-                found.append(f"{creation.subscription} has not got {len(owed)} messages, {min(owed)} for one")
-        return found
+            found += self.unfinished_of(chain)
+        return found + self.owed()

@@ -7,7 +7,6 @@ because the shipped one serves sockets: behind it is the shipped disk service (s
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,15 +25,12 @@ from syncpoint.node.cluster.publish_role import PublishRole
 from syncpoint.node.cluster.settings import ClusterSettings, DurabilityClass, ProcessSettings
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import Files
-from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.remote.disk import DiskAddress
 from syncpoint.storage.settings import StorageSettings
-from syncpoint.testing.history import History, Identity, Outcome, seal
-from syncpoint.testing.simulation.coverage import Coverage
-from syncpoint.testing.simulation.disks import DiskFarm, SimFiles
+from syncpoint.testing.history import Identity, Outcome, seal
+from syncpoint.testing.simulation.base import SimWorld, Trace
+from syncpoint.testing.simulation.disks import SimFiles
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
-from syncpoint.testing.simulation.network import SimNetwork
-from syncpoint.testing.simulation.strands import Strands
 from syncpoint.testing.simulation.workers import SimWorkers, run_blocking
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import pubsub
@@ -172,24 +168,14 @@ class Member:
         return SimWorkers(self.world.strands, self.world.random, self._opened.calm, stops=0.02)
 
 
-class ClusterWorld:
+class ClusterWorld(SimWorld):
     """See the module."""
 
-    def __init__(
-        self, loop: ProcessLoop, clock: ManualClock, seed: int, trace: Callable[[str], None] | None, disks: int
-    ) -> None:
-        self.loop, self.clock, self._trace = loop, clock, trace
-        self.random = SeededRandom(seed * 2 + 1)
-        self.begun_at = clock.monotonic()
-        self.digest = hashlib.blake2b(digest_size=8)
-        self.coverage, self.history = Coverage(), History()
-        self.network = SimNetwork(self.random)
-        self.farm = DiskFarm(self.random, clock, self.network.parted)
-        self.strands = Strands(loop)
+    def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, trace: Trace | None, disks: int) -> None:
+        super().__init__(loop, clock, seed, trace)
         self.store = MemoryStore(clock=clock, random=self.random)
         self.doubt = 0.0  # that the outcome of a transaction stays unknown
         self.outage = False
-        self.client = SimProcess(loop, "client")
         self.members: dict[str, Member] = {}
         processes: dict[str, ProcessSettings] = {}
         for number in range(3):
@@ -210,13 +196,6 @@ class ClusterWorld:
         self.settings = ClusterSettings("sim", ("etcd:1",), classes, processes, storage=SETTINGS)
         inner: Any = process_module
         inner.gc = SimpleNamespace(collect=int, freeze=int)  # that is for processes with a memory of their own
-
-    def note(self, text: str) -> None:
-        """Something happened: part of the trace, by which two runs are compared."""
-        line = f"{self.clock.monotonic() - self.begun_at:10.6f} {text}"
-        self.digest.update(line.encode())
-        if self._trace is not None:
-            self._trace(line)
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
@@ -279,8 +258,7 @@ class ClusterWorld:
         """End everything."""
         for name in list(self.members):
             self.crash(name)
-        self.client.crash()
-        self.strands.close()
+        await super().close()
 
     # -- clients -----------------------------------------------------------------------------------------------------
 
@@ -332,7 +310,7 @@ class ClusterWorld:
             (message_id,) = pubsub.PublishResponse.FromString(answer).message_ids
             self.history.published(operation, message_id)
             self.coverage.sometimes("a publish succeeds after a failure", again)
-            self.note(f"{client}: {number} published as {message_id}")
+            self.published(identity, message_id)
             return
         self.history.end(operation, Outcome.UNKNOWN)
 
@@ -357,10 +335,8 @@ class ClusterWorld:
             await asyncio.sleep(0.1 + 0.2 * self.random.random())
 
     def _received(self, name: str, receiver: str, full: str, one: Any) -> None:
-        message = one.message
-        found = self.history.delivered(name, receiver, message.message_id, message.data, message.ordering_key)
-        self.note(f"{receiver}: {name} {found.identity} as {message.message_id}")
-        self.client.start(self._acknowledge(name, full, one.ack_id, message.message_id))
+        self.received(name, receiver, one.message)
+        self.client.start(self._acknowledge(name, full, one.ack_id, one.message.message_id))
 
     async def _acknowledge(self, name: str, full: str, ack_id: str, message_id: str) -> None:
         await asyncio.sleep(self.random.random() ** 3 * 0.5)

@@ -1,0 +1,74 @@
+"""What every simulated world stands on: time, chance, a network, disks, and a record of all that happens.
+
+Place: under `chains` (the small world) and `world` (whole clusters).
+Promise: one seed is one run; `note` is its trace, and `digest` tells two traces apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.history import History, Identity
+from syncpoint.testing.simulation.coverage import Coverage
+from syncpoint.testing.simulation.disks import DiskFarm
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
+from syncpoint.testing.simulation.network import SimNetwork
+from syncpoint.testing.simulation.strands import Strands
+
+Trace = Callable[[str], None]
+
+
+class Moments:
+    """When what the history tells in stamps has happened, in seconds of the world."""
+
+    def __init__(self) -> None:
+        self.published: dict[Identity, float] = {}  # confirmed
+        self.delivered: dict[tuple[str, Identity | None], float] = {}  # (subscription, message): for the first time
+        self.healed = 0.0  # from here on nothing is broken
+
+
+class SimWorld:
+    """See the module. `trace(text)` hears of everything that happens."""
+
+    def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, trace: Trace | None) -> None:
+        self.loop, self.clock, self._trace = loop, clock, trace
+        self.random = SeededRandom(seed * 2 + 1)
+        self.begun_at = clock.monotonic()
+        self.digest = hashlib.blake2b(digest_size=8)
+        self.coverage, self.history, self.moments = Coverage(), History(), Moments()
+        self.network = SimNetwork(self.random)
+        self.farm = DiskFarm(self.random, clock, self.network.parted)
+        self.strands = Strands(loop)
+        self.client = SimProcess(loop, "client")
+
+    @property
+    def now(self) -> float:
+        """Seconds since the world began."""
+        return self.clock.monotonic() - self.begun_at
+
+    def note(self, text: str) -> None:
+        """Something happened: part of the trace, by which two runs are compared."""
+        line = f"{self.now:10.6f} {text}"
+        self.digest.update(line.encode())
+        if self._trace is not None:
+            self._trace(line)
+
+    def published(self, identity: Identity, message_id: str) -> None:
+        """A publish was confirmed."""
+        self.moments.published[identity] = self.now
+        self.note(f"{identity.client}: {identity.number} published as {message_id}")
+
+    def received(self, subscription: str, receiver: str, message: Any) -> None:
+        """A client was handed a PubsubMessage."""
+        found = self.history.delivered(subscription, receiver, message.message_id, message.data, message.ordering_key)
+        self.moments.delivered.setdefault((subscription, found.identity), self.now)
+        self.note(f"{receiver}: {subscription} {found.identity} as {message.message_id}")
+
+    async def close(self) -> None:
+        """End everything that is not a process of the product."""
+        self.client.crash()
+        self.strands.close()

@@ -1,0 +1,196 @@
+"""Processes of the small world: what they know of the metadata, and a publish forwarder with its chains.
+
+Place: made by `chains`; everything behind the methods of internal.v1.Chains is the shipped code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Change
+from syncpoint.model.cluster import ChainRecord
+from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.publish.chain import Surroundings
+from syncpoint.publish.host import ChainHost
+from syncpoint.publish.service import ChainsService
+from syncpoint.runtime.files import Files
+from syncpoint.storage.remote.disk import DiskAddress
+from syncpoint.testing.simulation.disks import SimFiles
+from syncpoint.testing.simulation.loop import SimProcess
+from syncpoint.testing.simulation.shape import TOPIC_NUMBER
+from syncpoint.testing.simulation.workers import SimWorkers, run_blocking
+from syncpoint.wire.messages import internal
+
+if TYPE_CHECKING:
+    from syncpoint.testing.simulation.chains import ChainsWorld
+
+UNIVERSE = 10**12 + 7
+
+
+class Copy:
+    """One process's copy of the catalog, and of who takes keys. While the metadata is out of reach it hears nothing."""
+
+    def __init__(self, world: ChainsWorld) -> None:
+        self.catalog = Catalog()
+        self.on_change: list[Callable[[Change], None]] = []
+        self.cut = False
+        self._world, self._moved = world, asyncio.Event()
+        self.assignment = world.assignment
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Take over what has happened."""
+        if self.cut:
+            return
+        for change in self._world.changes[self.catalog.revision :]:
+            self.catalog.apply(change)
+            for listener in list(self.on_change):
+                listener(change)
+        self.assignment = self._world.assignment
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def at(self, revision: int) -> None:
+        """See `publish.chain.CatalogCopy`."""
+        while self.catalog.revision < revision:
+            await self._moved.wait()
+
+
+class Node:
+    """One life of one process."""
+
+    def __init__(self, world: ChainsWorld, name: str) -> None:
+        self.world, self.name = world, name
+        self.process = SimProcess(world.loop, name)
+        self.shared = Copy(world)
+        self.address = f"{name}:1"
+
+    def hear(self) -> None:
+        """The catalog, or something else in the metadata, has changed."""
+        world = self.world
+        world.loop.call_at(
+            world.loop.time() + world.random.random() ** 2 * 0.05, self.catch_up, context=self.process.context()
+        )
+
+    def catch_up(self) -> None:
+        """In its own time."""
+        self.shared.catch_up()
+
+
+class Publisher(Node):
+    """A publish forwarder process: the shipped host of chains behind its methods."""
+
+    host: ChainHost
+    _opened: SimFiles  # the newest ones; the workers of the same store are asked for next
+
+    async def start(self) -> None:
+        """In the process."""
+        world = self.world
+        self.host = ChainHost(
+            Surroundings(
+                shared=self.shared,
+                registrar=self,
+                assignments=lambda topic: self.shared.assignment,
+                sealed=self._sealed,
+                open_files=self._open_files,
+                next_log=self._next_log,
+                universe=UNIVERSE,
+                clock=world.clock,
+                random=world.random,
+                settings=world.settings,
+                workers=self._workers,
+                blocking=lambda work: run_blocking(world.strands, work),
+                notify=self._notify,
+            )
+        )
+        self.host.on_ended = self._ended
+        self.host.start()
+        await world.network.serve(ChainsService(self.host).methods(), self.name, 1)
+
+    def catch_up(self) -> None:
+        before = self.shared.assignment
+        super().catch_up()
+        if self.shared.assignment is not before:
+            self.host.assigned(TOPIC_NUMBER)
+
+    def _workers(self) -> SimWorkers:
+        world = self.world
+        return SimWorkers(world.strands, world.random, self._opened.calm, stops=world.stops)
+
+    def _notify(self, act: Callable[[], None]) -> None:
+        self.world.loop.call_soon(act, context=self.process.context())
+
+    def _open_files(self, record: ChainRecord, epoch: int) -> tuple[Files, list[str]]:
+        places = {f"/{one.cluster}/{one.disk}": DiskAddress(one.process, 1, one.disk) for one in record.places}
+        self._opened = self.world.farm.files(places, record.number, epoch, record.durability)
+        return self._opened, list(places)
+
+    async def _next_log(self) -> int:
+        self.reach_metadata()
+        self.world.logs += 1
+        return self.world.logs
+
+    async def _sealed(self, topic: int, epoch: int, chain: int) -> None:
+        """As `control.barrier` does: the epoch is read before the chains, all others have to have sealed."""
+        self.reach_metadata()
+        if self.world.assignment.epoch != epoch:
+            raise Unavailable(f"The keys are assigned in epoch {self.world.assignment.epoch}, not in {epoch}.")
+        others = [one for of, one in sorted(self.world.registered) if of == topic and one != chain]
+        self.world.coverage.sometimes("other chains seal before keys are taken", others)
+        for other in others:
+            asked = internal.ConfirmRequest(chain=other, topic=topic, assignment=epoch)
+            if not await self.world.confirmed(asked):
+                raise Unavailable(f"Chain {other} has not sealed what it has.")
+
+    def reach_metadata(self) -> None:
+        """Raises `Unavailable` while it is out of reach."""
+        if self.shared.cut:
+            self.world.coverage.sometimes("the metadata is out of reach when it is needed")
+            raise Unavailable("The metadata does not answer.")
+
+    async def register(self, topic: int, chain: int) -> int:
+        """See `entrance.Registrar`."""
+        await asyncio.sleep(self.world.random.random() * 0.02)
+        self.reach_metadata()
+        self.world.registered.add((topic, chain))
+        self.world.tell()
+        revision = self.world.master.revision
+        await asyncio.sleep(self.world.random.random() * 0.02)
+        await self.shared.at(revision)
+        return revision
+
+    async def unregister(self, topic: int, chain: int, epoch: int) -> bool:
+        """See `entrance.Registrar`: nobody unregisters here."""
+        return False
+
+    def _ended(self, number: int, error: Exception) -> None:
+        self.world.note(f"{self.name}: chain {number} has ended: {type(error).__name__}")
+        self.world.coverage.sometimes("a fenced owner stops", "Fenced" in type(error).__name__)
+        task = asyncio.get_running_loop().create_task(self.host.close(number))
+        self.process.tasks.setdefault(task, None)
+
+    async def take(self, number: int, epoch: int) -> bool:
+        """Open a chain here under an epoch; in the process."""
+        world = self.world
+        try:
+            if number in self.host._entered:
+                await self.host.close(number)
+            self.reach_metadata()
+            await self.host.open(world.records[number], epoch)
+        except Exception as error:
+            world.note(f"{self.name}: chain {number} not opened in epoch {epoch}: {type(error).__name__}")
+            if not isinstance(error, (OSError, SyncpointError)):
+                raise
+            world.refused(number, error)
+            return False
+        chain = self.host.chains[number]
+        found = chain.store.recovered
+        world.coverage.sometimes("a tail is cut at recovery", found.cut)
+        world.coverage.sometimes("frames are read at recovery", found.scanned)
+        world.coverage.sometimes("a copy is completed after recovery", found.incomplete)
+        world.coverage.always("nothing promised is on no disk", not found.lost, f"{found.lost}")
+        world.note(f"{self.name}: chain {number} opened in epoch {epoch}: logs {found.logs}, cut {len(found.cut)}")
+        return True

@@ -1,0 +1,192 @@
+"""The shape of one seed's run, alike for all worlds: live, heal, drain, judge.
+
+Place: under `chain_runs` and `scenario`, which say how clients live and which faults there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from syncpoint.publish.backlog import unacknowledged
+from syncpoint.publish.chain import Chain
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.checkers import Verdict
+from syncpoint.testing.simulation.base import SimWorld, Trace
+from syncpoint.testing.simulation.judges import converged, judge, one_writer_per_log, progress
+from syncpoint.testing.simulation.loop import ProcessLoop, run_world
+
+W = TypeVar("W", bound=SimWorld)
+
+
+@dataclass
+class Result:
+    """What came of one seed."""
+
+    seed: int
+    violations: list[str]
+    happened: Counter[str]
+    looked: dict[str, int]
+    digest: str
+    steps: int
+    virtual_s: float
+    real_s: float
+    counts: dict[str, int] = field(default_factory=dict)
+    drained_s: float = 0.0  # from the healing until everything was delivered and acknowledged
+
+    @property
+    def good(self) -> bool:
+        return not self.violations
+
+
+class Lasting:
+    """Faults that last, and how each is mended."""
+
+    def __init__(self, loop: ProcessLoop) -> None:
+        self._loop = loop
+        self._healing: list[Callable[[], None]] = []
+
+    def began(self, heal: Callable[[], None], lasts: float) -> None:
+        """One that is mended after so many seconds, or when all are."""
+        self._healing.append(heal)
+        self._loop.call_later(lasts, self._over, heal)
+
+    def heal(self) -> None:
+        """Mend all."""
+        for heal in list(self._healing):
+            self._over(heal)
+
+    def _over(self, heal: Callable[[], None]) -> None:
+        if heal in self._healing:
+            self._healing.remove(heal)
+            heal()
+
+
+class SimRun(Generic[W]):
+    """See the module. `prompt_s`: so soon after the healing a message has to be delivered for the first time."""
+
+    look_s = 0.25  # between two looks at what is not drained yet
+
+    def __init__(self, world: W, seed: int, random: SeededRandom) -> None:
+        self.world, self.random = world, random
+        self.violations: list[str] = []
+        self.looked: dict[str, int] = {}
+        self.publishing = True
+        self.drained_s = 0.0
+        world.loop.set_exception_handler(self._failed)
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.world.note(f"{context.get('message')}: {error!r}")
+        self.world.coverage.always("nothing fails unexpectedly", False, f"{context.get('message')}: {error!r}")
+
+    async def run(self) -> None:
+        """All of it."""
+        raise NotImplementedError
+
+    def start(self, work: Any) -> asyncio.Task[None]:
+        """Let a client do something."""
+        task: asyncio.Task[None] = self.world.client.start(work)
+        return task
+
+    async def within(self, works: Iterable[Any], seconds: float) -> None:
+        """Wait for clients; that they get on in so many seconds is promised."""
+        tasks = [one if isinstance(one, asyncio.Task) else self.start(one) for one in works]
+        done, pending = await asyncio.wait(tasks, timeout=seconds)
+        for task in pending:
+            task.cancel()
+        self.world.coverage.always("clients get on once all is well", not pending, f"{len(pending)} still wait")
+        for task in done:
+            task.result()
+
+    def healed(self) -> None:
+        """From now on nothing is broken, and nobody publishes anything new."""
+        self.publishing = False
+        self.world.moments.healed = self.world.now
+        self.world.note("all is healed")
+
+    async def drain(self, seconds: float) -> list[str]:
+        """Wait until everything is delivered, acknowledged and on all disks; what is not, in words."""
+        world = self.world
+        end = world.loop.time() + seconds
+        while True:
+            await asyncio.sleep(self.look_s)
+            complaints = self.unfinished()
+            if not complaints or world.loop.time() > end:
+                self.drained_s = world.now - world.moments.healed
+                return complaints
+
+    def unfinished(self) -> list[str]:
+        """What there is to wait for."""
+        raise NotImplementedError
+
+    def unfinished_of(self, chain: Chain) -> list[str]:
+        """The same of one chain."""
+        found = []
+        for record in chain.follower.catalog.subscriptions():
+            left = unacknowledged(chain.forwarder, record)
+            if left:
+                found.append(f"{record.name} has not acknowledged {left} messages of chain {chain.number}")
+        status = chain.store.status()
+        if status.under_replicated or status.failure:
+            number = chain.number
+            found.append(f"chain {number} has {status.under_replicated} entries on too few disks {status.failure}")
+        for disk in status.disks:
+            if disk.state != "ok":
+                found.append(f"disk {disk.path} of chain {chain.number} is {disk.state}: {disk.reason}")
+        return found
+
+    def owed(self) -> list[str]:
+        """Subscriptions that lack messages."""
+        history, found = self.world.history, []
+        for creation in history.creations:
+            lacking = history.missing(creation.subscription, creation.topic)
+            owed = {one.identity for one in history.publishes if one.begun > creation.ended} & lacking
+            if owed:
+                found.append(f"{creation.subscription} has not got {len(owed)} messages, {min(owed)} for one")
+        return found
+
+    def judge(self, complaints: list[str], prompt_s: float, *further: Verdict) -> None:
+        """The end: every promise is looked at."""
+        world = self.world
+        self.violations, self.looked = judge(
+            world.history,
+            [
+                one_writer_per_log(world.farm.intruders, world.farm.commands),
+                progress(world.history, world.moments, prompt_s),
+                converged(complaints, 1),
+                *further,
+            ],
+        )
+        self.violations += world.coverage.violations
+        world.note(f"end: {world.history.counts()}")
+
+
+def simulate(seed: int, make: Callable[[ProcessLoop, ManualClock], SimRun[Any]], trace: Trace | None) -> Result:
+    """Run one seed on a loop of its own. Without a trace the product's own log is silent."""
+    begun, clock = time.monotonic(), ManualClock()
+    made: list[SimRun[Any]] = []
+
+    async def work(loop: ProcessLoop) -> None:
+        made.append(make(loop, clock))
+        await made[0].run()
+
+    if trace is None:
+        logging.disable(logging.CRITICAL)
+    try:
+        run_world(clock, work)
+    finally:
+        if trace is None:
+            logging.disable(logging.NOTSET)
+    run = made[0]
+    world = run.world
+    return Result(
+        seed, run.violations, world.coverage.happened, run.looked, world.digest.hexdigest(), world.loop.steps,
+        world.now, time.monotonic() - begun, world.history.counts(), run.drained_s,
+    )  # fmt: skip

@@ -1,0 +1,41 @@
+"""What a seed's small world consists of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from syncpoint.runtime.random import Random
+
+TOPIC, TOPIC_NUMBER = "projects/p/topics/orders", 1
+SNAPPED = "snapped"  # the subscription of which snapshots are taken
+PATIENT = "patient"  # the subscription whose clients acknowledge nothing before all has been delivered
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`spread`: every disk is served by a process of its own. `heavy`: large messages, many of them."""
+
+    clusters: int = 3
+    disks: int = 3
+    forwarders: int = 2
+    subscribers: int = 1
+    chains: int = 1
+    durability: str = "sync"
+    spread: bool = False
+    heavy: bool = False
+
+    @staticmethod
+    def draw(random: Random) -> Shape:
+        """Mostly small ones: they run faster, and most of what can go wrong goes wrong in them."""
+        clusters, disks = ((1, 1), (1, 3), (1, 3), (3, 1), (3, 1), (3, 1), (3, 1), (3, 3))[random.randrange(0, 8)]
+        async_ = (clusters, disks) != (1, 1) and random.random() < 0.25
+        return Shape(
+            clusters,
+            disks,
+            forwarders=2 + (random.random() < 0.3),
+            subscribers=1 + (random.random() < 0.3),
+            chains=1 + (random.random() < (0.4 if clusters * disks < 9 else 0.1)),
+            durability="async" if async_ else "sync",
+            spread=random.random() < 0.2,
+            heavy=random.random() < 0.1,
+        )

@@ -1,0 +1,101 @@
+"""What scenarios are made of: a cluster that can be broken, a load on it, and how one is played and judged."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+from cluster_kit import Kit, Load  # helpers beside the tests; they are imported by path
+from net_cluster import NetCluster
+
+from syncpoint.node.cluster.local import Shape
+from syncpoint.testing import checkers
+from syncpoint.testing.history import Outcome
+
+SHAPE = Shape(clusters=3, disks=3, forwarders=3, routers=1, proxies=2, etcd=3)
+SCENARIOS: dict[str, Scenario] = {}
+HEAD = f"{'scenario':<24}{'verdict':<8}{'took':>8}{'ok':>8}{'else':>6}{'got':>8}  gap of keyless and keyed publishes, s"
+
+
+@dataclass
+class Stage:
+    """What a scenario works with. `seconds` is how long a fault lasts; `notes` are told beside its line."""
+
+    kit: Kit
+    net: NetCluster
+    load: Load
+    chance: random.Random
+    seconds: float
+    notes: list[str] = field(default_factory=list)
+
+    def one(self, role: str) -> str:
+        """A process of a role, by lot."""
+        return self.chance.choice(self.kit.names(role))
+
+    def owner(self) -> str:
+        """A publish forwarder that has a chain of the load's topic open, as far as can be asked."""
+        return self.chance.choice([one.owner for one in self.kit.chains() if one.owner])
+
+    def wait(self, share: float = 1.0) -> None:
+        time.sleep(self.seconds * share)
+
+    def flowing(self) -> None:
+        """Messages are confirmed and delivered although something is broken."""
+        self.load.flows(0.0, 30.0)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`shape`: of the cluster it is played on. `topic`: further fields of the load's topic."""
+
+    name: str
+    what: str
+    act: Callable[[Stage], None]
+    needs: Callable[[], bool] = lambda: True
+    shape: Shape = SHAPE
+    topic: Mapping[str, Any] = field(default_factory=dict)
+
+
+def scenario(name: str, **options: Any) -> Callable[[Callable[[Stage], None]], None]:
+    """Enter a function as a scenario; its docstring is what the list shows. `options`: see `Scenario`."""
+
+    def add(act: Callable[[Stage], None]) -> None:
+        SCENARIOS[name] = Scenario(name, (act.__doc__ or "").strip(), act, **options)
+
+    return add
+
+
+def play(kit: Kit, net: NetCluster, one: Scenario, options: argparse.Namespace) -> tuple[bool, str]:
+    """One scenario; whether every promise held, and its line of the table."""
+    kit.settle(90.0)
+    chance = random.Random(f"{options.seed}-{one.name}")
+    problems: list[str] = []
+    load = Load(kit, rate=options.rate, topic=one.topic)
+    stage = Stage(kit, net, load, chance, options.seconds)
+    begun = time.monotonic()
+    try:
+        with load:
+            with net.broken():
+                one.act(stage)
+            load.flows(1.0, 60.0)
+    except Exception as error:
+        problems.append(f"{type(error).__name__}: {error}")
+    verdicts = [checker(load.history) for checker in checkers.CHECKERS]
+    problems += [str(verdict) for verdict in verdicts if not verdict.good]
+    counts = load.history.counts()
+    unsure = sum(one.outcome is not Outcome.OK for one in load.history.publishes)
+    gaps = " ".join(f"{gap:5.1f}" for gap in load.gaps)
+    line = (
+        f"{one.name:<24}{'good' if not problems else 'BROKEN':<8}{time.monotonic() - begun:6.0f} s"
+        f"{counts.get('publish ok', 0):8}{unsure:6}{counts['deliveries']:8}  {gaps}"
+    )
+    for text in problems:
+        print(text, flush=True)
+    return not problems, "\n    ".join([line, *stage.notes])
