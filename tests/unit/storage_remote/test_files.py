@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable
-from syncpoint.storage.remote.files import RemoteFiles, overlay
-from syncpoint.storage.remote.wire import Change, Kind
+from syncpoint.storage.remote.files import RemoteFiles, as_changes, overlay
+from syncpoint.storage.remote.lane import Lane
+from syncpoint.storage.remote.wire import Change, Kind, Reply, Request
 
 sys.path.insert(0, str(Path(__file__).parent))
 from disk_process import DiskProcess, hang_up, remote  # a helper beside the tests; they are imported by path
@@ -384,3 +385,55 @@ def test_what_a_read_finds_whatever_the_server_has_done_already(
     server = apply(base, todo[:done])
     found = overlay(server[offset : offset + size], offset, size, todo)
     assert found == apply(base, todo)[offset : offset + size]
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(
+    st.lists(st.one_of(st.binary(max_size=40), st.binary(max_size=40).map(bytearray), st.binary().map(memoryview))),
+    st.integers(0, 100),
+)
+def test_buffers_become_writes_of_the_same_bytes(buffers: list[Any], offset: int) -> None:
+    changes = as_changes(buffers, offset, 20)
+    assert overlay(b"", 0, 10_000, changes) == (bytes(offset) if changes else b"") + b"".join(buffers)
+    assert all(change.size == len(change.data) > 0 for change in changes)
+    kept = [change.data for change in changes if type(change.data) is bytes]
+    assert [id(data) for data in kept] == [id(data) for data in buffers if type(data) is bytes and len(data) >= 20]
+
+
+def test_the_same_bytes_travel_once_to_the_disks_of_a_process(
+    served: DiskProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[int, int]] = []
+    exchange = Lane.exchange
+
+    def listen(lane: Lane, request: Request) -> Reply:
+        sent.extend((change.kind, change.size) for change in request.changes)
+        return exchange(lane, request)
+
+    monkeypatch.setattr(Lane, "exchange", listen)
+    files = remote([served])
+    data = bytes(range(256)) * 400
+    handles = [files.open(f"/c0/{disk}/{name}", create=True) for name in ("first", "second") for disk in ("d0", "d1")]
+    for handle in handles[:2]:
+        files.pwritev(handle, [b"header", data], 0)
+        files.fdatasync(handle)
+    size = len(data)
+    assert sent == [(Kind.WRITE, 6), (Kind.WRITE, size), (Kind.WRITE, 6), (Kind.COPY, size)]
+    for disk in ("d0", "d1"):
+        assert (served.folders[disk] / "chains/0000000007/first").read_bytes() == b"header" + data
+
+
+def test_bytes_that_the_server_has_not_any_more_travel_again(served: DiskProcess) -> None:
+    """The first disk brought them to an earlier life of the process."""
+    files = remote([served], waits=always)
+    first = files.open("/c0/d0/a", create=True)
+    second = files.open("/c0/d1/a", create=True)
+    data = bytes(range(256)) * 400
+    files.pwritev(first, [data], 0)
+    files.fdatasync(first)
+    served.end()
+    served.start()
+    files.pwritev(second, [data], 0)
+    files.fdatasync(second)
+    for disk in ("d0", "d1"):
+        assert (served.folders[disk] / "chains/0000000007/a").read_bytes() == data

@@ -26,7 +26,8 @@ from disk_process import DiskProcess, hang_up, remote  # a helper beside the tes
 
 
 def payload(number: int) -> bytes:
-    return b"%08d" % number * (1 + number * 37 % 300)
+    """Now and then so large that it travels once for all disks of a process."""
+    return b"%08d" % number * (1 + number * 37 % 300) * (8 if number % 16 == 0 else 1)
 
 
 class Chain:
@@ -82,7 +83,7 @@ class Chain:
     def until(self, what: Callable[[], bool], seconds: float = 40) -> None:
         deadline = time.monotonic() + seconds
         while not what():
-            assert time.monotonic() < deadline, "it did not happen in time"
+            assert time.monotonic() < deadline, f"it did not happen in time; the disks are {self.states()}"
             self.turn()
 
     def turn(self, wait_s: float = 0.05) -> None:

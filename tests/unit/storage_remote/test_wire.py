@@ -32,9 +32,17 @@ from syncpoint.storage.remote.wire import (
 
 numbers = st.integers(0, 2**64 - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
-writes = st.builds(lambda offset, data: Change(Kind.WRITE, offset, len(data), data), numbers, st.binary(max_size=100))
-kinds = st.sampled_from([Kind.ZERO, Kind.TRUNCATE, Kind.ALLOCATE])
-others = st.builds(lambda kind, offset, size: Change(kind, offset, size), kinds, numbers, numbers)
+writes = st.builds(
+    lambda offset, data, name, takers: Change(Kind.WRITE, offset, len(data), data, name, takers),
+    numbers,
+    st.binary(max_size=100),
+    numbers,
+    st.integers(0, 255),
+)
+kinds = st.sampled_from([Kind.ZERO, Kind.TRUNCATE, Kind.ALLOCATE, Kind.COPY])
+others = st.builds(
+    lambda kind, offset, size, name: Change(kind, offset, size, b"", name), kinds, numbers, numbers, numbers
+)
 requests = st.builds(
     Request,
     st.sampled_from(list(Op)),
@@ -107,7 +115,7 @@ def test_hellos_there_and_back() -> None:
     head, _ = split(b"".join(encode_hello(hello)))
     assert decode_hello(head) == hello
     with pytest.raises(ValueError, match="version"):
-        decode_hello(head.replace(b'"version":1', b'"version":2'))
+        decode_hello(head.replace(b'"version":2', b'"version":3'))
     welcome = Welcome(2**50, "boot", Status.FENCED, 5, "why")
     assert decode_welcome(split(b"".join(encode_welcome(welcome)))[0]) == welcome
 

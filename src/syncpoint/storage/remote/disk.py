@@ -19,6 +19,7 @@ from typing import NamedTuple
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable
 from syncpoint.storage.remote.lane import Lane, Lost, Patience
+from syncpoint.storage.remote.shares import Sent
 from syncpoint.storage.remote.wire import LOOKUPS, Hello, Op, Reply, Request, Status
 
 Make = Callable[[int, bool], Request]
@@ -58,8 +59,9 @@ class RemoteDisk:
         patience: Patience,
         tls: ssl.SSLContext | None,
         silent: dict[tuple[str, int], float],
+        sent: Sent,
     ) -> None:
-        """`silent`: servers that do not answer, and until when not to ask; shared by all disks."""
+        """`silent`: servers that do not answer, and until when not to ask; `sent`: what they got. Of all disks."""
         self.root = root
         self.generation = 0  # goes up whenever the disk is abandoned
         self.reached = False  # since it was abandoned
@@ -78,6 +80,7 @@ class RemoteDisk:
         self._closing: list[int] = []
         self._fenced: str | None = None
         self._silent = silent
+        self._sent = sent
         self._place = ("", 0)  # the server asked last
         self._boot = ""
 
@@ -116,7 +119,7 @@ class RemoteDisk:
         hello = terms.hello
         heard = self._clock.monotonic()  # of the server, or of nothing else when the command began
         sent_to = 0  # the life of the server that may have got it
-        again = False
+        again = whole = False
         request: Request | None = None
         lane.seq += 1
         while True:
@@ -129,15 +132,21 @@ class RemoteDisk:
                     again = True
                 request = make(lane.server, again)
                 sent_to = lane.server
-                whole = request._replace(seq=lane.seq, epoch=hello.epoch, closes=terms.closing)
-                reply = lane.exchange(whole)
+                changes = request.changes if whole else self._sent.name(lane.server, request.changes)
+                reply = lane.exchange(
+                    request._replace(seq=lane.seq, epoch=hello.epoch, closes=terms.closing, changes=changes)
+                )
                 self._silent.pop(self._place, None)
+                whole = True  # whatever comes now: what was named may not be there
+                if reply.status == Status.LACKING:
+                    continue
                 with self._changed:
                     self.reached = self.reached or terms.generation == self.generation
                 return reply
             except DiskFenced as error:
                 raise self._note_fence(terms, str(error.strerror)) from None
             except Lost as error:
+                whole = True
                 patient = self._clock.monotonic() - heard < terms.give_up_s
                 if not self.reached or terms.generation != self.generation or not patient:
                     self._note_silence(lane, request, sent=sent_to != 0)
@@ -167,6 +176,7 @@ class RemoteDisk:
             if self._boot not in ("", lane.boot):
                 self.restarts += 1
             self._boot = lane.boot
+        self._sent.found(lane.server, self.root)
 
     def _note_silence(self, lane: Lane, request: Request | None, *, sent: bool) -> None:
         self._silent[self._place] = self._clock.monotonic() + self._patience.quiet_s
@@ -221,6 +231,7 @@ class RemoteDisk:
             for lane in lanes:
                 lane.break_off()
             self._changed.notify_all()
+        self._sent.lost(self.root)
 
     def leave(self, *, clean: bool) -> None:
         """Tell the server that we are done, if it is there, and hang up. The disk may be opened anew."""

@@ -8,8 +8,9 @@ server may have executed is not an error for having been done.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
-from syncpoint.runtime.files import Files, FileStat, read_exactly, write_all
+from syncpoint.runtime.files import Buffer, Files, FileStat, read_exactly, write_all
 from syncpoint.storage.remote.claims import CLAIM_FILE
 from syncpoint.storage.remote.wire import AGAIN, CREATE, READ_MAX, REOPEN, WRITE, Change, Kind, Op, Reply, Request
 
@@ -63,10 +64,10 @@ def _on_handle(files: Files, folder: str, handles: Handles, request: Request) ->
         raise OSError(errno.EBADF, "no such handle") from None
     if op == Op.PREAD:
         return Reply(payload=read_exactly(files, handle, min(request.a, READ_MAX), request.b))
-    for change in request.changes:
+    if request.changes:
         if not writable:
             raise OSError(errno.EBADF, "not open for writing")
-        _change(files, handle, change)
+        _change(files, handle, request.changes)
     if op == Op.FDATASYNC:
         files.fdatasync(handle)
     elif op == Op.LOCK:
@@ -112,17 +113,30 @@ def _close(files: Files, handles: Handles, number: int) -> None:
         files.close(found[0])
 
 
-def _change(files: Files, handle: int, change: Change) -> None:
-    if change.kind == Kind.WRITE:
-        write_all(files, handle, [change.data], change.offset)
-    elif change.kind == Kind.ZERO:
-        offset, end = change.offset, change.offset + change.size
-        while offset < end:
-            offset = write_all(files, handle, [_ZEROS[: end - offset]], offset)
-    elif change.kind == Kind.TRUNCATE:
-        files.truncate(handle, change.size)
-    else:
-        files.allocate(handle, change.size)
+def _change(files: Files, handle: int, changes: Sequence[Change]) -> None:
+    """Do the changes in their order; writes that follow each other in the file are one."""
+    writes: list[Buffer] = []
+    begin = end = 0
+    for change in changes:
+        if writes and (change.kind != Kind.WRITE or change.offset != end):
+            write_all(files, handle, writes, begin)
+            writes = []
+        if change.kind == Kind.WRITE:
+            begin = begin if writes else change.offset
+            end = change.offset + change.size
+            writes.append(change.data)
+        elif change.kind == Kind.ZERO:
+            offset, upto = change.offset, change.offset + change.size
+            while offset < upto:
+                offset = write_all(files, handle, [_ZEROS[: upto - offset]], offset)
+        elif change.kind == Kind.TRUNCATE:
+            files.truncate(handle, change.size)
+        elif change.kind == Kind.ALLOCATE:
+            files.allocate(handle, change.size)
+        else:
+            raise OSError(errno.EINVAL, f"change {change.kind} of a file")
+    if writes:
+        write_all(files, handle, writes, begin)
 
 
 def _rename(files: Files, old: str, new: str, *, again: bool) -> None:

@@ -22,6 +22,7 @@ from syncpoint.runtime.files import Buffer, DiskUnreachable, FileStat
 from syncpoint.storage.remote.disk import DiskAddress, Make, RemoteDisk, Where
 from syncpoint.storage.remote.handle import KEEP_MAX, Handle
 from syncpoint.storage.remote.lane import Patience
+from syncpoint.storage.remote.shares import SHARE_MIN, Sent
 from syncpoint.storage.remote.wire import AGAIN, CREATE, READ_MAX, WRITE, Change, Hello, Kind, Op, Reply, Request
 from syncpoint.storage.settings import Durability
 
@@ -49,10 +50,12 @@ class RemoteFiles:
         patience: Patience | None = None,
         tls: ssl.SSLContext | None = None,
         waits: Callable[[], bool] = in_writer,
+        share_min: int = SHARE_MIN,
     ) -> None:
         """A place may be a function, which is asked whenever a connection is made: servers move.
 
-        `waits()`: whether the calling thread waits for a disk that is away until it is back or abandoned.
+        `waits()`: whether the calling thread waits for a disk that is away until it is back or abandoned. `share_min`:
+        written bytes objects of this size travel once to all disks of a server.
         """
         self._clock = clock
         self._waits = waits
@@ -60,10 +63,13 @@ class RemoteFiles:
         self._session = clock.time_ns()
         self._lock = threading.Lock()
         self._disks: dict[str, RemoteDisk] = {}
-        silent: dict[tuple[str, int], float] = {}
+        self._silent: dict[tuple[str, int], float] = {}
+        self._sent = Sent(self._session, share_min)
         for root, place in places.items():
             hello = Hello("", chain, epoch, self._session, str(Durability(durability)), 0, 0)
-            self._disks[root] = RemoteDisk(root, _where(place), hello, clock, patience or Patience(), tls, silent)
+            self._disks[root] = RemoteDisk(
+                root, _where(place), hello, clock, patience or Patience(), tls, self._silent, self._sent
+            )
         self._handles: dict[int, Handle] = {}
         self._numbers = itertools.count(1)
         self._unsynced_names: dict[str, int] = {}  # folder -> starts of the machine seen when its names were changed
@@ -116,19 +122,20 @@ class RemoteFiles:
         return data
 
     def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
-        data = b"".join(buffers)[:_WRITE_MAX]
-        self._add(self._handle(handle), Change(Kind.WRITE, offset, len(data), data))
-        return len(data)
+        changes = as_changes(buffers, offset, self._sent.share_min)
+        self._add(self._handle(handle), changes)
+        return sum(change.size for change in changes)
 
     def zero(self, handle: int, offset: int, size: int) -> None:
         """Write zeros, without sending them."""
-        self._add(self._handle(handle), Change(Kind.ZERO, offset, size))
+        self._add(self._handle(handle), [Change(Kind.ZERO, offset, size)])
 
-    def _add(self, found: Handle, change: Change) -> None:
+    def _add(self, found: Handle, changes: Sequence[Change]) -> None:
         if not found.writable:
             raise OSError(errno.EBADF, "not open for writing")
         with found.lock:
-            found.add(change)
+            for change in changes:
+                found.add(change)
             if found.kept_bytes > KEEP_MAX:
                 self._on(found, Request(Op.FDATASYNC))
             elif self._at_once:
@@ -284,6 +291,37 @@ class RemoteFiles:
 
 def _where(place: DiskAddress | Where) -> Where:
     return (lambda: place) if isinstance(place, DiskAddress) else place
+
+
+def as_changes(buffers: Sequence[Buffer], offset: int, share_min: int) -> list[Change]:
+    """The writes of `buffers`, one after the other from `offset` on, at most `_WRITE_MAX` bytes.
+
+    Large `bytes` stay what they are: nothing is copied, and `shares` knows them again. The rest is joined.
+    """
+    changes: list[Change] = []
+    small: list[Buffer] = []
+    begin = at = offset
+    end = offset + _WRITE_MAX
+    for data in buffers:
+        if at + len(data) > end:
+            data = data[: end - at]
+        if type(data) is bytes and len(data) >= share_min:
+            if small:
+                changes.append(_joined(small, begin, at))
+                small = []
+            changes.append(Change(Kind.WRITE, at, len(data), data))
+            begin = at + len(data)
+        else:
+            small.append(data)
+        at += len(data)
+    if at > begin:
+        changes.append(_joined(small, begin, at))
+    return changes
+
+
+def _joined(parts: Sequence[Buffer], begin: int, end: int) -> Change:
+    """One write. Its data is this disk's own: a view, so that nobody takes it for something to share."""
+    return Change(Kind.WRITE, begin, end - begin, memoryview(b"".join(parts)))
 
 
 def overlay(data: bytes, offset: int, size: int, changes: Sequence[Change]) -> bytes:

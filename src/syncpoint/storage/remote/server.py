@@ -24,6 +24,7 @@ from syncpoint.storage.remote.service import Busy, DiskService, Lane
 from syncpoint.storage.remote.sockets import FrameReader, hang_up, send_frame, tune
 from syncpoint.storage.remote.wire import (
     Reply,
+    Request,
     Status,
     Welcome,
     decode_hello,
@@ -37,6 +38,7 @@ _HELLO_S = 10.0
 _HELLO_MAX = 1 << 16
 _STOP_S = 5.0
 _LIFE_S = 1.0
+_SHARE_S = 0.5  # for bytes that come on the connection of another disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class DiskServer:
         self._boot = settings.boot or _BOOT.read_text().strip()
         disks = {name: str(path) for name, path in settings.disks.items()}
         life = int.from_bytes(settings.random.token(7), "little") + 1
-        self.service = DiskService(disks, settings.files, self._boot, life)
+        self.service = DiskService(disks, settings.files, self._boot, life, wait_s=_SHARE_S)
         self.service.start()
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         self._listener = socket.create_server((settings.host, settings.port), family=family, backlog=256)
@@ -164,10 +166,11 @@ class DiskServer:
         sock.settimeout(None)
         while lane is not None:
             head, payload = reader.read()
+            request = _keeping(decode_request(head, payload), reader)
             answer = _Answer(sock)
             self._working[answer] = None
             try:
-                reply = self.service.run(lane, hello.attempt, decode_request(head, payload))
+                reply = self.service.run(lane, hello.attempt, request)
             finally:
                 del self._working[answer]
             answer.give(reply)
@@ -182,6 +185,15 @@ class DiskServer:
             for answer in now & seen:
                 answer.show_life()
             seen = now
+
+
+def _keeping(request: Request, reader: FrameReader) -> Request:
+    """The request, with data for other disks that stays good when the next frame is read."""
+    kept = sum(change.size for change in request.changes if change.takers)
+    if not kept or reader.let_go(kept):
+        return request
+    changes = [one._replace(data=bytes(one.data)) if one.takers else one for one in request.changes]
+    return request._replace(changes=changes)
 
 
 class _Answer:

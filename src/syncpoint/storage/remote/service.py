@@ -18,6 +18,7 @@ from typing import Any
 from syncpoint.runtime.files import DiskFenced, Files
 from syncpoint.storage.remote.claims import Claim, Claims, Record
 from syncpoint.storage.remote.execute import Handles, execute
+from syncpoint.storage.remote.shares import Kept
 from syncpoint.storage.remote.wire import LOOKUPS, Hello, Op, Reply, Request, Status
 
 WAIT_S = 1.0  # for a command under way; the caller asks again
@@ -57,12 +58,16 @@ class _Chain:
 
 
 class DiskService:
-    """Serves the chains in the folders `disks` (name -> path). `server`: a number no other life of a process has."""
+    """Serves the chains in the folders `disks` (name -> path). `server`: a number no other life of a process has.
 
-    def __init__(self, disks: Mapping[str, str], files: Files, boot: str, server: int) -> None:
+    `wait_s`: how long a command waits for bytes that come with the command of another disk.
+    """
+
+    def __init__(self, disks: Mapping[str, str], files: Files, boot: str, server: int, *, wait_s: float = 0.0) -> None:
         self.server = server
         self.bytes_written = 0
         self.syncs = 0
+        self._kept = Kept(wait_s)
         self._files = files
         self._claims = {name: Claims(path, files, boot) for name, path in disks.items()}
         self._chains: dict[tuple[str, int], _Chain] = {}
@@ -122,6 +127,7 @@ class DiskService:
             if not chain.changed.wait_for(lambda: chain.running == 0, WAIT_S):
                 raise Busy
             self._close_files(chain)
+            self._kept.forget(chain.number)
         record = Record(chain.claim, chain.durability, chain.claims.boot, clean=False)
         chain.claims.store(chain.number, record)
         chain.record = record
@@ -133,12 +139,17 @@ class DiskService:
                 self._files.close(handle)
 
     def run(self, lane: Lane, attempt: int, request: Request) -> Reply:
-        """Execute one command that came on the connection `attempt` of a lane."""
+        """Execute one command that came on the connection `attempt` of a lane. Data with names must stay unchanged."""
+        self._kept.keep(lane.chain.number, lane.claim.epoch, request.changes)  # at once: other disks need not wait
         with lane.lock:
             if attempt != lane.attempt:
                 return Reply(Status.STALE, seq=request.seq)
             if request.seq == lane.seq:
                 return lane.reply
+            changes = self._kept.complete(lane.chain.number, lane.claim.epoch, request.changes)
+            if changes is None:
+                return Reply(Status.LACKING, seq=request.seq)
+            request = request._replace(changes=changes)
             chain = lane.chain
             with chain.changed:
                 if lane.claim != chain.claim or request.epoch != chain.claim.epoch:

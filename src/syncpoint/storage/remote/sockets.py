@@ -15,7 +15,7 @@ from syncpoint.runtime.files import Buffer
 from syncpoint.storage.remote.wire import FRAME_MAX, LENGTHS, check_lengths
 
 _IOV_MAX = 512
-_KEEP_BYTES = 4 << 20
+_KEEP_BYTES = 6 << 20  # more than a disk's commit
 KEEPALIVE_S = 20
 
 
@@ -77,6 +77,16 @@ class FrameReader:
         view = memoryview(self._buffer)[:size]
         self._fill(view)
         return bytes(view[:head]), view[head:]
+
+    def let_go(self, used: int) -> bool:
+        """Leave the payload read last to its users: the next frame gets a buffer of its own.
+
+        False when `used` bytes of it are less than half of the buffer that they would keep in memory.
+        """
+        if 2 * used < len(self._buffer):
+            return False
+        self._buffer = bytearray(1 << 16)
+        return True
 
     def _fill(self, view: memoryview) -> None:
         while view:

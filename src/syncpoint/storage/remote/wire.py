@@ -3,7 +3,8 @@
     frame        u32 length of the head, u32 length of the payload, head, payload
     hello        the first frame of a connection, both ways: a head of JSON, no payload
     request      operation, flags, sequence number, epoch, handle, two numbers, two texts, handles to close, changes;
-                 the payload holds the bytes of the changes, one after the other
+                 the payload holds the bytes of the changes, one after the other, but for those that came with the
+                 request of another disk
     reply        sequence number, status, error number, three numbers; the payload is what was read, or the error's text
 
 Place: spoken by `lane` and `server`; `service` executes what `Request` says.
@@ -20,14 +21,14 @@ from typing import Any, NamedTuple
 
 from syncpoint.runtime.files import Buffer
 
-VERSION = 1
+VERSION = 2
 FRAME_MAX = 64 << 20
 READ_MAX = 16 << 20
 LENGTHS = struct.Struct("<II")
 
 _MAGIC = "syncpoint-disk"
 _REQUEST = struct.Struct("<BBHHHIQQQQQ")
-_CHANGE = struct.Struct("<BQQ")
+_CHANGE = struct.Struct("<BBQQQ")
 _REPLY = struct.Struct("<QBiQQQ")
 _NUMBER = struct.Struct("<Q")
 
@@ -69,15 +70,22 @@ class Kind(IntEnum):
     ZERO = 2
     TRUNCATE = 3
     ALLOCATE = 4
+    COPY = 5  # write what another disk's request brought
 
 
 class Change(NamedTuple):
-    """One change of a file; `data` only for WRITE."""
+    """One change of a file; `data` only for WRITE.
+
+    Of a WRITE with a `name` the server keeps the data until `takers` other disks have written them, too: each by a COPY
+    with that name and size. See `shares`.
+    """
 
     kind: int
     offset: int
     size: int
     data: Buffer = b""
+    name: int = 0
+    takers: int = 0
 
 
 class Request(NamedTuple):
@@ -105,6 +113,7 @@ class Status(IntEnum):
     STALE = 3  # this connection was replaced by a later one; nothing was done
     BUSY = 4  # an earlier command has not ended yet; nothing was done
     WORKING = 5  # the disk is slow, the answer is still to come
+    LACKING = 6  # what a COPY names is not here; nothing was done
 
 
 class Reply(NamedTuple):
@@ -222,7 +231,7 @@ def encode_request(request: Request) -> list[Buffer]:
     size = 0
     buffers: list[Buffer] = []
     for change in changes:
-        parts.append(_CHANGE.pack(change.kind, change.offset, change.size))
+        parts.append(_CHANGE.pack(change.kind, change.takers, change.offset, change.size, change.name))
         if change.kind == Kind.WRITE:
             buffers.append(change.data)
             size += change.size
@@ -248,15 +257,15 @@ def decode_request(head: bytes, payload: memoryview) -> Request:
         changes = []
         begin = 0
         for _ in range(n_changes):
-            kind, offset, size = _CHANGE.unpack_from(head, at)
+            kind, takers, offset, size, name = _CHANGE.unpack_from(head, at)
             at += _CHANGE.size
             if kind == Kind.WRITE:
                 if begin + size > len(payload):
                     raise ValueError("a payload that is too short")
-                changes.append(Change(kind, offset, size, payload[begin : begin + size]))
+                changes.append(Change(kind, offset, size, payload[begin : begin + size], name, takers))
                 begin += size
             else:
-                changes.append(Change(Kind(kind), offset, size))
+                changes.append(Change(Kind(kind), offset, size, b"", name, takers))
         if begin != len(payload):
             raise ValueError("a payload that is too long")
         return Request(Op(op), handle, a, b, path, other, flags, changes, closes, epoch, seq)

@@ -32,6 +32,7 @@ from syncpoint.testing.simulation.workers import in_sim_writer
 
 QUICK = Patience(connect_s=0.5, silence_s=1.0, give_up_s=1.5, retry_s=0.1, quiet_s=0.3)
 _STEP_S = 0.15
+_SHARE_MIN = 65  # small, so that the small messages of a simulation are shared; a frame's header is not
 _WRITER = "syncpoint-write-"
 _QUIET_OPS = {*LOOKUPS, Op.LEAVE, Op.CLOSE}  # change nothing of what is stored
 
@@ -187,9 +188,15 @@ class SimFiles(RemoteFiles):
         patience: Patience,
     ) -> None:
         super().__init__(
-            places, chain, epoch, farm.clock, durability=durability, patience=patience, waits=in_sim_writer
+            places,
+            chain,
+            epoch,
+            farm.clock,
+            durability=durability,
+            patience=patience,
+            waits=in_sim_writer,
+            share_min=_SHARE_MIN,
         )
-        silent: dict[tuple[str, int], float] = {}
         self._farm, self._process = farm, process
         self._held: Counter[str] = Counter()
         self._lock = SimLock(self._held, "")  # type: ignore[assignment]
@@ -201,7 +208,8 @@ class SimFiles(RemoteFiles):
                 farm.clock,
                 patience,
                 None,
-                silent,
+                self._silent,
+                self._sent,
                 held=self._held,
                 farm=farm,
                 process=process,
