@@ -29,7 +29,6 @@ from syncpoint.storage.remote.service import Lane as ServedLane
 from syncpoint.storage.remote.wire import Hello, Op, Reply, Request
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.fetch import Cursor
-from syncpoint.subscribe.sources import Sources
 from syncpoint.testing.simulation.shape import Shape
 
 Patch = Callable[[], AbstractContextManager[None]]
@@ -237,11 +236,6 @@ def nobody_goes_on() -> AbstractContextManager[None]:
     return patched(Delivery, _read=read)
 
 
-def a_key_overtakes() -> AbstractContextManager[None]:
-    """What was lent of a source stays lent when the grant of one before it ends."""
-    return patched(Sources, after=lambda self, source: [])
-
-
 THREE = Shape(clusters=3, disks=1)
 SPREAD = Shape(clusters=3, disks=3, spread=True)
 PLANTED: dict[str, Planted] = {
@@ -261,11 +255,6 @@ PLANTED: dict[str, Planted] = {
     "rule 16": Planted(rule_16, Shape(clusters=1, disks=1), ("crash", "takeover")),
     "rule 18": Planted(rule_18, Shape(clusters=1, disks=1, chains=2), ("metadata outage", "hang", "disk slow")),
     "a source ends early": Planted(a_source_ends_early, Shape(clusters=1, disks=1), ("takeover", "disk slow")),
-    "a key overtakes": Planted(
-        a_key_overtakes,
-        Shape(clusters=1, disks=1, subscribers=2),
-        ("takeover", "crash", "hang", "partition of processes", "crash of a subscribe forwarder"),
-    ),
     "nobody goes on": Planted(nobody_goes_on, Shape(clusters=1, disks=1), ("close", "takeover")),
 }
 
