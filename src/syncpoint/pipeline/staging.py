@@ -188,8 +188,9 @@ class StageStream:
         for name in ("data", *(("offset",) if frame.source else ())):
             if name not in names:
                 raise InvalidArgument("columns", f"column {name} must be there")
+        batch = frame.batch  # each look at the field is a copy of it
         try:
-            count, nodes, buffers, body = decode_batch(frame.batch)
+            count, nodes, buffers, body = decode_batch(batch)
             located = _located(numbers, nodes, buffers, body)
             if not frame.source:
                 located.pop("offset", None)

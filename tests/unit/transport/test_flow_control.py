@@ -255,6 +255,29 @@ def test_receiving(world: Any, sizes: list[list[int]], pad: int, chunk: int, dra
     assert peer.error() is None
 
 
+def test_no_window_for_what_is_still_to_be_worked_through(world: Any) -> None:
+    streams: list[Stream] = []
+
+    def handler(stream: Stream) -> None:
+        streams.append(stream)
+        stream.on_message = lambda message: stream.keep(len(message))
+
+    peer = world.Peer({b"/t.T/Put": Streaming(handler)}, Limits(stream_window_bytes=1000))
+    sid = peer.open("/t.T/Put")
+    peer.read()
+
+    def given() -> int:
+        updates = [frame for frame in peer.read() if frame.kind == frames.WINDOW_UPDATE and frame.sid == sid]
+        return sum(int.from_bytes(frame.payload, "big") for frame in updates)
+
+    for _ in range(2):
+        peer.send(frames.frame(frames.DATA, 0, sid, world.grpc(bytes(480))))
+        assert given() == 0
+    (stream,) = streams
+    stream.keep(-2 * 480)
+    assert given() == 2 * 485
+
+
 def test_the_connections_window_is_given_back(world: Any) -> None:
     limits = Limits(connection_window_bytes=100_000)
     peer = world.Peer({b"/t.T/Echo": Unary(lambda call, request: call.reply(b""))}, limits)
