@@ -90,6 +90,8 @@ class LogReader:
         record = reading_positions.subscription_named(self.catalog, asked.subscription)
         topic = topic_named(self.catalog, record.topic_name, asked.topic_incarnation)
         if asked.exclusive_reader:
+            # What is refused takes nothing.
+            reading_positions.starts(self.publish, asked, topic.incarnation, [])
             self.exclusive.take(record, asked.exclusive_reader, asked.exclusive_seconds)
             if ends:
                 self.exclusive.acknowledge(record, passed(self.publish.sources.of_topic(topic.incarnation), ends))

@@ -403,6 +403,12 @@ def test_a_reader_has_a_subscription_to_itself_and_acknowledges() -> None:
     assert refusal(world.call, "ReleaseSubscription", subscription=SUB).code == Code.INVALID_ARGUMENT
 
 
+def test_a_refused_call_takes_nothing() -> None:
+    world = ReadingWorld()
+    assert refusal(world.positions, subscription=SUB, exclusive_reader="x", snapshot=SNAPSHOT).code == Code.NOT_FOUND
+    world.subscribe.check_free(world.record)
+
+
 def test_a_silent_reader_loses_it() -> None:
     world = ReadingWorld()
     mine = {"subscription": SUB, "exclusive_reader": "stream-1", "exclusive_seconds": 5}
