@@ -82,8 +82,11 @@ def play(kit: Kit, net: NetCluster, one: Scenario, options: argparse.Namespace) 
     begun = time.monotonic()
     try:
         with load:
-            with net.broken():
-                one.act(stage)
+            try:
+                with net.broken():
+                    one.act(stage)
+            except Exception as error:  # told; whether anything was lost is judged all the same
+                problems.append(f"{type(error).__name__}: {error}")
             load.flows(1.0, 60.0)
     except Exception as error:
         problems.append(f"{type(error).__name__}: {error}")
