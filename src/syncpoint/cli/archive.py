@@ -41,9 +41,7 @@ def archive() -> None:
 
 @archive.command()
 @click.argument("topic")
-@click.option(
-    "--to", "folder", type=FOLDER, required=True, help="The archive's folder, new or of earlier runs."
-)
+@click.option("--to", "folder", type=FOLDER, required=True, help="The archive's folder, new or of earlier runs.")
 @click.option("--rows-per-part", type=click.IntRange(min=1), default=500_000, show_default=True)
 @MASTER
 @with_settings

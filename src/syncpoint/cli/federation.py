@@ -209,14 +209,21 @@ def stop(settings: Settings, file: Path) -> None:
 def accept_gap(settings: Settings, flow: str, file: Path) -> None:
     """Let a FLOW go on behind messages that are gone. What is skipped is recorded, and counted for ever."""
     from syncpoint.federation.servers import Servers
+    from syncpoint.federation.state import StateFolder
 
-    _, links = _load(file)
+    whole, links = _load(file)
     with Servers() as servers:
         found = next((one for one in servers.flows(links) if one.name == flow), None)
         if found is None:
             raise Problem(f"There is no flow {flow}.", f"`syncpoint federation plan {file}` lists them.")
-        link = servers.accept_gap(found)
-    skipped = [[one.source, one.begin, one.end - 1, one.end - one.begin] for one in link.skipped]
+        lost = servers.lost(found)
+        if lost:
+            # The source can not be read where the flow is: it begins anew behind, and the target records the gap.
+            StateFolder(whole.runtime.state).accept(flow, "\n".join(map(str, lost)))
+            skipped = [[one.source, one.begin, one.end - 1, one.end - one.begin] for one in lost]
+        else:
+            link = servers.accept_gap(found)
+            skipped = [[one.source, one.begin, one.end - 1, one.end - one.begin] for one in link.skipped]
     print_table(["SOURCE", "FROM", "TO", "MESSAGES SKIPPED"], skipped)
 
 

@@ -39,6 +39,8 @@ LOOK_S = 1.0
 TOPICS_S = 5.0
 AGAIN_FIRST_S = 1.0
 AGAIN_MAX_S = 60.0
+TOGETHER = 2  # each starts a Python of its own, which must be up in ten seconds
+INITIALISING = "Initializing sources"
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class _Running:
     error: str = ""
     again_at: float = 0.0
     pause_s: float = AGAIN_FIRST_S
+    lenient: bool = False  # until a batch is committed, a gap is recorded and passed over
     last: dict[str, Any] = field(default_factory=dict)  # progress of the newest batch
 
 
@@ -82,9 +85,14 @@ class Job:
                 self._discover(servers, link)
         for one in self.running.values():
             self._review(one, now)
-            if one.query is None and now >= one.again_at:
+            if one.query is None and now >= one.again_at and self._initialising() < TOGETHER:
                 self._begin(one, servers, now)
         self.state.say_flows({name: _state_of(one) for name, one in self.running.items()})
+
+    def _initialising(self) -> int:
+        return sum(
+            one.query is not None and one.query.status["message"] == INITIALISING for one in self.running.values()
+        )
 
     def _discover(self, servers: Servers, link: Link) -> None:
         try:
@@ -99,7 +107,14 @@ class Job:
         flow = one.flow
         try:
             servers.ensure_target(flow)
-            one.query = self._query(flow)
+            one.lenient = self.state.accepted(flow.name)
+            if one.lenient:
+                log.warning("flow %s begins anew behind messages that are gone, as accepted", flow.name)
+                self.state.begin_anew(flow.name)
+            start = flow.link.change.start
+            if not self.state.has_checkpoint(flow.name):
+                start = servers.begin_at(flow)
+            one.query = self._query(flow, start, one.lenient)
         except SyncpointError as error:
             self._failed(one, str(error), now)
         except Exception as error:  # whatever Spark makes of it
@@ -108,12 +123,15 @@ class Job:
         else:
             log.info("flow %s has begun", flow.name)
 
-    def _query(self, flow: Flow) -> StreamingQuery:
+    def _query(self, flow: Flow, start: str, lenient: bool) -> StreamingQuery:
         runtime = self.federation.runtime
-        frame = self.spark.readStream.format("pubsub").options(**reading(flow, runtime)).load()
+        source = {**reading(flow, runtime), "startingPosition": start}
+        frame = self.spark.readStream.format("pubsub").options(**source).load()
         frame = changed(frame, flow.link.change, flow.name)
         writer = frame.writeStream.format("pubsub").queryName(flow.name).outputMode("append")
         writer = writer.options(**writing(flow, self.state.checkpoint(flow.name)))
+        if lenient:
+            writer = writer.option("failOnDataLoss", "false")
         return writer.trigger(processingTime=f"{round(runtime.trigger_s * 1000)} milliseconds").start()
 
     def _review(self, one: _Running, now: float) -> None:
@@ -123,6 +141,10 @@ class Job:
         if progress is not None and progress["numInputRows"]:
             one.last = dict(progress)
             one.error, one.pause_s = "", AGAIN_FIRST_S
+            if one.lenient:
+                one.query.stop()  # the gap is recorded; the next one shall stop it again
+                one.query, one.lenient = None, False
+                return
         if not one.query.isActive:
             error = one.query.exception()
             one.query = None

@@ -6,6 +6,7 @@ Spark.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -150,6 +151,35 @@ class Servers:
             committed_at=link.committed_at.seconds + link.committed_at.nanos / 1e9,
             error="; ".join(problems),
         )
+
+    def begin_at(self, flow: Flow) -> str:
+        """The `startingPosition` of a flow without a checkpoint: where its target is, if it has copied anything, else
+        what the file says. Raises `SyncpointError`.
+        """
+        found = self.call(flow.link.target, "EpochWriter.ListLinks", pipeline.ListLinksRequest(name=flow.name)).links
+        request = pipeline.GetPositionsRequest(topic=flow.source_topic)
+        positions = self.call(flow.link.source, "LogReader.GetPositions", request)
+        topic = f"{positions.universe}/{positions.topic_incarnation}"
+        if not found or found[0].source_topic != topic:
+            return flow.link.change.start  # of another topic under the same name: the target refuses it
+        ends = {one.source: one.end for one in found[0].committed}
+        newest: dict[int, int] = {}
+        for one in found[0].committed:
+            newest[one.chain] = max(one.source, newest.get(one.chain, 0))
+        starts: dict[str, int] = {}
+        for one in positions.sources:
+            if one.source in ends:
+                starts[str(one.source)] = min(max(ends[one.source], one.begin), one.end)
+            elif one.source < newest.get(one.chain, 0):
+                starts[str(one.source)] = one.end  # the link has gone on to a later one of the chain
+        return json.dumps(starts) if starts else "earliest"
+
+    def lost(self, flow: Flow) -> list[Any]:
+        """What was deleted at the source before the flow had read it, as ranges. Raises `SyncpointError`."""
+        cursors = self.call(
+            flow.link.source, "LogReader.ListCursors", pipeline.ListCursorsRequest(topic=flow.source_topic)
+        )
+        return [gap for cursor in cursors.cursors if cursor.name == flow.name for gap in cursor.lost]
 
     def accept_gap(self, flow: Flow) -> Any:
         """Let a flow go on behind the gap that stops it; returns the link. Raises `SyncpointError`."""

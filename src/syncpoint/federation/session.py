@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+from syncpoint.federation.home import quick_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +44,8 @@ def session(name: str, master: str | None = None, settings: Mapping[str, str] | 
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
+        os.environ["SPARK_HOME"] = str(quick_home())
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in {**SETTINGS, **(settings or {})}.items():
         if master is None and key.startswith("spark.driver.") and key not in (settings or {}):
             continue  # on a real cluster, executors must reach the driver by an address of its own

@@ -8,7 +8,6 @@ job runs.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 import socket
@@ -19,9 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
+from syncpoint.federation.home import installed_home, quick_home
 from syncpoint.federation.spec import Runtime
 from syncpoint.federation.state import StateFolder
-from syncpoint.model.errors import FailedPrecondition, Unavailable
+from syncpoint.model.errors import Unavailable
 
 STOP_S = 40.0  # a job stops its queries, which finish a batch each
 MASTER_UP_S = 60.0
@@ -49,8 +49,7 @@ class Spark(Protocol):
 
 def make_spark(file: Path, runtime: Runtime, state: StateFolder) -> Spark:
     """What the file asks for. Raises `FailedPrecondition` when Spark is not installed."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise FailedPrecondition("Spark is not installed: pip install 'syncpoint[spark]' (and Java 17)")
+    installed_home()
     if runtime.master == "managed":
         return ManagedSpark(file, runtime, state)
     return JobSpark(file, runtime, state, runtime.master)
@@ -189,21 +188,17 @@ def start_job(processes: Processes, file: Path, runtime: Runtime, master: str, s
 
 def spark_class() -> str:
     """The program of the installed Spark that starts its Java classes. Raises `FailedPrecondition`."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
-        raise FailedPrecondition("Spark is not installed: pip install 'syncpoint[spark]' (and Java 17)")
-    return str(Path(found.origin).parent / "bin" / "spark-class")
+    return str(quick_home() / "bin" / "spark-class")
 
 
 def _env(python_path: Sequence[Path] = ()) -> dict[str, str]:
     """What the processes of Spark have in their environment: the same Python, and what it finds here."""
     paths = [*map(str, python_path), *(one for one in sys.path if one and Path(one).is_dir())]
-    home = Path(spark_class()).parent.parent
     return {
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_HOME": str(home),
+        "SPARK_HOME": str(quick_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_NO_DAEMONIZE": "1",
     }

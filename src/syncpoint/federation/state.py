@@ -3,6 +3,7 @@
     lock, supervisor.json    who runs, since when, how many executors
     flows.json               what the job on Spark last said of each flow
     checkpoints/FLOW/        Spark's own
+    accepted/FLOW            losses at the source that a user has accepted and the job has not yet seen
     logs/                    output of the processes of Spark
 
 Files are replaced whole, so a reader never sees half of one.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -71,11 +73,29 @@ class StateFolder:
     def release(self) -> None:
         """Nobody runs it any more."""
         (self.path / "supervisor.json").unlink(missing_ok=True)
-        (self.path / "flows.json").unlink(missing_ok=True)
+        self.forget_flows()
         self._locks.release()
 
     def checkpoint(self, flow: str) -> Path:
         return self.path / "checkpoints" / flow
+
+    def has_checkpoint(self, flow: str) -> bool:
+        """Whether Spark knows where a flow is."""
+        return any(self.checkpoint(flow).glob("offsets/[0-9]*"))
+
+    def accept(self, flow: str, lost: str) -> None:
+        """Let the job begin a flow anew behind what is lost."""
+        (self.path / "accepted").mkdir(parents=True, exist_ok=True)
+        (self.path / "accepted" / flow).write_text(lost)
+
+    def accepted(self, flow: str) -> bool:
+        """Whether a loss of this flow was accepted since it was last begun."""
+        return (self.path / "accepted" / flow).exists()
+
+    def begin_anew(self, flow: str) -> None:
+        """Drop the checkpoint of a flow whose loss was accepted: its target knows what it has."""
+        shutil.rmtree(self.checkpoint(flow), ignore_errors=True)
+        (self.path / "accepted" / flow).unlink(missing_ok=True)
 
     def log(self, name: str) -> Path:
         return self.path / "logs" / f"{name}.log"
@@ -90,6 +110,10 @@ class StateFolder:
         if found is None or not Path(f"/proc/{found['pid']}").exists():
             return None
         return SupervisorState(**found)
+
+    def forget_flows(self) -> None:
+        """A new job has said nothing yet."""
+        (self.path / "flows.json").unlink(missing_ok=True)
 
     def say_flows(self, flows: Mapping[str, FlowState]) -> None:
         """Replace what is known of the flows."""

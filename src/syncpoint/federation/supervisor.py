@@ -120,6 +120,8 @@ class Supervisor:
 
     def _resize(self, wanted: int, now: float) -> None:
         starting = bool(wanted) and not self.spark.job
+        if starting:
+            self.state.forget_flows()
         log.info("executors: %d, wanted: %d", self.spark.executors, wanted)
         try:
             self.spark.resize(wanted)
@@ -129,6 +131,8 @@ class Supervisor:
             self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
             return
         self._expected = bool(wanted)
+        if not wanted:
+            self.state.forget_flows()
         if starting:
             self._started_at = now
             self._said = replace(self._said, starts=self._said.starts + 1)
