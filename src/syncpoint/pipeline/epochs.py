@@ -313,11 +313,13 @@ class EpochBook:
             case Stage() as stage:
                 self.stages[stage.id] = stage
                 self._next = max(self._next, stage.id + 1)
+                self._used(stage.query, stage.made_ns)
             case facts.StagesDropped(ids):
                 for id in ids:
                     self.stages.pop(id, None)
             case facts.DecisionFact(bare):
                 self._next = max(self._next, bare.id + 1)
+                self._used(bare.query, bare.decided_ns)
                 if bare.link_after is not None:
                     self.links[bare.link] = bare.link_after
                 for id in bare.dropped:
@@ -337,6 +339,12 @@ class EpochBook:
             case facts.QueriesForgotten(names):
                 for name in names:
                     self.queries.pop(name, None)
+
+    def _used(self, query: str, now_ns: int) -> None:
+        """Not every call leaves a fact; what does says that its query was alive."""
+        known = self.queries.get(query)
+        if known is not None:
+            known.used_ns = max(known.used_ns, now_ns)
 
 
 def work_of(decision: Decision) -> list[Work]:

@@ -155,6 +155,16 @@ def test_silent_queries_lose_their_stages_and_are_forgotten() -> None:
     assert not server.book.queries
 
 
+def test_after_a_restart_a_query_was_alive_when_it_last_left_a_fact() -> None:
+    server = Server()
+    server.stage(A, 0, 0, "x", [1])
+    server.now = STALE_NS
+    server.stage(A, 0, 1, "x", [2])
+    again = server.crashed(len(server.log.entries))
+    assert not again.book.tidy(2 * STALE_NS - 1).stages
+    assert len(again.book.tidy(2 * STALE_NS).stages) == 2
+
+
 def test_facts_twice_and_over_a_checkpoint_are_the_same() -> None:
     server = Server()
     for epoch in range(4):

@@ -1,0 +1,136 @@
+"""A decided epoch on its way into its topics, while disks do not answer, topics go and callers give up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from writing_world import ONE, TWO, World, frame  # a helper beside the tests; they are imported by path
+
+from syncpoint.metadata.records import Change
+from syncpoint.pipeline import applying, staging
+from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
+from syncpoint.wire.messages import pipeline
+
+PATH = "/syncpoint.pipeline.v1.EpochWriter/CommitEpoch"
+COMMIT = pipeline.CommitEpochRequest(
+    run=pipeline.Run(query="q", run="a"), stages=[pipeline.StageName(attempt="x")]
+).SerializeToString()
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(staging, "PIECE_BYTES", 100)
+    monkeypatch.setattr(applying, "TURN_BYTES", 100)
+    made = World()
+    made.subscribe(1, "one", 11)
+    made.subscribe(2, "two", 12)
+    made.stage("a", 0, 0, "x", frame(ONE, data=rows(0, 10)), frame(TWO, data=rows(10, 20)))
+    yield made
+    made.close()
+
+
+def rows(begin: int, end: int) -> list[bytes]:
+    return [b"%02d" % number + b"x" * 90 for number in range(begin, end)]
+
+
+class Reads:
+    """Stands in front of the store's reads: the nth one of the staging source gets `answer`."""
+
+    def __init__(self, world: World, number: int, answer: Exception | None) -> None:
+        self.world, self.number, self.answer, self.read = world, number, answer, world.store.read
+        self.held: list[Any] = []
+        world.store.read = self  # type: ignore[method-assign]
+
+    def __call__(self, source: int, begin: int, max_bytes: int, reply: Any, **more: Any) -> None:
+        self.number -= 1
+        if self.number == 0 and self.answer is not None:
+            reply(self.answer)
+        elif self.number == 0:
+            self.held.append(lambda: self.read(source, begin, max_bytes, reply, **more))
+        else:
+            self.read(source, begin, max_bytes, reply, **more)
+
+
+def test_what_can_not_be_read_for_now_is_read_later(world: World) -> None:
+    Reads(world, 3, CopiesUnreachable("away"))
+
+    async def commit() -> Any:
+        call = asyncio.ensure_future(world.channel.unary(PATH, COMMIT))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not call.done()
+        for act in list(world.timers):
+            act()
+        return await call
+
+    assert pipeline.EpochResult.FromString(world.run(commit())).rows == 20
+    assert (world.data(1), world.data(2)) == (rows(0, 10), rows(10, 20))
+
+
+def test_what_is_lost_is_told_and_the_rest_is_stored(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    Reads(world, 3, StorageDamaged("rotten"))
+    with caplog.at_level(logging.ERROR):
+        result = pipeline.EpochResult.FromString(world.run(world.channel.unary(PATH, COMMIT)))
+    assert "2 messages of epoch 0 of query q are lost" in caplog.text
+    assert result.rows == 18
+    assert len(world.data(1)) + len(world.data(2)) == 18
+
+
+def test_a_topic_that_is_deleted_meanwhile_gets_nothing_more(world: World) -> None:
+    reads = Reads(world, 3, None)
+
+    async def commit() -> Any:
+        call = asyncio.ensure_future(world.channel.unary(PATH, COMMIT))
+        while not reads.held:
+            await asyncio.sleep(0)
+        topic = world.publish.catalog.topic(TWO)
+        assert topic is not None
+        world.publish.catalog.apply(world.publish.catalog.assign([Change.delete(topic)])[0])
+        reads.held.pop()()
+        return await call
+
+    assert pipeline.EpochResult.FromString(world.run(commit())).rows == 10
+    assert (world.data(1), world.data(2)) == (rows(0, 10), [])
+
+
+def test_a_caller_that_gives_up_changes_nothing(world: World) -> None:
+    reads = Reads(world, 3, None)
+
+    async def commit() -> None:
+        stream = world.channel.stream(PATH)
+        await stream.send(COMMIT)
+        while not reads.held:
+            await asyncio.sleep(0)
+        stream.cancel()
+        await asyncio.sleep(0)
+        reads.held.pop()()
+
+    world.run(commit())
+    world.settle()
+    assert (world.data(1), world.data(2)) == (rows(0, 10), rows(10, 20))
+    assert world.commit_epoch("a", 0, (0, "x")).repeated_epoch
+
+
+def test_what_is_stored_is_kept_until_the_epoch_is_done(world: World) -> None:
+    reads = Reads(world, 3, None)
+
+    async def commit() -> None:
+        call = asyncio.ensure_future(world.channel.unary(PATH, COMMIT))
+        while not reads.held:
+            await asyncio.sleep(0)
+        (source,) = world.publish.sources.of_topic(1)
+        assert world.writer.holds(source, 0, 1, 0)
+        assert not world.writer.holds(source, 0, 0, 0)
+        reads.held.pop()()
+        await call
+        assert not world.writer.holds(source, 0, 1, 0)
+
+    world.run(commit())
