@@ -1,0 +1,54 @@
+"""Messages of megabytes, as data pipelines stream them: whole frames where the peer takes them, nothing copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncpoint.transport import frames
+from syncpoint.transport.calls import Stream, Streaming
+from syncpoint.transport.frames import Setting
+
+MIB = 1 << 20
+WINDOW_MAX = (1 << 31) - 1
+
+
+def opened(world: Any, *, window: int, frame_bytes: int) -> tuple[Any, int, Stream]:
+    """A peer with these settings, and a stream it has opened, at both ends."""
+    streams: list[Stream] = []
+    peer = world.Peer({b"/t.T/Read": Streaming(streams.append)}, greet=False)
+    told = {Setting.INITIAL_WINDOW_SIZE: window, Setting.MAX_FRAME_SIZE: frame_bytes}
+    peer.send(frames.PREFACE + frames.settings(told) + frames.window_update(0, window - 65_535))
+    sid = peer.open("/t.T/Read")
+    peer.read()
+    return peer, sid, streams[0]
+
+
+def test_a_list_of_buffers_is_one_frame_where_it_fits(world: Any) -> None:
+    peer, sid, stream = opened(world, window=WINDOW_MAX, frame_bytes=(1 << 24) - 1)
+    parts = [b"head" * 20, bytearray(3 * MIB), memoryview(bytes(MIB)), b"tail"]
+    for _ in range(3):
+        assert stream.writable
+        stream.send(parts)
+        peer.loop.run()
+    got = [frame for frame in peer.read() if frame.kind == frames.DATA]
+    assert [frame.sid for frame in got] == [sid] * 3
+    assert all(frame.payload == world.grpc(b"".join(parts)) for frame in got)
+
+
+def test_large_buffers_reach_the_socket_as_they_are(world: Any, monkeypatch: Any) -> None:
+    peer, _, stream = opened(world, window=WINDOW_MAX, frame_bytes=(1 << 24) - 1)
+    handed: list[Any] = []
+    monkeypatch.setattr(peer.socket, "writelines", handed.extend)
+    body = bytearray(4 * MIB)
+    stream.send([b"head", body, b"tail"])
+    peer.loop.run()
+    assert any(buffer is body for buffer in handed)
+
+
+def test_a_peer_with_small_frames_gets_all_of_it(world: Any) -> None:
+    peer, _, stream = opened(world, window=64 * MIB, frame_bytes=16_384)
+    body = bytes(range(256)) * (5 * MIB // 256)
+    stream.send([b"x", body])
+    got = [frame.payload for frame in peer.read() if frame.kind == frames.DATA]
+    assert max(map(len, got)) == 16_384
+    assert b"".join(got) == world.grpc(b"x" + body)
