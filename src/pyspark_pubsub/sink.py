@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from pyspark_pubsub.checkpoint import planned_offsets
 from pyspark_pubsub.errors import OUT_OF_RANGE, CallError, DataLossError, OptionError
 from pyspark_pubsub.options import Options
+from pyspark_pubsub.pausing import pause
 from pyspark_pubsub.rpc import WRITER, Channel, pb
 from pyspark_pubsub.schema import check_sink_schema
 
@@ -88,7 +89,9 @@ class _Writer:
         for found in staged:
             if found.attempt:
                 request.stages.add(partition=found.partition, attempt=found.attempt)
+        pause("commit")
         Channel(self._options.access).call(WRITER + "CommitEpoch", request)
+        pause("committed")
 
     def _abort(self, messages: list[Any], epoch: int) -> None:
         """Tell the server what is not wanted; when no task came to its end, the next run's first call does."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_pubsub.errors import SchemaError
 from pyspark_pubsub.options import Access
+from pyspark_pubsub.pausing import pause
 from pyspark_pubsub.rpc import WRITER, Channel, Upload, pb
 from pyspark_pubsub.schema import NUMBERS
 
@@ -82,9 +82,11 @@ def stage(target: Target, part: Part, batches: Iterator[pa.RecordBatch]) -> Coun
                 standard = standardised(rows, columns)
                 for piece in pieces(standard, target.frame_bytes):
                     upload.send(frame(topic, source, columns, piece))
+                    pause("staging")
         if upload is None:
             return Counts()
         answer = pb.StageResponse.FromString(upload.finish())
+        pause("staged")
         return Counts(answer.rows, answer.bytes, answer.dropped, staged=True)
     finally:
         if upload is not None:
@@ -142,7 +144,7 @@ def _cast(name: str, column: pa.Array, wanted: pa.DataType) -> pa.Array:
         if same:
             return column
     if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(column.type) and column.type.unit == "us":
-        return column.cast(wanted) if column.type.tz else pc.assume_timezone(column, "UTC")
+        return column.view(wanted)
     try:
         return column.cast(wanted)
     except pa.ArrowInvalid as error:
@@ -166,6 +168,8 @@ def divided(target: Target, batch: pa.RecordBatch) -> Iterator[tuple[str, int, p
 
 def _by(batch: pa.RecordBatch, name: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
     """(value, rows) by the values of one column; the batch as it is when there is only one value."""
+    import pyarrow.compute as pc  # slow to import, and not needed for most batches
+
     column = batch.column(name)
     first = column[0]
     if column.null_count == 0 and pc.all(pc.equal(column, first)).as_py():
