@@ -114,8 +114,11 @@ def test_hellos_there_and_back() -> None:
     hello = Hello("d1", 7, 3, 2**62, "async", 2, 9)
     head, _ = split(b"".join(encode_hello(hello)))
     assert decode_hello(head) == hello
-    with pytest.raises(ValueError, match="version"):
-        decode_hello(head.replace(b'"version":2', b'"version":3'))
+    newer = head.replace(b'"version":1', b'"version":3')
+    assert decode_hello(newer) == hello  # it still speaks ours
+    for other in (newer.replace(b'"oldest":1', b'"oldest":2'), head.replace(b'"version":1', b'"version":0')):
+        with pytest.raises(ValueError, match="upgrade by one release"):
+            decode_hello(other)
     welcome = Welcome(2**50, "boot", Status.FENCED, 5, "why")
     assert decode_welcome(split(b"".join(encode_welcome(welcome)))[0]) == welcome
 

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 from syncpoint.runtime.files import Buffer
 
-VERSION = 2
+VERSION = 1  # the newest that is spoken here
+OLDEST = 1  # the oldest that still is; both sides then speak the lower one of their newest
 FRAME_MAX = 64 << 20
 READ_MAX = 16 << 20
 LENGTHS = struct.Struct("<II")
@@ -152,15 +153,21 @@ class Welcome(NamedTuple):
 
 def encode_hello(hello: Hello) -> list[Buffer]:
     """The first frame of a connection."""
-    return _json({"magic": _MAGIC, "version": VERSION, **hello._asdict()})
+    return _json({"magic": _MAGIC, "version": VERSION, "oldest": OLDEST, **hello._asdict()})
 
 
 def decode_hello(head: bytes) -> Hello:
-    """Raises `ValueError` for anything else, also for another version."""
+    """Raises `ValueError` for anything else, also when there is no version that both sides speak."""
     found = _load(head)
-    if found.get("magic") != _MAGIC or found.get("version") != VERSION:
-        raise ValueError(f"not version {VERSION} of the protocol of disks: {found.get('version')}")
+    if found.get("magic") != _MAGIC:
+        raise ValueError("not the protocol of disks")
     try:
+        newest, oldest = int(found["version"]), int(found["oldest"])
+        if newest < OLDEST or oldest > VERSION:
+            raise ValueError(
+                f"versions {oldest} to {newest} of the protocol of disks; here are {OLDEST} to {VERSION}: "
+                "upgrade by one release at a time"
+            )
         return Hello(
             str(found["disk"]),
             int(found["chain"]),
