@@ -67,7 +67,7 @@ OPTIONS = (
     Option("exclusiveTime", "seconds", READ, "how long a silent stream keeps a subscription to itself", 60.0, least=5),
     Option("failOnDataLoss", "flag", BOTH, "fail when messages are gone before they were read; false: go on behind"
            " them (a sink with `link`: record the gap)", True),
-    Option("fetchBytes", "bytes", READ, "bytes of one frame from the server", 2 * MIB, ("kafka.fetch.max.bytes",),
+    Option("fetchBytes", "bytes", READ, "bytes of one frame from the server", 4 * MIB, ("kafka.fetch.max.bytes",),
            least=1024, most=16 * MIB),
     Option("prefetch", "count", READ, "frames read ahead by a thread of their own; 0: none", 1, most=16),
     Option("pushFilters", "flag", READ, "batch only: limits on source, offset and publish_time in a `where` shorten the"

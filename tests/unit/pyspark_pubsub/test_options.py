@@ -18,7 +18,7 @@ def reading(**more: str) -> Options:
 def test_defaults_are_of_their_kind_and_every_option_has_a_meaning():
     options = reading()
     assert options["startingPosition"] == "earliest"
-    assert options["fetchBytes"] == 2 << 20
+    assert options["fetchBytes"] == 4 << 20
     assert options["failOnDataLoss"] is True
     assert all(option.meaning for option in OPTIONS)
 
