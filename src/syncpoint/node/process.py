@@ -17,7 +17,7 @@ from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.health import HealthService
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import publisher_methods
-from syncpoint.api.reflection import reflection_methods
+from syncpoint.api.reflection import SERVICES, reflection_methods
 from syncpoint.api.seek import seek_methods
 from syncpoint.api.server_admin import Parts, ServerAdmin
 from syncpoint.api.streaming_pull import StreamingPullService
@@ -45,6 +45,7 @@ from syncpoint.transport.server import Server, serve
 
 log = logging.getLogger(__name__)
 
+PIPELINES = ("syncpoint.pipeline.v1.LogReader", "syncpoint.pipeline.v1.EpochWriter")
 ACK_KEY = "ack-id-key"  # the setting that holds it; in the log, so that ack ids survive the loss of the data folder
 
 
@@ -155,7 +156,7 @@ class Node:
             **self.reader.methods(),
             **self.writer.methods(),
             **self.health.methods(),
-            **reflection_methods(),
+            **reflection_methods((*SERVICES, *PIPELINES)),
         }
         tls = None
         if settings.tls_cert is not None:

@@ -1,7 +1,7 @@
 """One ReadRange: stored messages of one source, from storage through the kernel to the caller's stream.
 
-Place: begun by `reading` for each call. Reads one step ahead of what the stream takes: a frame is made only when the
-last one is on its way, and one in a turn of the loop, so that many readers and all other work go on.
+Place: begun by `reading` for each call. A frame is made only when the last one is on its way, in steps of a turn of the
+loop each, so that other readers and all other work go on in between.
 Promise: offsets come in order and without gaps; what is missing is an error that names it. Here message bytes are
 copied once, from what storage has read into their column.
 """
@@ -19,6 +19,7 @@ from syncpoint.storage.store import Store
 from syncpoint.transport.calls import Stream
 from syncpoint.wire.arrow import encode_batch
 
+STEP_BYTES = 1 << 20  # read and gathered in one turn of the loop: about half a millisecond
 Soon = Callable[[Callable[[], None]], object]
 
 
@@ -94,7 +95,7 @@ class RangeStream:
                 self.schedule()
                 return
             self._reading = True
-            self.store.read(self.wanted.source, self._at, self.wanted.frame_bytes, self._read)
+            self.store.read(self.wanted.source, self._at, min(self.wanted.frame_bytes, STEP_BYTES), self._read)
         except SyncpointError as error:
             self._fail(error)
 
