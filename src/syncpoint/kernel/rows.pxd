@@ -1,4 +1,4 @@
-from ._bytes cimport Field, ReadPtr, WritePtr, array_ptr, as_bytes, bit_at, copy, cut, finished, get32, get64, \
+from ._bytes cimport Field, ReadPtr, WritePtr, array_ptr, as_bytes, bit_at, copy, finished, get32, get64, \
     new_buffer, put32, put_varint, read_field, read_ptr, same, u64, utf8_ok, varint_size, write_ptr
 from .frames cimport next_message
 

@@ -18,6 +18,7 @@ from syncpoint.pipeline.links import Link, Range
 from syncpoint.pipeline.records import Decision, Piece, Place, Query, Run, Stage
 
 STALE_NS = 3600 * 10**9  # a stage is dropped when its query was silent for so long
+NAME_BYTES_MAX = 1024
 QUERY_NS = 31 * 24 * STALE_NS  # a query is forgotten when nobody used it for so long
 
 
@@ -96,8 +97,8 @@ class EpochBook:
         """Somebody speaks for a run. The first time it becomes the query's latest, and what earlier runs have staged
         is dropped. Raises `Aborted` for a run that is not the latest.
         """
-        if not run.query or not run.run:
-            raise InvalidArgument("run", "query and run must be set")
+        _check_name("run.query", run.query)
+        _check_name("run.run", run.run)
         query = self.queries.get(run.query)
         if query is not None and query.run != run.run:
             self._fence(query, run)
@@ -357,6 +358,11 @@ def work_of(decision: Decision) -> list[Work]:
     return found
 
 
+def _check_name(field: str, name: str) -> None:
+    if not name or len(name.encode()) > NAME_BYTES_MAX:
+        raise InvalidArgument(field, f"must have 1 to {NAME_BYTES_MAX} bytes")
+
+
 def _check(ask: Ask, link: Link | None) -> None:
     if ask.epoch < 0:
         raise InvalidArgument("epoch", "epochs count from 0")
@@ -365,6 +371,8 @@ def _check(ask: Ask, link: Link | None) -> None:
         if partition in partitions[:index]:
             raise InvalidArgument(f"stages[{index}]", f"two attempts of partition {partition}; one of them counts")
     if ask.link:
+        _check_name("link", ask.link)
+        _check_name("source_topic", ask.source_topic)
         links.check_plan(link, ask.source_topic, ask.planned)
     elif ask.planned or ask.source_topic:
         raise InvalidArgument("link", "planned ranges belong to a link, which is not named")

@@ -78,8 +78,6 @@ def check_plan(link: Link | None, source_topic: str, planned: Sequence[Range]) -
         if one.source in seen:
             raise InvalidArgument(f"planned[{index}].source", f"source {one.source} is planned twice")
         seen.add(one.source)
-    if not source_topic:
-        raise InvalidArgument("source_topic", "a link needs the topic that is read")
     if link is not None and link.source_topic != source_topic:
         raise FailedPrecondition(
             f"Link {link.name} copies {link.source_topic}, not {source_topic}: the topic was deleted and created"

@@ -16,7 +16,7 @@ from syncpoint.kernel.errors import Invalid, Malformed
 from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted, SyncpointError, Unavailable
 from syncpoint.model.names import parse_topic
 from syncpoint.pipeline import columns
-from syncpoint.pipeline.epochs import Dropped, EpochBook
+from syncpoint.pipeline.epochs import NAME_BYTES_MAX, Dropped, EpochBook
 from syncpoint.pipeline.records import Piece, Run, Stage
 from syncpoint.pipeline.serving import parsed
 from syncpoint.publish.forwarder import PublishForwarder
@@ -29,7 +29,6 @@ STAGING_TOPIC = (1 << 64) - 1  # an incarnation that no catalog gives out
 STAGED_BYTES_MAX = 4 << 30  # staged and not yet committed, of all queries together
 UNPERSISTED_BYTES_MAX = 32 << 20  # staged and not yet on the disks; above it callers wait
 PIECE_BYTES = 256 << 10  # about so much becomes one entry of the log
-NAME_BYTES_MAX = 1024
 
 Write = Callable[[Dropped, Callable[[Exception | None], None]], None]
 """Write facts, and give free what was dropped; then the function is called, with an error if that is unknown."""
@@ -164,9 +163,8 @@ class StageStream:
         for field in ("via", "here"):
             if len(getattr(header, field).encode()) > rows.NAME_MAX:
                 raise InvalidArgument(f"header.{field}", f"is longer than {rows.NAME_MAX} bytes")
-        for value in (header.run.query, header.run.run, header.attempt):
-            if len(value.encode()) > NAME_BYTES_MAX:
-                raise InvalidArgument("header", f"a name is longer than {NAME_BYTES_MAX} bytes")
+        if len(header.attempt.encode()) > NAME_BYTES_MAX:
+            raise InvalidArgument("header.attempt", f"is longer than {NAME_BYTES_MAX} bytes")
         if header.epoch < 0:
             raise InvalidArgument("header.epoch", "epochs count from 0")
         self.header = header

@@ -56,10 +56,17 @@ def test_the_fence_survives_restarts_and_remembers_many_runs() -> None:
     assert len(again.book.queries["q"].earlier) == RUNS_MAX
 
 
-@pytest.mark.parametrize("run", [Run("", "a"), Run("q", "")])
+@pytest.mark.parametrize("run", [Run("", "a"), Run("q", ""), Run("q" * 1025, "a"), Run("q", "ü" * 513)])
 def test_a_run_has_two_names(run: Run) -> None:
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument, match="1 to 1024 bytes"):
         EpochBook().hear(run, 0)
+
+
+def test_a_link_has_a_name_and_a_topic() -> None:
+    server = Server()
+    for link, topic in (("l" * 1025, "u/t-1"), ("l", ""), ("l", "t" * 1025)):
+        with pytest.raises(InvalidArgument, match="1 to 1024 bytes"):
+            server.commit(Ask(A, 0, (), link, topic))
 
 
 def test_an_epoch_becomes_visible_in_the_order_of_its_stages_once() -> None:

@@ -86,8 +86,6 @@ def test_plans_without_sense() -> None:
         links.check_plan(None, "t", [Range(5, 4, 3)])
     with pytest.raises(InvalidArgument, match=r"planned\[1\].source"):
         links.check_plan(None, "t", [Range(5, 0, 3), Range(5, 3, 4)])
-    with pytest.raises(InvalidArgument, match="source_topic"):
-        links.check_plan(None, "", [])
     with pytest.raises(FailedPrecondition, match="deleted and created again"):
         links.check_plan(at(1), "u/t-2", [])
 
