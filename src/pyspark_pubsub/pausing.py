@@ -1,7 +1,7 @@
-"""Points at which tests of faults hold a process, to kill it just there. Without its variable this costs nothing.
+"""Points at which tests of faults hold a process, to kill it just there. Without the variable this costs nothing.
 
-SYNCPOINT_PAUSE=POINT:FILE names a point of `POINTS` and a file. Whoever comes there makes FILE.reached, and goes on as
-soon as FILE exists. The variable is read once for each process.
+SYNCPOINT_PAUSES names a folder. Whoever comes to a point of `POINTS` while the folder has a file of its name makes
+POINT.reached, with its process id, and goes on when the file is gone. The variable is read once for each process.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from pathlib import Path
 POINTS = ("staging", "staged", "commit", "committed")
 """In a task: behind the first frame, behind all. On the driver: before and behind the commit at the server."""
 
-_POINT, _, _FILE = os.environ.get("SYNCPOINT_PAUSE", "").partition(":")
+_FOLDER = os.environ.get("SYNCPOINT_PAUSES", "")
 
 
 def pause(point: str) -> None:
-    """Wait here, if this is the point that is named."""
-    if point != _POINT or os.path.exists(_FILE):
+    """Wait here for as long as a test wants it."""
+    if not _FOLDER:
         return
-    Path(f"{_FILE}.reached").write_text(str(os.getpid()))
-    while not os.path.exists(_FILE):
+    held, reached = Path(_FOLDER, point), Path(_FOLDER, f"{point}.reached")
+    while held.exists():
+        if not reached.exists():
+            reached.with_suffix(".new").write_text(str(os.getpid()))
+            reached.with_suffix(".new").replace(reached)
         time.sleep(0.02)

@@ -163,7 +163,7 @@ class ManagedSpark:
     def _start_master(self) -> None:
         self._port = _free_port()
         command = [spark_class(), "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"]
-        self._processes.start("master", [*command, "--port", str(self._port), "--webui-port", "0"], _env())
+        self._processes.start("master", [*command, "--port", str(self._port), "--webui-port", "0"], python_env())
         end = time.monotonic() + MASTER_UP_S
         while not _answers(self._port):
             if "master" not in self._processes.pids() or time.monotonic() >= end:
@@ -175,7 +175,7 @@ class ManagedSpark:
         folder.mkdir(parents=True, exist_ok=True)
         command = [spark_class(), "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1"]
         command += ["--cores", "1", "--memory", WORKER_MEMORY, "--work-dir", str(folder), "--webui-port", "0"]
-        self._processes.start(name, [*command, f"spark://127.0.0.1:{self._port}"], _env())
+        self._processes.start(name, [*command, f"spark://127.0.0.1:{self._port}"], python_env())
 
 
 def start_job(processes: Processes, file: Path, runtime: Runtime, master: str, settings: Mapping[str, str]) -> None:
@@ -183,7 +183,7 @@ def start_job(processes: Processes, file: Path, runtime: Runtime, master: str, s
     command = [sys.executable, "-m", "syncpoint.federation.job", str(file), "--master", master]
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
-    processes.start("job", command, _env(runtime.python_path))
+    processes.start("job", command, python_env(runtime.python_path))
 
 
 def spark_class() -> str:
@@ -191,7 +191,7 @@ def spark_class() -> str:
     return str(quick_home() / "bin" / "spark-class")
 
 
-def _env(python_path: Sequence[Path] = ()) -> dict[str, str]:
+def python_env(python_path: Sequence[Path] = ()) -> dict[str, str]:
     """What the processes of Spark have in their environment: the same Python, and what it finds here."""
     paths = [*map(str, python_path), *(one for one in sys.path if one and Path(one).is_dir())]
     return {

@@ -1,0 +1,94 @@
+"""A driver of Spark in a process of its own, which does what it is told line by line: faults kill it as a whole.
+
+Each line of standard input is Python with `spark`, `copy` and `naive` at hand; the answer is one line of JSON with
+`value` or `error`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_pubsub.pausing import pause
+from syncpoint.federation.session import session
+
+
+def copy(spark: SparkSession, source: str, target: str, topic: str, checkpoint: str, **more: Any) -> Any:
+    """A query that copies what there is of a topic: over a link, unless `link` is "". `targets`: more topics, by number
+    of the message.
+    """
+    link = more.pop("link", topic)
+    to = more.pop("to", topic)
+    rows = more.pop("rows", 50)
+    split = more.pop("split", "")
+    frame = _source(spark, source, topic, rows, **more)
+    writer = frame.withColumn("topic", _expr(split)) if split else frame
+    stream = writer.writeStream.format("pubsub").queryName(f"{topic}-{checkpoint[-6:]}")
+    options = {"endpoint": target, "checkpointLocation": checkpoint, "keepIdentity": "true"}
+    if not split:
+        options["topic"] = to
+    if link:
+        options["link"] = link
+    return stream.options(**options).trigger(availableNow=True).start()
+
+
+def naive(spark: SparkSession, source: str, target: str, topic: str, checkpoint: str, rows: int = 50) -> Any:
+    """The same with a sink as one writes it first: every batch is published, by each task, as it comes."""
+
+    def publish_all(batch: Any) -> None:
+        from syncpoint.client.client import Client
+        from syncpoint.wire.messages import pubsub
+
+        request = pubsub.PublishRequest(topic=topic)
+        for row in batch:
+            request.messages.add(data=bytes(row.data), attributes=row.attributes, ordering_key=row.ordering_key)
+        if request.messages:
+            with Client(target) as client:
+                client.call("Publisher.Publish", request)
+
+    def each(frame: DataFrame, epoch: int) -> None:
+        frame.foreachPartition(publish_all)
+        pause("committed")
+
+    frame = _source(spark, source, topic, rows)
+    stream = frame.writeStream.foreachBatch(each).option("checkpointLocation", checkpoint)
+    return stream.trigger(availableNow=True).start()
+
+
+def _source(spark: SparkSession, endpoint: str, topic: str, rows: int, **more: Any) -> DataFrame:
+    columns = "message_id,source,offset,publish_time,data,attributes,ordering_key,origin,visited"
+    options = {"endpoint": endpoint, "topic": topic, "columns": columns, "maxRowsPerTrigger": str(rows), **more}
+    return spark.readStream.format("pubsub").options(**options).load()
+
+
+def _expr(text: str) -> Any:
+    from pyspark.sql.functions import expr
+
+    return expr(text)
+
+
+def main() -> None:
+    spark = session("faults", sys.argv[1], {"spark.driver.memory": "768m"})
+    spark.sparkContext.setLogLevel("OFF")
+    names: dict[str, Any] = {"spark": spark, "copy": copy, "naive": naive}
+    print(json.dumps({"value": "ready"}), flush=True)
+    for line in sys.stdin:
+        code = json.loads(line)
+        try:
+            try:
+                value = eval(code, names)
+            except SyntaxError:
+                exec(code, names)
+                value = None
+            answer = {"value": value if isinstance(value, str | int | float | list | dict | bool) else None}
+        except BaseException as error:
+            answer = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

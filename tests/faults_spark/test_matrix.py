@@ -1,0 +1,299 @@
+"""The fault matrix: something dies or is lost, the query is started again, and the logs are compared by ids."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Case, Driver, Failed, Unguarded, kill_one
+from federation_kit import Site, Verdict, judge
+
+Make = Callable[..., Case]
+Record = Callable[..., None]
+
+
+def newest(folder: Path) -> Path:
+    return max((one for one in folder.iterdir() if one.name.isdigit()), key=lambda one: int(one.name))
+
+
+@pytest.mark.parametrize(
+    ("point", "where"),
+    [
+        ("staged", "while a task has staged"),
+        ("commit", "between the sink's writing and the commit"),
+        ("committed", "between the commit and Spark's checkpoint"),
+    ],
+)
+def test_driver(point: str, where: str, case: Make, driver: Driver, record: Record) -> None:
+    one = case()
+    driver.do("1")
+    driver.hold(point)
+    one.begin()
+    driver.reached(point)
+    driver.kill()
+    one.publish(300, 400)
+    one.run()
+    record("fault", f"SIGKILL of the driver {where}", one, one.verdict())
+    assert one.verdict().exact
+    assert one.verdict().stored == 400
+
+
+@pytest.mark.parametrize(
+    ("point", "where"), [("staging", "in the middle of a stage"), ("staged", "behind a whole stage")]
+)
+def test_worker(point: str, where: str, case: Make, driver: Driver, record: Record) -> None:
+    one = case()
+    driver.do("1")
+    held = driver.hold(point)
+    one.begin()
+    pid = driver.reached(point)
+    held.unlink()
+    kill_one(pid)
+    driver.do("query.awaitTermination()")
+    (driver.pauses / f"{point}.reached").unlink()
+    record("fault", f"SIGKILL of the Python worker {where}", one, one.verdict(), "Spark ran the task again")
+    assert one.verdict().exact
+    assert one.verdict().stored == 300
+
+
+@pytest.mark.parametrize(
+    ("name", "point", "where"),
+    [
+        ("b", "staging", "the target in the middle of a stage"),
+        ("b", "staged", "the target behind a whole stage"),
+        ("b", "commit", "the target just before the commit"),
+        ("a", "staging", "the source while it is read"),
+    ],
+)
+def test_server(
+    name: str, point: str, where: str, case: Make, driver: Driver, clusters: dict[str, Site], record: Record
+) -> None:
+    one = case()
+    driver.do("1")
+    held = driver.hold(point)
+    one.begin()
+    driver.reached(point)
+    clusters[name].server.restart(hard=True)
+    held.unlink()
+    try:
+        driver.do("query.awaitTermination()")
+        again = 0
+    except Failed:
+        again = 1 + one.run()
+    (driver.pauses / f"{point}.reached").unlink()
+    record("fault", f"SIGKILL of {where}", one, one.verdict(), f"query started again {again} time(s)")
+    assert one.verdict().exact
+    assert one.verdict().stored == 300
+
+
+def test_target_within_commits(case: Make, driver: Driver, clusters: dict[str, Site], record: Record) -> None:
+    """The target dies a few milliseconds after a commit was sent, epoch after epoch."""
+    one = case()
+    driver.do("1")
+    held = driver.hold("commit")
+    one.begin()
+    again = 0
+    for delay_s in (0.0, 0.004, 0.012):
+        driver.reached("commit")
+        (driver.pauses / "commit.reached").unlink()
+        release = threading.Timer(delay_s, clusters["b"].server.kill9)
+        release.start()
+        held.unlink()
+        release.join()
+        held.touch()
+        clusters["b"].server.start()
+        if not driver.do("query.isActive"):
+            again += 1
+            one.begin()
+    held.unlink()
+    try:
+        driver.do("query.awaitTermination()")
+    except Failed:
+        again += 1 + one.run()
+    (driver.pauses / "commit.reached").unlink(missing_ok=True)
+    record("fault", "SIGKILL of the target within three commits", one, one.verdict(), f"started again {again} time(s)")
+    assert one.verdict().exact
+
+
+@pytest.mark.parametrize(
+    ("what", "folders"), [("newest commit", ("commits",)), ("newest epoch", ("commits", "offsets"))]
+)
+def test_checkpoint_rolled_back(
+    what: str, folders: tuple[str, ...], case: Make, driver: Driver, record: Record
+) -> None:
+    one = case()
+    one.run()
+    for name in folders:
+        newest(one.checkpoint / name).unlink()
+    one.publish(300, 400)
+    one.run(rows=70)
+    record("fault", f"the checkpoint has lost its {what}", one, one.verdict())
+    assert one.verdict().exact
+    assert one.verdict().stored == 400
+
+
+def test_checkpoint_lost(case: Make, driver: Driver, record: Record) -> None:
+    one = case()
+    one.run()
+    shutil.rmtree(one.checkpoint)
+    one.publish(300, 400)
+    one.run(rows=70)
+    record("fault", "the whole checkpoint is lost", one, one.verdict(), "all read again, what was there dropped")
+    assert one.verdict().exact
+    assert one.verdict().stored == 400
+
+
+def test_several_targets(case: Make, driver: Driver, clusters: dict[str, Site], record: Record) -> None:
+    """An epoch that writes to three topics is in all of them or in none, also when the target dies in the commit."""
+    one = case(link="")
+    names = [clusters["b"].topic(f"part-{number}") for number in range(3)]
+    one.options["split"] = "concat('projects/fed/topics/part-', cast(int(attributes['n']) % 3 AS string))"
+
+    def counts() -> list[int]:
+        return [len(clusters["b"].log(name)) for name in names]
+
+    driver.do("1")
+    held = driver.hold("commit")
+    one.begin()
+    seen = []
+    for kill in (False, True, False):
+        driver.reached("commit")
+        (driver.pauses / "commit.reached").unlink()
+        before = counts()
+        if kill:
+            clusters["b"].server.kill9()
+            clusters["b"].server.start()
+        seen.append((before, counts()))
+        after = driver.hold("committed")
+        held.unlink()
+        driver.reached("committed")
+        (driver.pauses / "committed.reached").unlink()
+        held.touch()
+        grown = [more - less for more, less in zip(counts(), before, strict=True)]
+        assert sum(grown) == 50
+        assert min(grown) >= 16
+        after.unlink()
+    held.unlink()
+    driver.do("query.awaitTermination()")
+    (driver.pauses / "commit.reached").unlink(missing_ok=True)
+    assert all(sum(before) % 50 == 0 and before == later for before, later in seen)
+    stored = [message for name in names for message in clusters["b"].log(name)]
+    verdict = judge(clusters["a"].log(one.topic), stored)
+    record("fault", "three target topics, the target killed before a commit", one, verdict, "epochs in all or in none")
+    assert verdict.exact
+
+
+def zombie(one: Case, driver: Driver) -> str:
+    """A run stops with half an epoch, waiting; its checkpoint is rolled back, and the next run plans the epoch larger.
+    Before that one commits, the first wakes up and commits its own.
+    """
+    driver.do("1")
+    first = driver.hold("commit")
+    one.begin(rows=40)
+    pid = driver.reached("commit")
+    driver.kill(keep=pid)
+    for name in ("offsets", "commits"):
+        shutil.rmtree(one.checkpoint / name)
+    driver.start()
+    second = driver.hold("commit")
+    one.begin(rows=120)
+    driver.reached("commit")
+    first.unlink()
+    deadline = time.monotonic() + 120
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    second.unlink()
+    try:
+        driver.do("query.awaitTermination()")
+    except Failed as error:
+        told = str(error)
+        one.run(rows=120)
+        return told
+    return ""
+
+
+def test_zombie(case: Make, driver: Driver, record: Record) -> None:
+    one = case(link="")
+    zombie(one, driver)
+    record("fault", "a superseded run wakes up and commits", one, one.verdict(), "refused")
+    assert one.verdict().exact
+    assert one.verdict().stored == 300
+
+
+def test_negative_control(case: Make, driver: Driver, record: Record) -> None:
+    """A sink that publishes as it goes does duplicate: the matrix can see it."""
+    one = case()
+    one.what = "naive"
+    driver.do("1")
+    driver.hold("committed")
+    one.begin()
+    driver.reached("committed")
+    driver.kill()
+    one.run()
+    stored = one.target.log(one.topic)
+    numbers = [message.attributes["n"] for message in stored]
+    twice = len(numbers) - len(set(numbers))
+    verdict = Verdict(300, len(stored), 300 - len(set(numbers)), twice, 0, 0, 0)
+    record("control", "negative control: a naive sink, the driver killed", one, verdict, "duplicates, as expected")
+    assert twice == 50
+
+
+# -- without a guard, damage is done, and seen -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def without(request: pytest.FixtureRequest, folder: Path) -> Any:
+    guard: str = request.param
+    site = Site("b", Unguarded(guard, folder / guard.replace(" ", "-")).start())
+    yield site
+    site.close()
+
+
+@pytest.mark.parametrize("without", ["run fence"], indirect=True)
+def test_without_run_fence(without: Site, case: Make, driver: Driver, record: Record) -> None:
+    one = case(target=without, link="")
+    zombie(one, driver)
+    record("guard", "WITHOUT the run fence: a superseded run commits", one, one.verdict(), "lost, as expected")
+    assert one.verdict().missing
+
+
+@pytest.mark.parametrize("without", ["interval"], indirect=True)
+def test_without_intervals(without: Site, case: Make, driver: Driver, record: Record) -> None:
+    one = case(target=without)
+    one.run()
+    shutil.rmtree(one.checkpoint)
+    one.run()
+    record("guard", "WITHOUT intervals: the checkpoint is lost", one, one.verdict(), "twice, as expected")
+    assert one.verdict().twice == 300
+
+
+@pytest.mark.parametrize("without", ["idempotent epoch"], indirect=True)
+def test_without_idempotent_epochs(without: Site, case: Make, driver: Driver, record: Record) -> None:
+    one = case(target=without, link="")
+    one.run()
+    newest(one.checkpoint / "commits").unlink()
+    one.run()
+    record("guard", "WITHOUT idempotent epochs: the newest commit is lost", one, one.verdict(), "twice, as expected")
+    assert one.verdict().twice == 50
+
+
+@pytest.mark.parametrize("without", ["choice of the attempt"], indirect=True)
+def test_without_choice_of_attempt(without: Site, case: Make, driver: Driver, record: Record) -> None:
+    one = case(target=without, link="")
+    driver.do("1")
+    held = driver.hold("staged")
+    one.begin()
+    pid = driver.reached("staged")
+    held.unlink()
+    os.kill(pid, signal.SIGKILL)
+    driver.do("query.awaitTermination()")
+    (driver.pauses / "staged.reached").unlink()
+    record("guard", "WITHOUT the choice of the attempt: a worker is killed", one, one.verdict(), "twice, as expected")
+    assert one.verdict().twice == 50

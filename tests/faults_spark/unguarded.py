@@ -1,0 +1,43 @@
+"""A server without one of its guards: `python unguarded.py GUARD serve ...`. What it stores is wrong, on purpose."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from syncpoint.pipeline import epochs, links
+from syncpoint.pipeline.epochs import EpochBook
+
+
+def _fence() -> None:
+    EpochBook._fence = lambda book, query, run: None  # type: ignore[assignment,method-assign]
+
+
+def _interval() -> None:
+    links.floor = lambda link, planned: 0  # type: ignore[assignment]
+
+
+def _epoch() -> None:
+    EpochBook._is_committed = lambda book, query, ask, link: False  # type: ignore[assignment,method-assign]
+
+
+def _attempt() -> None:
+    def everything(book: EpochBook, ask: epochs.Ask) -> tuple[Any, ...]:
+        return tuple(stage for stage in book.stages.values() if stage.epoch == ask.epoch)
+
+    EpochBook._chosen = everything  # type: ignore[assignment,method-assign]
+
+
+GUARDS: dict[str, Callable[[], None]] = {
+    "run fence": _fence,
+    "interval": _interval,
+    "idempotent epoch": _epoch,
+    "choice of the attempt": _attempt,
+}
+
+if __name__ == "__main__":
+    GUARDS[sys.argv.pop(1)]()
+    from syncpoint.cli.main import main
+
+    main()
