@@ -1,0 +1,108 @@
+"""One Spark session for all tests, and one real server for each module."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+from pyspark.sql import SparkSession
+
+from pyspark_pubsub.rpc import close_idle
+from syncpoint.testing.server import ServerProcess
+
+sys.path.insert(0, str(Path(__file__).parent))
+from spark_world import Topic  # a helper beside the tests; they are imported by path
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """local[2], with this Python for the workers and nothing on the network but the loopback."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    folder = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.python.worker.idleTimeoutSeconds", "300")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")  # failures that tests provoke are asserted, not printed
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    """A real server, which tests may kill and start again."""
+    with ServerProcess() as found:
+        yield found
+    close_idle()
+
+
+@pytest.fixture
+def topic(server: ServerProcess) -> Topic:
+    """A fresh topic."""
+    return Topic(server)
+
+
+@pytest.fixture
+def target(server: ServerProcess) -> Topic:
+    """Another one, to be written."""
+    return Topic(server)
+
+
+@pytest.fixture
+def rows(spark: SparkSession, server: ServerProcess) -> Callable[..., Any]:
+    """A batch of a topic, as a data frame."""
+
+    def read(topic: Topic, **options: Any) -> Any:
+        reader = spark.read.format("pubsub").option("endpoint", server.endpoint).option("topic", topic.name)
+        return reader.options(**options).load()
+
+    return read
+
+
+@pytest.fixture
+def copy(spark: SparkSession, server: ServerProcess, tmp_path: Path) -> Callable[..., Any]:
+    """Run a copying query until it has read what there is; its progress. `change`: of the data frame; `read`, `write`:
+    more options; `checkpoint`: a name."""
+
+    def run(
+        topic: Topic,
+        target: Topic,
+        *,
+        read: dict[str, Any] | None = None,
+        write: dict[str, Any] | None = None,
+        change: Callable[[Any], Any] = lambda frame: frame,
+        checkpoint: str = "checkpoint",
+    ) -> list[Any]:
+        reader = spark.readStream.format("pubsub").option("endpoint", server.endpoint).option("topic", topic.name)
+        writer = (
+            change(reader.options(**read or {}).load())
+            .writeStream.format("pubsub")
+            .option("endpoint", server.endpoint)
+            .option("topic", target.name)
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .options(**write or {})
+            .trigger(availableNow=True)
+        )
+        query = writer.start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+        return list(query.recentProgress)
+
+    return run

@@ -1,0 +1,40 @@
+"""What tests on Spark do to topics of a real server."""
+
+import uuid
+from typing import Any
+
+from pyspark_pubsub.options import Access
+from pyspark_pubsub.rpc import Channel
+from syncpoint.testing.server import ServerProcess
+from syncpoint.wire.messages import pubsub
+
+PUBLISHER = "/google.pubsub.v1.Publisher/"
+SUBSCRIBER = "/google.pubsub.v1.Subscriber/"
+
+
+class Topic:
+    """A topic of its own for a test, with the two things done to topics here."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.server = server
+        self.name = f"projects/spark/topics/t{uuid.uuid4().hex[:12]}"
+        self.call("CreateTopic", pubsub.Topic(name=self.name, message_retention_duration={"seconds": 86_400}))
+
+    def call(self, method: str, request: Any, service: str = PUBLISHER) -> bytes:
+        """A call to the server's public interface."""
+        return Channel(Access((self.server.endpoint,))).call(service + method, request)
+
+    def publish(self, first: int, end: int, size: int = 0) -> None:
+        """Messages `first` to `end` - 1: the number is their data, their attribute and, modulo 5, their key."""
+        for at in range(first, end, 1000):
+            request = pubsub.PublishRequest(topic=self.name)
+            for i in range(at, min(end, at + 1000)):
+                text = str(i).encode().ljust(size, b" ")
+                request.messages.add(data=text, attributes={"n": str(i)}, ordering_key=f"k{i % 5}")
+            self.call("Publish", request)
+
+
+def numbers(frame: Any) -> list[int]:
+    """The numbers in the data of a batch, in the order of source and offset."""
+    found = frame.select("source", "offset", "data").collect()
+    return [int(row.data) for row in sorted(found, key=lambda row: (row.source, row.offset))]
