@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint import kernel
+from syncpoint.kernel import columns as kernel_columns
 from syncpoint.kernel import frames, rows
 from syncpoint.kernel.errors import Invalid, Malformed
 from syncpoint.pipeline import runs
 from syncpoint.pipeline.columns import COLUMNS
-from syncpoint.wire.arrow import decode_batch
+from syncpoint.wire.arrow import decode_batch, encode_batch
 
 Message = types.PubsubMessage.pb()
 PREFIX = b"123456789012316777216"
@@ -177,6 +178,34 @@ def test_messages_are_what_the_columns_say(
         )
     if room == 1:
         assert all(piece[1] == 1 for piece in pieces)
+
+
+@given(tables.filter(len))
+def test_a_link_reads_what_it_wrote(table: list[dict[str, Any]]) -> None:
+    """What one server's rows become is what the next server's columns say, hop by hop."""
+    order = ["message_id", "publish_time", "data", "attributes", "ordering_key", "origin", "visited"]
+    columns = {name: [row[name] for row in table] for name in order}
+    columns["attributes"] = [list((row["attributes"] or {}).items()) for row in table]
+    data, count, places = encapsulated(columns)
+    for via in (b"eu", b"us"):
+        pieces, _ = rows.frame(data, count, places, via, b"", True, 1 << 20)
+        gathering = kernel_columns.Gathering([NUMBERS[name].number for name in order])
+        for payload, messages_in, _, _ in pieces:
+            gathering.take(payload, 0, 0, messages_in)
+        count, nodes, lengths, buffers = gathering.finish()
+        body = b"".join(buffers)
+        data, count, places = located(encode_batch(count, nodes, lengths, len(body)) + body, order)
+    schema = pa.schema([(name, TYPES[name]) for name in order])
+    read = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+    read = read.set_column(1, "publish_time", read.column(1).cast(pa.int64())).to_pylist()
+    for row, found in zip(table, read, strict=True):
+        assert found["data"] == (row["data"] or b"")
+        assert dict(found["attributes"]) == {key: value or "" for key, value in (row["attributes"] or {}).items()}
+        assert found["ordering_key"] == (row["ordering_key"] or "")
+        assert found["message_id"] == (row["message_id"] or "")
+        assert found["publish_time"] == (row["publish_time"] or 0)
+        assert found["origin"] == (row["origin"] or "eu")
+        assert found["visited"] == [*(row["visited"] or []), "eu", "us"]
 
 
 @given(tables.filter(len), st.integers(0, 12), st.integers(0, 12))
