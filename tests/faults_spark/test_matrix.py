@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Case, Driver, Failed, Unguarded, kill_one
+from faults_kit import Case, Driver, Failed, Unguarded, kill_one
 from federation_kit import Site, Verdict, judge
 
 Make = Callable[..., Case]

@@ -191,17 +191,20 @@ class Site:
 
     def publish(self, topic: str, numbers: Iterable[int], *, size: int = 0, keys: int = 5, **attributes: str) -> None:
         """A message for each number: data, an attribute, and a key of this site's publisher."""
-        waiting = list(numbers)
-        for at in range(0, len(waiting), 500):
-            messages = [
-                {
-                    "data": f"{self.name}-{number}".encode().ljust(size, b"."),
-                    "attributes": {"n": str(number), "from": self.name, **attributes},
-                    "ordering_key": f"{self.name}-{number % keys}" if keys else "",
-                }
-                for number in waiting[at : at + 500]
-            ]
-            self.api.publish({"topic": topic, "messages": messages})
+        by_key: dict[str, list[int]] = {}
+        for number in numbers:
+            by_key.setdefault(f"{self.name}-{number % keys}" if keys else "", []).append(number)
+        for key, waiting in by_key.items():
+            for at in range(0, len(waiting), 500):
+                messages = [
+                    {
+                        "data": f"{self.name}-{number}".encode().ljust(size, b"."),
+                        "attributes": {"n": str(number), "from": self.name, **attributes},
+                        "ordering_key": key,
+                    }
+                    for number in waiting[at : at + 500]
+                ]
+                self.api.publish({"topic": topic, "messages": messages})
 
     def log(self, topic: str) -> list[Message]:
         return self.oracle.log(topic)
