@@ -178,6 +178,7 @@ def test_unused_cursors_expire_and_time_without_the_server_does_not_count() -> N
     world.positions(cursor={"name": "long"}, first=True)
     world.clock.advance(20 * DAY_S)
     world.restart()
+    world.clock.advance(61)
     world.reader.tick()
     assert names(world) == ["long", "short"]
     world.clock.advance(3700)
@@ -240,6 +241,23 @@ def test_many_restarts_leave_a_bounded_state() -> None:
     assert max(sizes) < 200
     cursor = next(world.reader.cursors.all())
     assert len(cursor.positions) + len(cursor.done) <= 2
+
+
+def test_a_source_that_goes_leaves_nothing_in_a_cursor() -> None:
+    world = ReadingWorld()
+    world.send("a")
+    world.positions(cursor={"name": "x"}, latest=True, first=True)
+    world.restart()
+    world.send("b")
+    new = world.positions().sources[-1].source
+    world.positions(cursor={"name": "x"}, processed=[{"source": new, "end": 1}])
+    (cursor,) = world.reader.cursors.all()
+    assert len(cursor.done) == 1
+    world.acknowledge_all()
+    world.collect()
+    assert cursor.done == set()
+    assert cursor.positions == {new: 1}
+    assert cursor.lost == []
 
 
 def test_a_dead_cursor_remembers_only_so_many_losses() -> None:

@@ -435,10 +435,21 @@ def test_a_reader_is_refused_while_others_consume() -> None:
     one.ack(next(iter(one.held)))
     world.advance(20)  # the others' deadlines are over
     world.positions(**mine)
+
+
+def test_what_was_read_ahead_for_others_is_not_delivered_after_the_stream_has_processed_it() -> None:
+    world = ReadingWorld()
+    world.send(*"abc")
+    mine = {"subscription": SUB, "exclusive_reader": "stream-1"}
+    one = Subscriber(world, max_messages=1)
+    world.settle()
+    world.subscribe.leave(world.record, one.consumer, broken=True)
+    (source,) = world.positions(**mine).sources
+    world.positions(processed=[{"source": source.source, "end": 2}], **mine)
     world.call("ReleaseSubscription", **mine)
     again = Subscriber(world)
     world.settle()
-    assert again.data == ["b", "c"]
+    assert again.data == ["c"]
 
 
 def test_processed_sources_before_a_named_one_are_acknowledged_to_their_end() -> None:
