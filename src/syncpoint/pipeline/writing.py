@@ -69,8 +69,12 @@ class EpochWriter:
 
     async def recover(self) -> None:
         """Finish what was decided before a crash. Nothing may be served before this returns."""
-        await finish(self.book, self._apply, self._finished)
+        await self.finish_decided()
         self._later(TIDY_S, self._tidy)
+
+    async def finish_decided(self) -> None:
+        """The same, for who only wants the log as it should be. Raises `Unavailable` when the log fails."""
+        await finish(self.book, self._apply, self._finished)
 
     def stage(self, stream: Stream) -> None:
         """Stage."""

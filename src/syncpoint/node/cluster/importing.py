@@ -30,6 +30,8 @@ from syncpoint.model.errors import FailedPrecondition, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.metadata import open_metadata
+from syncpoint.pipeline.staging import STAGING_TOPIC
+from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.recovery import recover
@@ -102,6 +104,15 @@ class OneNode:
         self.forwarder = PublishForwarder(
             self.store, self.memory, clock, FlowLimits(), soon=loop.call_soon, later=loop.call_later
         )
+
+    async def finish_epochs(self) -> None:
+        """Finish epochs that were decided before a crash, as the node's next start would. What is only staged is not
+        taken over: its driver stages it again.
+        """
+        loop = asyncio.get_running_loop()
+        writer = EpochWriter(self.forwarder, loop.call_soon, loop.call_later)
+        await writer.finish_decided()
+        self.forwarder.extensions.remove(writer)
 
     async def close(self) -> None:
         """Give the folder back."""
@@ -184,6 +195,7 @@ async def import_node(
 
     Raises `FailedPrecondition` when the cluster has a catalog, and what storage and metadata say.
     """
+    await node.finish_epochs()
     await _raise_counters(shared, node)
     counter = await shared.counter(LOG_COUNTER)
 
@@ -213,7 +225,7 @@ async def import_node(
         await shared.txn([], [Put(ACK_KEY, key.hex().encode())])
     await _put_all(shared, (_record_put(one) for one in catalog.records() if not _is_ack_key(one)))
     number = record.number
-    topics = {source.topic for source in node.memory.sources.by_number.values()}
+    topics = {source.topic for source in node.memory.sources.by_number.values() if source.topic != STAGING_TOPIC}
     await _put_all(shared, (Put(f"open/{topic}/{number}", b"{}") for topic in sorted(topics)))
     record = replace(record, universe=node.store.universe)
     last: list[Operation] = [

@@ -1,0 +1,76 @@
+"""The folder of a stopped node is taken over as its next start would have found it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from syncpoint.kernel import frames
+from syncpoint.metadata.records import Change, Topic, encode_changes
+from syncpoint.node.cluster import importing
+from syncpoint.node.cluster.importing import OneNode
+from syncpoint.pipeline.applying import NUMBER
+from syncpoint.pipeline.epochs import Ask, Decided, EpochBook
+from syncpoint.pipeline.records import Piece, Run, Stage
+from syncpoint.pipeline.staging import STAGING_TOPIC
+from syncpoint.publish import records
+from syncpoint.runtime.clock import SystemClock
+from syncpoint.runtime.files import OsFiles
+from syncpoint.runtime.random import SystemRandom
+from syncpoint.storage.record import Kind
+from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.store import Store
+
+MESSAGE = b"\x0a\x03abc"
+STAGED = len(MESSAGE).to_bytes(4, "little") + MESSAGE
+
+
+async def decided_and_killed(folder: Path) -> None:
+    """A folder whose node died behind the decision of an epoch, and before its first message."""
+    node = OneNode(folder, [folder / "disk"], SystemClock(), SystemRandom())
+    try:
+        forwarder, book, run = node.forwarder, EpochBook(), Run("q", "r")
+        changes = forwarder.catalog.assign([Change.put(Topic(1, "projects/p/topics/one"))])
+        forwarder.append_fact(Kind.CATALOG, encode_changes(changes))
+        staging = forwarder.open_source(STAGING_TOPIC)
+        first = forwarder.append_batch(staging, STAGED * 2, 2, lambda error: None)
+        facts = book.hear(run, 0).facts
+        piece = Piece(1, first, 2, len(STAGED) * 2)
+        stage = Stage(book.new_id(), *run, 0, 0, "x", 0, staging.number, {1: "projects/p/topics/one"}, (piece,))
+        facts += book.stage(stage).facts
+        outcome = book.decide(Ask(run, 0, [(0, "x")]), 0, lambda topic: True)
+        assert isinstance(outcome, Decided)
+        persisted = asyncio.Event()
+        for fact in (*facts, *outcome.facts):
+            forwarder.append_fact(Kind.LEDGER, records.encode_extension(NUMBER, fact))
+        forwarder.append_fact(Kind.LEDGER, records.encode_source(staging), lambda error: persisted.set())
+        await asyncio.wait_for(persisted.wait(), 20)
+    finally:
+        await node.close()
+
+
+def test_epochs_that_were_decided_are_finished_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = StorageSettings(segment_bytes=1 << 20)
+    monkeypatch.setattr(importing, "StorageSettings", lambda: small)
+    (tmp_path / "disk").mkdir()
+    Store.open(
+        [tmp_path / "disk"], small, files=OsFiles(), clock=SystemClock(), random=SystemRandom(), notify=lambda act: None
+    ).close()
+
+    async def taken_over() -> list[bytes]:
+        await decided_and_killed(tmp_path)
+        node = OneNode(tmp_path, [tmp_path / "disk"], SystemClock(), SystemRandom())
+        try:
+            assert not node.memory.sources.of_topic(1)
+            await node.finish_epochs()
+            assert node.forwarder.extensions == []
+            (source,) = node.memory.sources.of_topic(1)
+            (batch,) = await node.read(source.number, 0)
+            return [frames.message_at(batch.payload, at) for at in range(batch.count)]
+        finally:
+            await node.close()
+
+    found = asyncio.run(taken_over())
+    assert [body[: len(MESSAGE)] for body in found] == [MESSAGE, MESSAGE]
