@@ -84,7 +84,9 @@ int main(int argc, char** argv) {
     messages = r.received;
   } else {
     SubscribeResult r;
-    std::thread consumer([&] { r = Subscribe(options, progress); });
+    Options there = options;
+    if (!options.subscribe_target.empty()) there.target = options.subscribe_target;
+    std::thread consumer([&] { r = Subscribe(there, progress); });
     while (!progress.consuming) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));  // let the server see the streams
     PublishResult p = Publish(options, progress.start_ns);

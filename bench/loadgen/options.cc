@@ -18,7 +18,7 @@ namespace {
                "  --seconds S --total MESSAGES --rate MSGS_PER_S --profile SECONDS:RATE,...\n"
                "  --open-loop-max-in-flight N --max-outstanding MESSAGES --max-outstanding-bytes BYTES\n"
                "  --ack stream|unary|none --ack-every N --ack-deadline S --grace S --timeout S\n"
-               "  --run TAG --first-sequence N\n",
+               "  --run TAG --first-sequence N --subscribe-at HOST:PORT\n",
                problem.c_str());
   std::exit(2);
 }
@@ -66,6 +66,7 @@ Options Parse(int argc, char** argv) {
   o.target = argv[2];
   double rate = 0;
   std::map<std::string, std::function<void(const std::string&)>> set = {
+      {"--subscribe-at", [&](auto& v) { o.subscribe_target = v; }},
       {"--topic", [&](auto& v) { o.topic = v; }},
       {"--subscription", [&](auto& v) { o.subscription = v; }},
       {"--topics", [&](auto& v) { o.topics = int(Number(v)); }},

@@ -18,6 +18,7 @@ struct Phase {
 struct Options {
   Mode mode = Mode::kPublish;
   std::string target;                              // HOST:PORT
+  std::string subscribe_target;                    // e2e: where to consume, if not there
   std::string topic = "projects/bench/topics/load";
   std::string subscription = "projects/bench/subscriptions/load";
   int topics = 1;          // more than one: names get the suffix -0, -1, ...

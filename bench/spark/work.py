@@ -1,0 +1,137 @@
+"""What the driver's process does with its session when it is asked: reads, copies, streams of small batches.
+
+Every function takes the session first and gives something that JSON can hold. Times of batches are Spark's own
+(`durationMs.triggerExecution` of the progress of a query), in milliseconds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from syncpoint.federation.session import QUICK_CHECKPOINTS, SETTINGS
+from syncpoint.federation.transform import CARRIED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+DEFAULT_PROFILE = {key: value for key, value in SETTINGS.items() if key not in QUICK_CHECKPOINTS}
+"""The session of federation with Spark's own way to write checkpoints."""
+RAW_PROFILE = dict(SETTINGS)
+"""The session of federation as it is."""
+
+_LOOK_SECONDS = 0.1
+_BATCHES_LIMIT_SECONDS = 300.0
+_running: dict[str, StreamingQuery] = {}
+
+
+def start(master: str, settings: Mapping[str, str]) -> SparkSession:
+    """The session, with the formats that only the measurement has."""
+    from pyspark.sql import SparkSession
+
+    from bench.spark.appending import PublishingSource, UnfencedSource
+    from bench.spark.rowwise import RowwiseSource
+
+    builder = SparkSession.builder.appName("bench").master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    for source in (PublishingSource, UnfencedSource, RowwiseSource):
+        session.dataSource.register(source)
+    return session
+
+
+def count(session: SparkSession, format: str, options: Mapping[str, str], path: str = "") -> int:
+    """Rows of a batch read."""
+    return session.read.format(format).options(**options).load(*([path] if path else [])).count()
+
+
+def noop(
+    session: SparkSession, format: str, options: Mapping[str, str], path: str = "", columns: list[str] | None = None
+) -> None:
+    """Read all rows, and do nothing with them."""
+    frame = session.read.format(format).options(**options).load(*([path] if path else []))
+    if columns:
+        frame = frame.selectExpr(*columns)
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def store(
+    session: SparkSession, options: Mapping[str, str], format: str, target: Mapping[str, str],
+    columns: list[str] | None = None,
+) -> None:  # fmt: skip
+    """Read a topic and write its rows elsewhere, in Spark's default way."""
+    frame = session.read.format("pubsub").options(**options).load()
+    if columns:
+        frame = frame.selectExpr(*columns)
+    frame.write.format(format).mode("append").options(**target).save()
+
+
+def rowwise(session: SparkSession, reading: Mapping[str, str], writing: Mapping[str, str]) -> None:
+    """Pull messages one by one and publish them one by one (`bench.spark.rowwise`)."""
+    frame = session.read.format("rowwise").options(**reading).load()
+    frame.write.format("rowwise").mode("append").options(**writing).save()
+
+
+def copy(
+    session: SparkSession, reading: Mapping[str, str], writing: Mapping[str, str], sink: str = "pubsub"
+) -> dict[str, Any]:
+    """A stream from topic to topic until nothing is left, as a flow of federation does it."""
+    query = _query(session, "pubsub", reading, sink, writing, {"availableNow": True})
+    query.awaitTermination()
+    return _told(query)
+
+
+def batches(
+    session: SparkSession, source: str, reading: Mapping[str, str], sink: str, writing: Mapping[str, str], least: int,
+) -> dict[str, Any]:  # fmt: skip
+    """A stream without pauses until it has made so many batches."""
+    query = _query(session, source, reading, sink, writing, {"processingTime": "0 seconds"})
+    end = time.monotonic() + _BATCHES_LIMIT_SECONDS
+    while query.isActive and time.monotonic() < end:
+        progress = query.lastProgress
+        if progress is not None and progress["batchId"] >= least:
+            break
+        time.sleep(_LOOK_SECONDS)
+    query.stop()
+    if (error := query.exception()) is not None:
+        raise error
+    return _told(query)
+
+
+def begin(session: SparkSession, reading: Mapping[str, str], writing: Mapping[str, str], trigger: str) -> None:
+    """Start a stream from topic to topic and leave it running."""
+    _running["copy"] = _query(session, "pubsub", reading, "pubsub", writing, {"processingTime": trigger})
+
+
+def end(session: SparkSession) -> dict[str, Any]:
+    """Stop it."""
+    query = _running.pop("copy")
+    query.stop()
+    if (error := query.exception()) is not None:
+        raise error
+    return _told(query)
+
+
+def _query(
+    session: SparkSession, source: str, reading: Mapping[str, str], sink: str, writing: Mapping[str, str],
+    trigger: Mapping[str, Any],
+) -> StreamingQuery:  # fmt: skip
+    frame = session.readStream.format(source).options(**reading).load()
+    if source == "pubsub":
+        frame = frame.select(*CARRIED)
+    writer = frame.writeStream.format(sink).outputMode("append").options(**writing)
+    return writer.trigger(**trigger).start()
+
+
+def _told(query: StreamingQuery) -> dict[str, Any]:
+    """Rows, and the times of batches that had some: all of each batch, and its parts by their names."""
+    found = [one for one in query.recentProgress if one["numInputRows"]]
+    return {
+        "rows": sum(one["numInputRows"] for one in found),
+        "batch_ms": [one["durationMs"]["triggerExecution"] for one in found],
+        "parts_ms": [dict(one["durationMs"]) for one in found],
+    }

@@ -1,0 +1,123 @@
+"""What the cases share: servers and sessions of one case, turns, ratios within one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from bench.harness import Bench
+from bench.process import Failed, Server, UnderLoad
+from bench.spark.processes import Meter, Spark
+from bench.spark.topics import Topics
+from bench.spark.work import RAW_PROFILE
+from syncpoint.federation.options import reading, writing
+from syncpoint.federation.plan import Flow, Link
+from syncpoint.federation.spec import Cluster, Runtime
+
+PARTITIONS = "4"
+"""Into how many tasks a batch read is split, ours and others'; two run at a time."""
+
+
+class Skipped(Exception):
+    """A case cannot be measured on this machine; the text says why."""
+
+
+@dataclass
+class World:
+    """One case being measured."""
+
+    bench: Bench
+    stack: ExitStack
+
+    @property
+    def rows(self) -> int:
+        found: int = self.bench.options.rows
+        return found
+
+    @property
+    def runs(self) -> int:
+        found: int = self.bench.options.runs
+        return found
+
+    def server(self) -> tuple[Server, Topics]:
+        """A server on the servers' core, until the case ends."""
+        server = self.stack.enter_context(self.bench.server())
+        return server, self.stack.enter_context(Topics(server.address))
+
+    def spark(self, settings: Mapping[str, str] = RAW_PROFILE) -> Spark:
+        """A session, with the settings of federation or others; use it in a `with`."""
+        folder = self.bench.data("spark")
+        common = {
+            "spark.driver.memory": "2g",
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        }
+        spark = Spark(folder, {**common, **settings}, master=self.bench.options.master)
+        self.say(f"Spark has started in {spark.start_seconds:.0f} s")
+        return spark
+
+    def metered(self, spark: Spark, servers: Sequence[UnderLoad], work: str, **given: Any) -> tuple[Meter, Any]:
+        """What a piece of work on Spark cost, and its result."""
+        with Meter(spark, servers) as meter:
+            result = spark.do(work, **given)
+        self.bench.runs.append({"other_cpu_share": meter.other})
+        return meter, result
+
+    def turns(
+        self, spark: Spark, servers: Sequence[UnderLoad], sides: Mapping[str, Mapping[str, Any]], work: str
+    ) -> dict[str, list[Meter]]:
+        """The same work for every side in every run, the order changing; without the first run, which warms up."""
+        found: dict[str, list[Meter]] = {name: [] for name in sides}
+        for turn in range(self.runs + 1):
+            for name in rotated(tuple(sides), turn):
+                meter, _ = self.metered(spark, servers, work, **sides[name])
+                self.say(f"{turn}: {name} {meter.spark:.2f} s of CPU, {meter.wall:.2f} s")
+                if turn:
+                    found[name].append(meter)
+        return found
+
+    def flow_options(
+        self, here: Server, there: Server, topic: str, target: str, *, linked: bool = True
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Options of source and sink as federation gives them to a flow; or, not linked, of a sink that appends."""
+        name = target.rpartition("/")[2]
+        link = Link(name, "replicate", Cluster("a", here.address), Cluster("b", there.address), "bench", "bench")
+        flow = Flow(name, link, topic, target)
+        folder = self.bench.data("checkpoint")
+        read, write = reading(flow, Runtime(state=folder)), writing(flow, folder / name)
+        return read, write if linked else {key: value for key, value in write.items() if key != "link"}
+
+    def say(self, text: str) -> None:
+        self.bench.console.print(f"  {text}", style="dim", highlight=False, markup=False)
+
+
+def rotated(names: tuple[str, ...], turn: int) -> tuple[str, ...]:
+    """The names in another order in every turn."""
+    at = turn % len(names)
+    return names[at:] + names[:at]
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Run by run."""
+    return [one / other for one, other in zip(ours, theirs, strict=True)]
+
+
+def differences(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Run by run."""
+    return [one - other for one, other in zip(ours, theirs, strict=True)]
+
+
+def per_row(meters: Sequence[Meter], rows: int, server: int | None = None) -> list[float]:
+    """Microseconds of CPU per row: of Spark, or of a server."""
+    return [(one.spark if server is None else one.servers[server]) * 1e6 / rows for one in meters]
+
+
+def check(what: str, found: int, wanted: int) -> None:
+    """Raise Failed: a figure of the wrong number of rows is none."""
+    if found != wanted:
+        raise Failed(f"{what}: {found:,} instead of {wanted:,}")
+
+
+Case = Callable[[World], None]
