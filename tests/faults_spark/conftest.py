@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "spark")]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "spark"))
 from faults_kit import Case, Driver  # helpers beside the tests; they are imported by path
 from federation_kit import Site, Verdict, sites
 

@@ -38,6 +38,7 @@ class Driver:
         self.pauses = folder
         self.starts = 0
         self._process: subprocess.Popen[str] | None = None
+        self._reader = threading.Thread()
         self._lines: queue.Queue[str | None] = queue.Queue()
 
     def start(self) -> None:
@@ -59,7 +60,8 @@ class Driver:
         )
         log.close()
         self._lines = queue.Queue()
-        threading.Thread(target=self._read, args=(self._process.stdout, self._lines), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout, self._lines), daemon=True)
+        self._reader.start()
         self._answer()
 
     @staticmethod
@@ -118,6 +120,10 @@ class Driver:
         for pid in [self._process.pid, *tree]:
             kill_one(pid)
         self._process.wait()
+        self._reader.join(10)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         self._process = None
 
     def stop(self) -> None:

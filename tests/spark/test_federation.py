@@ -1,0 +1,206 @@
+"""A federation of three servers, as its job runs it: each has the union, each message once, and nothing goes round."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from federation_kit import Message, RunningJob, Site, awaited, disordered, name_of, running_job, sites
+
+from syncpoint.federation.servers import Servers
+from syncpoint.testing.official import refused
+
+SECRET = "a-token-that-nobody-may-see-40517"
+ORDERS = name_of("orders")
+COPIES = "projects/copies/topics/a-orders"
+RULES = """
+from pyspark.sql.functions import concat, lit
+
+def signed(frame):
+    return frame.withColumn("data", concat(frame["data"], lit("!").cast("binary")))
+"""
+
+
+@dataclass
+class World:
+    sites: dict[str, Site]
+    running: RunningJob
+    folder: Path
+
+    def logs(self, topic: str) -> dict[str, list[Message]]:
+        return {name: site.log(topic) for name, site in self.sites.items()}
+
+    def union(self, topic: str, count: int) -> dict[str, list[Message]]:
+        """The logs, as soon as each cluster has so many messages and no flow waits."""
+
+        def settled() -> bool:
+            with Servers() as servers:
+                flows = [one.flow for one in self.running.job.running.values()]
+                return all(servers.progress(flow).lag == 0 for flow in flows)
+
+        def there() -> bool:
+            return all(len(log) >= count for log in self.logs(topic).values()) and settled()
+
+        awaited(there, f"{count} messages of {topic} everywhere; {self.running.state.flows()}")
+        return self.logs(topic)
+
+
+@pytest.fixture(scope="module")
+def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("federation")
+    (folder / "rules_for_tests.py").write_text(RULES)
+    (folder / "token").write_text(SECRET + "\n")
+    sys.path.insert(0, str(folder))
+    os.environ["FEDERATION_TEST_TOKEN"] = SECRET
+    with sites("abc", folder) as made:
+        for site in made.values():
+            site.topic("orders")
+        made["a"].publish(ORDERS, range(20))
+        clusters: dict[str, Any] = {name: {"endpoint": site.server.endpoint} for name, site in made.items()}
+        clusters["b"]["token"] = {"file": "token"}
+        clusters["c"]["token"] = {"env": "FEDERATION_TEST_TOKEN"}
+        content = {
+            "version": 1,
+            "clusters": clusters,
+            "namespaces": {"fed": {"clusters": ["a", "b", "c"], "topics": ["orders", "new-*"]}},
+            "tasks": {
+                "changed": {
+                    "pattern": "replicate",
+                    "from": {"cluster": "a", "topic": ORDERS},
+                    "to": {"cluster": "b", "topic": "projects/copies/topics/a-{topic}"},
+                    "where": "attributes['from'] = 'a' AND CAST(attributes['n'] AS INT) % 2 = 0",
+                    "select": {
+                        "data": "upper(CAST(data AS STRING))",
+                        "attributes": "map_concat(attributes, map('region', 'a'))",
+                    },
+                    "python": "rules_for_tests:signed",
+                }
+            },
+            "runtime": {"max_rows": 40},
+        }
+        with running_job(spark, content, folder) as running:
+            yield World(made, running, folder)
+    sys.path.remove(str(folder))
+
+
+def test_each_region_has_the_union_once_and_in_order(world: World) -> None:
+    for number, site in enumerate(world.sites.values()):
+        site.publish(ORDERS, range(20 + 100 * number, 60 + 100 * number))
+    logs = world.union(ORDERS, 140)
+    original = {one.message_id: one for log in logs.values() for one in log if not one.origin}
+    assert len(original) == 140
+    for name, log in logs.items():
+        assert len(log) == len({one.message_id for one in log}) == 140, name
+        for one in log:
+            assert one.content == original[one.message_id].content
+            published_at = one.attributes["from"]
+            assert (one.origin, one.visited) == (("", ()) if published_at == name else (published_at, (published_at,)))
+        for publisher, other in logs.items():
+            mine = [one for one in log if one.attributes["from"] == publisher]
+            theirs = [one for one in other if one.attributes["from"] == publisher]
+            assert not disordered(theirs, mine), (name, publisher)
+
+
+def test_nothing_goes_round(world: World) -> None:
+    before = {name: len(log) for name, log in world.union(ORDERS, 20).items()}
+    # A message that travels shows that every link has looked at all that lay before it.
+    world.sites["c"].publish(ORDERS, [9000])
+    world.sites["b"].publish(ORDERS, [9001])
+    after = world.union(ORDERS, max(before.values()) + 2)
+    assert {name: len(log) for name, log in after.items()} == {name: count + 2 for name, count in before.items()}
+    with Servers() as servers:
+        progress = [servers.progress(one.flow) for one in world.running.job.running.values()]
+    links = [one for one in progress if one.flow.source_topic == ORDERS and one.flow.name.startswith("fed.")]
+    assert len(links) == 6
+    assert all(one.gaps_refused == 0 and one.lag == 0 for one in links)
+    assert sum(one.rows for one in links) == 2 * len(after["a"])  # each message has gone to the two others, once
+
+
+def test_what_is_written_back_is_written_locally_and_travels(world: World) -> None:
+    """A consumer in c answers what it got from a; the answer is c's own, and reaches the others as such."""
+    world.union(ORDERS, 20)
+    site = world.sites["c"]
+    (question,) = [one for one in site.log(ORDERS) if one.data == b"a-7"]
+    assert question.origin == "a"
+    answer = {"data": b"answer to a-7", "attributes": {"from": "c", "n": "-7"}}
+    (answer_id,) = site.api.publish({"topic": ORDERS, "messages": [answer]}).message_ids
+
+    def arrived() -> bool:
+        logs = world.logs(ORDERS)
+        return all(any(one.message_id == answer_id for one in log) for log in logs.values())
+
+    awaited(arrived, "the answer everywhere")
+    (seen,) = [one for one in world.sites["a"].log(ORDERS) if one.message_id == answer_id]
+    assert (seen.origin, seen.visited) == ("c", ("c",))
+
+
+def test_official_clients_see_the_original_id_and_time(world: World) -> None:
+    world.sites["b"].topic("new-official")
+    subscription = "projects/fed/subscriptions/reads-copies"
+    world.sites["b"].api.create_subscription({"name": subscription, "topic": name_of("new-official")})
+    world.sites["a"].topic("new-official")
+    world.sites["a"].publish(name_of("new-official"), [1])
+
+    def pulled() -> Any:
+        return world.sites["b"].api.pull({"subscription": subscription, "max_messages": 1}).received_messages
+
+    (got,) = awaited(pulled, "the copy delivered")
+    (published,) = [one for one in world.sites["a"].log(name_of("new-official")) if not one.origin]
+    assert (got.message.message_id, got.message.data) == (published.message_id, b"a-1")
+    assert got.message.publish_time.timestamp_pb().ToMicroseconds() == round(
+        published.publish_time.timestamp() * 1_000_000
+    )
+
+
+def test_a_topic_that_appears_begins_to_flow_and_is_made_at_the_targets(world: World) -> None:
+    with refused("NOT_FOUND"):
+        world.sites["b"].api.get_topic({"topic": name_of("new-items")})
+    world.sites["c"].topic("new-items")
+    world.sites["c"].publish(name_of("new-items"), range(10))
+
+    def made() -> bool:
+        return all(any(name_of("new-items") == one.name for one in topics(site)) for site in world.sites.values())
+
+    def topics(site: Site) -> Any:
+        return site.api.list_topics({"project": "projects/fed"}).topics
+
+    awaited(made, "the topic everywhere")
+    world.union(name_of("new-items"), 10)
+    made_topic = world.sites["a"].api.get_topic({"topic": name_of("new-items")})
+    assert made_topic.message_retention_duration.total_seconds() == 86_400
+
+
+def test_where_select_and_python_change_what_is_copied(world: World) -> None:
+    def even() -> list[Message]:
+        return [
+            one
+            for one in world.sites["a"].log(ORDERS)
+            if one.attributes.get("from") == "a" and int(one.attributes["n"]) % 2 == 0
+        ]
+
+    awaited(lambda: len(world.sites["b"].log(COPIES)) >= len(even()) > 0, "the copies")
+    copies = world.sites["b"].log(COPIES)
+    originals = {one.message_id: one for one in even()}
+    assert len(copies) == len(originals)
+    for one in copies:
+        original = originals[one.message_id]
+        assert one.data == original.data.upper() + b"!"
+        assert one.attributes == {**original.attributes, "region": "a"}
+        assert (one.ordering_key, one.publish_time) == (original.ordering_key, original.publish_time)
+    assert not disordered(even(), copies)
+
+
+def test_secrets_are_in_no_state_file(world: World) -> None:
+    world.union(ORDERS, 20)
+    files = [path for path in (world.folder / "federation-state").rglob("*") if path.is_file()]
+    assert len(files) > 10
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+    # The credentials were in use: without them the flows to b and c would not have begun.
+    assert any("token" in str(one.flow.link.target.token) for one in world.running.job.running.values())
