@@ -1,0 +1,99 @@
+"""Processes of Spark, played by small programs: begun, seen to die, ended with all they started."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from syncpoint.federation.home import installed_home, quick_home
+from syncpoint.federation.sparks import JobSpark, Processes, python_env
+from syncpoint.federation.spec import parse
+from syncpoint.federation.state import StateFolder
+from syncpoint.testing.official import eventually
+
+SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
+HAS_A_CHILD = [
+    sys.executable,
+    "-c",
+    "import subprocess, sys, time\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    "print(child.pid, flush=True)\n"
+    "time.sleep(600)",
+]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateFolder:
+    made = StateFolder(tmp_path / "state")
+    (made.path / "logs").mkdir(parents=True)
+    return made
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_what_is_stopped_leaves_nothing_behind(state: StateFolder) -> None:
+    processes = Processes(state)
+    processes.start("job", HAS_A_CHILD, {})
+    child = int(eventually(lambda: state.log("job").read_text().strip(), what="the child's id"))
+    (job,) = processes.pids().values()
+    processes.stop("job", 5.0)
+    assert processes.pids() == {}
+    eventually(lambda: not lives(job) and not lives(child), what="both ended")
+
+
+def test_what_dies_is_seen_and_its_children_are_ended(state: StateFolder) -> None:
+    processes = Processes(state)
+    processes.start("job", HAS_A_CHILD, {})
+    child = int(eventually(lambda: state.log("job").read_text().strip(), what="the child's id"))
+    os.kill(processes.pids()["job"], 9)
+    eventually(lambda: not processes.pids(), what="the death seen")
+    eventually(lambda: not lives(child), what="the child ended")
+
+
+def test_a_job_is_one_executor(state: StateFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {"version": 1, "clusters": {"a": {"endpoint": "a:1"}}}
+    runtime = parse(content, state.path).runtime
+    spark = JobSpark(Path("federation.yaml"), runtime, state, "local[1]")
+    monkeypatch.setattr(sys, "executable", "/bin/cat")  # ends at once, since it is given options it does not know
+    spark.resize(1)
+    eventually(lambda: not spark.job, what="the end of the job")
+    assert spark.executors == 0
+
+
+def test_the_environment_names_this_python_and_the_folders_of_functions(tmp_path: Path) -> None:
+    env = python_env((tmp_path,))
+    assert env["PYSPARK_PYTHON"] == sys.executable
+    assert env["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path)
+
+
+def test_a_home_whose_python_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    home = quick_home(tmp_path)
+    assert home == quick_home(tmp_path)
+    assert (home / "bin" / "spark-class").exists()
+    assert (home / "jars").resolve() == (installed_home() / "jars").resolve()
+    assert (home / "python" / "lib" / "pyspark.zip" / "pyspark" / "__init__.py").exists()
+    (py4j,) = (home / "python" / "lib").glob("py4j*.zip")
+    assert (py4j / "py4j" / "__init__.py").exists()
+
+
+def test_a_spark_of_the_users_choice_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert quick_home(tmp_path) == Path("/opt/spark")
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_it_can_not_be_made_the_installed_home_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    (tmp_path / "syncpoint").write_text("in the way")
+    assert quick_home(tmp_path) == installed_home()
