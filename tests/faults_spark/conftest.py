@@ -16,7 +16,9 @@ pytest.importorskip("pyspark")
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "spark"))
 from faults_kit import Case, Driver  # helpers beside the tests; they are imported by path
-from federation_kit import Site, Verdict, sites
+from federation_kit import Site, sites
+
+from syncpoint.testing.logs import Verdict
 
 FOUND: list[tuple[str, str, Verdict, float, str]] = []
 

@@ -13,7 +13,11 @@ from typing import Any
 
 import pytest
 from faults_kit import Case, Driver, Failed, Unguarded, kill_one
-from federation_kit import Site, Verdict, judge
+from federation_kit import Site
+
+from syncpoint.testing.logs import Verdict, judge
+
+pytestmark = pytest.mark.timeout(900)  # two cores, with a JVM and several servers on them
 
 Make = Callable[..., Case]
 Record = Callable[..., None]

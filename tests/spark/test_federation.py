@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from federation_kit import Message, RunningJob, Site, awaited, disordered, name_of, running_job, sites
+from federation_kit import RunningJob, Site, awaited, name_of, running_job, sites
 
 from syncpoint.federation.servers import Servers
+from syncpoint.testing.logs import Message, disordered
 from syncpoint.testing.official import refused
 
 SECRET = "a-token-that-nobody-may-see-40517"
@@ -22,6 +23,8 @@ ORDERS = name_of("orders")
 COPIES = "projects/copies/topics/a-orders"
 RULES = """
 from pyspark.sql.functions import concat, lit
+
+pytestmark = pytest.mark.timeout(900)  # two cores, with a JVM and several servers on them
 
 def signed(frame):
     return frame.withColumn("data", concat(frame["data"], lit("!").cast("binary")))

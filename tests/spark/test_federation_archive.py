@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parent))
-from federation_kit import PROJECT, Message, Site, disordered, name_of, sites
+from federation_kit import PROJECT, Site, name_of, sites
 
 from syncpoint.cli.main import cli
 from syncpoint.federation import archive as archives
@@ -19,6 +19,9 @@ from syncpoint.federation import manifest as manifests
 from syncpoint.federation.archive import archive, restore
 from syncpoint.federation.spec import Cluster
 from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
+from syncpoint.testing.logs import Message, disordered
+
+pytestmark = pytest.mark.timeout(900)  # two cores, with a JVM and several servers on them
 
 
 @pytest.fixture(scope="module")

@@ -171,7 +171,9 @@ def _state_of(one: _Running) -> FlowState:
 
 def _told(error: BaseException) -> str:
     """What a person needs of Spark's exception: the line that says what happened, not the stacks around it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        del lines[0]  # py4j's own
     said = [line for line in lines if line.startswith(("pyspark_pubsub.", "syncpoint."))]
     return (said or lines or [type(error).__name__])[-1 if said else 0]
 
