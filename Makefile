@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd demo test check sim sim-long faults bench bench-cluster bench-peers protos locks clean
+.PHONY: help setup dev etcd demo demo-spark test check sim sim-long faults faults-spark bench bench-cluster bench-peers bench-spark protos locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ etcd: $(MADE)/venv ## install etcd (apt-get): clusters on this machine and their
 
 demo: dev ## publish 336,776 real flight records, kill the server in the middle, lose none
 	@$(BIN)/python demo/flights.py $(DEMO)
+
+demo-spark: dev ## replicate the flight records between two servers with Spark, kill both in turn; DEMO="--rows 50000"
+	@$(BIN)/python demo/replicate.py $(DEMO)
 
 check: dev ## style, types, layers, and the quick unit tests
 	@$(BIN)/python tools/test_parts.py check
@@ -45,6 +48,9 @@ sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from 
 faults: dev ## break networks, disks, etcd and clocks of a real cluster, under load (needs root); FAULTS="--seed 2 --only pairs"
 	@$(BIN)/python tests/faults/scenarios.py $(FAULTS)
 
+faults-spark: dev ## kill and spoil copies on Spark at every point, judge by ids; result into docs/faults-spark.md
+	@SYNCPOINT_FAULTS_TABLE=docs/faults-spark.md $(BIN)/python -m pytest -q -p no:cacheprovider tests/faults_spark $(FAULTS)
+
 bench: dev ## measure this machine: publish, deliver, restart, many topics
 	@$(BIN)/python -m bench $(BENCH)
 
@@ -53,6 +59,9 @@ bench-cluster: dev ## measure a cluster of 3 x 3 disks, all roles on this machin
 
 bench-peers: dev ## the same load against other brokers found on this machine
 	@$(BIN)/python -m bench.peers $(BENCH)
+
+bench-spark: dev ## pipelines on Spark, beside Parquet, rows and Kafka (needs Java): BENCH="--only source --runs 3"
+	@$(BIN)/python -m bench spark $(BENCH)
 
 protos: dev ## rebuild wire/descriptors.binpb from proto/
 	@$(BIN)/python tools/protos.py compile

@@ -99,6 +99,8 @@ def running_job(spark: Any, content: Mapping[str, Any], folder: Path) -> Iterato
 
     def work() -> None:
         try:
+            # Spark looks for sinks written in Python in the session that is active in the thread that begins a query.
+            spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
             job.run()
         except BaseException as error:
             running.failures.append(error)
