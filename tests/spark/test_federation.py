@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,14 +60,13 @@ def world(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worl
     (folder / "rules_for_tests.py").write_text(RULES)
     (folder / "token").write_text(SECRET + "\n")
     sys.path.insert(0, str(folder))
-    os.environ["FEDERATION_TEST_TOKEN"] = SECRET
     with sites("abc", folder) as made:
         for site in made.values():
             site.topic("orders")
         made["a"].publish(ORDERS, range(20))
         clusters: dict[str, Any] = {name: {"endpoint": site.server.endpoint} for name, site in made.items()}
         clusters["b"]["token"] = {"file": "token"}
-        clusters["c"]["token"] = {"env": "FEDERATION_TEST_TOKEN"}
+        clusters["c"]["token"] = {"file": "token"}
         content = {
             "version": 1,
             "clusters": clusters,
