@@ -1,7 +1,7 @@
 """What exactly-once is compared with: sinks that append, from their tasks, without staging for an epoch.
 
 `pubsub-unfenced`: the sink `pubsub` itself (frames, connection, all columns but `offset`), but each task commits what
- it sent by itself, under a name of its own. So the server stores the rows in the same way, and Spark's side does
+it sent by itself, under a name of its own. So the server stores the rows in the same way, and Spark's side does
 without what makes it once: no commit on the driver, no checkpoint read, no run, no planned ranges. A task that Spark
 runs again publishes again.
 

@@ -16,10 +16,8 @@ from bench.process import Child, Failed, Server
 from bench.spark.processes import Spark
 from bench.spark.topics import Topics
 from bench.spark.work import DEFAULT_PROFILE, RAW_PROFILE
-from bench.spark.world import World, ratios
+from bench.spark.world import EPOCH_ROWS, World, ratios
 
-EPOCH_ROWS = 5
-"""Rows of a small batch."""
 WARM_UP_BATCHES = 10
 """The first batches of a query, which do not count."""
 _BATCHES = 70

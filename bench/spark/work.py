@@ -6,10 +6,12 @@ Every function takes the session first and gives something that JSON can hold. T
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from bench.spark.processes import session_cpu_seconds
 from syncpoint.federation.session import QUICK_CHECKPOINTS, SETTINGS
 from syncpoint.federation.transform import CARRIED
 
@@ -23,6 +25,7 @@ RAW_PROFILE = dict(SETTINGS)
 """The session of federation as it is."""
 
 _LOOK_SECONDS = 0.1
+_SOON_SECONDS = 0.01
 _BATCHES_LIMIT_SECONDS = 300.0
 _running: dict[str, StreamingQuery] = {}
 
@@ -79,10 +82,18 @@ def rowwise(session: SparkSession, reading: Mapping[str, str], writing: Mapping[
 def copy(
     session: SparkSession, reading: Mapping[str, str], writing: Mapping[str, str], sink: str = "pubsub"
 ) -> dict[str, Any]:
-    """A stream from topic to topic until nothing is left, as a flow of federation does it."""
+    """A stream from topic to topic until nothing is left, as a flow of federation does it.
+
+    `steady_rows` and `steady_cpu_seconds`: what came behind the first batch, and what all of Spark spent on it.
+    """
     query = _query(session, "pubsub", reading, sink, writing, {"availableNow": True})
+    while query.isActive and query.lastProgress is None:
+        time.sleep(_SOON_SECONDS)
+    cpu = session_cpu_seconds(os.getsid(0))
     query.awaitTermination()
-    return _told(query)
+    told = _told(query)
+    rows = [one["numInputRows"] for one in query.recentProgress]
+    return {**told, "steady_rows": sum(rows[1:]), "steady_cpu_seconds": session_cpu_seconds(os.getsid(0)) - cpu}
 
 
 def batches(

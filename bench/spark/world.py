@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.harness import Bench
@@ -18,6 +18,10 @@ from syncpoint.federation.spec import Cluster, Runtime
 
 PARTITIONS = "4"
 """Into how many tasks a batch read is split, ours and others'; two run at a time."""
+EPOCH_ROWS = 5
+"""Rows of a small batch."""
+WARM_UPS = 2
+"""Runs at first that do not count: the JVM still compiles."""
 
 
 class Skipped(Exception):
@@ -68,13 +72,13 @@ class World:
     def turns(
         self, spark: Spark, servers: Sequence[UnderLoad], sides: Mapping[str, Mapping[str, Any]], work: str
     ) -> dict[str, list[Meter]]:
-        """The same work for every side in every run, the order changing; without the first run, which warms up."""
+        """The same work for every side in every run, the order changing; without the first runs, which warm up."""
         found: dict[str, list[Meter]] = {name: [] for name in sides}
-        for turn in range(self.runs + 1):
+        for turn in range(self.runs + WARM_UPS):
             for name in rotated(tuple(sides), turn):
                 meter, _ = self.metered(spark, servers, work, **sides[name])
                 self.say(f"{turn}: {name} {meter.spark:.2f} s of CPU, {meter.wall:.2f} s")
-                if turn:
+                if turn >= WARM_UPS:
                     found[name].append(meter)
         return found
 
@@ -86,7 +90,9 @@ class World:
         link = Link(name, "replicate", Cluster("a", here.address), Cluster("b", there.address), "bench", "bench")
         flow = Flow(name, link, topic, target)
         folder = self.bench.data("checkpoint")
-        read, write = reading(flow, Runtime(state=folder)), writing(flow, folder / name)
+        runtime = Runtime(state=folder)
+        runtime = replace(runtime, max_rows=min(runtime.max_rows, max(EPOCH_ROWS, self.rows // 10)))
+        read, write = reading(flow, runtime), writing(flow, folder / name)
         return read, write if linked else {key: value for key, value in write.items() if key != "link"}
 
     def say(self, text: str) -> None:
