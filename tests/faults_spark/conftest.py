@@ -20,7 +20,8 @@ from federation_kit import Site, sites
 
 from syncpoint.testing.logs import Verdict
 
-FOUND: list[tuple[str, str, Verdict, float, str]] = []
+FOUND: list[tuple[str, Verdict, float, str]] = []
+FIGURES: list[str] = []
 
 
 @pytest.fixture(scope="session")
@@ -56,15 +57,26 @@ def case(
 def record() -> Callable[..., None]:
     """Put a row into the table of results."""
 
-    def put(kind: str, what: str, case: Case, verdict: Verdict, note: str = "") -> None:
-        FOUND.append((kind, what, verdict, time.monotonic() - case.begun, note))
+    def put(what: str, begun: float, verdict: Verdict, note: str = "") -> None:
+        FOUND.append((what, verdict, time.monotonic() - begun, note))
+
+    return put
+
+
+@pytest.fixture
+def figure() -> Callable[[str], None]:
+    """Print a figure, and put it beside the table."""
+
+    def put(text: str) -> None:
+        print(text)
+        FIGURES.append(text)
 
     return put
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     path = os.environ.get("SYNCPOINT_FAULTS_TABLE")
-    if not path or not FOUND:
+    if not path or not (FOUND or FIGURES):
         return
     text = Path(path).read_text()
     head, mark, _ = text.partition("<!-- results -->\n")
@@ -74,7 +86,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         "| what was done | published | stored | lost | twice | changed | out of order | seconds | seen |",
         "|---|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
-    for _, what, verdict, seconds, note in FOUND:
+    for what, verdict, seconds, note in FOUND:
         numbers = (
             verdict.published,
             verdict.stored,
@@ -85,4 +97,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             round(seconds),
         )
         rows.append(f"| {what} | {' | '.join(map(str, numbers))} | {note} |")
+    if FIGURES:
+        rows += ["", "## Waking up", "", *(f"- {figure}" for figure in FIGURES)]
     Path(path).write_text(head + mark + "\n" + "\n".join(rows) + "\n")

@@ -44,7 +44,7 @@ def test_driver(point: str, where: str, case: Make, driver: Driver, record: Reco
     driver.kill()
     one.publish(300, 400)
     one.run()
-    record("fault", f"SIGKILL of the driver {where}", one, one.verdict())
+    record(f"SIGKILL of the driver {where}", one.begun, one.verdict())
     assert one.verdict().exact
     assert one.verdict().stored == 400
 
@@ -62,7 +62,7 @@ def test_worker(point: str, where: str, case: Make, driver: Driver, record: Reco
     kill_one(pid)
     driver.do("query.awaitTermination()")
     (driver.pauses / f"{point}.reached").unlink()
-    record("fault", f"SIGKILL of the Python worker {where}", one, one.verdict(), "Spark ran the task again")
+    record(f"SIGKILL of the Python worker {where}", one.begun, one.verdict(), "Spark ran the task again")
     assert one.verdict().exact
     assert one.verdict().stored == 300
 
@@ -92,7 +92,7 @@ def test_server(
     except Failed:
         again = 1 + one.run()
     (driver.pauses / f"{point}.reached").unlink()
-    record("fault", f"SIGKILL of {where}", one, one.verdict(), f"query started again {again} time(s)")
+    record(f"SIGKILL of {where}", one.begun, one.verdict(), f"query started again {again} time(s)")
     assert one.verdict().exact
     assert one.verdict().stored == 300
 
@@ -122,7 +122,7 @@ def test_target_within_commits(case: Make, driver: Driver, clusters: dict[str, S
     except Failed:
         again += 1 + one.run()
     (driver.pauses / "commit.reached").unlink(missing_ok=True)
-    record("fault", "SIGKILL of the target within three commits", one, one.verdict(), f"started again {again} time(s)")
+    record("SIGKILL of the target within three commits", one.begun, one.verdict(), f"started again {again} time(s)")
     assert one.verdict().exact
 
 
@@ -138,7 +138,7 @@ def test_checkpoint_rolled_back(
         newest(one.checkpoint / name).unlink()
     one.publish(300, 400)
     one.run(rows=70)
-    record("fault", f"the checkpoint has lost its {what}", one, one.verdict())
+    record(f"the checkpoint has lost its {what}", one.begun, one.verdict())
     assert one.verdict().exact
     assert one.verdict().stored == 400
 
@@ -149,7 +149,7 @@ def test_checkpoint_lost(case: Make, driver: Driver, record: Record) -> None:
     shutil.rmtree(one.checkpoint)
     one.publish(300, 400)
     one.run(rows=70)
-    record("fault", "the whole checkpoint is lost", one, one.verdict(), "all read again, what was there dropped")
+    record("the whole checkpoint is lost", one.begun, one.verdict(), "all read again, what was there dropped")
     assert one.verdict().exact
     assert one.verdict().stored == 400
 
@@ -190,7 +190,7 @@ def test_several_targets(case: Make, driver: Driver, clusters: dict[str, Site], 
     assert all(sum(before) % 50 == 0 and before == later for before, later in seen)
     stored = [message for name in names for message in clusters["b"].log(name)]
     verdict = judge(clusters["a"].log(one.topic), stored)
-    record("fault", "three target topics, the target killed before a commit", one, verdict, "epochs in all or in none")
+    record("three target topics, the target killed before a commit", one.begun, verdict, "epochs in all or in none")
     assert verdict.exact
 
 
@@ -226,7 +226,7 @@ def zombie(one: Case, driver: Driver) -> str:
 def test_zombie(case: Make, driver: Driver, record: Record) -> None:
     one = case(link="")
     zombie(one, driver)
-    record("fault", "a superseded run wakes up and commits", one, one.verdict(), "refused")
+    record("a superseded run wakes up and commits", one.begun, one.verdict(), "refused")
     assert one.verdict().exact
     assert one.verdict().stored == 300
 
@@ -245,7 +245,7 @@ def test_negative_control(case: Make, driver: Driver, record: Record) -> None:
     numbers = [message.attributes["n"] for message in stored]
     twice = len(numbers) - len(set(numbers))
     verdict = Verdict(300, len(stored), 300 - len(set(numbers)), twice, 0, 0, 0)
-    record("control", "negative control: a naive sink, the driver killed", one, verdict, "duplicates, as expected")
+    record("negative control: a naive sink, the driver killed", one.begun, verdict, "duplicates, as expected")
     assert twice == 50
 
 
@@ -264,7 +264,7 @@ def without(request: pytest.FixtureRequest, folder: Path) -> Any:
 def test_without_run_fence(without: Site, case: Make, driver: Driver, record: Record) -> None:
     one = case(target=without, link="")
     zombie(one, driver)
-    record("guard", "WITHOUT the run fence: a superseded run commits", one, one.verdict(), "lost, as expected")
+    record("WITHOUT the run fence: a superseded run commits", one.begun, one.verdict(), "lost, as expected")
     assert one.verdict().missing
 
 
@@ -274,7 +274,7 @@ def test_without_intervals(without: Site, case: Make, driver: Driver, record: Re
     one.run()
     shutil.rmtree(one.checkpoint)
     one.run()
-    record("guard", "WITHOUT intervals: the checkpoint is lost", one, one.verdict(), "twice, as expected")
+    record("WITHOUT intervals: the checkpoint is lost", one.begun, one.verdict(), "twice, as expected")
     assert one.verdict().twice == 300
 
 
@@ -284,7 +284,7 @@ def test_without_idempotent_epochs(without: Site, case: Make, driver: Driver, re
     one.run()
     newest(one.checkpoint / "commits").unlink()
     one.run()
-    record("guard", "WITHOUT idempotent epochs: the newest commit is lost", one, one.verdict(), "twice, as expected")
+    record("WITHOUT idempotent epochs: the newest commit is lost", one.begun, one.verdict(), "twice, as expected")
     assert one.verdict().twice == 50
 
 
@@ -299,5 +299,5 @@ def test_without_choice_of_attempt(without: Site, case: Make, driver: Driver, re
     os.kill(pid, signal.SIGKILL)
     driver.do("query.awaitTermination()")
     (driver.pauses / "staged.reached").unlink()
-    record("guard", "WITHOUT the choice of the attempt: a worker is killed", one, one.verdict(), "twice, as expected")
+    record("WITHOUT the choice of the attempt: a worker is killed", one.begun, one.verdict(), "twice, as expected")
     assert one.verdict().twice == 50
