@@ -107,9 +107,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     """
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
-        super().__init__(options, schema, overwrite)
         if options["link"]:
             raise OptionError("The option link is for streams, whose offsets say what was planned.")
+        super().__init__(options, schema, overwrite)
         if options.given("batchEpoch") != options.given("batchQuery"):
             raise OptionError("Give batchQuery and batchEpoch together.")
         self._run = uuid.uuid4().hex

@@ -37,7 +37,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
-        .config("spark.python.worker.idleTimeoutSeconds", "300")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")  # failures that tests provoke are asserted, not printed

@@ -25,12 +25,12 @@ class Topic:
         return Channel(Access((self.server.endpoint,))).call(service + method, request)
 
     def publish(self, first: int, end: int, size: int = 0) -> None:
-        """Messages `first` to `end` - 1: the number is their data, their attribute and, modulo 5, their key."""
-        for at in range(first, end, 1000):
+        """Messages `first` to `end` - 1: the number is their data and their attribute; 250 in a row have one key."""
+        for at in range(first, end, 250):
             request = pubsub.PublishRequest(topic=self.name)
-            for i in range(at, min(end, at + 1000)):
+            for i in range(at, min(end, at + 250)):
                 text = str(i).encode().ljust(size, b" ")
-                request.messages.add(data=text, attributes={"n": str(i)}, ordering_key=f"k{i % 5}")
+                request.messages.add(data=text, attributes={"n": str(i)}, ordering_key=f"k{at // 250 % 3}")
             self.call("Publish", request)
 
 

@@ -53,7 +53,7 @@ def test_filters_shorten_the_ranges_where_spark_is_told_to(spark, topic, rows):
     topic.publish(0, 50)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        frame = rows(topic, pushFilters="true").where("offset >= 10 AND offset < 13 AND ordering_key = 'k0'")
+        frame = rows(topic, pushFilters="true").where("offset >= 10 AND offset < 13 AND attributes['n'] = '10'")
         assert numbers(frame) == [10]
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
