@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -47,7 +48,7 @@ def case(
     driver: Driver, clusters: dict[str, Site], folder: Path, request: pytest.FixtureRequest
 ) -> Callable[..., Case]:
     def make(*, target: Site | None = None, **options: Any) -> Case:
-        name = request.node.name.replace("[", "-").replace("]", "").replace(" ", "-")
+        name = re.sub("[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
         return Case(name, driver, clusters["a"], target or clusters["b"], folder, **options)
 
     return make
