@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 from hpack import Decoder
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pubsub_twin import TOPIC, Running, Twin, failure
 
@@ -42,6 +42,7 @@ def access(endpoint: str, **more: object) -> Access:
     return Access((endpoint,), **({"patience_seconds": 0.0, "call_seconds": 20.0} | more))  # type: ignore[arg-type]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.from_regex(r"[a-z-]{1,200}", fullmatch=True), st.text("abc/:", max_size=400)), max_size=5))
 def test_headers_are_read_by_hpack(headers):
     encoded = [(name.encode(), value.encode()) for name, value in headers]

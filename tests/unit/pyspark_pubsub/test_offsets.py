@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_pubsub.errors import DataLossError
@@ -142,6 +142,7 @@ def test_a_message_larger_than_the_limit_is_read_alone():
     assert ranges(plan(initial(now), now, size=100)) == [(1, 0, 1)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=12), st.integers(0, 5000), st.integers(0, 100))
 def test_shares_use_the_budget_and_starve_nobody_small(wants, budget, turn):
     shares = fair(wants, budget, turn)
@@ -176,6 +177,7 @@ def worlds(draw):
     return steps, draw(st.integers(0, 6)), draw(st.integers(0, 5000))
 
 
+@settings(deadline=None)
 @given(worlds())
 def test_everything_is_read_once_and_in_the_order_of_keys(world):
     steps, rows, size = world
@@ -206,6 +208,7 @@ def test_everything_is_read_once_and_in_the_order_of_keys(world):
         assert of_chain == sorted(of_chain)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(0, 500), st.integers(1, 300)), max_size=5),
     st.integers(0, 50),

@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pubsub_twin import TOPIC, TwinSource
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
@@ -28,6 +28,7 @@ def rows_of(batch: pa.RecordBatch) -> list[dict]:
     return batch.to_pylist()
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([TOPIC, OTHER]), st.integers(1, 3), st.binary(max_size=50)), max_size=40),
     st.booleans(),
@@ -51,6 +52,7 @@ def test_rows_are_divided_in_order_and_none_is_lost(rows, by_topic, by_source):
     assert found == wanted
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=60), st.integers(1024, 8000))
 def test_pieces_are_small_and_whole(sizes, most):
     batch = pa.record_batch({"data": pa.array([b"x" * size for size in sizes], pa.binary())})
