@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+BY_FILE = ["-n", "2", "--dist", "loadfile"]
 
 # Rooms whose unit tests take seconds and need neither a compiler nor a socket.
 QUICK_ROOMS = ("model", "runtime", "rules", "wire", "metadata", "cli", "client", "tools")
@@ -47,15 +48,17 @@ CHECK = (
     Part("quick", "unit tests of the quick rooms", 30, [*PYTEST, *quick_paths()]),
 )
 
-# Integration tests by the beginning of their file's name; what no group names belongs to the first one.
+# Integration tests by the beginning of their file's name; what no group names belongs to the first one. They wait for
+# servers most of the time, so two files run at once.
 INTEGRATION = {
-    "official": ("the official Python client, the command line, the demonstration", 210, ()),
+    "official": ("the official Python client, the command line, the demonstration", 150, ()),
     "semantics": ("what subscriptions promise, over a real server", 120, ("test_semantics_",)),
-    "recovery": ("servers killed, disks lost, full and spoiled", 120, ("test_recovery_",)),
+    "recovery": ("servers killed, disks lost, full and spoiled", 180, ("test_recovery_",)),
+    "pipeline": ("topics read and written by data pipelines", 120, ("test_pipeline_",)),
     "transport": ("other implementations of gRPC and HTTP/2", 75, ("test_transport_",)),
     "metadata": ("metadata stores over the network and over etcd", 120, ("test_metadata_",)),
-    "cluster": ("many processes: failover, copies, drains, regions", 150, ("test_cluster_",)),
-    "operate": ("backup, import, upgrades, workers, owners of chains", 120, ("test_operate_", "test_control_")),
+    "cluster": ("many processes: failover, copies, drains, regions", 300, ("test_cluster_",)),
+    "operate": ("backup, import, upgrades, workers, owners of chains", 180, ("test_operate_", "test_control_")),
     "node": ("the official Node client", 60, ("test_official_node", "test_node_")),
 }
 
@@ -88,10 +91,13 @@ TEST = (
         {"SYNCPOINT_PURE_KERNEL": "1"},
     ),
     *(
-        Part(name, f"integration: {what}", budget_s, [*PYTEST, *integration_paths(name)])
+        Part(
+            name, f"integration: {what}", budget_s, [*PYTEST, "-n", "2", "--dist", "loadfile", *integration_paths(name)]
+        )
         for name, (what, budget_s, _) in INTEGRATION.items()
         if integration_paths(name)
     ),
+    Part("spark", "the data source for Spark and federation, one session", 300, [*PYTEST, "tests/spark"]),
 )
 
 ALL = (*CHECK, *TEST)
