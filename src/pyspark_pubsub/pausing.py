@@ -21,8 +21,8 @@ def pause(point: str) -> None:
     if not _FOLDER:
         return
     held, reached = Path(_FOLDER, point), Path(_FOLDER, f"{point}.reached")
+    if held.exists():
+        reached.with_suffix(".new").write_text(str(os.getpid()))
+        reached.with_suffix(".new").replace(reached)
     while held.exists():
-        if not reached.exists():
-            reached.with_suffix(".new").write_text(str(os.getpid()))
-            reached.with_suffix(".new").replace(reached)
         time.sleep(0.02)

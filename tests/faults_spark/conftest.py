@@ -46,12 +46,13 @@ def clusters(folder: Path) -> Iterator[dict[str, Site]]:
 @pytest.fixture
 def case(
     driver: Driver, clusters: dict[str, Site], folder: Path, request: pytest.FixtureRequest
-) -> Callable[..., Case]:
+) -> Iterator[Callable[..., Case]]:
     def make(*, target: Site | None = None, **options: Any) -> Case:
         name = re.sub("[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
         return Case(name, driver, clusters["a"], target or clusters["b"], folder, **options)
 
-    return make
+    yield make
+    driver.release()
 
 
 @pytest.fixture

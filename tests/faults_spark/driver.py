@@ -45,7 +45,7 @@ def naive(spark: SparkSession, source: str, target: str, topic: str, checkpoint:
 
         request = pubsub.PublishRequest(topic=topic)
         for row in batch:
-            request.messages.add(data=bytes(row.data), attributes=row.attributes, ordering_key=row.ordering_key)
+            request.messages.add(data=bytes(row.data), attributes=row.attributes)
         if request.messages:
             with Client(target) as client:
                 client.call("Publisher.Publish", request)

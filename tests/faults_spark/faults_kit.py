@@ -36,7 +36,7 @@ class Driver:
 
     def __init__(self, folder: Path, master: str = "local[2,4]") -> None:
         self.folder, self.master = folder, master
-        self.pauses = folder
+        self.pauses = folder / "pauses-0"
         self.starts = 0
         self._process: subprocess.Popen[str] | None = None
         self._reader = threading.Thread()
@@ -112,6 +112,11 @@ class Driver:
         path = self.pauses / f"{point}.reached"
         awaited(path.exists, f"nobody comes to {point}")
         return int(path.read_text())
+
+    def release(self) -> None:
+        """Nobody waits anywhere any more, whatever a test has left."""
+        for path in self.pauses.glob("*"):
+            path.unlink(missing_ok=True)
 
     def kill(self, *, keep: int = 0) -> None:
         """SIGKILL to the driver, its JVM and its Python workers, except `keep`."""
