@@ -1,0 +1,140 @@
+"""What is asked of servers: where a flow without a checkpoint begins, how far flows are; answers are given by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncpoint.federation.job import _told
+from syncpoint.federation.patterns import links_of
+from syncpoint.federation.plan import Flow
+from syncpoint.federation.servers import Servers, read_token
+from syncpoint.federation.spec import Cluster, parse
+from syncpoint.model.errors import InvalidArgument, Unavailable
+from syncpoint.wire.messages import pipeline
+
+TOPIC = "projects/shop/topics/orders"
+SECRET = "nobody-sees-this"
+
+
+class Answers(Servers):
+    """Servers that say what a test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions = pipeline.Positions(topic=TOPIC, topic_incarnation=3, universe="ab")
+        self.links = pipeline.ListLinksResponse()
+        self.cursors = pipeline.ListCursorsResponse()
+        self.down: set[str] = set()
+
+    def call(self, cluster: Cluster, method: str, request: Any) -> Any:
+        if cluster.name in self.down:
+            raise Unavailable(f"{cluster.name} is away")
+        return {"GetPositions": self.positions, "ListLinks": self.links, "ListCursors": self.cursors}[
+            method.partition(".")[2]
+        ]
+
+
+@pytest.fixture
+def flow() -> Flow:
+    content = {
+        "version": 1,
+        "clusters": {"a": {"endpoint": "a:1"}, "b": {"endpoint": "b:1"}},
+        "tasks": {
+            "copy": {
+                "pattern": "replicate",
+                "from": {"cluster": "a", "topic": TOPIC},
+                "to": {"cluster": "b"},
+                "start": "latest",
+            }
+        },
+    }
+    (link,) = links_of(parse(content, Path("/")))
+    (found,) = link.flows([TOPIC])
+    return found
+
+
+@pytest.fixture
+def servers() -> Answers:
+    return Answers()
+
+
+def test_a_flow_that_has_copied_nothing_begins_where_the_file_says(servers: Answers, flow: Flow) -> None:
+    servers.positions.sources.add(source=1, end=9)
+    assert servers.begin_at(flow) == "latest"
+
+
+def test_a_flow_without_a_checkpoint_begins_where_its_target_is(servers: Answers, flow: Flow) -> None:
+    """Also behind a sealed source it has left, and at the oldest message where those it wants are gone."""
+    for source, begin, end, sealed in ((1, 0, 50, True), (2, 0, 30, False), (7, 20, 40, False)):
+        servers.positions.sources.add(source=source, chain=source // 5, begin=begin, end=end, sealed=sealed)
+    link = servers.links.links.add(name=flow.name, source_topic="ab/3")
+    link.committed.add(source=2, chain=0, begin=0, end=12)
+    link.committed.add(source=7, chain=1, begin=0, end=15)
+    assert json.loads(servers.begin_at(flow)) == {"1": 50, "2": 12, "7": 20}
+
+
+def test_a_topic_that_was_created_again_is_not_begun_in_the_middle(servers: Answers, flow: Flow) -> None:
+    servers.positions.sources.add(source=2, end=30)
+    link = servers.links.links.add(name=flow.name, source_topic="ab/2")
+    link.committed.add(source=2, end=12)
+    assert servers.begin_at(flow) == "latest"
+
+
+def test_all_that_was_copied_is_gone_at_the_source(servers: Answers, flow: Flow) -> None:
+    servers.positions.sources.add(source=9, chain=4, end=5)
+    servers.links.links.add(name=flow.name, source_topic="ab/3").committed.add(source=2, chain=0, end=12)
+    assert servers.begin_at(flow) == "earliest"
+
+
+def test_progress_is_what_both_ends_say(servers: Answers, flow: Flow) -> None:
+    servers.cursors.cursors.add(name="of somebody else", lag_messages=1)
+    servers.cursors.cursors.add(name=flow.name, lag_messages=7, lag_bytes=700)
+    link = servers.links.links.add(name=flow.name, rows=5, bytes=50, epochs=2, duplicates_dropped=1, gaps_refused=1)
+    link.refused.add(source=4, begin=5, end=9)
+    link.skipped.add(source=3, begin=0, end=2)
+    progress = servers.progress(flow)
+    assert (progress.lag, progress.lag_bytes, progress.rows, progress.bytes) == (7, 700, 5, 50)
+    assert (progress.epochs, progress.duplicates_dropped, progress.gaps_refused, progress.skipped) == (2, 1, 1, 2)
+    assert progress.gap == "source 4: 5 to 8"
+
+
+def test_who_does_not_answer_is_told(servers: Answers, flow: Flow) -> None:
+    servers.down = {"a"}
+    assert servers.progress(flow).lag is None
+    assert "a is away" in servers.progress(flow).error
+    servers.down = {"b"}
+    assert "b is away" in servers.progress(flow).error
+
+
+def test_a_secret_that_is_not_there_is_told_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text(SECRET + "\n")
+    assert read_token(Cluster("b", "b:1", token={"file": str(tmp_path / "token")})) == SECRET
+    monkeypatch.setenv("B_TOKEN", SECRET)
+    assert read_token(Cluster("b", "b:1", token={"env": "B_TOKEN"})) == SECRET
+    monkeypatch.delenv("B_TOKEN")
+    with pytest.raises(InvalidArgument, match="B_TOKEN"):
+        read_token(Cluster("b", "b:1", token={"env": "B_TOKEN"}))
+    with pytest.raises(InvalidArgument, match="none"):
+        read_token(Cluster("b", "b:1", token={"file": str(tmp_path / "none")}))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("plain", "plain"),
+        (
+            "An error occurred while calling o7.start.\n: org.apache.spark.X: no such thing\n\tat a.b(c:1)",
+            "org.apache.spark.X: no such thing",
+        ),
+        (
+            "[STREAM_FAILED] Query\nTraceback\n  File x\npyspark_pubsub.errors.DataLossError: they are gone\n",
+            "pyspark_pubsub.errors.DataLossError: they are gone",
+        ),
+    ],
+)
+def test_what_a_person_needs_of_an_exception_of_spark(text: str, told: str) -> None:
+    assert _told(RuntimeError(text)) == told
