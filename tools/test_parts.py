@@ -45,7 +45,7 @@ CHECK = (
     Part("format", "ruff: layout of the sources", 5, [str(BIN / "ruff"), "format", "--check", "."]),
     Part("types", "mypy --strict on src", 45, [str(BIN / "mypy")]),
     Part("layers", "import-linter: a room imports only rooms below it", 10, [str(BIN / "lint-imports")]),
-    Part("quick", "unit tests of the quick rooms", 30, [*PYTEST, *quick_paths()]),
+    Part("quick", "unit tests of the quick rooms", 45, [*PYTEST, "-n", "2", *quick_paths()]),
 )
 
 # Integration tests by the beginning of their file's name; what no group names belongs to the first one. They wait for
