@@ -59,12 +59,15 @@ class Supervisor:
 
     def run(self, *, until_done: bool = False) -> None:
         """Until `stopping` is set (or, `until_done`, until nothing waits any more); then Spark is stopped."""
+        quiet = 0  # looks in a row without anything that waits; flows are asked one after the other
         try:
             with Servers() as servers:
-                while not self.stopping.is_set():
+                while not self.stopping.is_set() and not (until_done and quiet == 2):
                     progress = self.look(servers)
-                    if until_done and not any(one.lag is None or (one.lag and not one.gap) for one in progress):
-                        break
+                    waits = any(one.lag is None or (one.lag and not one.gap) for one in progress)
+                    quiet = 0 if waits else quiet + 1
+                    if until_done and quiet:
+                        self._topics_at = -TOPICS_S  # what has come last may travel on, in topics that are new
                     self.stopping.wait(LOOK_S)
         finally:
             self.spark.resize(0)
