@@ -14,8 +14,6 @@ from bench.spark.world import EPOCH_ROWS, PARTITIONS, WARM_UPS, World, check, di
 
 _FEWER = 2
 """The path by rows gets one in so many rows: it is slow."""
-_EPOCHS = 60
-"""Epochs of few rows in one run, those that warm up included."""
 
 
 def replicate(world: World) -> None:
@@ -115,7 +113,7 @@ def _epoch_ms(
     read, write = world.flow_options(*servers, topic, target, linked=sink == "pubsub")
     read["maxRowsPerTrigger"] = str(EPOCH_ROWS)
     told: dict[str, Any] = spark.do(
-        "batches", source="pubsub", reading=read, sink=sink, writing=write, least=_EPOCHS
+        "batches", source="pubsub", reading=read, sink=sink, writing=write, least=world.small_batches
     )  # fmt: skip
     targets.delete(target)
     return float(median(told["batch_ms"][WARM_UP_BATCHES:]))

@@ -45,6 +45,11 @@ class World:
         found: int = self.bench.options.runs
         return found
 
+    @property
+    def small_batches(self) -> int:
+        """Small batches of one run; fewer in a trial with few rows."""
+        return max(20, min(70, self.rows // 2000))
+
     def server(self) -> tuple[Server, Topics]:
         """A server on the servers' core, until the case ends."""
         server = self.stack.enter_context(self.bench.server())
