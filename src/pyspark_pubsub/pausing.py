@@ -1,7 +1,7 @@
 """Points at which tests of faults hold a process, to kill it just there. Without the variable this costs nothing.
 
 SYNCPOINT_PAUSES names a folder. Whoever comes to a point of `POINTS` while the folder has a file of its name makes
-POINT.reached, with its process id, and goes on when the file is gone. The variable is read once for each process.
+POINT.reached, with its process id, and goes on when the file is gone; POINT.reached is gone then, too. The variable is read once for each process.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ def pause(point: str) -> None:
     if not _FOLDER:
         return
     held, reached = Path(_FOLDER, point), Path(_FOLDER, f"{point}.reached")
-    if held.exists():
-        reached.with_suffix(".new").write_text(str(os.getpid()))
-        reached.with_suffix(".new").replace(reached)
+    if not held.exists():
+        return
+    reached.with_suffix(".new").write_text(str(os.getpid()))
+    reached.with_suffix(".new").replace(reached)
     while held.exists():
         time.sleep(0.02)
+    reached.unlink(missing_ok=True)

@@ -113,6 +113,11 @@ class Driver:
         awaited(path.exists, f"nobody comes to {point}")
         return int(path.read_text())
 
+    def let_go(self, point: str) -> None:
+        """Who waits at a point goes on, and has done so when this returns."""
+        (self.pauses / point).unlink()
+        awaited(lambda: not (self.pauses / f"{point}.reached").exists(), f"somebody stays at {point}")
+
     def release(self) -> None:
         """Nobody waits anywhere any more, whatever a test has left."""
         for path in self.pauses.glob("*"):

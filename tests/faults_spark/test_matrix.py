@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -61,11 +59,9 @@ def test_worker(point: str, where: str, case: Make, driver: Driver, record: Reco
     driver.do("1")
     held = driver.hold(point)
     one.begin()
-    pid = driver.reached(point)
+    kill_one(driver.reached(point))
     held.unlink()
-    kill_one(pid)
     driver.do("query.awaitTermination()")
-    (driver.pauses / f"{point}.reached").unlink()
     record(f"SIGKILL of the Python worker {where}", one.begun, one.verdict(), "Spark ran the task again")
     assert one.verdict().exact
     assert one.verdict().stored == 300
@@ -95,7 +91,6 @@ def test_server(
         again = 0
     except Failed:
         again = 1 + one.run()
-    (driver.pauses / f"{point}.reached").unlink()
     record(f"SIGKILL of {where}", one.begun, one.verdict(), f"query started again {again} time(s)")
     assert one.verdict().exact
     assert one.verdict().stored == 300
@@ -110,10 +105,9 @@ def test_target_within_commits(case: Make, driver: Driver, clusters: dict[str, S
     again = 0
     for delay_s in (0.0, 0.004, 0.012):
         driver.reached("commit")
-        (driver.pauses / "commit.reached").unlink()
         release = threading.Timer(delay_s, clusters["b"].server.kill9)
         release.start()
-        held.unlink()
+        driver.let_go("commit")
         release.join()
         held.touch()
         clusters["b"].server.start()
@@ -125,7 +119,6 @@ def test_target_within_commits(case: Make, driver: Driver, clusters: dict[str, S
         driver.do("query.awaitTermination()")
     except Failed:
         again += 1 + one.run()
-    (driver.pauses / "commit.reached").unlink(missing_ok=True)
     record("SIGKILL of the target within three commits", one.begun, one.verdict(), f"started again {again} time(s)")
     assert one.verdict().exact
 
@@ -173,24 +166,21 @@ def test_several_targets(case: Make, driver: Driver, clusters: dict[str, Site], 
     seen = []
     for kill in (False, True, False):
         driver.reached("commit")
-        (driver.pauses / "commit.reached").unlink()
         before = counts()
         if kill:
             clusters["b"].server.kill9()
             clusters["b"].server.start()
         seen.append((before, counts()))
-        after = driver.hold("committed")
-        held.unlink()
+        driver.hold("committed")
+        driver.let_go("commit")
         driver.reached("committed")
-        (driver.pauses / "committed.reached").unlink()
         held.touch()
         grown = [more - less for more, less in zip(counts(), before, strict=True)]
         assert sum(grown) == 50
         assert min(grown) >= 16
-        after.unlink()
+        driver.let_go("committed")
     held.unlink()
     driver.do("query.awaitTermination()")
-    (driver.pauses / "commit.reached").unlink(missing_ok=True)
     assert all(sum(before) % 50 == 0 and before == later for before, later in seen)
     stored = [message for name in names for message in clusters["b"].log(name)]
     verdict = judge(clusters["a"].log(one.topic), stored)
@@ -312,10 +302,8 @@ def test_without_choice_of_attempt(without: Site, case: Make, driver: Driver, re
     driver.do("1")
     held = driver.hold("staged")
     one.begin()
-    pid = driver.reached("staged")
+    kill_one(driver.reached("staged"))
     held.unlink()
-    os.kill(pid, signal.SIGKILL)
     driver.do("query.awaitTermination()")
-    (driver.pauses / "staged.reached").unlink()
     record("WITHOUT the choice of the attempt: a worker is killed", one.begun, one.verdict(), "twice, as expected")
     assert one.verdict().twice == 50
