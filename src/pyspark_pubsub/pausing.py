@@ -1,7 +1,8 @@
 """Points at which tests of faults hold a process, to kill it just there. Without the variable this costs nothing.
 
 SYNCPOINT_PAUSES names a folder. Whoever comes to a point of `POINTS` while the folder has a file of its name makes
-POINT.reached, with its process id, and goes on when the file is gone; POINT.reached is gone then, too. The variable is read once for each process.
+POINT.reached, with its process id, and goes on when the file is gone; POINT.reached is gone then, too. The variable is
+read once for each process.
 """
 
 from __future__ import annotations
