@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -61,9 +61,18 @@ class Moody:
         self.failures = list(failures)
         self.calls = 0
         self.closed = False
+        self.metadata: tuple[tuple[bytes, bytes], ...] = ()
 
-    async def unary(self, path: str, message: bytes, *, timeout: float | None = None) -> bytes:
+    async def unary(
+        self,
+        path: str,
+        message: bytes,
+        *,
+        metadata: Iterable[tuple[bytes, bytes]] = (),
+        timeout: float | None = None,
+    ) -> bytes:
         self.calls += 1
+        self.metadata = tuple(metadata)
         if self.failures:
             raise self.failures.pop(0)
         answer: bytes = pubsub.Topic(name="t").SerializeToString()
@@ -90,9 +99,10 @@ def test_patience_has_an_end():
 
 def test_other_failures_are_not_tried_again():
     channel = Moody(NotFound("t"))
-    with Client("unused:1", channel=channel) as client, pytest.raises(NotFound):
+    told = ((b"authorization", b"Bearer x"),)
+    with Client("unused:1", channel=channel, metadata=told) as client, pytest.raises(NotFound):
         client.call("Publisher.GetTopic", pubsub.GetTopicRequest(topic="t"))
-    assert channel.calls == 1
+    assert (channel.calls, channel.metadata) == (1, told)
 
 
 @pytest.mark.parametrize(
