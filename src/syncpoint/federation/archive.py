@@ -60,7 +60,7 @@ def archive(
         found = manifests.load(folder)
         request = pipeline.GetPositionsRequest(topic=topic, first=found is None)
         request.cursor.name = cursor
-        for source, end in (found.ends() if found is not None else {}).items():
+        for source, end in (found.reached() if found is not None else {}).items():
             request.processed.add(source=source, end=end)
         positions = servers.call(server, "LogReader.GetPositions", request)
         if found is None:
@@ -80,7 +80,7 @@ def archive(
             tell(rows, total)
             processed = pipeline.GetPositionsRequest(topic=topic)
             processed.cursor.name = cursor
-            for source, end in found.ends().items():
+            for source, end in found.reached().items():
                 processed.processed.add(source=source, end=end)
             servers.call(server, "LogReader.GetPositions", processed)
         found.save(folder)

@@ -75,6 +75,15 @@ class Manifest:
                 ends[one.source] = max(one.end, ends.get(one.source, 0))
         return ends
 
+    def reached(self) -> dict[int, int]:
+        """The same without the sources that a later one of their chain, or of a later epoch, has followed."""
+        places = {one.source: (one.epoch, one.chain) for part in self.parts for one in part.stretches}
+        newest: dict[tuple[int, int], int] = {}
+        for source, place in places.items():
+            newest[place] = max(source, newest.get(place, 0))
+        epoch = max((epoch for epoch, _ in newest), default=0)
+        return {source: self.ends()[source] for (of, _), source in newest.items() if of == epoch}
+
     def save(self, folder: Path) -> None:
         """Replace the file; it is on the disk when this returns."""
         temporary = folder / ".manifest.json"

@@ -14,7 +14,7 @@ from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import InvalidArgument, OutOfRange, SyncpointError, Unavailable
 from syncpoint.model.names import parse_project
 from syncpoint.pipeline import columns, reading_positions
-from syncpoint.pipeline.cursors import Cursor, Cursors, Limits, passed
+from syncpoint.pipeline.cursors import Cursor, Cursors, Limits, Range, passed
 from syncpoint.pipeline.reading_exclusive import ExclusiveReaders
 from syncpoint.pipeline.reading_means import MeanSizes
 from syncpoint.pipeline.reading_positions import Extent, extents, topic_named
@@ -114,6 +114,11 @@ class LogReader:
         if not asked.first and not ends:
             starts = {one.source.number: one.begin for one in found}
         cursor = self.cursors.begin(topic.incarnation, wanted.name, limits, starts)
+        if not asked.first:
+            # The reader had a cursor that was deleted or has expired: what it had not read of sources that are gone now
+            # was kept by nobody. How much that was is not known; one message stands for it.
+            there = {one.number for one in known}
+            cursor.lost = [Range(number, end, end + 1) for number, end in sorted(ends.items()) if number not in there]
         await self._persist(self.cursors.write(cursor))
         return cursor
 
