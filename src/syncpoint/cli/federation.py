@@ -220,10 +220,10 @@ def accept_gap(settings: Settings, flow: str, file: Path) -> None:
         if lost:
             # The source can not be read where the flow is: it begins anew behind, and the target records the gap.
             StateFolder(whole.runtime.state).accept(flow, "\n".join(map(str, lost)))
-            skipped = [[one.source, one.begin, one.end - 1, one.end - one.begin] for one in lost]
+            gaps = lost
         else:
-            link = servers.accept_gap(found)
-            skipped = [[one.source, one.begin, one.end - 1, one.end - one.begin] for one in link.skipped]
+            gaps = list(servers.accept_gap(found).skipped)
+    skipped = [[str(one.source), str(one.begin), str(one.end - 1), f"{one.end - one.begin:,}"] for one in gaps]
     print_table(["SOURCE", "FROM", "TO", "MESSAGES SKIPPED"], skipped)
 
 
