@@ -153,7 +153,7 @@ def test_nothing_one_two_nothing(
     awaited(lambda: copied() >= 12_000, "all of it", within=400)
 
     awaited(lambda: not federation.javas(), "no process of Spark")
-    assert federation.state()["executors"] == 0
+    awaited(lambda: federation.state()["executors"] == 0, "the supervisor says so")
     verdict = judge(pair["a"].log(TOPIC), pair["b"].log(TOPIC))
     record("0, 1, 2, 0 executors; the job killed with two", begun, verdict, "by process ids")
     assert verdict == Verdict(12_000, 12_000, 0, 0, 0, 0, 0)
