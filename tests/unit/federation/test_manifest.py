@@ -80,3 +80,12 @@ def test_messages_that_are_gone_are_not_passed_over(tmp_path: Path) -> None:
     positions = pipeline.Positions(sources=[pipeline.SourcePosition(source=7, begin=22, end=25)])
     with pytest.raises(FailedPrecondition, match="offsets 20 to 21 of source 7"):
         _waiting(made(tmp_path), positions)
+
+
+def test_only_the_newest_source_of_each_chain_is_said_to_be_read(tmp_path: Path) -> None:
+    """Those before it may be long gone at the server, and are not missed."""
+    found = made(tmp_path)
+    for number, stretch in enumerate((Stretch(8, 0, 5, 1, 2), Stretch(9, 0, 6, 1, 3), Stretch(4, 0, 9, 0, 2)), 3):
+        found.parts.append(Part(number, 0, (stretch,), ()))
+    assert found.ends() == {7: 20, 8: 5, 9: 6, 4: 9}
+    assert found.reached() == {8: 5, 9: 6}

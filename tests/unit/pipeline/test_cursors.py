@@ -346,3 +346,23 @@ def test_what_is_read_of_facts_is_what_was_written() -> None:
     cursor.lost = [Range(1, 2, 3)]
     again = Cursors(table, world.publish.catalog, world.clock.time_ns, lambda topic: 0.0, cursors.facts())
     assert next(again.all()) == replace(cursor, written=True)
+
+
+def test_a_reader_whose_cursor_was_deleted_hears_of_sources_that_are_gone() -> None:
+    """Nobody kept for it what it had not read there; it hears so until it has gone on, over a restart too."""
+    world = ReadingWorld()
+    world.send("a", "b", "c")
+    (source,) = world.positions(cursor={"name": "x"}, first=True).sources
+    processed = [{"source": source.source, "end": 2}]
+    assert not world.positions(cursor={"name": "x"}, processed=processed).lost
+    world.call("DeleteCursor", topic=TOPIC, name="x")
+    world.restart()  # the source is sealed by it, and goes
+    world.acknowledge_all()
+    world.collect()
+    assert not stored(world)
+    for _ in range(2):
+        (lost,) = world.positions(cursor={"name": "x"}, processed=processed).lost
+        assert (lost.source, lost.begin, lost.end) == (source.source, 2, 3)
+    world.send("d")
+    (newer,) = world.positions().sources
+    assert not world.positions(cursor={"name": "x"}, processed=[{"source": newer.source, "end": 0}]).lost
