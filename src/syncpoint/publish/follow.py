@@ -38,6 +38,7 @@ class Follower:
         """Catch up with the catalog, which is at or above the revision of the log; the facts are on their way then."""
         forwarder, sources = self.forwarder, self.forwarder.sources
         settle(forwarder.memory, forwarder.store)
+        self._forget_empty()
         for topic in sources.topics():
             for record in self.catalog.subscriptions_of(topic):
                 self._begin(record)
@@ -50,6 +51,15 @@ class Follower:
         grants = forwarder.memory.grants
         for key in [key for key in grants if not self._is_exactly_once(key[0]) or key[1] not in sources.by_number]:
             del grants[key]
+
+    def _forget_empty(self) -> None:
+        """Ledgers of topics of which recovery found nothing: they begin anew when something comes, as after
+        `forget_topic`. Nobody follows seeks of theirs meanwhile, so they would be of an old generation then.
+        """
+        for number in list(self.forwarder.ledgers):
+            record = self.catalog.subscription_by_incarnation(number)
+            if record is not None and not self.forwarder.sources.of_topic(record.topic_incarnation):
+                del self.forwarder.ledgers[number]
 
     def _is_exactly_once(self, subscription: int) -> bool:
         record = self.catalog.subscription_by_incarnation(subscription)

@@ -354,6 +354,32 @@ async def test_a_seek_to_a_snapshot_of_a_time_before_the_chain_had_the_topic(wor
     assert await subscriber.read_all() == ["a"]
 
 
+@simulated
+async def test_a_seek_counts_also_where_recovery_found_nothing_of_the_topic_but_its_ledger(world: ChainWorld) -> None:
+    first = world.process("f1")
+    chain = await first.open()
+    world.registered.add((TOPIC_NUMBER, 1))
+    chain.follower.open_source(TOPIC_NUMBER, 0)
+    await world.subscribe(retain_acked=True)  # its ledger is begun here, in the first generation
+    await first.crash()  # and the source never had a message
+    world.update(generation=1, target=SeekTarget(time_ns=0))
+    second = world.process("f2")
+    await second.open()
+    await world.confirm(world.master.revision)
+    subscriber = await Subscriber(second, 11).start()
+    await subscriber.attach()
+    await second.publish("a")
+    await asyncio.sleep(0.1)
+    assert {what.generation for kind, what in subscriber.heard if kind == "sources"} == {1}
+    assert await subscriber.read_all() == ["a"]
+    await second.crash()
+    third = world.process("f3")
+    await third.open()
+    again = await Subscriber(third, 11).start()
+    await again.attach()
+    assert (again.generation, await again.read_all()) == (1, ["a"])
+
+
 # -- resends -----------------------------------------------------------------------------------------------------------
 
 
