@@ -17,6 +17,9 @@ LIVES = {
     "keys moved while messages waited for disks, and another process adopted them": 94,
     "what was delivered before a seek is acknowledged after it": 149,
     "the same, and a snapshot was taken between": 105,
+    "a seek while a chain had nothing of the topic but its ledger": 450,
+    "an answer from before a claim was given again after it, which is right": 451,
+    "keys moved while two forwarders shared the chains": 132,
 }
 
 

@@ -103,7 +103,7 @@ class Chain:
         self.follower.settle()
         now = around.clock.monotonic()
         known = {key: (grant.grant, grant.holder) for key, grant in memory.grants.items()}
-        self.hub = Hub(self.number, self.forwarder, Grants(epoch, now, known), self._rank)
+        self.hub = Hub(self.number, self.forwarder, Grants(epoch, now, known), self._rank, self._epoch_of)
         self.follower.on_ledger = self.hub.listen
         self.resends = Resends(memory.batches, self.forwarder.sources)
         self.voids = Voids(self.forwarder, self.resends, self.hub.handed)
@@ -229,6 +229,12 @@ class Chain:
         assignment = self.around.assignments(topic)
         chains = sorted(assignment.chains) if assignment is not None else []
         return chains.index(self.number) if self.number in chains else self.number
+
+    def _epoch_of(self, topic: int) -> int:
+        """No source of a lower epoch is open, or will be opened: what is known of assignments only goes forward."""
+        assignment, source = self.around.assignments(topic), self.forwarder.sources.open_of(topic)
+        epoch = assignment.epoch if assignment is not None else 0
+        return epoch if source is None else min(epoch, source.epoch)
 
     def _failed(self) -> None:
         assert self.forwarder.failed is not None

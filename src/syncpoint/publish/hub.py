@@ -36,14 +36,21 @@ class Session(Protocol):
 
 
 class Hub:
-    """See the module. `rank(topic)`: the chain's place among those of the topic."""
+    """See the module. `rank(topic)`: the chain's place among those of the topic; `epoch(topic)`: no source of a lower
+    epoch is open in the chain, or will be opened.
+    """
 
     def __init__(
-        self, chain: int, forwarder: PublishForwarder, grants: Grants, rank: Callable[[int], int], name: str = ""
+        self,
+        chain: int,
+        forwarder: PublishForwarder,
+        grants: Grants,
+        rank: Callable[[int], int],
+        epoch: Callable[[int], int],
     ) -> None:
-        self.chain, self.forwarder, self.grants, self.name = chain, forwarder, grants, name
+        self.chain, self.forwarder, self.grants = chain, forwarder, grants
         self.catalog = forwarder.catalog
-        self._rank = rank
+        self._rank, self._epoch = rank, epoch
         self._sessions: dict[int, Session] = {}
         self._heard: set[int] = set()  # subscriptions the forwarder tells us about
         self._hungry: set[tuple[int, int]] = set()  # (subscription, source): its holder waits for Data
@@ -147,9 +154,14 @@ class Hub:
             self._tell(effects)
 
     def ranks_changed(self, topic: int) -> None:
-        """The set of the topic's chains has."""
+        """The set of the topic's chains has. Whoever delivers keys of the new epoch has to know what is left of the
+        earlier ones, of sources that are granted to others, too.
+        """
         for record in self.catalog.subscriptions_of(topic):
             self.changed(record)
+            if record.ordered and not record.detached:
+                for session in self._attached(record.incarnation):
+                    self._name_all(session, record)
 
     def named(self, subscription: int, views: Sequence[SourceView]) -> None:
         """The forwarder names sources: new ones, sealed ones, or all."""
@@ -339,7 +351,8 @@ class Hub:
         subscription = record.incarnation
         alive = self.grants.open_sources(subscription)
         found = [one for one in self.forwarder.sources.of_topic(record.topic_incarnation) if one.number in alive]
-        session.send(self._sources(subscription, found, session.incarnation, whole=True))
+        epoch = self._epoch(record.topic_incarnation)
+        session.send(self._sources(subscription, found, session.incarnation, all_below=epoch))
         for source in found:
             # Whatever was said before may have been lost with a stream: let it ask.
             if self.grants.grant_of(subscription, source.number, session.incarnation):
@@ -354,10 +367,17 @@ class Hub:
             if session is not None:
                 session.send(self._sources(subscription, [source], session.incarnation))
 
-    def _sources(self, subscription: int, sources: Sequence[Source], holder: int, *, whole: bool = False) -> bytes:
+    def _sources(
+        self, subscription: int, sources: Sequence[Source], holder: int, *, all_below: int | None = None
+    ) -> bytes:
+        """`all_below`: these are all there are, and all there will be of lower epochs."""
         ledger = self.forwarder.ledgers.get(subscription)
         message = internal.Sources(
-            subscription=subscription, generation=ledger.generation if ledger else 0, chain=self.chain, all=whole
+            subscription=subscription,
+            generation=ledger.generation if ledger else 0,
+            chain=self.chain,
+            all=all_below is not None,
+            epoch=all_below,
         )
         if ledger is None:
             record = self.catalog.subscription_by_incarnation(subscription)

@@ -186,8 +186,9 @@ class Gatherer:
             self._again_at = now + AGAIN_S
             again, self._again = self._again, set()
             for served in self._served.values():
+                late = {self._owners.get(chain) for chain in self._lacking(served)} if served.record.ordered else set()
                 for peer in self.peers.values():
-                    if (served.subscription, peer.address) in again:
+                    if (served.subscription, peer.address) in again or peer.address in late:
                         self._attach(served, peer)
                 self._look(served)
 
@@ -254,7 +255,8 @@ class Gatherer:
         if what.generation > served.generation:
             self._renew(served, what.generation)
         elif what.generation < served.generation:
-            return  # it has not seen the seek yet; its Reset will come
+            self._again.add((served.subscription, peer.address))  # it has not seen the seek yet
+            return
         views, lost, newer = served.named(what)
         for source in lost:
             served.listener.on_revoked(source)
@@ -301,12 +303,14 @@ class Gatherer:
         self.directory.look(served.topic, found)
 
     def _complete(self, served: Served) -> bool:
-        known = set(self.directory.chains_of(served.topic))
-        if served.record.ordered:
-            if served.registered is None:
-                return False
-            known |= served.registered
-        return known <= served.answered
+        looked = served.registered is not None or not served.record.ordered
+        return looked and not self._lacking(served)
+
+    def _lacking(self, served: Served) -> list[int]:
+        """Chains that have not named their sources; for the order of keys all of those before the newest epoch."""
+        known = set(self.directory.chains_of(served.topic)) | (served.registered or frozenset())
+        epoch = served.newest_epoch if served.record.ordered else 0
+        return [chain for chain in known if served.answered.get(chain, -1) < epoch]
 
     def _later(self, answer: Callable[[], None]) -> None:
         """Not at once: who is refused asks again, and must not do so without end in one turn."""

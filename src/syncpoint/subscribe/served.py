@@ -4,6 +4,7 @@ Machine beside `gather`. A view that is held may be delivered from. One that is 
 the grant may come back. One without a grant is somebody else's.
 """
 
+import math
 from collections.abc import Collection
 from typing import Any
 
@@ -23,7 +24,8 @@ class Served:
         self.wanted = False
         self.sources: dict[int, SourceView] = {}
         self._past: dict[int, SourceView] = {}  # done, and delivered here at last: acknowledgements may be under way
-        self.answered: set[int] = set()  # chains that have named their sources, whoever owned them then
+        # Chains that have named all their sources, whoever owned them then -> below which epoch there will be no more.
+        self.answered: dict[int, float] = {}
         self.registered: frozenset[int] | None = None  # chains of the topic by a look into the metadata; None: to do
         self.looking = False
         self.newest_epoch = 0
@@ -78,7 +80,8 @@ class Served:
             for view in [v for v in self.sources.values() if v.chain == chain and v.source not in named]:
                 self._forget(view.source)
                 views.append(view._replace(sealed=True, held=True, done=True))
-        self.answered.add(chain)
+            epoch = what.epoch if what.HasField("epoch") else math.inf  # an earlier version does not say
+            self.answered[chain] = max(epoch, self.answered.get(chain, 0))
         newer, self.newest_epoch = newest > self.newest_epoch, newest
         return views, lost, newer
 

@@ -268,3 +268,34 @@ def _wants(wanted: bool) -> object:
     from syncpoint.wire.messages import internal
 
     return internal.Wants(subscription=SUB_NUMBER, wanted=wanted)
+
+
+@simulated
+async def test_whoever_serves_an_ordered_subscription_hears_of_all_sources_once_an_epoch_has_ended(
+    world: ChainWorld,
+) -> None:
+    world.assign(1)
+    process = world.process()
+    await process.open(1)
+    await world.subscribe(ordered=True)
+    holder = await Subscriber(process, 11).start()
+    await holder.attach()
+    other = await Subscriber(process, 12).start()
+    await other.attach()
+    await process.publish("a", key="k", epoch=1)
+    await asyncio.sleep(0.1)
+    (source,) = holder.granted
+    assert other.sources == {}
+    process.deaf = True
+    world.assign(2)
+    await other.attach()
+    assert [what.epoch for kind, what in other.heard if kind == "sources" and what.all] == [1, 1]
+    process.deaf = False
+    process.hear_assignments()
+    await asyncio.sleep(0.1)
+    kind, last = other.heard[-1]
+    assert (kind, last.all, last.epoch) == ("sources", True, 2)
+    assert [(one.number, one.grant, one.sealed, one.done) for one in last.sources] == [(source, 0, True, False)]
+    await holder.ack(source, (0, 1))
+    await other.attach()
+    assert other.sources == {}

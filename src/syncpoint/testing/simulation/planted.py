@@ -17,6 +17,7 @@ from syncpoint.publish import follow, records
 from syncpoint.publish import hub as hub_module
 from syncpoint.publish import recovery as publish_recovery
 from syncpoint.publish.entrance import Entrance
+from syncpoint.publish.hub import Hub
 from syncpoint.publish.ledger import Ledger
 from syncpoint.storage import record as record_module
 from syncpoint.storage import segment as segment_module
@@ -29,6 +30,8 @@ from syncpoint.storage.remote.service import Lane as ServedLane
 from syncpoint.storage.remote.wire import Hello, Op, Reply, Request
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.fetch import Cursor
+from syncpoint.subscribe.gather import Gatherer
+from syncpoint.subscribe.served import Served
 from syncpoint.testing.simulation.shape import Shape
 
 Patch = Callable[[], AbstractContextManager[None]]
@@ -236,6 +239,21 @@ def nobody_goes_on() -> AbstractContextManager[None]:
     return patched(Delivery, _read=read)
 
 
+def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
+    """Keys of a new epoch are delivered by who has not heard what others still have of the one before."""
+
+    def once_is_enough(self: Gatherer, served: Served) -> list[int]:
+        known = set(self.directory.chains_of(served.topic)) | (served.registered or frozenset())
+        return [chain for chain in known if chain not in served.answered]
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with patched(Gatherer, _lacking=once_is_enough), patched(Hub, ranks_changed=lambda self, topic: None):
+            yield
+
+    return both()
+
+
 THREE = Shape(clusters=3, disks=1)
 SPREAD = Shape(clusters=3, disks=3, spread=True)
 PLANTED: dict[str, Planted] = {
@@ -256,6 +274,9 @@ PLANTED: dict[str, Planted] = {
     "rule 18": Planted(rule_18, Shape(clusters=1, disks=1, chains=2), ("metadata outage", "hang", "disk slow")),
     "a source ends early": Planted(a_source_ends_early, Shape(clusters=1, disks=1), ("takeover", "disk slow")),
     "nobody goes on": Planted(nobody_goes_on, Shape(clusters=1, disks=1), ("close", "takeover")),
+    "an epoch begins unknowing": Planted(
+        an_epoch_begins_unknowing, Shape(clusters=1, disks=1, chains=2, subscribers=2), ("disk slow",)
+    ),
 }
 
 
