@@ -1,0 +1,72 @@
+"""`syncpoint federation` and `syncpoint archive` where no server and no Spark is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from syncpoint.cli.main import cli
+from syncpoint.federation.state import StateFolder, SupervisorState
+
+FILE = """\
+version: 1
+clusters:
+  eu: {endpoint: "eu:8085"}
+  us: {endpoint: "us:8085", token: {env: US_TOKEN}}
+namespaces:
+  shop: {clusters: [eu, us]}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "federation.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def said(*words: str) -> Result:
+    return CliRunner().invoke(cli, list(words), prog_name="syncpoint")
+
+
+def test_a_right_file(file: Path) -> None:
+    result = said("federation", "validate", str(file))
+    assert result.exit_code == 0
+    assert "2 cluster(s), 2 link(s)" in result.output
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("clusters: [eu, us]", "clusters: [eu, uss]"),
+        ("token: {env: US_TOKEN}", "token: secret"),
+        ("version: 1", "version: 2"),
+        ("namespaces:", "namespace:"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_place(file: Path, wrong: str, told: str) -> None:
+    file.write_text(FILE.replace(wrong, told))
+    result = said("federation", "validate", str(file))
+    assert result.exit_code == 1
+    place = {"[eu, uss]": "uss", "secret": "clusters.us.token", "2": "version", "namespace:": "namespace"}
+    assert place[told.partition(": ")[2] or told] in result.output
+
+
+def test_stop_needs_somebody_who_runs(file: Path) -> None:
+    result = said("federation", "stop", str(file))
+    assert result.exit_code == 1
+    assert "Nobody runs it" in result.output
+
+
+def test_who_is_gone_does_not_run(file: Path, tmp_path: Path) -> None:
+    StateFolder(tmp_path / "federation-state").say(SupervisorState(pid=2**22 + 1, file=str(file), started=0.0))
+    assert "Nobody runs it" in said("federation", "stop", str(file)).output
+
+
+def test_an_archive_that_is_none(tmp_path: Path) -> None:
+    for command in ("verify", "describe"):
+        result = said("archive", command, str(tmp_path))
+        assert result.exit_code == 1
+        assert "There is no archive" in result.output
