@@ -42,6 +42,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     except Failed as problem:
         raise SystemExit(f"spark: {problem}") from None
     problems: list[str] = []
+
+    def tell(text: str) -> None:
+        bench.console.print(text, style="red", highlight=False, markup=False)
+
     try:
         for case in options.only:
             bench.console.print(case)
@@ -50,12 +54,14 @@ def main(argv: Sequence[str] | None = None) -> None:
                     CASES[case](World(bench, stack))
             except Skipped as reason:
                 problems.append(f"SKIPPED, and not shown: {case}: {reason}")
+                tell(problems[-1])
             except Failed as problem:
                 problems.append(f"failed: {case}: {problem}")
+                tell(problems[-1])
         bench.finish()
     finally:
         bench.remove()
     for text in problems:
-        bench.console.print(text, style="red", highlight=False, markup=False)
+        tell(text)
     if any(text.startswith("failed") for text in problems):
         raise SystemExit("spark: not all cases were measured")
