@@ -25,19 +25,19 @@ FOUND: list[tuple[str, Verdict, float, str]] = []
 FIGURES: list[str] = []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("faults")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def driver(folder: Path) -> Iterator[Driver]:
     made = Driver(folder / "driver")
     yield made
     made.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def clusters(folder: Path) -> Iterator[dict[str, Site]]:
     with sites("ab", folder) as made:
         yield made
