@@ -51,9 +51,9 @@ CHECK = (
 # Integration tests by the beginning of their file's name; what no group names belongs to the first one. They wait for
 # servers most of the time, so two files run at once.
 INTEGRATION = {
-    "official": ("the official Python client, the command line, the demonstration", 150, ()),
+    "official": ("the official Python client, the command line, the demonstration", 180, ()),
     "semantics": ("what subscriptions promise, over a real server", 120, ("test_semantics_",)),
-    "recovery": ("servers killed, disks lost, full and spoiled", 180, ("test_recovery_",)),
+    "recovery": ("servers killed, disks lost, full and spoiled", 240, ("test_recovery_",)),
     "pipeline": ("topics read and written by data pipelines", 120, ("test_pipeline_",)),
     "transport": ("other implementations of gRPC and HTTP/2", 75, ("test_transport_",)),
     "metadata": ("metadata stores over the network and over etcd", 120, ("test_metadata_",)),
@@ -82,7 +82,7 @@ TEST = (
         [sys.executable, "tools/sim.py", "--test"],
     ),
     Part("planted", "simulation catches every planted bug", 150, [*PYTEST, "-n", "2", "tests/simulation"]),
-    Part("unit", "unit and property tests, kernel compiled", 200, [*PYTEST, "-n", "2", "tests/unit"]),
+    Part("unit", "unit and property tests, kernel compiled", 300, [*PYTEST, "-n", "2", "tests/unit"]),
     Part(
         "kernel-uncompiled",
         "kernel tests on the uncompiled sources",
