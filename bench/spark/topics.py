@@ -17,6 +17,7 @@ SIZE = 1024
 _PER_REQUEST = 500
 _KINDS = ("order", "refund", "invoice", "parcel")
 _CALL_SECONDS = 60.0
+_RETENTION_SECONDS = 86_400
 
 
 def topic_name(name: str) -> str:
@@ -42,9 +43,11 @@ class Topics:
         self._client.close()
 
     def create(self, name: str, subscriptions: tuple[str, ...] = ()) -> str:
-        """A new topic; its full name."""
+        """A new topic; its full name. It keeps its messages, which without a subscription nobody would wait for."""
         topic = topic_name(name)
-        self._client.call("Publisher.CreateTopic", pubsub.Topic(name=topic))
+        made = pubsub.Topic(name=topic)
+        made.message_retention_duration.FromSeconds(_RETENTION_SECONDS)
+        self._client.call("Publisher.CreateTopic", made)
         for one in subscriptions:
             request = pubsub.Subscription(name=subscription_name(one), topic=topic, ack_deadline_seconds=600)
             self._client.call("Subscriber.CreateSubscription", request)
