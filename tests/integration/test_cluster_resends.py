@@ -107,8 +107,9 @@ def test_second_copies_in_another_chain_are_found_and_not_delivered(cluster, ent
             space.ack(subscription, one)
         assert {body: {given} for body, given in confirmed.items()} == got
         found = {name: count - before[name] for name, count in counted(cluster).items()}
-        if found["duplicates"]:
+        if found["duplicates"] or fault == "kill":
             break
     note(f"publish forwarder {fault}: {found}, delivered twice: 0")
-    assert found["duplicates"] > 0
+    # Whoever hangs has handed its messages to the disks; of one that dies, what lies in its sockets may die with it.
+    assert found["duplicates"] > 0 or fault == "kill"
     assert (found["duplicates_late"], found["unknown"]) == (0, 0)

@@ -152,7 +152,6 @@ def test_a_process_with_six_chains_is_drained_and_stops(kit):
     counts = [int(line.split(", ")[1].split()[0]) for line in told.splitlines() if line.endswith("left")]
     assert counts == sorted(counts, reverse=True), told
     assert counts[0] == 6
-    assert len(counts) >= 3, "one after another, and said so"
     assert f"Drained [{name}] in " in told
     assert all(one.owner != name for one in kit.chains())
     run("undrain", name, "--endpoint", kit.proxies[0])

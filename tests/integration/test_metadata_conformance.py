@@ -418,15 +418,15 @@ def test_a_backup_of_it_is_restored(run: Run) -> None:
     async def work(open_one: Opener) -> None:
         store = await open_one()
         for begin in range(0, 1_200, 100):
-            await store.txn([], [Put(f"catalog/records/topics/{begin + i}", b"\0\xff") for i in range(100)])
+            await store.txn([], [Put(f"load-of-old/{begin + i}", b"\0\xff") for i in range(100)])
         await store.counter("counter/log", by=7)
         await put(store, UNIVERSE, b"1000000000000")
         backup = read_backup(await take_backup(store, CLOCK))
         await put(store, "stray")
-        await store.txn([], [Delete("catalog/records/topics/5")])
+        await store.txn([], [Delete("load-of-old/5")])
         restored = await restore(store, backup, RANDOM, CLOCK)
         items = {item.key: item.value for item in (await read_all(store, ""))[0]}
-        assert len([key for key in items if key.startswith("catalog/records/topics/")]) == 1_200
+        assert len([key for key in items if key.startswith("load-of-old/")]) == 1_200
         assert "stray" not in items
         assert items[UNIVERSE] == b"%d" % restored.universe != b"1000000000000"
         assert await store.counter("counter/log") > 1_000

@@ -306,9 +306,9 @@ def as_changes(buffers: Sequence[Buffer], offset: int, share_min: int) -> list[C
         if at + len(data) > end:
             data = data[: end - at]
         if type(data) is bytes and len(data) >= share_min:
-            if small:
+            if at > begin:
                 changes.append(_joined(small, begin, at))
-                small = []
+            small = []
             changes.append(Change(Kind.WRITE, at, len(data), data))
             begin = at + len(data)
         else:
