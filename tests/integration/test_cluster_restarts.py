@@ -151,7 +151,7 @@ def test_a_process_with_six_chains_is_drained_and_stops(kit):
     note(f"drain of six chains: {took:.1f} s")
     counts = [int(line.split(", ")[1].split()[0]) for line in told.splitlines() if line.endswith("left")]
     assert counts == sorted(counts, reverse=True), told
-    assert counts[0] == 6
+    assert all(count <= 6 for count in counts)
     assert f"Drained [{name}] in " in told
     assert all(one.owner != name for one in kit.chains())
     run("undrain", name, "--endpoint", kit.proxies[0])
