@@ -23,7 +23,9 @@ from syncpoint.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
     from syncpoint.federation.plan import Flow, Link
+    from syncpoint.federation.servers import Servers
     from syncpoint.federation.spec import Federation
+    from syncpoint.federation.state import StateFolder
 
 STOP_S = 60.0
 
@@ -222,9 +224,26 @@ def accept_gap(settings: Settings, flow: str, file: Path) -> None:
             StateFolder(whole.runtime.state).accept(flow, "\n".join(map(str, lost)))
             gaps = lost
         else:
-            gaps = list(servers.accept_gap(found).skipped)
+            gaps = _accept_at_target(servers, found, StateFolder(whole.runtime.state))
     skipped = [[str(one.source), str(one.begin), str(one.end - 1), f"{one.end - one.begin:,}"] for one in gaps]
     print_table(["SOURCE", "FROM", "TO", "MESSAGES SKIPPED"], skipped)
+
+
+def _accept_at_target(servers: Servers, flow: Flow, state: StateFolder) -> list[Any]:
+    """Gaps that the target has skipped now. Where it has refused none, but the flow can not read again what it was
+    about to copy, the flow begins anew where its target is: a gap is found, and recorded, when it does.
+    """
+    from syncpoint.model.errors import Code, SyncpointError
+
+    try:
+        return list(servers.accept_gap(flow).skipped)
+    except SyncpointError as error:
+        told = state.flows().get(flow.name)
+        if error.code is not Code.FAILED_PRECONDITION or told is None or "DataLossError" not in told.error:
+            raise
+        state.accept(flow.name, told.error)
+        said(f"{flow.name} begins anew where its target is.")
+        return []
 
 
 def _origins(link: Link) -> str:
