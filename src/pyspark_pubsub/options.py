@@ -70,7 +70,7 @@ OPTIONS = (
     Option("fetchBytes", "bytes", READ, "bytes of one frame from the server", 4 * MIB, ("kafka.fetch.max.bytes",),
            least=1024, most=16 * MIB),
     Option("prefetch", "count", READ, "frames read ahead by a thread of their own; 0: none", 1, most=16),
-    Option("pushFilters", "flag", READ, "batch only: limits on source, offset and publish_time in a `where` shorten the"
+    Option("pushFilters", "flag", READ, "batch only: limits on source and offset in a `where` shorten the"
            " ranges; needs spark.sql.python.filterPushdown.enabled", False),
     Option("link", "text", WRITE, "a one-to-one copy of this name: nothing twice, no gap, also over lost checkpoints",
            ""),
