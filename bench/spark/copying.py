@@ -1,4 +1,4 @@
-"""Cases `replicate` and `exactly-once`: from server to server and what it costs that nothing comes twice."""
+"""Cases `replicate` and `exactly-once`: from server to server, and what it costs that nothing comes twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _FEWER = 2
 
 
 def replicate(world: World) -> None:
-    """A flow of federation, exactly once, beside a path by protobuf messages and rows."""
+    """Flows of federation, exactly once: one that copies messages as they are, by blocks, and one that may change them,
+    by row; beside a path by protobuf messages and rows.
+    """
     bench, rows = world.bench, world.rows
     few = max(1000, rows // _FEWER)
     (here, sources), (there, targets) = world.server(), world.server()
@@ -25,41 +27,54 @@ def replicate(world: World) -> None:
     sources.fill(topic, rows)
     pulls = tuple(f"few-{turn}" for turn in range(world.runs + WARM_UPS))
     sources.fill(sources.create("few", pulls), few)
-    exact: list[Meter] = []
-    by_rows: list[Meter] = []
-    steady: list[float] = []
+    flows = ("as they are", "by row")
+    spent: dict[str, list[Meter]] = {name: [] for name in (*flows, "pulled")}
+    steady: dict[str, list[float]] = {name: [] for name in flows}
+
+    def flow(spark: Spark, name: str, turn: int) -> None:
+        target = targets.create(f"{name.replace(' ', '-')}-{turn}")
+        read, write = world.flow_options(here, there, topic, target, by_row=name == "by row")
+        meter, told = world.metered(spark, [here, there], "copy", reading=read, writing=write)
+        check(f"rows copied {name}", targets.rows(target), rows)
+        targets.delete(target)
+        if turn >= WARM_UPS:
+            spent[name].append(meter)
+            steady[name].append(told["steady_rows"] / told["steady_cpu_seconds"])
+
+    def pulled(spark: Spark, turn: int) -> None:
+        target = targets.create(f"few-{turn}")
+        read = {"endpoint": here.address, "subscription": subscription_name(pulls[turn]), "rows": str(few)}
+        read["partitions"] = PARTITIONS
+        write = {"endpoint": there.address, "topic": target}
+        meter, _ = world.metered(spark, [here, there], "rowwise", reading=read, writing=write)
+        check("rows pulled and published", targets.rows(target), few)
+        targets.delete(target)
+        if turn >= WARM_UPS:
+            spent["pulled"].append(meter)
+
     with world.spark() as spark:
-        for turn, pull in enumerate(pulls):
-            target = targets.create(f"copy-{turn}")
-            read, write = world.flow_options(here, there, topic, target)
-            one, told = world.metered(spark, [here, there], "copy", reading=read, writing=write)
-            check("rows copied", targets.rows(target), rows)
-            targets.delete(target)
-            target = targets.create(f"few-{turn}")
-            read = {"endpoint": here.address, "subscription": subscription_name(pull), "rows": str(few)}
-            read["partitions"] = PARTITIONS
-            write = {"endpoint": there.address, "topic": target}
-            other, _ = world.metered(spark, [here, there], "rowwise", reading=read, writing=write)
-            check("rows copied by rows", targets.rows(target), few)
-            targets.delete(target)
-            world.say(f"{turn}: {one.spark:.2f} s of CPU for {rows:,}; by rows {other.spark:.2f} s for {few:,}")
-            if turn >= WARM_UPS:
-                exact.append(one)
-                by_rows.append(other)
-                steady.append(told["steady_rows"] / told["steady_cpu_seconds"])
-    rates = [rows / one.spark for one in exact]
-    slow = [few / one.spark for one in by_rows]
+        for turn in range(len(pulls)):
+            for name in rotated((*flows, "pulled"), turn):
+                if name == "pulled":
+                    pulled(spark, turn)
+                else:
+                    flow(spark, name, turn)
+            world.say(f"{turn} of {len(pulls) - 1}")
     case = "replicate"
-    bench.row(case, "exactly once, behind the first batch, per CPU second of Spark", "rows", steady,
-              Target(100_000, at_least=True))  # fmt: skip
-    bench.row(case, "exactly once, with the start of the query", "rows", rates)
-    bench.row(case, "by protobuf and rows, with the start of the job", "rows", slow,
+    slow = [few / one.spark for one in spent["pulled"]]
+    for name in flows:
+        target = Target(100_000, at_least=True)
+        bench.row(case, f"{name}, behind the first batch, per CPU second of Spark", "rows", steady[name], target)
+    for name in flows:
+        rates = [rows / one.spark for one in spent[name]]
+        bench.row(case, f"{name}, with the start of the query", "rows", rates)
+        bench.row(case, f"{name} / pulled, both with their start", "x", ratios(rates, slow), Target(5, at_least=True))
+    bench.row(case, "pulled and published by protobuf and rows, with the start of the job", "rows", slow,
               note=f"{few:,} rows, at least once")  # fmt: skip
-    bench.row(case, "exactly once / by rows, both with their start", "x", ratios(rates, slow),
-              Target(5, at_least=True))  # fmt: skip
-    for index, name in enumerate(("reads", "stores")):
-        bench.row(case, f"CPU per row of the server that {name}", "µs", per_row(exact, rows, index))
-    bench.row(case, "exactly once, with the start of the query", "rows/s", [rows / one.wall for one in exact])
+    for index, side in enumerate(("reads", "stores")):
+        bench.row(case, f"CPU per row of the server that {side}", "µs", per_row(spent[flows[0]], rows, index))
+    for name in flows:
+        bench.row(case, f"{name}, with the start of the query", "rows/s", [rows / one.wall for one in spent[name]])
 
 
 def exactly_once(world: World) -> None:

@@ -6,14 +6,15 @@ Every function takes the session first and gives something that JSON can hold. T
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bench.spark.processes import session_cpu_seconds
+from pyspark_pubsub.offsets import Offsets
 from syncpoint.federation.session import QUICK_CHECKPOINTS, SETTINGS
-from syncpoint.federation.transform import CARRIED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +93,7 @@ def copy(
     cpu = session_cpu_seconds(os.getsid(0))
     query.awaitTermination()
     told = _told(query)
-    rows = [one["numInputRows"] for one in query.recentProgress]
+    rows = [_rows(one) for one in query.recentProgress]
     return {**told, "steady_rows": sum(rows[1:]), "steady_cpu_seconds": session_cpu_seconds(os.getsid(0)) - cpu}
 
 
@@ -132,8 +133,6 @@ def _query(
     trigger: Mapping[str, Any],
 ) -> StreamingQuery:  # fmt: skip
     frame = session.readStream.format(source).options(**reading).load()
-    if source == "pubsub":
-        frame = frame.select(*CARRIED)
     writer = frame.writeStream.format(sink).outputMode("append").options(**writing)
     return writer.trigger(**trigger).start()
 
@@ -142,7 +141,15 @@ def _told(query: StreamingQuery) -> dict[str, Any]:
     """Rows, and the times of batches that had some: all of each batch, and its parts by their names."""
     found = [one for one in query.recentProgress if one["numInputRows"]]
     return {
-        "rows": sum(one["numInputRows"] for one in found),
+        "rows": sum(map(_rows, found)),
         "batch_ms": [one["durationMs"]["triggerExecution"] for one in found],
         "parts_ms": [dict(one["durationMs"]) for one in found],
     }
+
+
+def _rows(progress: Any) -> int:
+    """Messages of a batch. Spark counts rows, which may be blocks of messages; our offsets tell what was read."""
+    rows, end = int(progress["numInputRows"]), str(progress["sources"][0]["endOffset"])
+    if not rows or "universe" not in end:
+        return rows
+    return sum((one.end or one.begin) - one.begin for one in Offsets.from_json(json.loads(end)).ranges())

@@ -14,7 +14,7 @@ from bench.spark.topics import Topics
 from bench.spark.work import RAW_PROFILE
 from syncpoint.federation.options import reading, writing
 from syncpoint.federation.plan import Flow, Link
-from syncpoint.federation.spec import Cluster, Runtime
+from syncpoint.federation.spec import Change, Cluster, Runtime
 
 PARTITIONS = "4"
 """Into how many tasks a batch read is split, ours and others'; two run at a time."""
@@ -88,11 +88,15 @@ class World:
         return found
 
     def flow_options(
-        self, here: Server, there: Server, topic: str, target: str, *, linked: bool = True
+        self, here: Server, there: Server, topic: str, target: str, *, linked: bool = True, by_row: bool = False
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Options of source and sink as federation gives them to a flow; or, not linked, of a sink that appends."""
+        """Options of source and sink as federation gives them to a flow; or, not linked, of a sink that appends.
+        `by_row`: as for a flow that changes messages, though nothing is changed.
+        """
         name = target.rpartition("/")[2]
-        link = Link(name, "replicate", Cluster("a", here.address), Cluster("b", there.address), "bench", "bench")
+        change = Change(where="true" if by_row else "")
+        a, b = Cluster("a", here.address), Cluster("b", there.address)
+        link = Link(name, "replicate", a, b, "bench", "bench", change=change)
         flow = Flow(name, link, topic, target)
         folder = self.bench.data("checkpoint")
         runtime = Runtime(state=folder)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import select
 import socket
-import ssl
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark_pubsub.errors import DEADLINE_EXCEEDED, UNAVAILABLE, CallError
 
@@ -30,7 +29,8 @@ class Pipe:
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock
-        self.tls = isinstance(sock, ssl.SSLSocket)
+        self._ready: Callable[[], int] | None = getattr(sock, "pending", None)  # sockets with TLS have it
+        self.tls = self._ready is not None
         self.deadline = deadline
         self.closed = False
         if not self.tls:
@@ -82,7 +82,7 @@ class Pipe:
         """Whether something can be read, or the connection has ended, without waiting."""
         if self.closed:
             return False
-        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+        if self._ready is not None and self._ready():
             return True
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import struct
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -18,38 +19,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StructType
 
 from pyspark_pubsub.errors import OUT_OF_RANGE, UNAVAILABLE, CallError, DataLossError
-from pyspark_pubsub.options import Access
 from pyspark_pubsub.rpc import PAUSE_FIRST_S, PAUSE_MAX_S, READER, Channel, pb
 from pyspark_pubsub.schema import CONSTANT, arrow_schema, wire_columns
+from pyspark_pubsub.slices import Slice
 
 log = logging.getLogger("pyspark_pubsub")
 ALIGN = 64
 _BATCH_TAG = 0x0A  # ReadFrame.batch: field 1, length-delimited
-
-
-@dataclass
-class Slice(InputPartition):
-    """One partition: offsets [begin, end) of a source, and all that is needed to read them elsewhere."""
-
-    access: Access
-    topic: str
-    incarnation: int
-    source: int
-    begin: int
-    end: int
-    schema: StructType
-    filter: str = ""
-    origins: tuple[str, ...] = ()
-    not_visited: str = ""
-    skip_subscription: str = ""
-    skip_snapshot: str = ""
-    frame_bytes: int = 2 << 20
-    prefetch: int = 1
-    fail_on_data_loss: bool = True
 
 
 @dataclass(frozen=True)
@@ -71,7 +49,9 @@ def read(part: Slice) -> Generator[pa.RecordBatch, None, None]:
     found = prefetched(source, part.prefetch) if part.prefetch else source
     with closing(found):
         for frame in found:
-            if frame.rows and asked.names == names:
+            if frame.rows and "block" in names:
+                yield constants.joined(_block(frame), 1)
+            elif frame.rows and asked.names == names:
                 yield pa.ipc.read_record_batch(frame.batch, schema)
             elif frame.rows:
                 yield constants.joined(_columns(frame, asked), frame.rows)
@@ -82,6 +62,14 @@ def _columns(frame: Frame, asked: pa.Schema) -> dict[str, pa.Array]:
         return {}
     batch = pa.ipc.read_record_batch(frame.batch, asked)
     return dict(zip(asked.names, batch.columns, strict=True))
+
+
+def _block(frame: Frame) -> dict[str, pa.Array]:
+    """One row that holds the whole frame: the server's record batch as it came."""
+    assert frame.batch is not None
+    offsets = pa.py_buffer(struct.pack("<ii", 0, frame.batch.size))
+    block = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, frame.batch])
+    return {"block": block, "rows": pa.array([frame.rows], pa.int32())}
 
 
 class _Constants:

@@ -13,17 +13,19 @@ import contextlib
 import os
 import random
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark_pubsub.errors import UNAUTHENTICATED, UNAVAILABLE, CallError, OptionError
 from pyspark_pubsub.http2 import Allocate, Connection
 from pyspark_pubsub.options import Access
 from pyspark_pubsub.pipe import Buffer
 from syncpoint.wire.messages import Package
+
+if TYPE_CHECKING:
+    import ssl
 
 pb = Package("syncpoint.pipeline.v1")
 READER = "/syncpoint.pipeline.v1.LogReader/"
@@ -129,10 +131,10 @@ class Channel:
         for endpoint in self.access.endpoints:
             try:
                 return connect(self.access, endpoint)
-            except ssl.SSLCertVerificationError as error:
-                text = f"The certificate of {endpoint} is not accepted ({error.verify_message}). See tls.ca."
-                raise CallError(UNAUTHENTICATED, text) from None
             except OSError as error:
+                if refused := getattr(error, "verify_message", ""):  # an SSLCertVerificationError
+                    text = f"The certificate of {endpoint} is not accepted ({refused}). See tls.ca."
+                    raise CallError(UNAUTHENTICATED, text) from None
                 failures.append(f"{endpoint}: {error.strerror or error}")
         raise CallError(UNAVAILABLE, f"No connection ({'; '.join(failures)}).", unsent=True)
 
@@ -234,15 +236,17 @@ def connect(access: Access, endpoint: str) -> Connection:
 
 def tls_context(access: Access) -> ssl.SSLContext:
     """The context for the files named. Raises OptionError, naming the option."""
+    import ssl  # not needed by most, and Spark starts a process for every commit
+
     try:
         context = ssl.create_default_context(cafile=access.ca or None)
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:  # SSLError among them
         raise OptionError(f"The file of tls.ca, {access.ca}, cannot be used: {_reason(error)}.") from None
     context.set_alpn_protocols(["h2"])
     if access.cert:
         try:
             context.load_cert_chain(access.cert, access.key)
-        except (OSError, ssl.SSLError) as error:
+        except OSError as error:
             files = f"{access.cert} and {access.key}"
             raise OptionError(
                 f"The files of tls.cert and tls.key, {files}, cannot be used: {_reason(error)}."

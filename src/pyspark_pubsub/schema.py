@@ -41,6 +41,9 @@ NUMBERS = {
     "size": 9,
 }
 CONSTANT = ("source", "topic")
+#: What a block carries, in this order: all that a copy of a message keeps.
+IN_BLOCK = ("message_id", "offset", "publish_time", "data", "attributes", "ordering_key", "origin", "visited")
+WITH_BLOCK = ("block", "rows", *CONSTANT)
 
 TYPES: dict[str, DataType] = {
     "message_id": StringType(),
@@ -54,6 +57,8 @@ TYPES: dict[str, DataType] = {
     "origin": StringType(),
     "visited": ArrayType(StringType()),
     "size": IntegerType(),
+    "block": BinaryType(),
+    "rows": IntegerType(),
 }
 DEFAULT = ("message_id", "source", "offset", "publish_time", "data", "attributes", "ordering_key", "topic")
 
@@ -66,6 +71,7 @@ def source_schema(columns: Sequence[str] = ()) -> StructType:
             raise SchemaError(f"Messages have no column {name!r}; the option columns takes {', '.join(TYPES)}.")
     if len(set(chosen)) < len(chosen):
         raise SchemaError("The option columns names a column twice.")
+    _check_block(chosen)
     return StructType([StructField(name, TYPES[name]) for name in chosen])
 
 
@@ -78,6 +84,19 @@ def check_source_schema(schema: StructType) -> None:
         if field.dataType.simpleString() != wanted.simpleString():
             got = field.dataType.simpleString()
             raise SchemaError(f"The column {field.name} of messages is {wanted.simpleString()}, not {got}.")
+    _check_block(schema.fieldNames())
+
+
+def _check_block(names: Sequence[str]) -> None:
+    """A row is a message, or a block of them."""
+    if "block" not in names and "rows" not in names:
+        return
+    beside = [name for name in names if name not in WITH_BLOCK]
+    if "block" not in names or beside:
+        raise SchemaError(
+            f"Rows of the column `block` hold many messages each: beside it there may be {', '.join(WITH_BLOCK[1:])},"
+            " and no columns of single messages."
+        )
 
 
 def arrow_schema(schema: StructType) -> pyarrow.Schema:
@@ -89,7 +108,8 @@ def arrow_schema(schema: StructType) -> pyarrow.Schema:
 
 def wire_columns(names: Iterable[str]) -> list[int]:
     """The numbers of the columns that the server fills, in their order."""
-    return [NUMBERS[name] for name in names if name not in CONSTANT]
+    chosen = tuple(names)
+    return [NUMBERS[name] for name in (IN_BLOCK if "block" in chosen else chosen) if name not in CONSTANT]
 
 
 # ------------------------------------------------------------------------------------------------------------- writing
@@ -107,13 +127,16 @@ WRITABLE: dict[str, tuple[str, ...]] = {
     "origin": ("string",),
     "visited": ("array<string>",),
     "size": ("int", "bigint"),
+    "block": ("binary",),
+    "rows": ("int", "bigint"),
 }
 
 
 def check_sink_schema(schema: StructType, *, topic: bool, link: bool) -> None:
     """Whether rows of this schema can become messages. `topic`: the option is set. Raises SchemaError."""
     names = {field.name for field in schema.fields}
-    if "data" not in names:
+    _check_block(schema.fieldNames())
+    if not names & {"data", "block"}:
         found = ", ".join(sorted(names)) or "nothing"
         raise SchemaError(
             f"The rows have no column `data` (string or binary) to publish, but {found}. For example"
@@ -131,7 +154,10 @@ def check_sink_schema(schema: StructType, *, topic: bool, link: bool) -> None:
             raise SchemaError(f"The column {field.name} must be {' or '.join(kinds)}, not {got}.")
     if not topic and "topic" not in names:
         raise SchemaError("Where do the rows go? Set the option topic, or give the rows a column topic.")
-    if link and not {"source", "offset"} <= names:
+    if "block" in names and not link:
+        raise SchemaError("Blocks of messages are copied as they are: that is for links. Set the option link.")
+    if link and not {"source", "block" if "block" in names else "offset"} <= names:
         raise SchemaError(
-            "A link needs the columns source and offset as they were read, to know what is copied already."
+            "A link needs the columns source and offset (or source and block) as they were read, to know what is copied"
+            " already."
         )

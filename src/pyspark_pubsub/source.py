@@ -40,7 +40,7 @@ from pyspark_pubsub.errors import CallError, DataLossError, OptionError
 from pyspark_pubsub.offsets import Listing, Offsets, Range
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.positions import LATEST, SNAPSHOT, Position, Positions, parse_position, told
-from pyspark_pubsub.reading import Slice
+from pyspark_pubsub.slices import Slice
 
 if TYPE_CHECKING:
     import pyarrow

@@ -18,7 +18,7 @@ from pyspark_pubsub.errors import SchemaError
 from pyspark_pubsub.options import Access
 from pyspark_pubsub.pausing import pause
 from pyspark_pubsub.rpc import WRITER, Channel, Upload, pb
-from pyspark_pubsub.schema import NUMBERS
+from pyspark_pubsub.schema import IN_BLOCK, NUMBERS
 
 STANDARD: dict[str, pa.DataType] = {
     "message_id": pa.string(),
@@ -30,6 +30,7 @@ STANDARD: dict[str, pa.DataType] = {
     "origin": pa.string(),
     "visited": pa.list_(pa.string()),
 }
+BLOCK_MAX = 12 << 20  # bytes of a frame that the server takes for sure, see the option stageBytes
 _HEADER, _FRAME = 1, 2  # fields of StageRequest
 _BATCH_TAG = b"\x1a"  # StageFrame.batch: field 3, length-delimited
 
@@ -74,15 +75,12 @@ def stage(target: Target, part: Part, batches: Iterator[pa.RecordBatch]) -> Coun
     upload: Upload | None = None
     try:
         for batch in batches:
-            for topic, source, rows in divided(target, batch):
+            for request in requests(target, batch):
                 if upload is None:
                     upload = Channel(target.access).upload(WRITER + "Stage")
                     upload.send([_header(target, part)])
-                columns = [name for name in target.columns if name in STANDARD]
-                standard = standardised(rows, columns)
-                for piece in pieces(standard, target.frame_bytes):
-                    upload.send(frame(topic, source, columns, piece))
-                    pause("staging")
+                upload.send(request)
+                pause("staging")
         if upload is None:
             return Counts()
         answer = pb.StageResponse.FromString(upload.finish())
@@ -107,9 +105,38 @@ def _header(target: Target, part: Part) -> bytes:
     return encoded
 
 
-def frame(topic: str, source: int, columns: list[str], batch: pa.RecordBatch) -> list[Any]:
-    """A StageRequest with a frame, in buffers that follow each other; the batch is not copied behind its head."""
-    body = batch.serialize()
+def requests(target: Target, batch: pa.RecordBatch) -> Iterator[list[Any]]:
+    """The frames that a batch of rows becomes, each as `frame` gives it. Raises SchemaError."""
+    blocks = "block" in batch.schema.names
+    columns = list(IN_BLOCK) if blocks else [name for name in target.columns if name in STANDARD]
+    for topic, source, rows in divided(target, batch):
+        if blocks:
+            for block in rows.column("block"):
+                yield from _copied(target, topic, source, columns, block)
+        else:
+            for piece in pieces(standardised(rows, columns), target.frame_bytes):
+                yield frame(topic, source, columns, piece.serialize())
+
+
+def _copied(target: Target, topic: str, source: int, columns: list[str], block: pa.Scalar) -> Iterator[list[Any]]:
+    """A block as it is, unless the server would refuse it for its size."""
+    body = block.as_buffer()
+    if body is None:
+        raise SchemaError("A row has no block: the column block is null.")
+    if body.size <= BLOCK_MAX:
+        yield frame(topic, source, columns, body)
+        return
+    schema = pa.schema([(name, STANDARD[name]) for name in columns])
+    try:
+        batch = pa.ipc.read_record_batch(body, schema)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SchemaError(f"The column block has a value that is no block of messages: {error}") from None
+    for piece in pieces(batch, target.frame_bytes):
+        yield frame(topic, source, columns, piece.serialize())
+
+
+def frame(topic: str, source: int, columns: list[str], body: pa.Buffer) -> list[Any]:
+    """A StageRequest with a frame, in buffers that follow each other: the record batch is not copied to its head."""
     inner: bytes = pb.StageFrame(
         topic=topic, columns=[NUMBERS[name] for name in columns], source=source
     ).SerializeToString()

@@ -59,6 +59,23 @@ def test_a_link_keeps_ids_times_keys_and_attributes(topic, target, rows, copy):
     assert {(row.origin, *row.visited) for row in copied} == {("eu", "eu")}
 
 
+def test_blocks_are_copied_as_they_are(topic, target, rows, copy, tmp_path):
+    """Two commits over a lost checkpoint: the same messages as by row, once, and what came through `us` is dropped."""
+    link = {"link": topic.name[-8:], "via": "eu", "here": "us"}
+    blocks = {"columns": "source,block", "fetchBytes": 4096, "maxRowsPerTrigger": 70}
+    topic.publish(0, 100)
+    copy(topic, target, read=blocks, write=link)
+    shutil.rmtree(tmp_path / "checkpoint")
+    topic.publish(100, 50)
+    copy(topic, target, read=blocks, write=link)
+    kept = ("message_id", "publish_time", "data", "attributes", "ordering_key")
+    before = [tuple(row[name] for name in kept) for row in rows(topic).orderBy("offset").collect()]
+    after = [tuple(row[name] for name in kept) for row in rows(target).orderBy("offset").collect()]
+    assert after == before
+    copied = rows(target, columns="origin,visited").collect()
+    assert {(row.origin, *row.visited) for row in copied} == {("eu", "eu")}
+
+
 def test_the_plan_counts_and_not_the_rows_that_came_of_it(topic, target, rows, copy, tmp_path):
     """First, last and all rows of batches are dropped by the query; nothing is taken for a gap or a duplicate."""
     link = {"link": topic.name[-8:]}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from syncpoint.federation.plan import Flow
 from syncpoint.federation.spec import Cluster, Runtime
-from syncpoint.federation.transform import CARRIED
+from syncpoint.federation.transform import columns
 
 
 def reading(flow: Flow, runtime: Runtime) -> dict[str, str]:
@@ -18,7 +18,7 @@ def reading(flow: Flow, runtime: Runtime) -> dict[str, str]:
     options = {
         **access(link.source),
         "topic": flow.source_topic,
-        "columns": ",".join(CARRIED),
+        "columns": ",".join(columns(link.change)),
         "cursor": flow.name,
         "notVisited": link.target.name,
         "startingPosition": link.change.start,

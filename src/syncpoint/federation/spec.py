@@ -44,6 +44,11 @@ class Change:
     start: str = "earliest"
     loss: str = "fail"
 
+    @property
+    def none(self) -> bool:
+        """Whether messages stay as they are."""
+        return not (self.where or self.select or self.python)
+
 
 @dataclass(frozen=True, slots=True)
 class Task:

@@ -2,6 +2,8 @@
 
 Place: on Spark, between the source and the sink. Promise: a row stays the row of its offset; rows may be left out, and
 data, attributes and ordering key changed, nothing else. So what is committed at the target is exact whatever this does.
+Where nothing is to happen, a row is a block of messages, as the one server sent it and the other takes it: no message
+becomes a row.
 """
 
 from __future__ import annotations
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 CARRIED = ("message_id", "source", "offset", "publish_time", "data", "attributes", "ordering_key", "origin", "visited")
+UNTOUCHED = ("source", "block")
+
+
+def columns(change: Change) -> tuple[str, ...]:
+    """What is to be read for a change."""
+    return UNTOUCHED if change.none else CARRIED
 
 
 def changed(frame: DataFrame, change: Change, place: str) -> DataFrame:
@@ -24,6 +32,8 @@ def changed(frame: DataFrame, change: Change, place: str) -> DataFrame:
     from pyspark.errors import AnalysisException
     from pyspark.sql.functions import expr
 
+    if change.none:
+        return frame
     try:
         if change.where:
             frame = frame.where(change.where)

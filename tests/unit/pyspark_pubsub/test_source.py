@@ -3,6 +3,7 @@
 import logging
 import pickle
 
+import pyarrow as pa
 import pytest
 from pubsub_twin import TOPIC, Running, TwinSource, failure
 from pyspark.sql.datasource import EqualTo, GreaterThan, LessThanOrEqual
@@ -13,7 +14,7 @@ from pyspark_pubsub.errors import CallError, DataLossError, OptionError
 from pyspark_pubsub.offsets import Offsets
 from pyspark_pubsub.options import READ, Options
 from pyspark_pubsub.reading import prefetched, read
-from pyspark_pubsub.schema import arrow_schema, source_schema
+from pyspark_pubsub.schema import IN_BLOCK, arrow_schema, source_schema
 from pyspark_pubsub.source import BatchReader, FilteredBatchReader, StreamReader
 from syncpoint.model.errors import Code
 from syncpoint.testing.official import eventually
@@ -61,6 +62,26 @@ def test_rows_are_those_that_are_stored(running):
     assert rows[1]["attributes"] == [("n", "1")]
     assert (rows[2]["offset"], rows[2]["source"], rows[2]["topic"]) == (2, 1, TOPIC)
     assert rows[0]["publish_time"].isoformat() == "2001-09-09T01:46:40+00:00"
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_blocks_hold_the_same_rows(running, prefetch):
+    running.twin.fill(100)
+    asked = options(running, columns="source,block,rows", prefetch=prefetch, fetchBytes=1024)
+    schema = source_schema(asked["columns"])
+    (part,) = BatchReader(asked, schema).partitions()
+    found = list(read(part))
+    assert len(found) > 1
+    inner = arrow_schema(source_schema(IN_BLOCK))
+    offsets = []
+    for one in found:
+        assert one.schema.equals(arrow_schema(schema))
+        one.validate(full=True)
+        (row,) = one.to_pylist()
+        rows = pa.ipc.read_record_batch(pa.py_buffer(row["block"]), inner)
+        assert (row["source"], row["rows"]) == (1, rows.num_rows)
+        offsets += rows.column("offset").to_pylist()
+    assert offsets == list(range(100))
 
 
 def test_record_batches_begin_at_multiples_of_64(running):

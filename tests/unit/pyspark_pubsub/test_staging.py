@@ -1,6 +1,7 @@
 """Staging and committing without Spark: batches to frames, frames to the twin, one commit."""
 
 import json
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -14,8 +15,9 @@ from pyspark_pubsub.errors import ABORTED, CallError, DataLossError, OptionError
 from pyspark_pubsub.offsets import Listing, Source, initial, plan
 from pyspark_pubsub.options import WRITE, Access, Options
 from pyspark_pubsub.rpc import pb
+from pyspark_pubsub.schema import IN_BLOCK, arrow_schema, source_schema, wire_columns
 from pyspark_pubsub.sink import BatchWriter, StreamWriter
-from pyspark_pubsub.staging import Part, Target, divided, frame, pieces, stage, standardised
+from pyspark_pubsub.staging import Part, Target, divided, frame, pieces, requests, stage, standardised
 
 OTHER = "projects/p/topics/other"
 DATA = StructType([StructField("data", StringType())])
@@ -84,9 +86,56 @@ def test_columns_get_the_types_that_travel():
 
 def test_a_frame_is_the_message_of_the_interface():
     batch = pa.record_batch({"data": pa.array([b"abc"] * 100, pa.binary())})
-    request = pb.StageRequest.FromString(b"".join(bytes(part) for part in frame(TOPIC, 7, ["data"], batch)))
+    request = pb.StageRequest.FromString(b"".join(bytes(part) for part in frame(TOPIC, 7, ["data"], batch.serialize())))
     assert (request.frame.topic, request.frame.source, list(request.frame.columns)) == (TOPIC, 7, [4])
     assert pa.ipc.read_record_batch(pa.py_buffer(request.frame.batch), batch.schema).equals(batch)
+
+
+def blocks(*groups: tuple[int, int]) -> pa.RecordBatch:
+    """Rows that hold blocks: (source, messages) each."""
+    made, schema = [], arrow_schema(source_schema(IN_BLOCK))
+    for source, count in groups:
+        rows = [
+            {"message_id": f"{source}-{i}", "offset": i, "data": b"x" * 900, "attributes": {"n": str(i)}}
+            | {"publish_time": datetime.fromtimestamp(i, UTC), "ordering_key": "", "origin": "", "visited": []}
+            for i in range(count)
+        ]
+        made.append(pa.RecordBatch.from_pylist(rows, schema).serialize().to_pybytes())
+    return pa.record_batch({"source": pa.array([source for source, _ in groups], pa.int64()), "block": made})
+
+
+@pytest.mark.parametrize("most", [1 << 20, 5000])
+def test_blocks_go_on_as_they_are_unless_they_are_too_large(monkeypatch, most):
+    monkeypatch.setattr("pyspark_pubsub.staging.BLOCK_MAX", most)
+    batch = blocks((1, 40), (1, 3), (2, 7))
+    target = Target(Access(("a:1",)), TOPIC, split_source=True, frame_bytes=4000)
+    found = [pb.StageRequest.FromString(b"".join(map(bytes, one))).frame for one in requests(target, batch)]
+    assert {one.topic for one in found} == {TOPIC}
+    assert all(list(one.columns) == wire_columns(["block"]) for one in found)
+    schema, seen = arrow_schema(source_schema(IN_BLOCK)), []
+    for one in found:
+        rows = pa.ipc.read_record_batch(pa.py_buffer(one.batch), schema)
+        seen += [(one.source, row["message_id"], row["offset"], row["attributes"]) for row in rows.to_pylist()]
+    assert seen == [
+        (source, f"{source}-{i}", i, [("n", str(i))])
+        for source, count in ((1, 40), (1, 3), (2, 7))
+        for i in range(count)
+    ]
+    if most > 5000:
+        assert [one.batch for one in found] == batch.column("block").to_pylist()
+    else:
+        assert len(found) > 3
+
+
+def test_what_is_no_block_is_refused(monkeypatch):
+    target = Target(Access(("a:1",)), TOPIC, split_source=True)
+    missing = pa.record_batch({"source": pa.array([1], pa.int64()), "block": pa.array([None], pa.binary())})
+    with pytest.raises(SchemaError, match="no block"):
+        list(requests(target, missing))
+    monkeypatch.setattr("pyspark_pubsub.staging.BLOCK_MAX", 10)
+    other = pa.record_batch({"source": pa.array([1], pa.int64()), "block": [b"something else"]})
+    with pytest.raises(SchemaError, match="no block of messages"):
+        list(requests(target, other))
 
 
 def test_rows_without_a_topic_are_refused(running):

@@ -1,0 +1,35 @@
+"""What a task is told: which messages to read, and where.
+
+Place: made by `source` on the driver, pickled to Spark's Python workers, read there by `reading`. A module of its own,
+without Arrow: Spark starts a process for every commit, and what that imports is time of every batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_pubsub.options import Access
+
+
+@dataclass
+class Slice(InputPartition):
+    """One partition: offsets [begin, end) of a source, and all that is needed to read them elsewhere."""
+
+    access: Access
+    topic: str
+    incarnation: int
+    source: int
+    begin: int
+    end: int
+    schema: StructType
+    filter: str = ""
+    origins: tuple[str, ...] = ()
+    not_visited: str = ""
+    skip_subscription: str = ""
+    skip_snapshot: str = ""
+    frame_bytes: int = 2 << 20
+    prefetch: int = 1
+    fail_on_data_loss: bool = True
