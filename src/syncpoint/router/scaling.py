@@ -18,10 +18,11 @@ FORGOTTEN = 1e-3  # a load this small is none
 @dataclass(frozen=True, slots=True)
 class ScalingSettings:
     """`share`: what one part may be of the average load of a forwarder; `floor`: below this load (messages or KiB per
-    second) nothing is split; `joined_at`: parts are joined when they would then carry at most this of what splits."""
+    second) nothing is split, since one forwarder takes it easily and every part more costs commits and wake-ups of its
+    own; `joined_at`: parts are joined when they would then carry at most this of what splits."""
 
     share: float = 0.2
-    floor: float = 5_000.0
+    floor: float = 100_000.0
     joined_at: float = 0.5
     grow_after_s: float = 4.0
     shrink_after_s: float = 120.0

@@ -90,7 +90,7 @@ def test_a_hot_topic_is_split_in_a_new_epoch_and_joined_again() -> None:
     epochs = [found.topic_homes[1].epoch]
     for _ in range(30):
         now += 2
-        planner.observe(now, Loads({"eu": {1: 60_000.0}}, {"eu": {11: 60_000.0}}))
+        planner.observe(now, Loads({"eu": {1: 1_200_000.0}}, {"eu": {11: 1_200_000.0}}))
         found = after(found, planner.plan(site.world, found, now))
         epochs.append(found.topic_homes[1].epoch)
     assert set(found.topic_homes[1].chains) == {1, 2, 3, 4, 5, 6}

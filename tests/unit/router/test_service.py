@@ -244,7 +244,7 @@ async def test_load_splits_a_topic(world: Routing) -> None:
     assert before is not None
     [chain] = before.chains
     region = "eu" if chain < 3 else "us"
-    load = {"topics": {str(topic): [50_000.0, 50e6]}}
+    load = {"topics": {str(topic): [300_000.0, 300e6]}}
     world.put(f"{LOADS}pub-{region}-{1 + (chain - 1) % 2}", json.dumps(load).encode())
     await asyncio.sleep(60)
     after = world.topic(topic)

@@ -9,6 +9,7 @@ from syncpoint.control.doors import Reach
 from syncpoint.control.view import View
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.router.planner import PlannerSettings
+from syncpoint.router.scaling import ScalingSettings
 from syncpoint.router.service import RouterService
 from syncpoint.transport.calls import Methods
 
@@ -38,7 +39,9 @@ class RouterRole:
             self._ping,
             joined.clock,
             joined.random,
-            settings=PlannerSettings(balance=joined.settings.balance),
+            settings=PlannerSettings(
+                balance=joined.settings.balance, scaling=ScalingSettings(floor=joined.settings.split_at)
+            ),
             spanning=frozenset(name for name, one in joined.settings.classes.items() if one.spans_regions),
         )
 

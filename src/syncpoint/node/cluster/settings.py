@@ -25,6 +25,7 @@ ROLES = ("storage", "publish-forwarder", "subscribe-forwarder", "router", "proxy
 PLACEMENTS = ("enforce", "degrade", "any")
 DEFAULT_CLASS = "default"
 WEIGHT_MAX = 1000.0
+SPLIT_AT = 100_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class ClusterSettings:
     tls: TlsFiles | None = None  # between processes; None: plain TCP
     sealing_key_file: Path | None = None  # given: message data is sealed under this key-encryption key
     balance: float = 0.25  # no forwarder above (1 + balance) times the average
+    split_at: float = SPLIT_AT  # messages and KiB per second below which no topic or subscription is split
     storage: StorageSettings = field(default_factory=StorageSettings)
 
     def fingerprint(self) -> dict[str, Any]:
@@ -102,6 +104,7 @@ class ClusterSettings:
             "sealing": self.sealing_key_file is not None,
             "balance": self.balance,
             "segment_bytes": self.storage.segment_bytes,
+            **({} if self.split_at == SPLIT_AT else {"split_at": self.split_at}),  # earlier versions do not name it
         }
 
     def digest(self) -> str:
@@ -178,10 +181,13 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         tls=_tls(top.section("tls")) if top.has("tls") else None,
         sealing_key_file=top.section("sealing").path("key_file"),
         balance=top.number("balance", 0.25),
+        split_at=top.number("split_at", SPLIT_AT),
         storage=storage,
     )
     if settings.balance <= 0:
         raise InvalidArgument("balance", "must be above 0, for instance 0.25")
+    if settings.split_at <= 0:
+        raise InvalidArgument("split_at", "must be above 0, for instance 100000")
     metadata.done()
     top.done()
     return settings
