@@ -22,7 +22,7 @@ class ScalingSettings:
     own; `joined_at`: parts are joined when they would then carry at most this of what splits."""
 
     share: float = 0.2
-    floor: float = 100_000.0
+    floor: float = 120_000.0
     joined_at: float = 0.5
     grow_after_s: float = 4.0
     shrink_after_s: float = 120.0

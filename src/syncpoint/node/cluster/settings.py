@@ -25,7 +25,7 @@ ROLES = ("storage", "publish-forwarder", "subscribe-forwarder", "router", "proxy
 PLACEMENTS = ("enforce", "degrade", "any")
 DEFAULT_CLASS = "default"
 WEIGHT_MAX = 1000.0
-SPLIT_AT = 100_000.0
+SPLIT_AT = 120_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
     if settings.balance <= 0:
         raise InvalidArgument("balance", "must be above 0, for instance 0.25")
     if settings.split_at <= 0:
-        raise InvalidArgument("split_at", "must be above 0, for instance 100000")
+        raise InvalidArgument("split_at", "must be above 0, for instance 120000")
     metadata.done()
     top.done()
     return settings
