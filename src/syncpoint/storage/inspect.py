@@ -84,15 +84,15 @@ def _tails(files: Files, scans: Sequence[DiskScan], marks: Marks) -> Iterator[Lo
         if not marks.is_removed(copy.header.log, copy.header.seq):
             by_log.setdefault(copy.header.log, []).append(copy)
 
-    def scan_one(copy: FoundCopy) -> FrameTable:
-        return scan_frames(files, copy)
+    def scan_all(found: Sequence[FoundCopy]) -> list[FrameTable]:
+        return [scan_frames(files, copy) for copy in found]
 
     for log in sorted(by_log):
 
         def removed(seq: int, log: int = log) -> bool:
             return marks.need_not_be_there(log, seq)
 
-        yield find_tail(log, by_log[log], removed, scan_one, frozenset())
+        yield find_tail(log, by_log[log], removed, scan_all, frozenset())
 
 
 def _disk(scan: DiskScan) -> Report:

@@ -130,10 +130,11 @@ class Store:
         rule = rule or AckRule.single(len(disks))
         if len(rule) != len(disks):
             raise ValueError(f"the ack rule is about {len(rule)} disks, {len(disks)} are given")
-        recovery = Recovery([str(disk) for disk in disks], rule, settings, files, random)
+        workers = workers or ThreadWorkers()
+        recovery = Recovery([str(disk) for disk in disks], rule, settings, files, random, workers.together)
         recovery.run(counter_floor, universe, known_disks, counter)
         try:
-            return Store(recovery, settings, files, clock, random, notify, workers or ThreadWorkers(), local)
+            return Store(recovery, settings, files, clock, random, notify, workers, local)
         except BaseException:
             recovery.release()
             raise

@@ -9,12 +9,15 @@ lost.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 Step = Callable[[], float | None]
 """Does a bounded piece of work; returns the seconds until it wants to be called without being woken, None for never."""
+
+Result = TypeVar("Result")
 
 
 class Worker(Protocol):
@@ -28,12 +31,34 @@ class Worker(Protocol):
 class Workers(Protocol):
     def start(self, name: str, step: Step) -> Worker: ...
 
+    def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
+        """Make all the calls, at once where that saves time; what each returned or raised, in their order."""
+        ...
+
 
 class ThreadWorkers:
     """Workers that are daemon threads."""
 
     def start(self, name: str, step: Step) -> Worker:
         return _Thread(name, step)
+
+    def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
+        if len(calls) < 2:
+            return one_by_one(calls)
+        with ThreadPoolExecutor(len(calls), "syncpoint-together") as pool:
+            return list(pool.map(_outcome, calls))
+
+
+def one_by_one(calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
+    """`Workers.together` for those who want no threads."""
+    return [_outcome(call) for call in calls]
+
+
+def _outcome(call: Callable[[], Result]) -> Result | Exception:
+    try:
+        return call()
+    except Exception as error:  # handed to the one who asked
+        return error
 
 
 class _Thread:
@@ -87,6 +112,9 @@ class ManualWorkers:
     def start(self, name: str, step: Step) -> Worker:
         self.steps[name] = step
         return _Manual(self, name, step)
+
+    def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
+        return one_by_one(calls)
 
     def run(self, name: str) -> float | None:
         """One step of the worker called `name`."""

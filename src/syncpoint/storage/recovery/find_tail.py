@@ -45,7 +45,8 @@ class LogTail:
     missing: list[int] = field(default_factory=list)  # numbers of segments that must exist and are nowhere
 
 
-ScanFrames = Callable[[FoundCopy], FrameTable]
+ScanFrames = Callable[[Sequence[FoundCopy]], Sequence[FrameTable]]
+"""Reads through all of these copies."""
 
 
 def find_tail(
@@ -71,15 +72,10 @@ def find_tail(
     unproven = min((seq for seq in gaps if seq >= proven), default=None)
     if unproven is not None:
         numbers = _end_before(tail, by_seq, numbers, unproven)
-    tables: dict[str, FrameTable] = {}
-    synced = 0
-    for seq in numbers:
-        for copy in by_seq[seq].values():
-            synced = max(synced, copy.marked)
-        if seq in rescan or _needs_scan(by_seq[seq]):
-            for copy in by_seq[seq].values():
-                tables[copy.path] = scan(copy)
-                synced = max(synced, tables[copy.path].synced)
+    open_ones = [copy for seq in numbers if seq in rescan or _needs_scan(by_seq[seq]) for copy in by_seq[seq].values()]
+    tables = {copy.path: table for copy, table in zip(open_ones, scan(open_ones), strict=True)}
+    marks = [copy.marked for seq in numbers for copy in by_seq[seq].values()]
+    synced = max([0, *marks, *(table.synced for table in tables.values())])
     for at, seq in enumerate(numbers):
         found = by_seq[seq]
         following = by_seq[numbers[at + 1]] if at + 1 < len(numbers) and numbers[at + 1] == seq + 1 else None

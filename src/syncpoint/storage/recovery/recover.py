@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from syncpoint.runtime.files import DiskFenced, Files
 from syncpoint.runtime.random import Random
@@ -27,10 +28,15 @@ from syncpoint.storage.layout import LOCK_FILE, logs_dir
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery.find_tail import LogTail, SegmentTail, find_tail
 from syncpoint.storage.recovery.repair import rebuild, seal_again, settle
-from syncpoint.storage.recovery.scan import DiskScan, FoundCopy, scan_disk, scan_frames
+from syncpoint.storage.recovery.scan import DiskScan, FoundCopy, FrameTable, scan_disk, scan_frames
 from syncpoint.storage.recovery.tidy import tidy
-from syncpoint.storage.segment import NOBODY
+from syncpoint.storage.segment import NOBODY, SegmentHeader
 from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.workers import one_by_one
+
+Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
+"""See `Workers.together`."""
+OnCopy = Callable[[Files, str, SegmentHeader, Segment], None]
 
 _COUNTERS_UNKNOWN = 10_000  # left out where absent disks may know later logs: their message ids must not come again
 
@@ -67,7 +73,13 @@ class Recovery:
     """The steps of opening; `catalog`, `disks`, `marks` and `recovered` are what they leave."""
 
     def __init__(
-        self, roots: Sequence[str], rule: AckRule, settings: StorageSettings, files: Files, random: Random
+        self,
+        roots: Sequence[str],
+        rule: AckRule,
+        settings: StorageSettings,
+        files: Files,
+        random: Random,
+        together: Together = one_by_one,
     ) -> None:
         self.rule = rule
         self.disks = [DiskState(slot, root) for slot, root in enumerate(roots)]
@@ -83,6 +95,7 @@ class Recovery:
         self._settings = settings
         self._files = files
         self._random = random
+        self._together = together
         self._tails: list[LogTail] = []
 
     def run(
@@ -140,21 +153,28 @@ class Recovery:
             return True  # what cannot be had any more was given up by the operator
         return self.old_rule is None or self.old_rule.can_acknowledge(slots_of(self.old_members, holders))
 
+    def _on_all(self, act: Callable[[DiskState], None]) -> None:
+        """Do something on all good disks at once; those on which it fails are given up."""
+        disks = self.good
+        for disk, outcome in zip(disks, self._together([partial(act, disk) for disk in disks]), strict=True):
+            if isinstance(outcome, BlockingIOError):
+                raise ForeignDisk(f"disk {disk.root} is in use by another process") from outcome
+            if isinstance(outcome, ValueError):
+                raise ForeignDisk(f"disk {disk.root}: {outcome}") from outcome
+            if isinstance(outcome, OSError):
+                self._fail(disk, outcome)
+            elif isinstance(outcome, Exception):
+                raise outcome
+
+    def _read_disk(self, disk: DiskState) -> None:
+        self._files.mkdir(disk.root)
+        disk.lock = self._files.open(f"{disk.root}/{LOCK_FILE}", create=True)
+        self._files.lock(disk.lock)
+        disk.scan = scan_disk(self._files, disk.root, disk.slot)
+        disk.identity = disk.scan.identity
+
     def _read_disks(self, universe: int | None) -> None:
-        for disk in self.disks:
-            try:
-                self._files.mkdir(disk.root)
-                disk.lock = self._files.open(f"{disk.root}/{LOCK_FILE}", create=True)
-                self._files.lock(disk.lock)
-                disk.scan = scan_disk(self._files, disk.root, disk.slot)
-            except BlockingIOError as error:
-                raise ForeignDisk(f"disk {disk.root} is in use by another process") from error
-            except ValueError as error:
-                raise ForeignDisk(f"disk {disk.root}: {error}") from error
-            except OSError as error:
-                self._fail(disk, error)
-                continue
-            disk.identity = disk.scan.identity
+        self._on_all(self._read_disk)
         universes = {disk.identity.universe for disk in self.good if disk.identity is not None}
         if universe is not None:
             universes.add(universe)
@@ -231,9 +251,15 @@ class Recovery:
                 return self.marks.need_not_be_there(log, seq)
 
             segments = frozenset(seq for one, seq in rescan if one == log)
-            self._tails.append(
-                find_tail(log, by_log[log], removed, lambda copy: scan_frames(self._files, copy), segments)
-            )
+            self._tails.append(find_tail(log, by_log[log], removed, self._scan_frames, segments))
+
+    def _scan_frames(self, copies: Sequence[FoundCopy]) -> list[FrameTable]:
+        tables = []
+        for outcome in self._together([partial(scan_frames, self._files, copy) for copy in copies]):
+            if isinstance(outcome, Exception):
+                raise outcome
+            tables.append(outcome)
+        return tables
 
     def _refuse_losses(self) -> None:
         found = {tail.log: [s.seq for s in tail.segments] + [c.header.seq for c in tail.void] for tail in self._tails}
@@ -269,16 +295,18 @@ class Recovery:
         self.marks.version += 1
         content = encode_marks(self.marks)
         for disk in self.good:
-            try:
-                if disk.identity is None:
-                    disk.identity = Identity(self.universe, self._random.token(16))
-                    disk.fresh = True
-                write_identity(self._files, disk.root, disk.identity)
-                write_marks(self._files, disk.root, content)
-                self._files.mkdir(logs_dir(disk.root))
-                self._files.sync_dir(disk.root)
-            except OSError as error:
-                self._fail(disk, error)
+            if disk.identity is None:
+                disk.identity = Identity(self.universe, self._random.token(16))
+                disk.fresh = True
+
+        def reserve(disk: DiskState) -> None:
+            assert disk.identity is not None
+            write_identity(self._files, disk.root, disk.identity)
+            write_marks(self._files, disk.root, content)
+            self._files.mkdir(logs_dir(disk.root))
+            self._files.sync_dir(disk.root)
+
+        self._on_all(reserve)
         present = {disk.identity.incarnation for disk in self.good if disk.identity is not None}
         if not self.known_to_old(present):
             raise DisksMissing("the next log could not be reserved on enough of the disks")
@@ -352,33 +380,31 @@ class Recovery:
                 self._seal_on_enough(segment, found)
             elif ends and not final[segment.log]:
                 segment.sealed_by, segment.final = self.counter, True
-                for slot in list(segment.copies):
-                    self._on_disk(slot, segment, partial(self._again, segment), found)
+                self._on_copies(list(segment.copies), segment, found, seal_again)
             lacking = [d.slot for d in self.good if d.slot not in segment.copies]
             self.recovered.incomplete += [f"{segment.log}/{segment.seq} on {self.disks[s].root}" for s in lacking]
 
-    def _again(self, segment: Segment, found: FoundCopy) -> None:
-        seal_again(self._files, found.path, found.header, segment)
-
-    def _on_disk(self, slot: int, segment: Segment, act: Callable[[FoundCopy], None], found: SegmentTail) -> bool:
-        try:
-            act(found.copies[slot])
-        except OSError as error:
-            segment.copies.pop(slot, None)
-            self._fail(self.disks[slot], error)
-            return False
-        return True
+    def _on_copies(self, slots: Sequence[int], segment: Segment, found: SegmentTail, act: OnCopy) -> list[int]:
+        """Change copies of a segment, at once; the slots on which it succeeded. The other disks are given up."""
+        copies = [found.copies[slot] for slot in slots]
+        done = []
+        calls = [partial(act, self._files, copy.path, copy.header, segment) for copy in copies]
+        for slot, outcome in zip(slots, self._together(calls), strict=True):
+            if isinstance(outcome, OSError):
+                segment.copies.pop(slot, None)
+                self._fail(self.disks[slot], outcome)
+            elif isinstance(outcome, Exception):
+                raise outcome
+            else:
+                done.append(slot)
+        return done
 
     def _seal_on_enough(self, segment: Segment, found: SegmentTail) -> None:
         done: dict[int, Copy] = {}
-
-        def in_place(copy: FoundCopy) -> None:
-            settle(self._files, copy.path, copy.header, segment)
-
-        for slot in sorted(found.complete):
-            if self.disks[slot].error is None and self._on_disk(slot, segment, in_place, found):
-                done[slot] = segment.copies[slot]
-                done[slot].sealed = True
+        slots = [slot for slot in sorted(found.complete) if self.disks[slot].error is None]
+        for slot in self._on_copies(slots, segment, found, settle):
+            done[slot] = segment.copies[slot]
+            done[slot].sealed = True
         segment.footer()
         for disk in self.good:
             if self.rule.can_acknowledge(done):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from syncpoint.runtime.files import Files, read_exactly
 from syncpoint.storage.identity import Identity, Marks, read_identity, read_marks
 from syncpoint.storage.layout import READMITTED_FILE, UNCLEAN_FILE, logs_dir, parse_log, parse_segment
-from syncpoint.storage.record import HEADER_BYTES, MAGIC_BYTES, Header, decode_frame
+from syncpoint.storage.record import HEADER_BYTES, MAGIC_BYTES, Header, decode_frame, decode_header
 from syncpoint.storage.segment import (
     DATA_START,
     PAGE,
@@ -21,6 +21,8 @@ from syncpoint.storage.segment import (
     decode_mark,
     decode_trailer,
 )
+
+STEP_BYTES = 1 << 20  # of one read through a segment's frames
 
 
 @dataclass(slots=True)
@@ -144,27 +146,70 @@ def scan_frames(files: Files, copy: FoundCopy) -> FrameTable:
     leave later pages of one unsynced commit, and since damage does not reach what lies behind it."""
     handle = files.open(copy.path, write=False)
     try:
-        data = read_exactly(files, handle, copy.size, 0)
+        return _read_frames(_Window(files, handle, copy.size), copy.header.seed)
     finally:
         files.close(handle)
+
+
+def _read_frames(window: _Window, seed: int) -> FrameTable:
     table = FrameTable()
-    seed = copy.header.seed
     offset, gap = DATA_START, -1
-    while offset + HEADER_BYTES <= len(data):
-        frame = decode_frame(data, offset, seed)
-        if frame is None:
+    while offset + HEADER_BYTES <= window.size:
+        header = window.header(offset, seed)
+        if header is None:
             if gap < 0:
                 gap = offset
-            offset = data.find(MAGIC_BYTES, offset + 1)
+            offset = window.find(MAGIC_BYTES, offset + 1)
             if offset < 0:
                 break
             continue
         if gap >= 0:
             table.bad.append(gap)
             gap = -1
-        header = frame[0]
         table.frames.setdefault(header.position, Scanned(offset, header))
         table.synced = max(table.synced, header.synced)
         offset += HEADER_BYTES + header.length
         table.end = offset
     return table
+
+
+class _Window:
+    """The part of a file that is looked at, read on in steps: segments are large, and all copies of one are read at the
+    same time. Offsets are those of the file, and only go forward.
+    """
+
+    def __init__(self, files: Files, handle: int, size: int) -> None:
+        self.size = size
+        self._files, self._handle = files, handle
+        self._begin, self._data = 0, b""
+
+    def header(self, offset: int, seed: int) -> Header | None:
+        """The header of a whole valid frame, or None."""
+        at = self._at(offset, HEADER_BYTES)
+        header = decode_header(self._data, at, seed)
+        if header is None:
+            return None
+        at = self._at(offset, HEADER_BYTES + header.length)
+        return None if decode_frame(self._data, at, seed) is None else header
+
+    def find(self, what: bytes, offset: int) -> int:
+        """Where these bytes come next; -1: nowhere."""
+        while offset + len(what) <= self.size:
+            at = self._at(offset, len(what))
+            found = self._data.find(what, at)
+            if found >= 0:
+                return self._begin + found
+            offset = max(offset, self._begin + len(self._data) - len(what) + 1)
+        return -1
+
+    def _at(self, offset: int, count: int) -> int:
+        """Where an offset is in the data, with `count` bytes from there on, or as many as the file has."""
+        end = self._begin + len(self._data)
+        if offset + count > end and end < self.size:
+            kept = self._data[offset - self._begin :]
+            begin = offset + len(kept)
+            more = read_exactly(self._files, self._handle, min(self.size - begin, max(STEP_BYTES, count)), begin)
+            if not more:
+                self.size = begin  # the file is shorter than it was said to be
+            self._begin, self._data = offset, kept + more
+        return offset - self._begin
