@@ -1,0 +1,57 @@
+"""Reading through a segment in steps finds what reading it at once finds."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncpoint.runtime.memory_files import MemoryFiles
+from syncpoint.storage.checksum import crc32c
+from syncpoint.storage.quorum import AckRule
+from syncpoint.storage.record import MAGIC_BYTES, Kind, Queued, encode_header
+from syncpoint.storage.recovery import scan
+from syncpoint.storage.segment import DATA_START, SegmentHeader
+
+HEADER = SegmentHeader(1, 2, 3, 4, 1, b"d" * 16, (b"d" * 16,), AckRule.single(1))
+
+
+def frame(position: int, payload: bytes, seed: int) -> bytes:
+    """One entry as it is on disk."""
+    entry = Queued(Kind.MESSAGES, position, 7, position, 1, 0, len(payload), crc32c(payload), ())
+    return encode_header(seed, entry, position - 1) + payload
+
+
+parts = st.one_of(
+    st.tuples(st.just("frame"), st.binary(max_size=300)),
+    st.tuples(st.just("stale"), st.binary(max_size=300)),  # left behind by what the file was before
+    st.tuples(st.just("damaged"), st.binary(min_size=1, max_size=300)),
+    st.tuples(st.just("bytes"), st.binary(max_size=90)),
+    st.tuples(st.just("magic"), st.just(MAGIC_BYTES)),
+    st.tuples(st.just("zeros"), st.integers(0, 400).map(bytes)),
+)
+
+
+@given(st.lists(parts, max_size=12), st.integers(1, 200), st.integers(0, 500))
+def test_steps_of_any_size_find_the_same_frames(laid, step, missing):
+    data, good = bytearray(DATA_START), []
+    for position, (kind, content) in enumerate(laid, 1):
+        if kind == "frame":
+            good.append(position)
+            data += frame(position, content, HEADER.seed)
+        elif kind == "stale":
+            data += frame(position, content, HEADER.seed ^ 1)
+        elif kind == "damaged":
+            data += frame(position, content, HEADER.seed)
+            data[-1] ^= 1
+        else:
+            data += content
+    files = MemoryFiles()
+    handle = files.open("/segment", create=True)
+    files.pwritev(handle, [bytes(data)], 0)
+    copy = scan.FoundCopy(0, "/segment", len(data) + missing, HEADER, None, 0, False, False)
+    whole = scan.scan_frames(files, copy)
+    assert list(whole.frames) == good
+    with patch.object(scan, "STEP_BYTES", step):
+        assert scan.scan_frames(files, copy) == whole
