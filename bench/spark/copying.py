@@ -125,7 +125,9 @@ def _epoch_ms(
 ) -> float:
     """The median time of epochs of few rows."""
     target = targets.create(name)
-    read, write = world.flow_options(*servers, topic, target, linked=sink == "pubsub")
+    read, write = world.flow_options(
+        *servers, topic, target, linked=sink == "pubsub", by_row=sink == "pubsub-publishing"
+    )
     read["maxRowsPerTrigger"] = str(EPOCH_ROWS)
     told: dict[str, Any] = spark.do(
         "batches", source="pubsub", reading=read, sink=sink, writing=write, least=world.small_batches
