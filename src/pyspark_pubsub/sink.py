@@ -23,6 +23,7 @@ from pyspark_pubsub.options import Options
 from pyspark_pubsub.pausing import pause
 from pyspark_pubsub.rpc import WRITER, Channel, pb
 from pyspark_pubsub.schema import check_sink_schema
+from pyspark_pubsub.thrift import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow
@@ -56,6 +57,7 @@ class _Writer:
         check_sink_schema(schema, topic=bool(options["topic"]), link=bool(options["link"]))
         self._options = options
         self._columns = tuple(field.name for field in schema.fields)
+        spare_collections()
 
     def _stage(self, part: Part, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
         from pyspark_pubsub.staging import STANDARD, Target, stage
@@ -79,6 +81,7 @@ class _Writer:
             frame_bytes=options["stageBytes"],
         )
         counts = stage(target, part, iterator)
+        spare_collections()
         attempt = part.attempt if counts.staged else ""
         return Staged(
             part.query, part.run, part.epoch, part.partition, attempt, counts.rows, counts.bytes, counts.dropped

@@ -41,6 +41,7 @@ from pyspark_pubsub.offsets import Listing, Offsets, Range
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.positions import LATEST, SNAPSHOT, Position, Positions, parse_position, told
 from pyspark_pubsub.slices import Slice
+from pyspark_pubsub.thrift import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow
@@ -78,6 +79,7 @@ def _rows(partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
 
     if isinstance(partition, Slice):
         yield from read(partition)
+    spare_collections()
 
 
 class BatchReader(DataSourceReader):

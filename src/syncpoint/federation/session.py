@@ -31,6 +31,10 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
+    # Over TCP every call of a Python worker waits 40 ms for an acknowledgement of the kernel's, twice or more per batch.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Two of those `chmod` are left in a batch; this way each of them starts one process, not two.
+    "spark.driver.defaultJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK",
     "spark.speculation": "false",  # a second attempt stages everything again, for nothing
     "spark.sql.streaming.stopTimeout": "20s",
     "spark.sql.session.timeZone": "UTC",
