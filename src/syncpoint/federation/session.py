@@ -31,7 +31,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
-    # Over TCP every call of a Python worker waits 40 ms for an acknowledgement of the kernel's, twice or more per batch.
+    # Over TCP each start of a Python worker's task waits 40 ms for an acknowledgement that the kernel puts off.
     "spark.python.unix.domain.socket.enabled": "true",
     # Two of those `chmod` are left in a batch; this way each of them starts one process, not two.
     "spark.driver.defaultJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK",
