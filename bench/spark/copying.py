@@ -11,6 +11,7 @@ from bench.spark.processes import Meter, Spark
 from bench.spark.topics import Topics, subscription_name
 from bench.spark.waiting import WARM_UP_BATCHES
 from bench.spark.world import EPOCH_ROWS, PARTITIONS, WARM_UPS, World, check, differences, per_row, ratios, rotated
+from syncpoint.federation.spec import MAX_ROWS
 
 _FEWER = 2
 """The path by rows gets one in so many rows: it is slow."""
@@ -112,7 +113,7 @@ def exactly_once(world: World) -> None:
     for sink, name in ((once, "once"), (unfenced, "unfenced")):
         bench.row(case, f"CPU of the target per row: {name}", "µs", per_row(spent[sink], rows, 1))
     bench.row(case, "full batches, p50: once - unfenced", "ms", differences(large[once], large[unfenced]),
-              note=f"of {min(rows // 10, 50_000):,} rows")  # fmt: skip
+              note=f"of {min(rows // 5, MAX_ROWS):,} rows")  # fmt: skip
     for sink, name in ((once, "once"), (unfenced, "unfenced"), (publishing, "published")):
         bench.row(case, f"epochs of {EPOCH_ROWS} rows, p50: {name}", "ms", small[sink])
     for sink, name in ((unfenced, "unfenced"), (publishing, "published")):

@@ -100,7 +100,7 @@ class World:
         flow = Flow(name, link, topic, target)
         folder = self.bench.data("checkpoint")
         runtime = Runtime(state=folder)
-        runtime = replace(runtime, max_rows=min(runtime.max_rows, max(EPOCH_ROWS, self.rows // 10)))
+        runtime = replace(runtime, max_rows=min(runtime.max_rows, max(EPOCH_ROWS, self.rows // 5)))
         read, write = reading(flow, runtime), writing(flow, folder / name)
         return read, write if linked else {key: value for key, value in write.items() if key != "link"}
 

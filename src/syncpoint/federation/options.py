@@ -23,6 +23,7 @@ def reading(flow: Flow, runtime: Runtime) -> dict[str, str]:
         "notVisited": link.target.name,
         "startingPosition": link.change.start,
         "maxRowsPerTrigger": str(runtime.max_rows),
+        "maxBytesPerTrigger": str(runtime.max_bytes),
         "failOnDataLoss": str(link.change.loss == "fail").lower(),
     }
     if link.origins is not None:

@@ -24,6 +24,10 @@ from syncpoint.model.errors import InvalidArgument
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
+MAX_ROWS, MAX_BYTES = 200_000, 256 << 20
+"""Of one flow in one batch, unless the file says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """A server, or the proxies of a cluster, under the name that copies carry as their origin."""
@@ -67,7 +71,8 @@ class Runtime:
     state: Path
     master: str = "local[*]"
     trigger_s: float = 0.2
-    max_rows: int = 50_000
+    max_rows: int = MAX_ROWS
+    max_bytes: int = MAX_BYTES
     executors_min: int = 0
     executors_max: int = 1
     rows_each: int = 200_000
@@ -173,7 +178,8 @@ def _runtime(keys: Mapping[str, Any], base: Path) -> Runtime:
         state=base / keys.get("state", "federation-state"),
         master=keys.get("master", "local[*]"),
         trigger_s=seconds(keys.get("trigger", "200ms")),
-        max_rows=keys.get("max_rows", 50_000),
+        max_rows=keys.get("max_rows", MAX_ROWS),
+        max_bytes=keys.get("max_bytes", MAX_BYTES),
         executors_min=executors.get("min", 0),
         executors_max=executors.get("max", max(1, executors.get("min", 1))),
         rows_each=executors.get("rows_each", 200_000),
