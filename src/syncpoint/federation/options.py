@@ -11,6 +11,8 @@ from syncpoint.federation.plan import Flow
 from syncpoint.federation.spec import Cluster, Runtime
 from syncpoint.federation.transform import columns
 
+BLOCK_BYTES = 1 << 20  # above some MiB the JVM takes fresh memory for each block, which costs more than the copying
+
 
 def reading(flow: Flow, runtime: Runtime) -> dict[str, str]:
     """Options of the flow's source."""
@@ -26,6 +28,8 @@ def reading(flow: Flow, runtime: Runtime) -> dict[str, str]:
         "maxBytesPerTrigger": str(runtime.max_bytes),
         "failOnDataLoss": str(link.change.loss == "fail").lower(),
     }
+    if link.change.none:
+        options["fetchBytes"] = str(BLOCK_BYTES)
     if link.origins is not None:
         options["origins"] = ",".join(origin or "original" for origin in link.origins)
     return options

@@ -35,6 +35,7 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     # Two of those `chmod` are left in a batch; this way each of them starts one process, not two.
     "spark.driver.defaultJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "1048576",  # memory of that size is used again, of 100 MB not
     "spark.speculation": "false",  # a second attempt stages everything again, for nothing
     "spark.sql.streaming.stopTimeout": "20s",
     "spark.sql.session.timeZone": "UTC",
