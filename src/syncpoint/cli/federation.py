@@ -140,13 +140,16 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
             signal.signal(number, lambda *_: supervisor.stopping.set())
         said(f"running {len(links)} link(s); `syncpoint federation status {file}` shows them, Ctrl-C ends it")
         if quiet or not console.is_terminal:
-            supervisor.run(until_done=once)
+            unable = supervisor.run(until_done=once)
         else:
             with Live(console=console, refresh_per_second=2) as live:
                 supervisor.tell = lambda progress, told: live.update(table(progress, state.flows(), told))
-                supervisor.run(until_done=once)
+                unable = supervisor.run(until_done=once)
     finally:
         state.release()
+    if once and unable:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in unable.items())
+        raise Problem(f"Not everything could be copied: {reasons}", "`syncpoint federation status` shows each flow")
     said("stopped")
 
 

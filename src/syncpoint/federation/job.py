@@ -164,7 +164,6 @@ def _state_of(one: _Running) -> FlowState:
         state,
         one.error,
         batches=one.last["batchId"] + 1,
-        rows_per_s=round(one.last["processedRowsPerSecond"], 1),
         batch_s=one.last["durationMs"]["triggerExecution"] / 1000,
     )
 

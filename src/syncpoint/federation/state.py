@@ -30,7 +30,6 @@ class FlowState:
     state: str
     error: str = ""
     batches: int = 0
-    rows_per_s: float = 0.0
     batch_s: float = 0.0
 
 

@@ -27,6 +27,7 @@ from syncpoint.model.errors import SyncpointError
 LOOK_S = 1.0
 TOPICS_S = 5.0  # how often it is asked which topics there are
 PAUSE_MAX_S = 30.0
+GIVE_UP_S = 30.0  # a flow that fails and has copied nothing for so long is not waited for
 
 log = logging.getLogger(__name__)
 
@@ -56,21 +57,41 @@ class Supervisor:
         self._pause_s, self._not_before = 1.0, 0.0
         self._started_at: float | None = None  # when Spark was started, until a flow has copied something
         self._expected = False  # the job should be running
+        self._copied: dict[str, tuple[int, float]] = {}  # flow -> rows it has copied, and since when
 
-    def run(self, *, until_done: bool = False) -> None:
-        """Until `stopping` is set (or, `until_done`, until nothing waits any more); then Spark is stopped."""
-        quiet = 0  # looks in a row without anything that waits; flows are asked one after the other
+    def run(self, *, until_done: bool = False) -> dict[str, str]:
+        """Until `stopping` is set (or, `until_done`, until nothing waits any more); then Spark is stopped. Returns the
+        flows that could not be finished, and why.
+        """
+        quiet = 0  # looks in a row without anything to wait for; flows are asked one after the other
+        unable: dict[str, str] = {}
         try:
             with Servers() as servers:
                 while not self.stopping.is_set() and not (until_done and quiet == 2):
                     progress = self.look(servers)
-                    waits = any(one.lag is None or (one.lag and not one.gap) for one in progress)
-                    quiet = 0 if waits else quiet + 1
+                    unable = self.unable(progress)
+                    quiet = 0 if any(one.lag != 0 and one.flow.name not in unable for one in progress) else quiet + 1
                     if until_done and quiet:
                         self._topics_at = -TOPICS_S  # what has come last may travel on, in topics that are new
                     self.stopping.wait(LOOK_S)
         finally:
             self.spark.resize(0)
+        return unable
+
+    def unable(self, progress: Sequence[Progress]) -> dict[str, str]:
+        """Flows that get no further: stopped by a gap, or failing again and again; and what is said of them."""
+        now, flows, found = self._clock(), self.state.flows(), {}
+        for one in progress:
+            name, state = one.flow.name, flows.get(one.flow.name)
+            rows, since = self._copied.get(name, (-1, now))
+            if rows != one.rows:
+                since = now
+                self._copied[name] = (one.rows, now)
+            if one.gap:
+                found[name] = f"a gap before {one.gap}"
+            elif one.lag and state is not None and state.state == "failed" and now - since >= GIVE_UP_S:
+                found[name] = state.error
+        return found
 
     def look(self, servers: Servers) -> list[Progress]:
         """One look, and what follows from it; how far the flows are."""

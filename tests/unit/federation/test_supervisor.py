@@ -178,6 +178,21 @@ def test_it_ends_with_spark_stopped(world: World, monkeypatch: pytest.MonkeyPatc
     assert world.spark.told[-1] == 0
 
 
+def test_once_ends_although_a_flow_can_not_be_finished(world: World) -> None:
+    flow = world.servers.flows(world.supervisor.links)[0]
+    progress = [Progress(flow, 5)]
+    world.state.say_flows({"copy.orders": FlowState("failed", error="no such column")})
+    assert world.supervisor.unable(progress) == {}
+    world.now += 31
+    assert world.supervisor.unable(progress) == {"copy.orders": "no such column"}
+    assert world.supervisor.unable([Progress(flow, 4, rows=1)]) == {}  # it has copied something
+    world.now += 31
+    assert world.supervisor.unable([Progress(flow, 0, rows=1)]) == {}  # nothing is left
+    assert world.supervisor.unable([Progress(flow, 4, gap="source 1: 5 to 9")]) == {
+        "copy.orders": "a gap before source 1: 5 to 9"
+    }
+
+
 def test_metrics_tell_of_every_flow_and_of_spark(world: World) -> None:
     world.look(12)
     text = world.metrics.text()
