@@ -15,16 +15,19 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_pubsub.pausing import pause
 from syncpoint.federation.session import session
+from syncpoint.federation.transform import CARRIED, UNTOUCHED
 
 
 def copy(spark: SparkSession, source: str, target: str, topic: str, checkpoint: str, **more: Any) -> Any:
-    """A query that copies what there is of a topic: over a link, unless `link` is "". `targets`: more topics, by number
-    of the message.
+    """A query that copies what there is of a topic: over a link, unless `link` is "", and then by blocks, as a flow of
+    federation that changes nothing; `split`: the target topic of each row, as an expression.
     """
     link = more.pop("link", topic)
     to = more.pop("to", topic)
     rows = more.pop("rows", 50)
     split = more.pop("split", "")
+    if link and not split:
+        more = {"columns": ",".join(UNTOUCHED), "fetchBytes": "1024", **more}  # several blocks in a batch
     frame = _source(spark, source, topic, rows, **more)
     writer = frame.withColumn("topic", _expr(split)) if split else frame
     stream = writer.writeStream.format("pubsub").queryName(f"{topic}-{checkpoint[-6:]}")
@@ -60,8 +63,13 @@ def naive(spark: SparkSession, source: str, target: str, topic: str, checkpoint:
 
 
 def _source(spark: SparkSession, endpoint: str, topic: str, rows: int, **more: Any) -> DataFrame:
-    columns = "message_id,source,offset,publish_time,data,attributes,ordering_key,origin,visited"
-    options = {"endpoint": endpoint, "topic": topic, "columns": columns, "maxRowsPerTrigger": str(rows), **more}
+    options = {
+        "endpoint": endpoint,
+        "topic": topic,
+        "columns": ",".join(CARRIED),
+        "maxRowsPerTrigger": str(rows),
+        **more,
+    }
     return spark.readStream.format("pubsub").options(**options).load()
 
 
