@@ -127,15 +127,17 @@ WRITABLE: dict[str, tuple[str, ...]] = {
     "origin": ("string",),
     "visited": ("array<string>",),
     "size": ("int", "bigint"),
-    "block": ("binary",),
-    "rows": ("int", "bigint"),
 }
+_OF_BLOCKS = {"block": ("binary",), "rows": ("int", "bigint")}
 
 
 def check_sink_schema(schema: StructType, *, topic: bool, link: bool) -> None:
     """Whether rows of this schema can become messages. `topic`: the option is set. Raises SchemaError."""
     names = {field.name for field in schema.fields}
-    _check_block(schema.fieldNames())
+    writable = WRITABLE
+    if "block" in names:
+        _check_block(schema.fieldNames())
+        writable = WRITABLE | _OF_BLOCKS
     if not names & {"data", "block"}:
         found = ", ".join(sorted(names)) or "nothing"
         raise SchemaError(
@@ -143,7 +145,7 @@ def check_sink_schema(schema: StructType, *, topic: bool, link: bool) -> None:
             " .selectExpr('to_json(struct(*)) AS data')"
         )
     for field in schema.fields:
-        kinds = WRITABLE.get(field.name)
+        kinds = writable.get(field.name)
         got = field.dataType.simpleString()
         if kinds is None:
             raise SchemaError(

@@ -19,11 +19,11 @@ from pyspark.sql.types import StructType
 
 from pyspark_pubsub.checkpoint import planned_offsets
 from pyspark_pubsub.errors import OUT_OF_RANGE, CallError, DataLossError, OptionError
+from pyspark_pubsub.garbage import spare_collections
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.pausing import pause
 from pyspark_pubsub.rpc import WRITER, Channel, pb
 from pyspark_pubsub.schema import check_sink_schema
-from pyspark_pubsub.thrift import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow

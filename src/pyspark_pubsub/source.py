@@ -37,11 +37,11 @@ from pyspark.sql.types import StructType
 
 from pyspark_pubsub import offsets as plans
 from pyspark_pubsub.errors import CallError, DataLossError, OptionError
+from pyspark_pubsub.garbage import spare_collections
 from pyspark_pubsub.offsets import Listing, Offsets, Range
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.positions import LATEST, SNAPSHOT, Position, Positions, parse_position, told
 from pyspark_pubsub.slices import Slice
-from pyspark_pubsub.thrift import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow

@@ -18,12 +18,14 @@ from federation_kit import Site, awaited
 from pyspark_pubsub.options import Access
 from pyspark_pubsub.rpc import WRITER, Channel, pb
 from pyspark_pubsub.staging import Part, Target, stage
+from syncpoint.federation.transform import CARRIED
 from syncpoint.testing.logs import Verdict, judge
 
 pytestmark = pytest.mark.timeout(900)  # two cores, with a JVM and several servers on them
 
 Make = Callable[..., Case]
 Record = Callable[..., None]
+BY_ROW = {"columns": ",".join(CARRIED)}
 
 
 def newest(folder: Path) -> Path:
@@ -36,10 +38,11 @@ def newest(folder: Path) -> Path:
         ("staged", "while a task has staged"),
         ("commit", "between the sink's writing and the commit"),
         ("committed", "between the commit and Spark's checkpoint"),
+        ("committed", "between the commit and Spark's checkpoint, a copy by row"),
     ],
 )
 def test_driver(point: str, where: str, case: Make, driver: Driver, record: Record) -> None:
-    one = case()
+    one = case(**(BY_ROW if "by row" in where else {}))
     driver.do("1")
     driver.hold(point)
     one.begin()
@@ -53,10 +56,15 @@ def test_driver(point: str, where: str, case: Make, driver: Driver, record: Reco
 
 
 @pytest.mark.parametrize(
-    ("point", "where"), [("staging", "in the middle of a stage"), ("staged", "behind a whole stage")]
+    ("point", "where"),
+    [
+        ("staging", "in the middle of a stage"),
+        ("staging", "in the middle of a stage, a copy by row"),
+        ("staged", "behind a whole stage"),
+    ],
 )
 def test_worker(point: str, where: str, case: Make, driver: Driver, record: Record) -> None:
-    one = case()
+    one = case(**(BY_ROW if "by row" in where else {}))
     driver.do("1")
     held = driver.hold(point)
     one.begin()

@@ -60,7 +60,7 @@ def test_a_link_keeps_ids_times_keys_and_attributes(topic, target, rows, copy):
 
 
 def test_blocks_are_copied_as_they_are(topic, target, rows, copy, tmp_path):
-    """Two commits over a lost checkpoint: the same messages as by row, once, and what came through `us` is dropped."""
+    """Over a lost checkpoint: the same messages as by row, once."""
     link = {"link": topic.name[-8:], "via": "eu", "here": "us"}
     blocks = {"columns": "source,block", "fetchBytes": 4096, "maxRowsPerTrigger": 70}
     topic.publish(0, 100)
@@ -74,6 +74,15 @@ def test_blocks_are_copied_as_they_are(topic, target, rows, copy, tmp_path):
     assert after == before
     copied = rows(target, columns="origin,visited").collect()
     assert {(row.origin, *row.visited) for row in copied} == {("eu", "eu")}
+
+
+def test_a_checkpoint_goes_on_by_blocks_and_by_row_again(topic, target, rows, copy):
+    """What an upgrade does, or a `where` that is added to a flow."""
+    link = {"link": topic.name[-8:]}
+    for turn, columns in enumerate(("", "source,block", "")):
+        topic.publish(100 * turn, 100)
+        copy(topic, target, read={"maxRowsPerTrigger": 30} | ({"columns": columns} if columns else {}), write=link)
+        assert numbers(rows(target)) == list(range(100 * (turn + 1)))
 
 
 def test_the_plan_counts_and_not_the_rows_that_came_of_it(topic, target, rows, copy, tmp_path):

@@ -149,7 +149,7 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
         state.release()
     if once and unable:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in unable.items())
-        raise Problem(f"Not everything could be copied: {reasons}", "`syncpoint federation status` shows each flow")
+        raise Problem(f"Not everything could be copied: {reasons}", f"See {state.log('job')}.")
     said("stopped")
 
 

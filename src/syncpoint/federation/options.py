@@ -28,7 +28,7 @@ def reading(flow: Flow, runtime: Runtime) -> dict[str, str]:
         "maxBytesPerTrigger": str(runtime.max_bytes),
         "failOnDataLoss": str(link.change.loss == "fail").lower(),
     }
-    if link.change.none:
+    if link.change.unchanged:
         options["fetchBytes"] = str(BLOCK_BYTES)
     if link.origins is not None:
         options["origins"] = ",".join(origin or "original" for origin in link.origins)

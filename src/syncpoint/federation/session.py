@@ -24,8 +24,11 @@ QUICK_CHECKPOINTS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
+# Two of those `chmod` are left in a batch; this way each of them starts one process, not two.
+QUICK_FORKS = {"spark.driver.defaultJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK"}
 SETTINGS = {
     **QUICK_CHECKPOINTS,
+    **(QUICK_FORKS if sys.platform.startswith("linux") else {}),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
@@ -33,8 +36,6 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     # Over TCP each start of a Python worker's task waits 40 ms for an acknowledgement that the kernel puts off.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Two of those `chmod` are left in a batch; this way each of them starts one process, not two.
-    "spark.driver.defaultJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK",
     "spark.sql.execution.arrow.maxBytesPerBatch": "1048576",  # memory of that size is used again, of 100 MB not
     "spark.speculation": "false",  # a second attempt stages everything again, for nothing
     "spark.sql.streaming.stopTimeout": "20s",

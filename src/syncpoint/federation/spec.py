@@ -49,7 +49,7 @@ class Change:
     loss: str = "fail"
 
     @property
-    def none(self) -> bool:
+    def unchanged(self) -> bool:
         """Whether messages stay as they are."""
         return not (self.where or self.select or self.python)
 

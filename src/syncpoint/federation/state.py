@@ -120,7 +120,11 @@ class StateFolder:
 
     def flows(self) -> dict[str, FlowState]:
         """What the job last said, by flow."""
-        return {name: FlowState(**fields) for name, fields in (self._read("flows.json") or {}).items()}
+        known = FlowState.__dataclass_fields__
+        return {
+            name: FlowState(**{key: value for key, value in said.items() if key in known})  # others: of another version
+            for name, said in (self._read("flows.json") or {}).items()
+        }
 
     def _write(self, name: str, content: Any) -> None:
         self.path.mkdir(parents=True, exist_ok=True)

@@ -57,7 +57,7 @@ class Supervisor:
         self._pause_s, self._not_before = 1.0, 0.0
         self._started_at: float | None = None  # when Spark was started, until a flow has copied something
         self._expected = False  # the job should be running
-        self._copied: dict[str, tuple[int, float]] = {}  # flow -> rows it has copied, and since when
+        self._failing: dict[str, tuple[int, float]] = {}  # flow -> rows it has copied, and since when that fails
 
     def run(self, *, until_done: bool = False) -> dict[str, str]:
         """Until `stopping` is set (or, `until_done`, until nothing waits any more); then Spark is stopped. Returns the
@@ -83,14 +83,17 @@ class Supervisor:
         now, flows, found = self._clock(), self.state.flows(), {}
         for one in progress:
             name, state = one.flow.name, flows.get(one.flow.name)
-            rows, since = self._copied.get(name, (-1, now))
-            if rows != one.rows:
-                since = now
-                self._copied[name] = (one.rows, now)
             if one.gap:
                 found[name] = f"a gap before {one.gap}"
-            elif one.lag and state is not None and state.state == "failed" and now - since >= GIVE_UP_S:
-                found[name] = state.error
+            elif not one.lag or state is None or state.state != "failed":
+                self._failing.pop(name, None)
+            else:
+                rows, since = self._failing.get(name, (-1, now))
+                if rows != one.rows:
+                    since = now
+                self._failing[name] = (one.rows, since)
+                if now - since >= GIVE_UP_S:
+                    found[name] = state.error
         return found
 
     def look(self, servers: Servers) -> list[Progress]:

@@ -24,7 +24,7 @@ UNTOUCHED = ("source", "block")
 
 def columns(change: Change) -> tuple[str, ...]:
     """What is to be read for a change."""
-    return UNTOUCHED if change.none else CARRIED
+    return UNTOUCHED if change.unchanged else CARRIED
 
 
 def changed(frame: DataFrame, change: Change, place: str) -> DataFrame:
@@ -32,7 +32,7 @@ def changed(frame: DataFrame, change: Change, place: str) -> DataFrame:
     from pyspark.errors import AnalysisException
     from pyspark.sql.functions import expr
 
-    if change.none:
+    if change.unchanged:
         return frame
     try:
         if change.where:

@@ -17,7 +17,7 @@ FORGOTTEN = 1e-3  # a load this small is none
 
 @dataclass(frozen=True, slots=True)
 class ScalingSettings:
-    """`share`: what one part may be of the average load of a forwarder; `floor`: below this load (messages or KiB per
+    """`share`: what one part may be of the average load of a forwarder; `floor`: below this load (messages and KiB per
     second) nothing is split, since one forwarder takes it easily and every part more costs commits and wake-ups of its
     own; `joined_at`: parts are joined when they would then carry at most this of what splits."""
 

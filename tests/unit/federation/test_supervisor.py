@@ -181,6 +181,8 @@ def test_it_ends_with_spark_stopped(world: World, monkeypatch: pytest.MonkeyPatc
 def test_once_ends_although_a_flow_can_not_be_finished(world: World) -> None:
     flow = world.servers.flows(world.supervisor.links)[0]
     progress = [Progress(flow, 5)]
+    assert world.supervisor.unable(progress) == {}
+    world.now += 60  # it took a while to begin
     world.state.say_flows({"copy.orders": FlowState("failed", error="no such column")})
     assert world.supervisor.unable(progress) == {}
     world.now += 31

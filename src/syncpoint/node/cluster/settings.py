@@ -165,7 +165,7 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         pool_segments=store.whole("pool_segments", 2),
         hung_s=store.number("hung_s", 10.0),
         probe_interval_s=store.number("probe_interval_s", 2.0),
-        commit_spacing_s=store.number("commit_spacing_s", 0.03),
+        commit_spacing_s=store.number("commit_spacing_s", 0.03),  # binds only where a commit takes more than half of it
         scrub_bytes_s=store.whole("scrub_bytes_s", MIB),
     )
     store.done()

@@ -153,28 +153,32 @@ class Recovery:
             return True  # what cannot be had any more was given up by the operator
         return self.old_rule is None or self.old_rule.can_acknowledge(slots_of(self.old_members, holders))
 
-    def _on_all(self, act: Callable[[DiskState], None]) -> None:
-        """Do something on all good disks at once; those on which it fails are given up."""
-        disks = self.good
-        for disk, outcome in zip(disks, self._together([partial(act, disk) for disk in disks]), strict=True):
-            if isinstance(outcome, BlockingIOError):
-                raise ForeignDisk(f"disk {disk.root} is in use by another process") from outcome
-            if isinstance(outcome, ValueError):
-                raise ForeignDisk(f"disk {disk.root}: {outcome}") from outcome
+    def _on(self, disks: Sequence[DiskState], act: Callable[[DiskState], None]) -> None:
+        """Do something on these disks at once; those on which it fails are given up. A fence is told first."""
+        outcomes = zip(disks, self._together([partial(act, disk) for disk in disks]), strict=True)
+        for disk, outcome in sorted(outcomes, key=lambda one: not isinstance(one[1], DiskFenced)):
             if isinstance(outcome, OSError):
                 self._fail(disk, outcome)
             elif isinstance(outcome, Exception):
                 raise outcome
 
     def _read_disk(self, disk: DiskState) -> None:
-        self._files.mkdir(disk.root)
-        disk.lock = self._files.open(f"{disk.root}/{LOCK_FILE}", create=True)
-        self._files.lock(disk.lock)
-        disk.scan = scan_disk(self._files, disk.root, disk.slot)
+        try:
+            self._files.mkdir(disk.root)
+            disk.lock = self._files.open(f"{disk.root}/{LOCK_FILE}", create=True)
+            self._files.lock(disk.lock)
+            disk.scan = scan_disk(self._files, disk.root, disk.slot)
+        except BlockingIOError as error:
+            raise ForeignDisk(f"disk {disk.root} is in use by another process") from error
+        except ValueError as error:
+            raise ForeignDisk(f"disk {disk.root}: {error}") from error
         disk.identity = disk.scan.identity
 
     def _read_disks(self, universe: int | None) -> None:
-        self._on_all(self._read_disk)
+        waiting = list(self.disks)
+        while waiting and all(disk.scan is None for disk in self.disks):
+            self._on([waiting.pop(0)], self._read_disk)  # of two processes one has the first lock; the other ends there
+        self._on(waiting, self._read_disk)
         universes = {disk.identity.universe for disk in self.good if disk.identity is not None}
         if universe is not None:
             universes.add(universe)
@@ -254,12 +258,20 @@ class Recovery:
             self._tails.append(find_tail(log, by_log[log], removed, self._scan_frames, segments))
 
     def _scan_frames(self, copies: Sequence[FoundCopy]) -> list[FrameTable]:
-        tables = []
-        for outcome in self._together([partial(scan_frames, self._files, copy) for copy in copies]):
+        """All disks at once, the copies of one disk one after the other."""
+        by_slot: dict[int, list[FoundCopy]] = {}
+        for copy in copies:
+            by_slot.setdefault(copy.slot, []).append(copy)
+        tables: dict[str, FrameTable] = {}
+
+        def scan(mine: Sequence[FoundCopy]) -> None:
+            for copy in mine:
+                tables[copy.path] = scan_frames(self._files, copy)
+
+        for outcome in self._together([partial(scan, mine) for mine in by_slot.values()]):
             if isinstance(outcome, Exception):
                 raise outcome
-            tables.append(outcome)
-        return tables
+        return [tables[copy.path] for copy in copies]
 
     def _refuse_losses(self) -> None:
         found = {tail.log: [s.seq for s in tail.segments] + [c.header.seq for c in tail.void] for tail in self._tails}
@@ -306,7 +318,7 @@ class Recovery:
             self._files.mkdir(logs_dir(disk.root))
             self._files.sync_dir(disk.root)
 
-        self._on_all(reserve)
+        self._on(self.good, reserve)
         present = {disk.identity.incarnation for disk in self.good if disk.identity is not None}
         if not self.known_to_old(present):
             raise DisksMissing("the next log could not be reserved on enough of the disks")

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from syncpoint.runtime.random import Random
-from syncpoint.storage.workers import Step
+from syncpoint.storage.workers import Result, Step, one_by_one
 from syncpoint.testing.simulation.loop import here
 from syncpoint.testing.simulation.strands import Strand, Strands, on_strand, pause
 
@@ -35,6 +35,12 @@ class SimWorkers:
 
     def start(self, name: str, step: Step) -> SimWorker:
         return SimWorker(self, name, step)
+
+    def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
+        """One by one, on the strand that asks, in an order of the seed's choosing."""
+        order = sorted(range(len(calls)), key=lambda _: self.random.random())
+        outcomes = dict(zip(order, one_by_one([calls[at] for at in order]), strict=True))
+        return [outcomes[at] for at in range(len(calls))]
 
 
 class SimWorker:

@@ -94,6 +94,16 @@ def test_mistakes_are_named(change: tuple[str, str], words: str, tmp_path: Path)
         read(GOOD.replace(*change), tmp_path)
 
 
+def test_where_topics_are_split(tmp_path: Path) -> None:
+    """The usual value is not in the fingerprint: versions that do not know the key join all the same."""
+    usual = read(GOOD, tmp_path)
+    same, other = (read(f"split_at: {value}\n{GOOD}", tmp_path) for value in (120_000, 5_000))
+    assert (usual.split_at, other.split_at) == (120_000, 5_000)
+    assert usual.digest() == same.digest() != other.digest()
+    with pytest.raises(InvalidArgument, match="split_at"):
+        read(f"split_at: 0\n{GOOD}", tmp_path)
+
+
 def test_what_is_no_yaml_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="YAML"):
         read("a: [b", tmp_path)

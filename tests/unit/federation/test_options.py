@@ -1,0 +1,37 @@
+"""What a flow's source is told: blocks where nothing changes, columns where something does, bounds of a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyspark_pubsub.options import READ, WRITE, Options
+from pyspark_pubsub.schema import source_schema
+from syncpoint.federation.options import reading, writing
+from syncpoint.federation.plan import Flow, Link
+from syncpoint.federation.spec import Change, Cluster, Runtime
+from syncpoint.federation.transform import CARRIED
+
+
+def flow(change: Change) -> Flow:
+    link = Link("l", "replicate", Cluster("a", "a:1"), Cluster("b", "b:1"), "p", "p", change=change)
+    return Flow("l.t", link, "projects/p/topics/t", "projects/p/topics/t")
+
+
+@pytest.mark.parametrize(
+    ("change", "columns"),
+    [
+        (Change(), ("source", "block")),
+        (Change(start="latest", loss="accept"), ("source", "block")),
+        (Change(where="true"), CARRIED),
+        (Change(select={"data": "upper(data)"}), CARRIED),
+        (Change(python="m:f"), CARRIED),
+    ],
+)
+def test_only_what_changes_is_read_by_row(change: Change, columns: tuple[str, ...], tmp_path: Path) -> None:
+    options = Options(reading(flow(change), Runtime(tmp_path, max_rows=7, max_bytes=1000)), READ)
+    assert tuple(source_schema(options["columns"]).fieldNames()) == columns
+    assert (options["maxRowsPerTrigger"], options["maxBytesPerTrigger"]) == (7, 1000)
+    assert options["failOnDataLoss"] == (change.loss == "fail")
+    assert Options(writing(flow(change), tmp_path), WRITE)["link"] == "l.t"
