@@ -38,7 +38,7 @@ class Part:
 def unit_paths(*, quick: bool) -> list[str]:
     """The rooms with unit tests, the quick ones or all others; a test outside of rooms belongs to the others."""
     found = (ROOT / "tests" / "unit").iterdir()
-    rooms = sorted(path for path in found if path.is_dir() and path.name[0] not in "._" or path.match("test_*.py"))
+    rooms = sorted(path for path in found if (path.is_dir() and path.name[0] not in "._") or path.match("test_*.py"))
     return [str(path.relative_to(ROOT)) for path in rooms if (path.name in QUICK_ROOMS) == quick]
 
 
