@@ -51,10 +51,13 @@ class ClusterUnderTest:
 
 
 @contextmanager
-def running(folder: Path, shape: Shape) -> Iterator[ClusterUnderTest]:
-    """A cluster that is up, and is down afterwards."""
+def running(folder: Path, shape: Shape, split_at: int | None = None) -> Iterator[ClusterUnderTest]:
+    """A cluster that is up, and is down afterwards. `split_at`: as in cluster.yaml, where not the usual."""
     cluster = LocalCluster(folder)
     cluster.create(shape)
+    if split_at is not None:
+        with cluster.settings_path.open("a") as file:
+            file.write(f"split_at: {split_at}\n")
     try:
         cluster.up()
         yield ClusterUnderTest(cluster)
