@@ -101,7 +101,7 @@ def latency(bench: Bench, cluster: ClusterUnderTest) -> None:
 
 
 def scale(bench: Bench) -> None:
-    """What a message costs with 3 and with 6 forwarders of each kind that share one topic; efficiency 1 is: the same."""
+    """What a message costs with 3 and with 6 forwarders of each kind that share a topic; efficiency 1 is: the same."""
     shapes = {"scale: 3 + 3 forwarders": Shape(), "scale: 6 + 6 forwarders": Shape(forwarders=6)}
     with ExitStack() as stack:
         systems: dict[str, UnderLoad] = {}
