@@ -236,7 +236,7 @@ def connect(access: Access, endpoint: str) -> Connection:
 
 def tls_context(access: Access) -> ssl.SSLContext:
     """The context for the files named. Raises OptionError, naming the option."""
-    import ssl  # not needed by most, and Spark starts a process for every commit
+    import ssl  # not needed by most; every query starts processes that import this module
 
     try:
         context = ssl.create_default_context(cafile=access.ca or None)

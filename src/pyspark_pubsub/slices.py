@@ -1,7 +1,7 @@
 """What a task is told: which messages to read, and where.
 
 Place: made by `source` on the driver, pickled to Spark's Python workers, read there by `reading`. A module of its own,
-without Arrow: Spark starts a process for every commit, and what that imports is time of every batch.
+without Arrow: the processes in which Spark plans and commits need none, and start sooner.
 """
 
 from __future__ import annotations
