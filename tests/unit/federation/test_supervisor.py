@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,23 @@ def test_once_ends_although_a_flow_can_not_be_finished(world: World) -> None:
     assert world.supervisor.unable([Progress(flow, 4, gap="source 1: 5 to 9")]) == {
         "copy.orders": "a gap before source 1: 5 to 9"
     }
+
+
+@pytest.mark.parametrize(("lag", "unable"), [(5, {"copy.orders": "no such column"}), (0, {})])
+def test_once_tells_what_it_could_not_finish(
+    lag: int, unable: dict[str, str], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncpoint.federation.supervisor.Servers", lambda: nullcontext(world.servers))
+    monkeypatch.setattr("syncpoint.federation.supervisor.LOOK_S", 0.0)
+    world.servers.lag = lag
+
+    def time_passes(progress: Any, said: Any) -> None:
+        world.now += 10
+        world.state.say_flows({"copy.orders": FlowState("failed", error="no such column")})
+
+    world.supervisor.tell = time_passes
+    assert world.supervisor.run(until_done=True) == unable
+    assert world.spark.told[-1] == 0
 
 
 def test_metrics_tell_of_every_flow_and_of_spark(world: World) -> None:
