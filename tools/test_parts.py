@@ -83,7 +83,7 @@ TEST = (
         200,
         [sys.executable, "tools/sim.py", "--test"],
     ),
-    Part("planted", "simulation catches every planted bug", 150, [*PYTEST, "-n", "2", "tests/simulation"]),
+    Part("planted", "simulation catches every planted bug", 150, [*PYTEST, *BY_FILE, "tests/simulation"]),
     Part(
         "unit",
         "unit and property tests of the other rooms, kernel compiled",

@@ -8,6 +8,7 @@ from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.planted import PLANTED, first_caught
 
 SEEDS = 200
+pytestmark = pytest.mark.timeout(300)  # the first test waits until all bugs are found
 
 
 def caught(name: str) -> tuple[str, int, str]:

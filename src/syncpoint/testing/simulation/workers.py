@@ -37,10 +37,8 @@ class SimWorkers:
         return SimWorker(self, name, step)
 
     def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
-        """One by one, on the strand that asks, in an order of the seed's choosing."""
-        order = sorted(range(len(calls)), key=lambda _: self.random.random())
-        outcomes = dict(zip(order, one_by_one([calls[at] for at in order]), strict=True))
-        return [outcomes[at] for at in range(len(calls))]
+        """One by one, on the strand that asks."""
+        return one_by_one(calls)
 
 
 class SimWorker:
