@@ -66,7 +66,7 @@ def test_blocks_are_copied_as_they_are(topic, target, rows, copy, tmp_path):
     topic.publish(0, 100)
     copy(topic, target, read=blocks, write=link)
     shutil.rmtree(tmp_path / "checkpoint")
-    topic.publish(100, 50)
+    topic.publish(100, 150)
     copy(topic, target, read=blocks, write=link)
     kept = ("message_id", "publish_time", "data", "attributes", "ordering_key")
     before = [tuple(row[name] for name in kept) for row in rows(topic).orderBy("offset").collect()]
@@ -80,7 +80,7 @@ def test_a_checkpoint_goes_on_by_blocks_and_by_row_again(topic, target, rows, co
     """What an upgrade does, or a `where` that is added to a flow."""
     link = {"link": topic.name[-8:]}
     for turn, columns in enumerate(("", "source,block", "")):
-        topic.publish(100 * turn, 100)
+        topic.publish(100 * turn, 100 * (turn + 1))
         copy(topic, target, read={"maxRowsPerTrigger": 30} | ({"columns": columns} if columns else {}), write=link)
         assert numbers(rows(target)) == list(range(100 * (turn + 1)))
 
