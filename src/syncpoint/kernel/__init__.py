@@ -15,7 +15,9 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-MODULES = ("ackids", "acks", "blocks", "columns", "filters", "frames", "leases", "publish", "rows", "seal", "split")
+MODULES = (
+    "ackids", "acks", "blocks", "columns", "filters", "frames", "leases", "publish", "rows", "seal", "split", "stamps",
+)  # fmt: skip
 
 
 class SourceFinder:

@@ -14,7 +14,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 PACKAGE = "syncpoint.kernel"
-MODULES = ("ackids", "acks", "blocks", "columns", "filters", "frames", "leases", "publish", "rows", "seal", "split")
+MODULES = (
+    "ackids", "acks", "blocks", "columns", "filters", "frames", "leases", "publish", "rows", "seal", "split", "stamps",
+)  # fmt: skip
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": False,  # the sources check foreign bytes themselves; see DESIGN.md

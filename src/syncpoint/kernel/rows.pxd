@@ -1,6 +1,5 @@
-from ._bytes cimport Field, ReadPtr, WritePtr, array_ptr, as_bytes, bit_at, copy, finished, get32, get64, \
-    new_buffer, put32, put_varint, read_field, read_ptr, same, u64, utf8_ok, varint_size, write_ptr
-from .frames cimport next_message
+from ._bytes cimport ReadPtr, WritePtr, array_ptr, as_bytes, bit_at, copy, finished, get32, get64, new_buffer, put32, \
+    put_varint, read_ptr, same, u64, utf8_ok, varint_size, write_ptr
 
 cdef class Texts:
     cdef Py_ssize_t count

@@ -10,7 +10,7 @@ place, what is there; nothing is stored twice and nothing left out. A topic that
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from syncpoint.kernel import rows
+from syncpoint.kernel import stamps
 from syncpoint.model.errors import SyncpointError
 from syncpoint.pipeline.epochs import EpochBook, Work, work_of
 from syncpoint.pipeline.records import Decision, Place
@@ -145,7 +145,7 @@ class Applying:
             if work.piece.complete and not work.skip:
                 count, payload = work.piece.count, staged
             else:
-                count, payload = rows.stamp(staged, source.prefix, first, seconds, nanos, work.skip)
+                count, payload = stamps.stamp(staged, source.prefix, first, seconds, nanos, work.skip)
             ends[source.number] = first + count
             places.append(Place(source.number, first, count))
             payloads.append((source, payload, count))

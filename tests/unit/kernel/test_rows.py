@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from syncpoint import kernel
 from syncpoint.kernel import columns as kernel_columns
-from syncpoint.kernel import frames, rows
+from syncpoint.kernel import frames, rows, stamps
 from syncpoint.kernel.errors import Invalid, Malformed
 from syncpoint.pipeline import runs
 from syncpoint.pipeline.columns import COLUMNS
@@ -323,7 +323,7 @@ def test_stamped_messages_have_ids_and_times(
     columns["data"] = [data or b"!" for data in columns["data"]]
     pieces, _ = framed(columns, keep=keep)
     payload = b"".join(piece[0] for piece in pieces)
-    count, stamped = rows.stamp(payload, PREFIX, first, seconds, nanos, skip)
+    count, stamped = stamps.stamp(payload, PREFIX, first, seconds, nanos, skip)
     before, after = messages(payload)[skip:], messages(stamped)
     assert count == len(after) == len(before)
     for index, (old, new) in enumerate(zip(before, after, strict=True)):
@@ -333,7 +333,7 @@ def test_stamped_messages_have_ids_and_times(
             assert new.HasField("publish_time")
         assert new.publish_time == old.publish_time
         assert new.data == old.data
-    assert rows.stamp(stamped, b"other", 0, 1, 1)[1] == stamped  # nothing to do
+    assert stamps.stamp(stamped, b"other", 0, 1, 1)[1] == stamped  # nothing to do
 
 
 @pytest.mark.parametrize(
@@ -342,13 +342,13 @@ def test_stamped_messages_have_ids_and_times(
 )
 def test_stamps_out_of_range(arguments: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError):
-        rows.stamp(b"", *arguments)
+        stamps.stamp(b"", *arguments)
 
 
 @given(st.binary(max_size=60))
 def test_a_payload_that_is_none(raw: bytes) -> None:
     try:
-        rows.stamp(raw, PREFIX, 0, 1, 1)
+        stamps.stamp(raw, PREFIX, 0, 1, 1)
     except Malformed:
         return
     assert frames.count(raw) >= 0
@@ -372,8 +372,8 @@ def test_compiled_and_uncompiled_are_the_same(
     def outcome(module: Any) -> Any:
         try:
             pieces, dropped = module.rows.frame(*arguments)
-            return pieces, dropped, [module.rows.stamp(piece[0], PREFIX, 98, 7, 8, 1) for piece in pieces]
+            return pieces, dropped, [module.stamps.stamp(piece[0], PREFIX, 98, 7, 8, 1) for piece in pieces]
         except Exception as error:
             return type(error).__name__, error.args
 
-    assert outcome(SimpleNamespace(rows=rows)) == outcome(pure)
+    assert outcome(SimpleNamespace(rows=rows, stamps=stamps)) == outcome(pure)
