@@ -17,6 +17,3 @@ def frame(
     keep: bool,
     room: int,
 ) -> tuple[list[tuple[bytes, int, bytes, bool]], int]: ...
-def stamp(
-    payload: Buffer, prefix: bytes, first_offset: int, seconds: int, nanos: int, skip: int = 0
-) -> tuple[int, bytes]: ...
