@@ -6,6 +6,12 @@ import pytest
 from spark_world import numbers
 
 
+def kept(frame):
+    """What a copy keeps of each message, in their order."""
+    names = ("message_id", "publish_time", "data", "attributes", "ordering_key")
+    return [tuple(row[name] for name in names) for row in frame.orderBy("offset").collect()]
+
+
 def test_a_batch_is_published_by_one_commit(spark, server, target, rows):
     frame = spark.range(1000).selectExpr("CAST(id AS STRING) AS data", "map('a', CAST(id AS STRING)) AS attributes")
     frame.write.format("pubsub").option("endpoint", server.endpoint).option("topic", target.name).mode("append").save()
@@ -51,10 +57,7 @@ def test_without_a_link_a_lost_checkpoint_publishes_again(topic, target, rows, c
 def test_a_link_keeps_ids_times_keys_and_attributes(topic, target, rows, copy):
     topic.publish(0, 50)
     copy(topic, target, write={"link": topic.name[-8:], "via": "eu", "here": "us"})
-    kept = ("message_id", "publish_time", "data", "attributes", "ordering_key")
-    before = [tuple(row[name] for name in kept) for row in rows(topic).orderBy("offset").collect()]
-    after = [tuple(row[name] for name in kept) for row in rows(target).orderBy("offset").collect()]
-    assert after == before
+    assert kept(rows(target)) == kept(rows(topic))
     copied = rows(target, columns="origin,visited").collect()
     assert {(row.origin, *row.visited) for row in copied} == {("eu", "eu")}
 
@@ -68,10 +71,7 @@ def test_blocks_are_copied_as_they_are(topic, target, rows, copy, tmp_path):
     shutil.rmtree(tmp_path / "checkpoint")
     topic.publish(100, 150)
     copy(topic, target, read=blocks, write=link)
-    kept = ("message_id", "publish_time", "data", "attributes", "ordering_key")
-    before = [tuple(row[name] for name in kept) for row in rows(topic).orderBy("offset").collect()]
-    after = [tuple(row[name] for name in kept) for row in rows(target).orderBy("offset").collect()]
-    assert after == before
+    assert kept(rows(target)) == kept(rows(topic))
     copied = rows(target, columns="origin,visited").collect()
     assert {(row.origin, *row.visited) for row in copied} == {("eu", "eu")}
 
