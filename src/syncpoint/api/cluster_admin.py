@@ -164,54 +164,11 @@ class ClusterAdmin:
 
     async def list_members(self, request: Any) -> Any:
         """ListMembers."""
-        owned: dict[str, int] = {}
-        for seen in self._view.owners.items.values():
-            owned[seen.value.member] = owned.get(seen.value.member, 0) + 1
-        members = []
-        for name, known in sorted(self._view.members.items.items()):
-            member, load = known.value, self._view.loads.get(name) or {}
-            members.append(
-                admin.Member(
-                    name=name,
-                    roles=member.roles,
-                    address=member.address,
-                    incarnation=f"{member.incarnation:016x}",
-                    region=member.region,
-                    zone=member.zone,
-                    rack=member.rack,
-                    cluster=member.cluster,
-                    disks=member.disks,
-                    version=member.version,
-                    draining=self._view.draining(member),
-                    connections=int(load.get("connections", 0)),
-                    messages_per_second=float(load.get("messages_s", 0.0)),
-                    bytes_per_second=float(load.get("bytes_s", 0.0)),
-                    chains=owned.get(name, 0),
-                    weight=member.weight,
-                )
-            )
-        return admin.ListMembersResponse(members=members)
+        return admin.ListMembersResponse(members=member_messages(self._view))
 
     async def list_chains(self, request: Any) -> Any:
         """ListChains."""
-        chains = []
-        records = sorted((seen.value for seen in self._view.chains.items.values()), key=lambda one: one.number)
-        for record in records:
-            owner = self._view.owner(record.number)
-            chains.append(
-                admin.Chain(
-                    number=record.number,
-                    name=record.name,
-                    durability_class=record.klass,
-                    region=record.region,
-                    home=record.home,
-                    owner="" if owner is None else owner.member,
-                    epoch=0 if owner is None else owner.epoch,
-                    disks=[admin.ChainDisk(**place._asdict()) for place in record.places],
-                    below_policy=record.below_policy,
-                )
-            )
-        return admin.ListChainsResponse(chains=chains)
+        return admin.ListChainsResponse(chains=chain_messages(self._view))
 
     # -- traffic -----------------------------------------------------------------------------------------------------
 
@@ -251,6 +208,59 @@ class ClusterAdmin:
     async def undrain(self, request: Any) -> Any:
         """Undrain."""
         return _drain_message(await self._operations.undrain(request.target))
+
+
+def member_messages(view: ClusterView) -> list[Any]:
+    """The members of a view, by name, as messages."""
+    owned: dict[str, int] = {}
+    for seen in view.owners.items.values():
+        owned[seen.value.member] = owned.get(seen.value.member, 0) + 1
+    members = []
+    for name, known in sorted(view.members.items.items()):
+        member, load = known.value, view.loads.get(name) or {}
+        members.append(
+            admin.Member(
+                name=name,
+                roles=member.roles,
+                address=member.address,
+                incarnation=f"{member.incarnation:016x}",
+                region=member.region,
+                zone=member.zone,
+                rack=member.rack,
+                cluster=member.cluster,
+                disks=member.disks,
+                version=member.version,
+                draining=view.draining(member),
+                connections=int(load.get("connections", 0)),
+                messages_per_second=float(load.get("messages_s", 0.0)),
+                bytes_per_second=float(load.get("bytes_s", 0.0)),
+                chains=owned.get(name, 0),
+                weight=member.weight,
+            )
+        )
+    return members
+
+
+def chain_messages(view: ClusterView) -> list[Any]:
+    """The chains of a view, by number, as messages."""
+    chains = []
+    records = sorted((seen.value for seen in view.chains.items.values()), key=lambda one: one.number)
+    for record in records:
+        owner = view.owner(record.number)
+        chains.append(
+            admin.Chain(
+                number=record.number,
+                name=record.name,
+                durability_class=record.klass,
+                region=record.region,
+                home=record.home,
+                owner="" if owner is None else owner.member,
+                epoch=0 if owner is None else owner.epoch,
+                disks=[admin.ChainDisk(**place._asdict()) for place in record.places],
+                below_policy=record.below_policy,
+            )
+        )
+    return chains
 
 
 def _ack_state(chain: int, source: Any) -> Any:

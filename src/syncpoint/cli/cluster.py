@@ -8,16 +8,19 @@ behind.
 from __future__ import annotations
 
 import importlib
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from syncpoint.cli.output import print_json, print_table, said
+from syncpoint.cli.output import print_json, print_table, said, without_empty_columns
 
 if TYPE_CHECKING:
     from syncpoint.node.cluster.local import LocalCluster
+    from syncpoint.node.cluster.looking import Cluster
 
 folder_option = click.option(
     "--dir",
@@ -27,6 +30,40 @@ folder_option = click.option(
     help="The cluster's folder: settings, disks, logs.",
 )
 format_option = click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+
+WATCH_S = 2.0
+
+_PLACE = (
+    click.option(
+        "--config", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The cluster's file."
+    ),
+    click.option(
+        "--dir",
+        "folder",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="The folder of cluster.yaml; of `cluster up`, also what it started.",
+    ),
+    click.option("--metadata", metavar="HOST:PORT,...", help="The cluster's etcd, where its file is not at hand."),
+)
+
+
+def place_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Which cluster: by its file, by the folder of its file, or by its etcd."""
+    for option in reversed(_PLACE):
+        command = option(command)
+    return command
+
+
+def cluster_at(path: Path | None, folder: Path | None, metadata: str | None) -> Cluster:
+    """The cluster that the options of `place_options` name."""
+    from syncpoint.node.cluster.looking import Cluster
+
+    if sum(one is not None for one in (path, folder, metadata)) != 1:
+        raise click.UsageError("Name the cluster by one of --config FILE, --dir FOLDER and --metadata HOST:PORT,...")
+    if metadata is not None:
+        return Cluster.of_metadata(tuple(one.strip() for one in metadata.split(",") if one.strip()))
+    return Cluster.of_file(path or _local(folder or Path()).settings_path)
+
 
 _SHAPE = (
     click.option("--clusters", default=3, show_default=True, help="Failure domains (N, odd) in each region."),
@@ -126,20 +163,40 @@ def down(folder: Path, remove: bool) -> None:
 
 
 @cluster.command()
-@folder_option
+@place_options
 @format_option
-def status(folder: Path, form: str) -> None:
-    """What runs, what each process does, who owns which chain."""
-    from syncpoint.node.cluster.inspect import describe
+@click.option("--watch", is_flag=True, help="Look again every two seconds, until Ctrl-C.")
+def status(form: str, watch: bool, **place: Any) -> None:
+    """What runs, what each process does, who owns which chain, and what is wrong; exit code 1 when something is.
 
-    made = _local(folder)
-    view = describe(made)
+    From any machine that reaches the cluster's etcd and processes: the metadata say who is a member and who owns what.
+
+    \b
+    Examples:
+      syncpoint cluster status --config cluster.yaml
+      syncpoint cluster status --metadata 10.0.0.1:2379,10.0.0.2:2379
+      syncpoint cluster status --dir /tmp/demo --watch
+    """
+    made = cluster_at(**place)
+    if not watch:
+        click.get_current_context().exit(_show(made.describe(), form))
+    while True:
+        view = made.describe()
+        if form == "table" and sys.stdout.isatty():
+            click.clear()
+        _show(view, form)
+        time.sleep(WATCH_S)
+
+
+def _show(view: dict[str, Any], form: str) -> int:
+    """Print what was found; 1 when something is wrong."""
     if form == "json":
         print_json(view)
-        return
-    fields = ("name", "state", "pid", "address", "region", "doing")
-    rows = [[str(one[field] or "") for field in fields] for one in view["processes"]]
-    print_table(["PROCESS", "STATE", "PID", "ADDRESS", "REGION", "DOING"], rows)
+        return 1 if view["problems"] else 0
+    fields = ("name", "state", "pid", "address", "region", "version", "doing")
+    headings = ["PROCESS", "STATE", "PID", "ADDRESS", "REGION", "VERSION", "DOING"]
+    rows = [[str(one.get(field) or "") for field in fields] for one in view["processes"]]
+    print_table(*without_empty_columns(headings, rows))
     if view["chains"]:
         click.echo()
         print_table(
@@ -159,8 +216,12 @@ def status(folder: Path, form: str) -> None:
                 for c in view["chains"]
             ],
         )
+    click.echo()
     for problem in view["problems"]:
-        said(f"problem: {problem}")
+        click.echo(f"problem: {problem}")
+    if not view["problems"]:
+        click.echo("All is well.")
+    return 1 if view["problems"] else 0
 
 
 def _one(name: str, text: str, act: Callable[[LocalCluster, str], None]) -> None:

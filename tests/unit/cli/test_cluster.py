@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 from click.testing import Result
 
 from syncpoint.model.errors import Unavailable
-from syncpoint.node.cluster import inspect, rolling
+from syncpoint.node.cluster import rolling
 from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.node.cluster.looking import Cluster
 from syncpoint.node.cluster.settings import TlsFiles
 
 Run = Callable[..., Result]
@@ -37,13 +39,36 @@ VIEW: dict[str, Any] = {
 }
 
 
-def test_status_is_a_table_or_json(run: Run, run_json: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(inspect, "describe", lambda made: VIEW)
+def test_status_is_a_table_or_json(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    LocalCluster(tmp_path).create(Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1))
+    monkeypatch.setattr(Cluster, "describe", lambda made: VIEW)
     found = run("cluster", "status", "--dir", str(tmp_path))
-    assert found.exit_code == 0, found.output
-    assert "proxy-1   down" in found.output
-    assert "(nobody)" in found.output
-    assert "problem: proxy-1 is down" in found.output
+    assert found.exit_code == 1, found.output
+    assert "proxy-1   down" in found.stdout
+    assert "(nobody)" in found.stdout
+    assert "problem: proxy-1 is down" in found.stdout
+    found = run("cluster", "status", "--config", str(tmp_path / "cluster.yaml"), "--format", "json")
+    assert (found.exit_code, json.loads(found.stdout)) == (1, VIEW)
+    monkeypatch.setattr(Cluster, "describe", lambda made: {**VIEW, "problems": []})
+    found = run("cluster", "status", "--metadata", "h:1,h:2")
+    assert found.exit_code == 0
+    assert found.stdout.endswith("All is well.\n")
+
+
+def test_status_wants_one_cluster(run: Run, tmp_path: Path) -> None:
+    for words in ([], ["--dir", str(tmp_path), "--metadata", "h:1"]):
+        found = run("cluster", "status", *words)
+        assert found.exit_code == 2
+        assert "--config FILE" in found.output
+
+
+def test_restart_leaves_processes_of_others_alone(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    LocalCluster(tmp_path).create(Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1))
+    monkeypatch.setattr(rolling, "restart", lambda *_: pytest.fail("it stopped something"))
+    found = run("cluster", "restart", "--dir", str(tmp_path), "proxy")
+    assert found.exit_code == 1
+    assert "proxy-1: not started by" in found.output
+    assert "supervises" in found.output
 
 
 def test_a_folder_without_a_cluster(run: Run, tmp_path: Path) -> None:
@@ -94,6 +119,8 @@ def test_restart_says_how_far_it_came(run: Run, monkeypatch: pytest.MonkeyPatch,
             raise Unavailable("proxy-2 runs again, and not all is as it was")
 
     monkeypatch.setattr(rolling, "restart", restart)
+    monkeypatch.setattr(LocalCluster, "started", lambda made, name: True)
+    (tmp_path / "c" / "pids").mkdir()
     assert run("cluster", "restart", "--dir", str(tmp_path / "c"), "waiter").exit_code == 2
     assert not done
     assert "Restarted: router-1." in run("cluster", "restart", "--dir", str(tmp_path / "c"), "router").output

@@ -1,110 +1,56 @@
 """What `syncpoint cluster status` shows: the processes, the chains, and what is wrong.
 
-Place: over `local`, which knows the processes; it asks those that run (Process/GetStatus) and one proxy (the admin
-service), so it works with any part of the cluster down: what nobody can tell is left empty, and said.
-Promise: it takes seconds, not minutes: every process is asked at the same time, and none for long.
+Place: puts together what `looking` heard from the metadata, the processes and the operating system. Plain values in and
+out. Promise: with any part of the cluster down, what nobody can tell is left empty, and said.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from syncpoint.control.doors import STATUS, Peers
-from syncpoint.model.errors import SyncpointError
-from syncpoint.node.cluster.doors import Doors
-from syncpoint.node.cluster.local import LocalCluster, ProcessState
-from syncpoint.node.cluster.tls import operator_tls
-from syncpoint.wire.messages import admin, internal
-
-ASK_S = 2.0
-_ADMIN = "/syncpoint.admin.v1.Admin/"
+from syncpoint.node.cluster.local import ProcessState
 
 Found = dict[str, Any]
 
 
-def describe(cluster: LocalCluster) -> Found:
-    """The whole of it as plain values: `processes`, `chains`, `problems`."""
-    return asyncio.run(_describe(cluster))
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What was heard. `states`: processes, `state` empty where no operating system was asked; `told`: what each says of
+    its roles, None when it says nothing; `listed`: members and chains; `silence`: why the metadata did not say so.
+    """
+
+    stores: Sequence[ProcessState]
+    states: Sequence[ProcessState]
+    regions: Mapping[str, str]
+    told: Mapping[str, Found | None]
+    listed: tuple[list[Any], list[Any]] | None
+    silence: str = field(default="")
 
 
-async def _describe(cluster: LocalCluster) -> Found:
-    states = cluster.states()
-    regions = {name: process.region for name, process in cluster.settings().processes.items()}
-    peers = Peers(Doors.of(operator_tls(cluster.settings())).network)
-    try:
-        asked = [state for state in states if state.state == "running" and "etcd" not in state.roles]
-        listed = await _listed(
-            peers, [cluster.called_at(state.name) or state.address for state in asked if "proxy" in state.roles]
-        )
-        where = {member.name: member.address for member in listed[0]} if listed is not None else {}
-        addresses = [where.get(state.name) or cluster.called_at(state.name) for state in asked]
-        answers = await asyncio.gather(*(_status(peers, address) for address in addresses))
-        told = {state.name: answer for state, answer in zip(asked, answers, strict=True)}
-    finally:
-        await peers.close()
-    return assemble(states, regions, told, listed)
-
-
-async def _status(peers: Peers, address: str) -> Found | None:
-    """What a running process says of itself; None when it says nothing."""
-    if not address:
-        return None
-    try:
-        answer = await peers.call(address, STATUS, b"", timeout_s=ASK_S)
-        found: Found = json.loads(internal.StatusResponse.FromString(answer).json)["roles"]
-        return found
-    except (SyncpointError, ValueError, KeyError):
-        return None
-
-
-async def _listed(peers: Peers, proxies: list[str]) -> tuple[list[Any], list[Any]] | None:
-    """Members and chains as the first proxy that answers lists them."""
-    for address in proxies:
-        try:
-            members = await peers.call(address, _ADMIN + "ListMembers", b"", timeout_s=ASK_S)
-            chains = await peers.call(address, _ADMIN + "ListChains", b"", timeout_s=ASK_S)
-        except SyncpointError:
-            continue
-        return (
-            list(admin.ListMembersResponse.FromString(members).members),
-            list(admin.ListChainsResponse.FromString(chains).chains),
-        )
-    return None
-
-
-def assemble(
-    states: list[ProcessState],
-    regions: Mapping[str, str],
-    told: Mapping[str, Found | None],
-    listed: tuple[list[Any], list[Any]] | None,
-) -> Found:
-    """Put the answers together. `told`: of each running process, what it says; `listed`: members and chains."""
-    problems = [f"{state.name} is {state.state}" for state in states if state.state != "running"]
-    problems += [f"{name} runs and does not answer" for name, answer in told.items() if answer is None]
-    members: dict[str, Any] = {}
-    if listed is not None:
-        members = {member.name: member for member in listed[0]}
-        strangers = [name for name, answer in told.items() if answer is not None and name not in members]
-        problems += [f"{name} answers and is no member" for name in strangers]
-    elif any("proxy" in state.roles for state in states):
-        problems.append("no proxy answers: owners and homes of chains are not known")
-    processes = [
-        {
-            "name": state.name,
-            "state": state.state,
-            "pid": state.pid,
-            "address": state.address,
-            "region": regions.get(state.name, ""),
-            "version": members[state.name].version if state.name in members else "",
-            "weight": members[state.name].weight if state.name in members else None,
-            "doing": _doing(told.get(state.name), members.get(state.name)),
-        }
-        for state in states
-    ]
+def assemble(heard: Answers) -> Found:
+    """Put the answers together: `processes`, `chains`, `problems`."""
+    told, listed = heard.told, heard.listed
+    members = {member.name: member for member in listed[0]} if listed is not None else {}
+    problems = [heard.silence] if heard.silence else []
+    if listed is None:
+        problems.append("no proxy answers either: members, owners and homes of chains are not known")
+    processes = [_process(state, state.state, "", None, None) for state in heard.stores]
+    problems += [f"{state.name} is {state.state}" for state in heard.stores if state.state != "running"]
+    for state in heard.states:
+        member, answer = members.get(state.name), told.get(state.name)
+        word = _state(state, answer, member)
+        processes.append(_process(state, word, heard.regions.get(state.name, ""), answer, member))
+        if word in ("down", "paused"):
+            problems.append(f"{state.name} is {word}")
+        elif word == "silent":
+            problems.append(f"{state.name} is a member and does not answer at {member.address if member else '?'}")
+        elif answer is None:
+            problems.append(f"{state.name} runs and does not answer")
+        elif listed is not None and member is None:
+            problems.append(f"{state.name} answers and is no member")
     chains = _chains(told, listed[1] if listed is not None else None)
     for chain in chains:
         problems += _problems_of(chain)
@@ -113,6 +59,30 @@ def assemble(
         mixed = ", ".join(f"{count} of {version or 'unknown'}" for version, count in sorted(versions.items()))
         problems.append(f"versions are mixed: {mixed}")
     return {"processes": processes, "chains": chains, "problems": problems}
+
+
+def _state(state: ProcessState, answer: Found | None, member: Any) -> str:
+    """A process that answers runs, whoever started it; one that hangs may be a member for some seconds more."""
+    if state.state == "paused":
+        return "paused"
+    if answer is not None:
+        return "running"
+    if state.state:
+        return state.state
+    return "down" if member is None else "silent"
+
+
+def _process(state: ProcessState, word: str, region: str, answer: Found | None, member: Any) -> Found:
+    return {
+        "name": state.name,
+        "state": word,
+        "pid": state.pid,
+        "address": state.address,
+        "region": region,
+        "version": member.version if member is not None else "",
+        "weight": member.weight if member is not None else None,
+        "doing": _doing(answer, member),
+    }
 
 
 def _doing(roles: Found | None, member: Any) -> str:

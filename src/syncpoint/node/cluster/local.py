@@ -236,6 +236,10 @@ class LocalCluster:
         except FileNotFoundError:
             return ""
 
+    def started(self, name: str) -> bool:
+        """Whether this process was started from this folder once; if not, the folder knows nothing of it."""
+        return (self.folder / "pids" / f"{name}.json").exists()
+
     def log(self, name: str) -> Path:
         """The file with everything a process printed."""
         return self.folder / "logs" / f"{name}.log"

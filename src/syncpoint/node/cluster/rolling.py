@@ -1,6 +1,6 @@
 """`syncpoint cluster restart`: the processes of a cluster end and begin again, one after another.
 
-Place: over `local`, which stops and starts them, and `inspect`, which knows when all is as it was.
+Place: over `local`, which stops and starts them, and `looking`, which knows when all is as it was.
 Promise: the next process is stopped only when the one before listens again, is a member, and has what it is to have, as
 far as all was well before; so no more than one process is ever away.
 """
@@ -11,17 +11,18 @@ import time
 from collections.abc import Callable, Iterable
 
 from syncpoint.model.errors import InvalidArgument, Unavailable
-from syncpoint.node.cluster.inspect import Found, describe
+from syncpoint.node.cluster.inspect import Found
 from syncpoint.node.cluster.local import LocalCluster
-from syncpoint.node.cluster.settings import ROLES
+from syncpoint.node.cluster.looking import Cluster
+from syncpoint.node.cluster.settings import ROLES, ClusterSettings
 
 WELL_S = 60.0
 _PAUSE_S = 0.2
 
 
-def chosen(cluster: LocalCluster, names: Iterable[str]) -> list[str]:
+def chosen(settings: ClusterSettings, names: Iterable[str]) -> list[str]:
     """The processes that names of processes and roles stand for; none: all of them. Raises `InvalidArgument`."""
-    processes = cluster.settings().processes
+    processes = settings.processes
     wanted = list(names) or list(processes)
     found: dict[str, None] = {}
     for name in wanted:
@@ -30,6 +31,11 @@ def chosen(cluster: LocalCluster, names: Iterable[str]) -> list[str]:
             raise InvalidArgument("process", f"{name} is no process and no role; there are {', '.join(processes)}")
         found.update(dict.fromkeys([name] if name in processes else of_role))
     return list(found)
+
+
+def describe(cluster: LocalCluster) -> Found:
+    """How the cluster of a folder is now."""
+    return Cluster.of_file(cluster.settings_path).describe()
 
 
 def restart(

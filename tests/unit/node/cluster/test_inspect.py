@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from syncpoint.node.cluster.inspect import assemble
+from syncpoint.node.cluster.inspect import Answers, Found
+from syncpoint.node.cluster.inspect import assemble as put_together
 from syncpoint.node.cluster.local import ProcessState
 from syncpoint.wire.messages import admin
 
@@ -26,7 +27,9 @@ def opened(number: int, epoch: int, **fields: Any) -> dict[str, Any]:
 
 
 def listed(*chains: tuple[int, str, int], versions: str = "1") -> tuple[list[Any], list[Any]]:
-    members = [admin.Member(name=state.name, version=versions) for state in STATES]
+    members = [
+        admin.Member(name=state.name, version=versions, address=f"m:{number}") for number, state in enumerate(STATES, 1)
+    ]
     disks = [admin.ChainDisk(cluster="c1", disk="d1")]
     return members, [
         admin.Chain(number=number, owner=owner, epoch=epoch, disks=disks, durability_class="default")
@@ -34,11 +37,22 @@ def listed(*chains: tuple[int, str, int], versions: str = "1") -> tuple[list[Any
     ]
 
 
+def assemble(states: Any, regions: Any, told: Any, listed: Any, silence: str = "") -> Found:
+    stores = [ProcessState("etcd-1", ("etcd",), 9, "running", "h:9")]
+    return put_together(Answers(stores, states, regions, told, listed, silence))
+
+
+def everybody(**answers: Any) -> dict[str, Any]:
+    """Every process answers, these with something of their own."""
+    return {state.name: {} for state in STATES} | {name.replace("_", "-"): one for name, one in answers.items()}
+
+
 def test_all_is_well() -> None:
-    told = {"storage-c1": STORAGE, "publish-forwarder-1": opened(1, 2), "proxy-1": PROXY}
+    told = everybody() | {"storage-c1": STORAGE, "publish-forwarder-1": opened(1, 2), "proxy-1": PROXY}
     view = assemble(STATES, REGIONS, told, listed((1, "publish-forwarder-1", 2)))
     assert view["problems"] == []
     assert [one["doing"] for one in view["processes"]] == [
+        "",
         "1 disk for 2 chains, 3.0 GiB free",
         "chains 1; 7 messages taken",
         "",
@@ -65,9 +79,14 @@ def test_the_later_epoch_counts() -> None:
 def test_what_is_wrong_is_said() -> None:
     states = [*STATES[:3], ProcessState("proxy-1", ("proxy",), None, "down", "h:4")]
     bad = opened(1, 2, failed="no quorum", full=True, disks={"/c1/d1": "failed"})
-    view = assemble(states, REGIONS, {"publish-forwarder-1": bad, "publish-forwarder-2": None}, None)
+    view = assemble(states, REGIONS, {"publish-forwarder-1": bad, "publish-forwarder-2": None}, None, "etcd is away")
     told = "\n".join(view["problems"])
-    for expected in ("proxy-1 is down", "publish-forwarder-2 runs and does not answer", "no proxy answers"):
+    for expected in (
+        "proxy-1 is down",
+        "publish-forwarder-2 runs and does not answer",
+        "no proxy answers either",
+        "etcd is away",
+    ):
         assert expected in told
     for expected in ("can not be written: no quorum", "publishing is refused", "failed: /c1/d1"):
         assert expected in told
@@ -98,3 +117,27 @@ def test_lost_topics_and_messages_stored_twice_are_told_of() -> None:
     view = assemble(STATES, REGIONS, told, listed((1, "publish-forwarder-1", 2)))
     assert any("chain 1 holds messages of 1 topic that a restore made unknown" in one for one in view["problems"])
     assert view["processes"][-1]["doing"] == "5 messages published, 1 stream, 4 messages stored twice"
+
+
+def test_processes_nobody_here_started_are_judged_by_their_answers() -> None:
+    abroad = [ProcessState(one.name, one.roles, None, "", one.address) for one in STATES]
+    found = listed((1, "publish-forwarder-1", 2))
+    told = everybody(publish_forwarder_1=opened(1, 2))
+    view = assemble(abroad, REGIONS, told, found)
+    assert view["problems"] == []
+    assert {one["state"] for one in view["processes"]} == {"running"}
+    told["publish-forwarder-2"] = told["proxy-1"] = None
+    gone = [member for member in found[0] if member.name not in ("proxy-1", "storage-c1")]
+    view = assemble(abroad, REGIONS, told, (gone, found[1]))
+    assert [one["state"] for one in view["processes"]][1:] == ["running", "running", "silent", "down"]
+    assert view["problems"] == [
+        "storage-c1 answers and is no member",
+        "publish-forwarder-2 is a member and does not answer at m:3",
+        "proxy-1 is down",
+    ]
+
+
+def test_what_answers_runs_whatever_the_folder_remembers() -> None:
+    states = [*STATES[:3], ProcessState("proxy-1", ("proxy",), None, "down", "h:4")]
+    view = assemble(states, REGIONS, everybody(publish_forwarder_1=opened(1, 2)), listed((1, "publish-forwarder-1", 2)))
+    assert view["problems"] == []

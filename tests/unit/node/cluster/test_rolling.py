@@ -21,11 +21,11 @@ def cluster(tmp_path: Path) -> LocalCluster:
 
 def test_names_and_roles(cluster: LocalCluster) -> None:
     everybody = list(cluster.settings().processes)
-    assert chosen(cluster, []) == everybody
-    assert chosen(cluster, ["proxy", "storage-c1", "proxy-1"]) == ["proxy-1", "proxy-2", "storage-c1"]
+    assert chosen(cluster.settings(), []) == everybody
+    assert chosen(cluster.settings(), ["proxy", "storage-c1", "proxy-1"]) == ["proxy-1", "proxy-2", "storage-c1"]
     for wrong in ("proxy-3", "etcd-1"):
         with pytest.raises(InvalidArgument, match="there are storage-c1"):
-            chosen(cluster, ["proxy", wrong])
+            chosen(cluster.settings(), ["proxy", wrong])
 
 
 class Acted:

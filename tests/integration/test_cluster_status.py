@@ -1,0 +1,74 @@
+"""`cluster status` and `restart` of processes that nobody here started: from another folder, by the file or by etcd."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from syncpoint.cli.main import cli
+from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.testing.etcd import why_not
+from syncpoint.testing.official import eventually
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "")
+SMALL = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1)
+
+
+def run(*words: Any) -> Result:
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalCluster]:
+    made = LocalCluster(tmp_path / "machine")
+    made.create(SMALL)
+    made.up()
+    try:
+        yield made
+    finally:
+        made.down()
+
+
+def test_a_cluster_of_others_is_seen_from_any_machine(local: LocalCluster, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    file = Path(shutil.copy(local.settings_path, elsewhere))
+
+    def view(*words: Any) -> tuple[int, dict[str, Any]]:
+        found = run("cluster", "status", *words, "--format", "json")
+        return found.exit_code, json.loads(found.stdout)
+
+    eventually(lambda: view("--config", file)[0] == 0, 20)
+    code, found = view("--config", file)
+    assert (code, found["problems"]) == (0, [])
+    assert {one["state"] for one in found["processes"]} == {"running"}
+    assert [one["pid"] for one in found["processes"]] == [None] * len(found["processes"])
+    (chain,) = found["chains"]
+    assert (chain["owner"], chain["home"], chain["disks"]) == ("publish-forwarder-1", "publish-forwarder-1", "1/1")
+
+    etcd = ",".join(local.settings().etcd)
+    by_etcd = view("--metadata", etcd)
+    assert by_etcd[0] == 0
+    assert {one["name"] for one in by_etcd[1]["processes"]} == {one["name"] for one in found["processes"]}
+
+    refused = run("cluster", "restart", "--config", file, "router")
+    assert refused.exit_code == 1
+    assert "router-1: not started by" in refused.output
+
+    local.kill("router-1")
+    code, found = view("--config", file)
+    assert code == 1
+    assert any(one.startswith("router-1 is") for one in found["problems"])
+
+    local.kill("etcd-1")
+    code, found = view("--config", file)
+    assert code == 1
+    assert "etcd-1 is down" in found["problems"]
+    assert found["problems"][0].startswith("the metadata do not answer")
+    assert [one["owner"] for one in found["chains"]] == ["publish-forwarder-1"]  # a proxy remembers
