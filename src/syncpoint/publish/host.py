@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailab
 from syncpoint.publish import states
 from syncpoint.publish.backlog import oldest, unacknowledged
 from syncpoint.publish.chain import Chain, Surroundings, open_chain
-from syncpoint.publish.hub import Session
+from syncpoint.publish.sessions import Attached, Known, Session, Sessions
 from syncpoint.publish.voids import Voided
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import Fenced
@@ -30,7 +30,8 @@ TICK_S = 0.1
 QUICK_S = 0.02  # between two steps of deletion, while there is something to gain
 DISKS_S = 1.0
 TIDY_S = 30.0
-SESSION_S = 30.0  # so long a forwarder whose stream is lost may come back to what it served
+
+DISPLACED: bytes = internal.FromChains(displaced=internal.Displaced()).SerializeToString()
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +45,6 @@ class Backlog(NamedTuple):
     chains: tuple[int, ...]
 
 
-class Attached(NamedTuple):
-    """A subscription that a session serves, and whether it wants messages."""
-
-    wanted: bool
-    claims: Mapping[int, int]
-
-
 class ChainHost:
     """See the module. `start` before the first `open`."""
 
@@ -61,10 +55,7 @@ class ChainHost:
         self._entered: dict[int, Chain] = {}  # served, and about to be
         self._opening: dict[int, asyncio.Future[None]] = {}
         self._void: dict[int, list[tuple[int, Sequence[int]]]] = {}  # said of chains that are being opened
-        self._sessions: dict[int, Session] = {}
-        self._attached: dict[int, dict[int, Attached]] = {}  # incarnation -> subscription
-        self._members: dict[int, str] = {}
-        self._lost_at: dict[int, float] = {}
+        self._sessions = Sessions()
         self._assigned = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -107,9 +98,11 @@ class ChainHost:
             self._void.pop(number, None)
             opening.set_result(None)
         self.chains[number] = chain
-        for incarnation, session in self._sessions.items():
-            for subscription, attached in self._attached[incarnation].items():
-                chain.hub.attach(session, subscription, attached.wanted, attached.claims)
+        for known in self._sessions:
+            if known.session is not None:
+                chain.hub.began(known.session)
+                for subscription, attached in known.attached.items():
+                    chain.hub.attach(known.session, subscription, attached.wanted, attached.claims)
         self._tell_owned()
 
     def _enter(self, chain: Chain) -> None:
@@ -146,12 +139,12 @@ class ChainHost:
 
     def _attach_late(self, subscription: int) -> None:
         """Whoever asked for a subscription before it was known here is served now."""
-        for incarnation, session in self._sessions.items():
-            attached = self._attached[incarnation].get(subscription)
-            if attached is not None:
+        for known in self._sessions:
+            attached = known.attached.get(subscription)
+            if attached is not None and known.session is not None:
                 for chain in self.chains.values():
-                    if incarnation not in chain.hub.grants.attached(subscription):
-                        chain.hub.attach(session, subscription, attached.wanted, attached.claims)
+                    if known.incarnation not in chain.hub.grants.attached(subscription):
+                        chain.hub.attach(known.session, subscription, attached.wanted, attached.claims)
 
     def assigned(self, topic: int) -> None:
         """The assignment of a topic has changed; `Surroundings.assignments` says what it is now."""
@@ -219,13 +212,13 @@ class ChainHost:
             "disks": {str(number): states.disks_of(chain) for number, chain in sorted(self.chains.items())},
             "chains": [chain.status() for _, chain in sorted(self._entered.items())],
             "subscribe_forwarders": {
-                f"{incarnation:016x}": {
-                    "member": self._members.get(incarnation, ""),
-                    "connected": incarnation in self._sessions,
-                    "subscriptions": len(attached),
-                    "sources": sum(chain.hub.grants.held_by(incarnation) for chain in self.chains.values()),
+                f"{known.incarnation:016x}": {
+                    "member": known.member,
+                    "connected": known.session is not None,
+                    "subscriptions": len(known.attached),
+                    "sources": sum(chain.hub.grants.held_by(known.incarnation) for chain in self.chains.values()),
                 }
-                for incarnation, attached in self._attached.items()
+                for known in self._sessions
             },
         }
 
@@ -242,57 +235,71 @@ class ChainHost:
     # -- sessions ----------------------------------------------------------------------------------------------------
 
     def session_began(self, session: Session, member: str) -> None:
-        """A subscribe forwarder has connected. Of its name there is one: an earlier life of it is over."""
-        mine = session.incarnation
-        for other, name in list(self._members.items()):
-            if name == member and other != mine:
-                self._session_over(other)
-        self._sessions[mine], self._members[mine] = session, member
-        self._lost_at.pop(mine, None)
-        self._attached.setdefault(mine, {})
+        """A subscribe forwarder has connected. Of its name there is one, and one stream of it: see `sessions`."""
+        began = self._sessions.began(session, member, self.around.clock.monotonic())
+        if not began.taken:
+            session.send(DISPLACED)
+            return
+        if began.displaced is not None:
+            began.displaced.send(DISPLACED)
         for chain in self.chains.values():
-            chain.hub.heard(session)
+            if began.over is not None:
+                chain.hub.ended(began.over)
+            chain.hub.began(session)
         session.send(self._owned())
+
+    def heeds(self, session: Session) -> bool:
+        """Whether what is said on a stream counts; if not, its forwarder is told."""
+        if self._sessions.of(session) is not None:
+            return True
+        session.send(DISPLACED)
+        return False
 
     def session_heard(self, session: Session) -> None:
         """A heartbeat came."""
-        if self._sessions.get(session.incarnation) is session:
+        known = self._sessions.of(session)
+        if known is not None:
+            known.heard = self.around.clock.monotonic()
             for chain in self.chains.values():
                 chain.hub.heard(session)
 
     def session_lost(self, session: Session) -> None:
         """Its stream broke, or ended."""
-        if self._sessions.get(session.incarnation) is session:
-            del self._sessions[session.incarnation]
-            self._lost_at[session.incarnation] = self.around.clock.monotonic()
-        for chain in self.chains.values():
-            chain.hub.lost(session)
-
-    def _session_over(self, incarnation: int) -> None:
-        self._sessions.pop(incarnation, None)
-        self._members.pop(incarnation, None)
-        self._attached.pop(incarnation, None)
-        self._lost_at.pop(incarnation, None)
-        for chain in self.chains.values():
-            chain.hub.ended(incarnation)
+        if self._sessions.lost(session, self.around.clock.monotonic()):
+            for chain in self.chains.values():
+                chain.hub.lost(session)
 
     def attach(self, session: Session, subscription: int, wanted: bool, claims: Mapping[int, int]) -> None:
         """It serves a subscription."""
-        self._attached[session.incarnation][subscription] = Attached(wanted, claims)
-        for chain in self.chains.values():
-            chain.hub.attach(session, subscription, wanted, claims)
+        known = self._sessions.of(session)
+        if known is not None:
+            known.attached[subscription] = Attached(wanted, claims)
+            for chain in self.chains.values():
+                chain.hub.attach(session, subscription, wanted, claims)
 
     def detach(self, session: Session, subscription: int) -> None:
         """It does no more."""
-        self._attached[session.incarnation].pop(subscription, None)
+        known = self._sessions.of(session)
+        if known is not None:
+            self._detach(known, subscription)
+
+    def serves(self, session: Session, subscriptions: Collection[int]) -> None:
+        """It serves these and no others, whatever was attached on its earlier streams."""
+        known = self._sessions.of(session)
+        if known is not None:
+            for subscription in known.attached.keys() - set(subscriptions):
+                self._detach(known, subscription)
+
+    def _detach(self, known: Known, subscription: int) -> None:
+        known.attached.pop(subscription, None)
         for chain in self.chains.values():
-            chain.hub.detach(session.incarnation, subscription)
+            chain.hub.detach(known.incarnation, subscription)
 
     def wants(self, session: Session, subscription: int, wanted: bool) -> None:
         """Whether it can take messages."""
-        attached = self._attached[session.incarnation]
-        if subscription in attached:
-            attached[subscription] = attached[subscription]._replace(wanted=wanted)
+        known = self._sessions.of(session)
+        if known is not None and subscription in known.attached:
+            known.attached[subscription] = known.attached[subscription]._replace(wanted=wanted)
             for chain in self.chains.values():
                 chain.hub.wants(session.incarnation, subscription, wanted)
 
@@ -313,8 +320,9 @@ class ChainHost:
 
     def _tell_owned(self) -> None:
         message = self._owned()
-        for session in self._sessions.values():
-            session.send(message)
+        for known in self._sessions:
+            if known.session is not None:
+                known.session.send(message)
 
     # -- by the clock ------------------------------------------------------------------------------------------------
 
@@ -334,8 +342,9 @@ class ChainHost:
                     self._guard(chain.upkeep.watch_disks)
                 if tidy:
                     self._guard(chain.tidy)
-            for incarnation in [one for one, at in self._lost_at.items() if now - at > SESSION_S]:
-                self._session_over(incarnation)
+            for incarnation in self._sessions.forget_lost(now):
+                for chain in self.chains.values():
+                    self._guard(partial(chain.hub.ended, incarnation))
 
     async def _run_collection(self) -> None:
         """Deletion in steps of a millisecond or two: often while there is something to gain, else at leisure."""

@@ -9,7 +9,7 @@ and the grant was in the log before it. A holder that was told of nothing more t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch, SourceView
@@ -18,21 +18,12 @@ from syncpoint.publish import records
 from syncpoint.publish.envelope import acknowledged_message, data_message, fetched_message
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Effect, Granted, Grants, Revoked
+from syncpoint.publish.sessions import Session
 from syncpoint.publish.source import Source
 from syncpoint.storage.record import Kind
-from syncpoint.transport.lane import Message
 from syncpoint.wire.messages import internal
 
 FETCH_BYTES_MAX = 8 << 20  # of one answer, whatever is asked for
-
-
-class Session(Protocol):
-    """The stream of one subscribe forwarder."""
-
-    @property
-    def incarnation(self) -> int: ...
-
-    def send(self, message: Message) -> None: ...
 
 
 class Hub:
@@ -54,7 +45,7 @@ class Hub:
         self._sessions: dict[int, Session] = {}
         self._heard: set[int] = set()  # subscriptions the forwarder tells us about
         self._hungry: set[tuple[int, int]] = set()  # (subscription, source): its holder waits for Data
-        self._fresh: set[tuple[int, int]] = set()  # something came while its holder was being answered
+        self._news: dict[tuple[int, int], int] = {}  # how often something came that its holder was not told of
         self._handed: dict[tuple[int, int], int] = {}  # (subscription, source): handed out up to there
         self._to_sweep: list[int] = []
         self.refused_acks = 0
@@ -88,6 +79,11 @@ class Hub:
     def released(self, subscription: int, source: int, grant: int) -> None:
         """It let go of what was revoked."""
         self._tell(self.grants.released(subscription, source, grant, self._now()))
+
+    def began(self, session: Session) -> None:
+        """A forwarder has a new stream; what is told to it goes there from now on."""
+        self._sessions[session.incarnation] = session
+        self.heard(session)
 
     def heard(self, session: Session) -> None:
         """It lives."""
@@ -193,12 +189,12 @@ class Hub:
             self._send_sources(subscription, [found])  # until now it might have ended before these
         key = (subscription, source)
         if key not in self._hungry:
-            self._fresh.add(key)
+            self._news[key] = self._news.get(key, 0) + 1  # whoever is being answered just now may have to look again
             return
-        self._hungry.discard(key)
         holder = self.grants.holder(subscription, source)
         session = self._sessions.get(holder) if holder is not None else None
-        if session is not None:
+        if session is not None:  # otherwise the wish stays: there is nobody to tell yet
+            self._hungry.discard(key)
             session.send(data_message(subscription, source))
 
     def reset(self, subscription: int) -> None:
@@ -236,7 +232,7 @@ class Hub:
         if self.grants.grant_of(subscription, source, session.incarnation) != (request.grant or -1):
             _refuse_fetch(session, number, FailedPrecondition("The source is not granted to this forwarder."))
             return
-        self._fresh.discard(key)
+        news = self._news.get(key)
 
         def reply(batches: Sequence[Batch] | Exception) -> None:
             if isinstance(batches, Exception):
@@ -248,10 +244,10 @@ class Hub:
             self._handed[key] = max(end, self._handed.get(key, 0))
             if batches:
                 return
-            if key in self._fresh:
-                self._fresh.discard(key)
+            if self._news.get(key) != news:
                 session.send(data_message(subscription, source))
             else:
+                self._news.pop(key, None)
                 self._hungry.add(key)
 
         self.forwarder.fetch(subscription, source, request.begin, min(request.max_bytes, FETCH_BYTES_MAX), reply)
@@ -310,14 +306,14 @@ class Hub:
             del grants[key]
 
     def _forget_news(self, subscription: int) -> None:
-        for pairs in (self._hungry, self._fresh):
-            for key in [key for key in pairs if key[0] == subscription]:
-                pairs.discard(key)
+        for key in [key for key in (*self._hungry, *self._news) if key[0] == subscription]:
+            self._hungry.discard(key)
+            self._news.pop(key, None)
 
     def _done(self, subscription: int, source: int) -> None:
         self.grants.source_done(subscription, source)
         self._hungry.discard((subscription, source))
-        self._fresh.discard((subscription, source))
+        self._news.pop((subscription, source), None)
         self._handed.pop((subscription, source), None)
 
     def _tell(self, effects: Iterable[Effect], named: int | None = None) -> None:
@@ -330,7 +326,7 @@ class Hub:
                     session.send(_revoke(effect))
                 continue
             self._hungry.discard(effect[:2])
-            self._fresh.discard(effect[:2])
+            self._news.pop(effect[:2], None)
             self._remember(effect)
             source = self.forwarder.sources.by_number.get(effect.source)
             if source is not None and session is not None and effect.holder != named:

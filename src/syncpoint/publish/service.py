@@ -87,7 +87,7 @@ class _Serving:
 
     def __init__(self, host: ChainHost, stream: Stream) -> None:
         self._host, self._stream = host, stream
-        self.incarnation = 0
+        self.incarnation = self.registered = self.stream = 0
         self._over = False
 
     def begin(self) -> None:
@@ -117,14 +117,14 @@ class _Serving:
             self._hello(message.hello)
         elif not self.incarnation:
             self._refuse(FailedPrecondition("The first message of a stream is its Hello."))
-        else:
+        elif self._host.heeds(self):
             getattr(self, f"_on_{kind}")(getattr(message, kind))
 
     def _hello(self, hello: Any) -> None:
         if self.incarnation or not hello.incarnation:
             self._refuse(FailedPrecondition("A stream has one Hello, with the incarnation of its process."))
             return
-        self.incarnation = hello.incarnation
+        self.incarnation, self.registered, self.stream = hello.incarnation, hello.registered, hello.stream
         self._host.session_began(self, hello.member)
 
     def _on_attach(self, asked: Any) -> None:
@@ -133,6 +133,9 @@ class _Serving:
 
     def _on_detach(self, asked: Any) -> None:
         self._host.detach(self, asked.subscription)
+
+    def _on_serves(self, asked: Any) -> None:
+        self._host.serves(self, asked.subscriptions)
 
     def _on_wants(self, asked: Any) -> None:
         self._host.wants(self, asked.subscription, asked.wanted)

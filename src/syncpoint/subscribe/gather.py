@@ -9,6 +9,7 @@ second. A new owner of a chain is told which grants we believe to hold.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import count
 from typing import Any, Protocol
 
 from syncpoint.metadata.catalog import Catalog
@@ -49,7 +50,11 @@ class Gatherer:
         *,
         connect: Callable[[str, Peer], Door],
         publish: PublishFunction,
+        registered: int | None = 0,
     ) -> None:
+        """`registered`: the revision at which this process became a member, which orders its lives; None: it is not one
+        yet, and speaks to nobody before `join`.
+        """
         self.catalog, self.directory, self.clock = catalog, directory, clock
         self.publish = publish
         self.peers: dict[str, Peer] = {}
@@ -59,6 +64,7 @@ class Gatherer:
         self._refused: list[Callable[[], None]] = []
         self._again: set[tuple[int, str]] = set()  # (subscription, address): name your sources again, at the next beat
         self._again_at = 0.0
+        self._registered, self._streams = registered, count(1)
         self.changed()
 
     # -- PublishSide ---------------------------------------------------------------------------------------------------
@@ -149,8 +155,15 @@ class Gatherer:
 
     # -- around it -----------------------------------------------------------------------------------------------------
 
+    def join(self, registered: int) -> None:
+        """This process is a member, since that revision."""
+        self._registered = registered
+        self.changed()
+
     def changed(self) -> None:
         """The directory has changed: chains have other owners, or topics other chains."""
+        if self._registered is None:
+            return
         before, self._owners = self._owners, dict(self.directory.owners())
         addresses = set(self._owners.values())
         for address in sorted(addresses - set(self.peers)):
@@ -213,6 +226,7 @@ class Gatherer:
         for served in self._served.values():
             if peer in self._peers_of(served):
                 self._attach(served, peer)
+        peer.tell(serves=internal.Serves(subscriptions=list(self._served)))
 
     def peer_down(self, peer: Peer) -> None:
         mine = {chain for chain, address in self._owners.items() if address == peer.address}
@@ -317,7 +331,10 @@ class Gatherer:
         self._refused.append(answer)
 
     def _open(self, address: str) -> Peer:
-        peer = self.peers[address] = Peer(address, self._member, self._incarnation, self.clock, self, self._connect)
+        peer = self.peers[address] = Peer(
+            address, self._member, self._incarnation, self.clock, self, self._connect,
+            registered=self._registered or 0, streams=self._streams,
+        )  # fmt: skip
         return peer
 
     def _peer_of(self, chain: int) -> Peer | None:

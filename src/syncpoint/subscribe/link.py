@@ -66,7 +66,7 @@ class ServeLink:
             wait_s = min(2 * wait_s, AGAIN_S[1])
 
     async def _serve(self, channel: AnyChannel) -> bool:
-        """One stream, until it is over. True if something was heard on it."""
+        """One stream, until it is over. True if it was of use: something was heard on it, and it was the newest."""
         heard = False
         try:
             self._stream = stream = channel.stream(SERVE)
@@ -78,8 +78,8 @@ class ServeLink:
         try:
             self._peer.began()
             while (data := await stream.receive()) is not None:
-                heard = True
                 self._peer.received(data)
+                heard = heard or self._peer.up
         except SyncpointError as error:
             log.log(logging.INFO if heard else logging.DEBUG, "publish forwarder at %s: %s", self._address, error)
         except asyncio.CancelledError:

@@ -5,7 +5,9 @@ it has been silent too long: then everything asked of it has an unknown outcome.
 heartbeat that came back was sent, so we stop relying on a grant before its giver stops honouring it.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from syncpoint.model.delivery import Batch
@@ -18,6 +20,8 @@ HOLD_S = 4.0  # so long after sending it we rely on them
 BEAT_S = 1.0
 ANSWER_S = 15.0  # a request that is not answered on a living stream is asked again by who needs it
 VERSION = 1
+
+log = logging.getLogger(__name__)
 
 
 class Door(Protocol):
@@ -59,11 +63,18 @@ class Peer:
         clock: Clock,
         visitor: Visitor,
         connect: Callable[[str, "Peer"], Door],
+        *,
+        registered: int = 0,
+        streams: Iterator[int] | None = None,
     ) -> None:
+        """`registered`: the revision the process is a member since. `streams` numbers streams, upward over all peers of
+        the process.
+        """
         self.address, self.up = address, False
         self.chains: frozenset[int] = frozenset()  # what it says to have open
         self.attached: set[int] = set()
-        self._hello = internal.Hello(member=member, incarnation=incarnation, version=VERSION)
+        self._hello = internal.Hello(member=member, incarnation=incarnation, version=VERSION, registered=registered)
+        self._streams = streams or count(1)
         self._clock, self._visitor = clock, visitor
         self._asked: dict[int, _Asked] = {}
         self._last_id = self._last_beat = 0
@@ -82,6 +93,7 @@ class Peer:
         """A new stream is there to be written to; whether anybody reads it we will hear."""
         self._heard = self._clock.monotonic()
         self._beats.clear()
+        self._hello.stream = next(self._streams)
         self.tell(hello=self._hello)
         self._beat(self._heard)
 
@@ -89,6 +101,11 @@ class Peer:
         """One FromChains."""
         message = internal.FromChains.FromString(data)
         kind = message.WhichOneof("what")
+        if kind == "displaced":
+            log.info("publish forwarder at %s knows a newer stream than this one", self.address)
+            self._door.reset()
+            self.lost()
+            return
         if not self.up:
             self.up = True
             self._visitor.peer_up(self)

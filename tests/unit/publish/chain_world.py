@@ -127,7 +127,7 @@ class ChainWorld:
         self.known_disks = KnownDisks(LocalShared(store, clock))
         self.assignments: dict[int, Assignment] = {}
         self.epochs: dict[int, int] = {}
-        self.logs = 0
+        self.logs = self.streams = 0
         self.processes: list[Process] = []
         self.commit(Change.put(Topic(TOPIC_NUMBER, TOPIC)))
 
@@ -314,6 +314,8 @@ class Subscriber:
 
     def __init__(self, process: Process, incarnation: int, member: str = "") -> None:
         self.process, self.incarnation = process, incarnation
+        process.world.streams += 1
+        self.place = process.world.streams  # of all streams, in the order they were made
         self.stream = process.channel.stream(SERVE)
         self.member = member or f"s{incarnation}"
         self.heard: list[Any] = []
@@ -321,7 +323,7 @@ class Subscriber:
         self.revoked: list[tuple[int, int]] = []
         self.answers: dict[int, Any] = {}
         self.number = 0
-        self.beating = True
+        self.beating, self.stream_ended = True, False
         self.releasing = True
         self.cursors: dict[int, int] = {}
         self.generation = 0
@@ -330,7 +332,11 @@ class Subscriber:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> Subscriber:
-        await self.tell(hello=internal.Hello(member=self.member, incarnation=self.incarnation))
+        await self.tell(
+            hello=internal.Hello(
+                member=self.member, incarnation=self.incarnation, registered=self.incarnation, stream=self.place
+            )
+        )
         loop = asyncio.get_running_loop()
         self.tasks = [loop.create_task(self._receive()), loop.create_task(self._beat())]
         return self
@@ -343,6 +349,12 @@ class Subscriber:
                 await self.tell(heartbeat=internal.Heartbeat(number=self.number))
 
     async def _receive(self) -> None:
+        try:
+            await self._receive_all()
+        finally:
+            self.stream_ended = True
+
+    async def _receive_all(self) -> None:
         while (data := await self.stream.receive()) is not None:
             message = internal.FromChains.FromString(data)
             kind = message.WhichOneof("what")

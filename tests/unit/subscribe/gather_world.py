@@ -76,6 +76,7 @@ class Session:
         what = getattr(message, kind)
         if kind == "hello":
             self.member = what.member
+            self.process.world.hellos.append(what)
             self.process.sessions[self.member] = self
             self.tell(owned=internal.Owned(chains=sorted(self.process.chains)))
         elif kind == "heartbeat":
@@ -87,6 +88,8 @@ class Session:
         elif kind == "detach":
             self.attached = self.wanted = False
             self.process.release(self.member)
+        elif kind == "serves":
+            self.process.world.serves.append(list(what.subscriptions))
         elif kind == "wants":
             self.wanted = what.wanted
             self.process.grant()
@@ -331,11 +334,12 @@ class TwinDoor:
 class Forwarder:
     """A subscribe forwarder process; its `lending`, `settle` and the rest are what `testing.forwarders` expects."""
 
-    def __init__(self, world: "GatherWorld", member: str) -> None:
+    def __init__(self, world: "GatherWorld", member: str, registered: int | None = 1) -> None:
         self.world, self.member = world, member
         world.connecting = member
         self.gatherer = Gatherer(
-            member, 7, world.catalog, world, world.clock, connect=self._connect, publish=lambda *_: None
+            member, 7, world.catalog, world, world.clock, connect=self._connect, publish=lambda *_: None,
+            registered=registered,
         )  # fmt: skip
         self.subscribe = SubscribeForwarder(
             self.gatherer, world.catalog, world.clock, key=bytes(32), random=world.random,
@@ -415,6 +419,8 @@ class GatherWorld:
         self._order = count()
         self.connecting = ""
         self.doors: list[TwinDoor] = []
+        self.hellos: list[Any] = []
+        self.serves: list[list[int]] = []
         self.cut: set[tuple[str, str]] = set()
         self.delivered: list[str] = []
         self.confirmed: list[str] = []
@@ -444,8 +450,8 @@ class GatherWorld:
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
-    def forwarder(self, member: str) -> Forwarder:
-        self.forwarders.append(Forwarder(self, member))
+    def forwarder(self, member: str, registered: int | None = 1) -> Forwarder:
+        self.forwarders.append(Forwarder(self, member, registered))
         return self.forwarders[-1]
 
     def publish(self, data: str, key: str = "") -> bool:

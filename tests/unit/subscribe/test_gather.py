@@ -7,7 +7,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
-from gather_world import Chain, Client, GatherWorld  # a helper beside the tests; they are imported by path
+from gather_world import SUB_NUMBER, Chain, Client, GatherWorld  # a helper beside the tests; they are imported by path
 
 sys.path.pop(0)
 
@@ -196,6 +196,46 @@ def test_keys_wait_for_what_another_forwarder_still_has_of_the_epoch_before() ->
         slow.ack(ack_id)
     world.advance(5)
     assert "k:3" in slow.data + fast.data
+
+
+def test_streams_of_one_process_are_numbered_upward_whatever_peers_come_and_go() -> None:
+    world = GatherWorld(processes=2, chains=2)
+    forwarder = world.forwarder("a")
+    Client(world, forwarder)
+    world.advance(1)
+    chains = world.kill("p1")
+    world.changed()
+    world.adopt(chains, "p1")
+    world.advance(1)
+    assert len(world.hellos) >= 3
+    assert [hello.stream for hello in world.hellos] == list(range(1, len(world.hellos) + 1))
+
+
+def test_nobody_is_spoken_to_before_the_process_is_a_member() -> None:
+    world = GatherWorld(processes=1, chains=1)
+    forwarder = world.forwarder("a", registered=None)
+    Client(world, forwarder)
+    world.publish("m")
+    world.advance(1)
+    assert not world.hellos
+    forwarder.gatherer.join(99)
+    world.advance(1)
+    assert [hello.registered for hello in world.hellos] == [99]
+    assert world.delivered == ["m"]
+
+
+def test_a_new_stream_says_what_is_served_and_nothing_of_before() -> None:
+    world = GatherWorld(processes=1, chains=1)
+    forwarder = world.forwarder("a")
+    client = Client(world, forwarder)
+    world.advance(1)
+    client.leave()
+    world.cut.add(("a", "p0"))
+    world.advance(20)
+    world.cut.clear()
+    world.advance(2)
+    assert world.serves[0] == [SUB_NUMBER]
+    assert world.serves[-1] == []
 
 
 STEPS = ["publish", "publish", "publish", "break", "kill", "adopt", "assign", "cut", "alone", "heal", "leave", "join"]

@@ -31,7 +31,8 @@ class Server:
 
     def __init__(self) -> None:
         self.heard: list[str] = []
-        self.paused = False
+        self.hellos: list[Any] = []
+        self.paused = self.displacing = False
         self.streams: list[Stream] = []
 
     def methods(self) -> Methods:
@@ -44,9 +45,13 @@ class Server:
             asked = internal.ToChains.FromString(data)
             kind = asked.WhichOneof("what")
             self.heard.append(kind)
+            if kind == "hello":
+                self.hellos.append(asked.hello)
             if self.paused:
                 return
-            if kind == "heartbeat":
+            if self.displacing:
+                stream.send(internal.FromChains(displaced=internal.Displaced()).SerializeToString())
+            elif kind == "heartbeat":
                 stream.send(internal.FromChains(heartbeat=asked.heartbeat).SerializeToString())
             elif kind == "fetch":
                 answer = internal.Fetched(id=asked.fetch.id, batches=[internal.Batch(source=7, end=1, payload=b"x")])
@@ -150,6 +155,23 @@ def test_a_silent_peer_is_given_up_before_its_grants_are_over() -> None:
         await place.ticks(HOLD_S + 1)
         assert place.peer.up
         assert len(place.server.streams) >= 2
+
+    in_time(work)
+
+
+def test_a_displaced_stream_is_begun_again_and_not_too_often() -> None:
+    async def work(place: Place) -> None:
+        await place.ticks(0.2)
+        assert place.peer.up
+        place.server.displacing = True
+        await place.ticks(10)
+        assert not place.peer.up
+        assert 5 <= len(place.server.streams) <= 20
+        place.server.displacing = False
+        await place.ticks(2)
+        assert place.peer.up
+        numbers = [hello.stream for hello in place.server.hellos]
+        assert numbers == sorted(set(numbers))
 
     in_time(work)
 

@@ -55,6 +55,7 @@ class SubscribeRole:
             joined.clock,
             connect=partial(ServeLink, joined.doors.network),
             publish=self._publish,
+            registered=None,
         )
         joined.directory.on_change.append(self.gatherer.changed)
         self.limits = FlowLimits()
@@ -80,7 +81,8 @@ class SubscribeRole:
         return {**self.streams.methods(), **self.pulls.methods(), DESCRIBE: Unary(self._describe)}
 
     async def joined(self) -> None:
-        """Nothing more to do once this process is a member."""
+        """From now on publish forwarders can tell this life of the process from earlier ones."""
+        self.gatherer.join(self._joined.membership.registered_at)
 
     async def drain(self) -> None:
         """Pulls that wait are answered; streams end when the door drains."""

@@ -35,6 +35,7 @@ class Consuming(Node):
             world.clock,
             connect=self._connect,
             publish=lambda *_: None,
+            registered=incarnation,
         )
         self.subscribe = SubscribeForwarder(
             self.gatherer,

@@ -1,0 +1,164 @@
+"""Streams of one forwarder, old and new, in any order: only the newest counts, and a displaced one is told."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from syncpoint.publish.sessions import SESSION_S, Began, Sessions
+from syncpoint.transport.lane import Message
+from syncpoint.wire.messages import internal
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chain_world import SUB_NUMBER, ChainWorld, Subscriber, simulated
+
+
+class Stream(NamedTuple):
+    incarnation: int
+    registered: int
+    stream: int
+
+    def send(self, message: Message) -> None: ...
+
+
+def test_streams_are_ordered_by_registration_and_number() -> None:
+    sessions = Sessions()
+    first, second = Stream(7, 50, 1), Stream(7, 50, 2)
+    assert sessions.began(second, "s", 0.0) == Began(True)
+    assert sessions.began(first, "s", 1.0) == Began(False)
+    assert sessions.of(first) is None
+    assert not sessions.lost(first, 1.0)
+    assert sessions.of(second) is not None
+    third = Stream(7, 50, 3)
+    assert sessions.began(third, "s", 2.0) == Began(True, second)
+    assert sessions.of(second) is None
+    later_life = Stream(3, 60, 1)
+    assert sessions.began(later_life, "s", 3.0) == Began(True, third, 7)
+    assert sessions.began(Stream(7, 50, 9), "s", 4.0) == Began(False)
+    assert [known.incarnation for known in sessions] == [3]
+
+
+def test_nobody_has_precedence_for_ever() -> None:
+    """The metadata of a cluster may have been restored: then revisions begin lower than before."""
+    sessions = Sessions()
+    sessions.began(Stream(7, 50, 1), "s", 0.0)
+    assert not sessions.began(Stream(3, 10, 1), "s", SESSION_S - 1).taken
+    assert sessions.began(Stream(3, 10, 1), "s", SESSION_S).over == 7
+    held = Stream(8, 50, 1)
+    sessions.began(held, "t", 0.0)
+    assert sessions.lost(held, 1.0)
+    assert sessions.forget_lost(SESSION_S) == []
+    assert sessions.forget_lost(SESSION_S + 2) == [8]
+    assert sessions.began(Stream(9, 10, 1), "t", SESSION_S + 2) == Began(True)
+
+
+@simulated
+async def test_late_words_of_an_older_stream_take_nothing_from_the_living_one(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await world.subscribe()
+    await process.publish("first")
+    old = await Subscriber(process, 11).start()
+    await asyncio.sleep(0.1)
+    new = await Subscriber(process, 11).start()
+    await new.attach()
+    (source,) = new.granted
+    assert await new.read(source) == ["first"]
+    await old.attach()
+    await old.tell(wants=internal.Wants(subscription=SUB_NUMBER, wanted=False))
+    await old.tell(detach=internal.Detach(subscription=SUB_NUMBER))
+    await asyncio.sleep(0.1)
+    assert "displaced" in [kind for kind, _ in old.heard]
+    old.lose()
+    new.data.clear()
+    await process.publish("second")
+    await asyncio.sleep(0.1)
+    assert new.data == [source]
+    assert await new.read(source, 1) == ["second"]
+
+
+@simulated
+async def test_a_late_hello_of_an_older_stream_or_life_is_told_and_nothing_else(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await world.subscribe()
+    await process.publish("first")
+    dead, old = Subscriber(process, 5, "s11"), Subscriber(process, 11)
+    new = await Subscriber(process, 11).start()
+    await new.attach()
+    (source,) = new.granted
+    await new.read(source)
+    for late in (dead, old):
+        await late.start()
+        await late.attach()
+        await asyncio.sleep(1.5)
+        assert {kind for kind, _ in late.heard} == {"displaced"}
+        late.lose()
+    new.data.clear()
+    await process.publish("second")
+    await asyncio.sleep(0.1)
+    assert new.data == [source]
+    assert [kind for kind, _ in new.heard].count("heartbeat") >= 2
+
+
+@simulated
+async def test_words_of_a_forgotten_stream_are_answered_and_harm_nobody(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await world.subscribe()
+    before = await Subscriber(process, 11, "s").start()
+    await before.attach()
+    after = await Subscriber(process, 12, "s").start()
+    await asyncio.sleep(0.1)
+    await before.attach(1)
+    await before.tell(wants=internal.Wants(subscription=SUB_NUMBER, wanted=True))
+    await before.tell(detach=internal.Detach(subscription=SUB_NUMBER))
+    await asyncio.sleep(1.5)
+    assert [kind for kind, _ in before.heard].count("displaced") >= 4
+    assert not before.stream_ended
+    await after.attach()
+    await process.publish("a")
+    await asyncio.sleep(0.1)
+    assert await after.read_all() == ["a"]
+
+
+@simulated
+async def test_what_comes_while_nobody_is_there_to_be_told_is_told_later(world: ChainWorld) -> None:
+    process = world.process()
+    chain = await process.open()
+    await world.subscribe()
+    await process.publish("a")
+    holder = await Subscriber(process, 11).start()
+    await holder.attach()
+    (source,) = holder.granted
+    await holder.read(source)
+    session = chain.hub._sessions.pop(11)  # as between two streams
+    holder.data.clear()
+    await process.publish("b")
+    await asyncio.sleep(0.1)
+    assert holder.data == []
+    chain.hub.began(session)
+    await process.publish("c")
+    await asyncio.sleep(0.1)
+    assert holder.data == [source]
+
+
+@simulated
+async def test_what_is_not_served_any_more_on_a_new_stream_goes_to_others(world: ChainWorld) -> None:
+    """A forwarder whose last subscriber left while it had no stream could not say so."""
+    process = world.process()
+    await process.open()
+    await world.subscribe()
+    await process.publish("a")
+    before = await Subscriber(process, 11).start()
+    await before.attach()
+    assert before.granted
+    before.lose()
+    again = await Subscriber(process, 11).start()
+    await again.tell(serves=internal.Serves(subscriptions=[]))
+    other = await Subscriber(process, 12).start()
+    await other.attach()
+    await asyncio.sleep(0.2)
+    assert await other.read_all() == ["a"]
