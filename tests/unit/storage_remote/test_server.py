@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.runtime.clock import SystemClock
+from syncpoint.runtime.clock import ManualClock, SystemClock
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable
 from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.remote.files import DiskAddress, Patience, RemoteFiles
+from syncpoint.storage.remote.lane import Lane, Lost
 from syncpoint.storage.remote.server import DiskServer, DiskServerSettings, serve_disks
+from syncpoint.storage.remote.wire import Op, Reply, Request
 
 FAST = Patience(connect_s=1.0, silence_s=1.0, give_up_s=1.0, retry_s=0.02, quiet_s=0.1)
 
@@ -318,3 +320,48 @@ def test_over_tls(tmp_path: Path) -> None:
     with pytest.raises(DiskUnreachable):
         plain.mkdir("/r")
     served.end()
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["never came", "was done and not answered"])
+def test_a_lost_farewell_does_not_lock_its_sender_out(
+    served: Served, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    files = served.files(waits=lambda: True)
+    files.mkdir("/r")
+    held = files.open("/r/lock", create=True)
+    files.lock(held)
+    exchange = Lane.exchange
+
+    def lossy(lane: Lane, request: Request) -> Reply:
+        if request.op == Op.LEAVE:
+            if answered:
+                exchange(lane, request)
+            lane.break_off()
+            raise Lost("the connection broke")
+        return exchange(lane, request)
+
+    monkeypatch.setattr(Lane, "exchange", lossy)
+    files.close(held)
+    monkeypatch.undo()
+    again = files.open("/r/lock", create=True)
+    files.lock(again)
+    other = files.open("/r/lock", create=True)
+    with pytest.raises(BlockingIOError):
+        files.lock(other)
+
+
+def test_every_session_is_a_new_one() -> None:
+    class StoppedClock(ManualClock):
+        def time_ns(self) -> int:
+            return 5
+
+    files = RemoteFiles({"/r": lambda: None, "/s": lambda: None}, 1, 1, StoppedClock(), patience=FAST)
+    drawn = []
+    for _ in range(3):
+        for root in ("/r", "/s"):
+            files.abandon(root)
+            drawn.append(files._disks[root]._hello.session)
+        files.close_all()
+        drawn += [disk._hello.session for disk in files._disks.values()]
+    assert len(set(drawn)) == len(drawn)
+    assert drawn == sorted(drawn)

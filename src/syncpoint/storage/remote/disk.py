@@ -233,16 +233,21 @@ class RemoteDisk:
             self._changed.notify_all()
         self._sent.lost(self.root)
 
-    def leave(self, *, clean: bool) -> None:
-        """Tell the server that we are done, if it is there, and hang up. The disk may be opened anew."""
+    def leave(self, new_session: Callable[[], int], *, clean: bool) -> None:
+        """Tell the server that we are done, if it is there, and hang up. The disk may be opened anew.
+
+        A server that did not answer may hold our files open, and their locks: a session of its own ends them.
+        """
+        session = None
         try:
             if self.reached and self._fenced is None:
                 request = Request(Op.LEAVE, a=int(clean))
                 self._call(lambda server, again: request, self.generation, 0.0)
+                session = self._hello.session
         except OSError:
             pass  # then the server does not know that all is clean, which is safe
         finally:
-            self.abandon(self._hello.session)
+            self.abandon(new_session() if session is None else session)
 
     def _unreachable(self, why: str) -> DiskUnreachable:
         return DiskUnreachable(errno.ETIMEDOUT, f"the disk {self.root} cannot be reached: {why}")

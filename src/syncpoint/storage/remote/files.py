@@ -210,10 +210,7 @@ class RemoteFiles:
     def abandon(self, root: str) -> None:
         """Give a disk up: calls that wait for it fail now, its handles are dead; it may be opened anew."""
         disk = self._disks[root]
-        with self._lock:
-            self._session = max(self._session + 1, self._clock.time_ns())
-            session = self._session
-        disk.abandon(session)
+        disk.abandon(self._new_session())
         for folder in list(self._unsynced_names):
             if folder == root or folder.startswith(root + "/"):
                 self._unsynced_names.pop(folder, None)
@@ -237,9 +234,15 @@ class RemoteFiles:
 
     # ------------------------------------------------------------------------------------------------------ inside
 
+    def _new_session(self) -> int:
+        """Above every session of any of the disks; none comes twice."""
+        with self._lock:
+            self._session = max(self._session + 1, self._clock.time_ns())
+            return self._session
+
     def _leave(self, disk: RemoteDisk) -> None:
         held = [handle for handle in list(self._handles.values()) if handle.disk is disk]
-        disk.leave(clean=self._clean[disk.root] and not any(handle.changes for handle in held))
+        disk.leave(self._new_session, clean=self._clean[disk.root] and not any(handle.changes for handle in held))
         for handle in held:
             self._handles.pop(handle.number, None)
 
