@@ -2,8 +2,9 @@
 
 Place: below `reader`, replay, `recovery.repair` and `recovery.trim`; callable from any thread.
 Promise: whatever is returned matched its checksum in its own place. A copy that fails is reported once per call by
-`damaged(segment, slot, reason)`, and the next copy is tried; only when none is good is `StorageDamaged` raised. Of a
-copy on a disk that cannot be reached nothing is known: then it is `CopiesUnreachable`.
+`damaged(segment, slot, reason)`, and the next copy is tried; `StorageDamaged` is raised only when every copy known was
+asked and none is good. Of a copy on a disk that cannot be reached or was given up nothing is known, and a disk that is
+late with its writes has said nothing yet: then it is `CopiesUnreachable`.
 """
 
 from __future__ import annotations
@@ -25,13 +26,34 @@ class Gone(Exception):
     """The segment was removed while it was being read; ask again."""
 
 
-class Access:
-    """`preference()` gives the slots in the order in which they should be tried, failed disks last."""
+def _nobody_late(segment: Segment, position: int) -> bool:
+    return False
 
-    def __init__(self, files: Files, preference: Callable[[Segment], Sequence[int]], damaged: Damaged) -> None:
+
+def _all_answer(slot: int) -> bool:
+    return True
+
+
+class Access:
+    """`preference()` gives the slots in the order in which they should be tried, failed disks last.
+
+    `late(segment, position)`: whether a disk is still going to write the entry. `answers(slot)`: whether what a read of
+    this disk fails with is the disk's word about the copy; not so for a disk that was given up.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        preference: Callable[[Segment], Sequence[int]],
+        damaged: Damaged,
+        late: Callable[[Segment, int], bool] = _nobody_late,
+        answers: Callable[[int], bool] = _all_answer,
+    ) -> None:
         self._files = files
         self._preference = preference
         self._damaged = damaged
+        self._late = late
+        self._answers = answers
 
     def _copies(self, segment: Segment) -> list[tuple[int, Copy]]:
         found = []
@@ -53,7 +75,7 @@ class Access:
 
         Raises `DamagedIndex` when no copy has it, `CopiesUnreachable`, and `Gone` for a removed segment.
         """
-        away = None
+        away: Exception | None = None
         for slot, copy in self._copies(segment):
             if not copy.sealed:
                 continue
@@ -64,7 +86,10 @@ class Access:
             except (DamagedIndex, OSError) as error:
                 if segment.removed:
                     raise Gone from None
-                self._damaged(segment, slot, f"index page at {offset}: {error or 'checksum'}")
+                if isinstance(error, OSError) and not self._answers(slot):
+                    away = error
+                else:
+                    self._damaged(segment, slot, f"index page at {offset}: {error or 'checksum'}")
         if segment.removed:
             raise Gone
         if away is not None:
@@ -76,7 +101,7 @@ class Access:
 
         Raises `StorageDamaged` naming the first that is nowhere, `CopiesUnreachable`, or `Gone`.
         """
-        away = None
+        away: Exception | None = None
         found: list[tuple[Header, bytes] | None] = [None] * len(records)
         missing = list(range(len(records)))
         for slot, copy in self._copies(segment):
@@ -88,19 +113,24 @@ class Access:
             except OSError as error:
                 if segment.removed:
                     raise Gone from None
-                self._damaged(segment, slot, f"read failed: {error}")
+                if self._answers(slot):
+                    self._damaged(segment, slot, f"read failed: {error}")
+                else:
+                    away = error
                 continue
             if not missing:
                 return [frame for frame in found if frame is not None]
             if segment.removed:
                 raise Gone
-            self._damaged(segment, slot, f"frame at {records[missing[0]].offset}: checksum")
+            bad = [at for at in missing if copy.has(segment.first_position + records[at].ordinal)]
+            if bad:
+                self._damaged(segment, slot, f"frame at {records[bad[0]].offset}: checksum")
         if segment.removed:
             raise Gone
-        if away is not None:
-            raise _unreachable(segment) from away
         record = records[missing[0]]
         position = segment.first_position + record.ordinal
+        if away is not None or self._late(segment, position):
+            raise _unreachable(segment) from away
         raise StorageDamaged(
             f"entry {position} of log {segment.log} is on no disk in good order",
             resume_offset=record.first_offset + record.count,
@@ -120,8 +150,9 @@ class Access:
         wanted: Sequence[int],
     ) -> list[int]:
         """Fetch what one copy has in good order; returns what is still missing."""
-        missing: list[int] = []
-        for run in _runs(records, wanted):
+        first = segment.first_position
+        missing = [at for at in wanted if not copy.has(first + records[at].ordinal)]
+        for run in _runs(records, [at for at in wanted if copy.has(first + records[at].ordinal)]):
             begin = records[run[0]].offset
             end = records[run[-1]].offset + HEADER_BYTES + records[run[-1]].length
             data = self._read(copy, end - begin, begin)
@@ -137,7 +168,7 @@ class Access:
 
 def _unreachable(segment: Segment) -> CopiesUnreachable:
     return CopiesUnreachable(
-        f"segment {segment.seq} of log {segment.log} is on disks that cannot be reached",
+        f"segment {segment.seq} of log {segment.log} is on disks that cannot be reached or have not written it yet",
         log=segment.log,
         segment=segment.seq,
     )

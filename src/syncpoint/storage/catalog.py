@@ -16,6 +16,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import PAGE, Trailer, align
 
 _ONE = AckRule.single(1)
+_UNKNOWN = 1 << 63  # found by a scan: it may have anything
 _SEED = struct.Struct("<5sQQQ")
 
 
@@ -25,15 +26,20 @@ def index_seed(universe: int, log: int, seq: int) -> int:
 
 
 class Copy:
-    """One disk's copy of a segment."""
+    """One disk's copy of a segment. `written`: the last position in it, while it is being written."""
 
-    __slots__ = ("incarnation", "path", "sealed", "seed")
+    __slots__ = ("incarnation", "path", "sealed", "seed", "written")
 
-    def __init__(self, incarnation: int, seed: int, path: str, sealed: bool) -> None:
+    def __init__(self, incarnation: int, seed: int, path: str, sealed: bool, written: int = _UNKNOWN) -> None:
         self.incarnation = incarnation
         self.seed = seed
         self.path = path
         self.sealed = sealed
+        self.written = written
+
+    def has(self, position: int) -> bool:
+        """Whether the entry was ever written here: what a disk is late with is not damaged."""
+        return self.sealed or position <= self.written
 
 
 class Segment:

@@ -98,6 +98,7 @@ class DiskWriter:
         self._began = self._took = 0.0  # when the last commit did, and how long it took
         self._draining = False
         self._handle: int | None = None
+        self._copy: Copy | None = None
         self._header: SegmentHeader | None = None
         self._seed = 0
         self._offset = 0
@@ -193,7 +194,7 @@ class DiskWriter:
             else:
                 self._write(buffers)
                 buffers = []
-                self.written = position
+                self._reached(position)
                 assert isinstance(entry, Roll)
                 self._roll(entry)
                 seed = self._seed
@@ -201,7 +202,7 @@ class DiskWriter:
         self._write(buffers)
         if self.error is not None:
             return  # given up by the owner while the write was under way
-        self.written = position
+        self._reached(position)
         self.done_bytes += size
         if self._sync_mode or rolled:
             self._sync()
@@ -213,6 +214,12 @@ class DiskWriter:
         if buffers:
             assert self._handle is not None
             self._offset = write_all(self._files, self._handle, buffers, self._offset)
+
+    def _reached(self, position: int) -> None:
+        """Readers learn of it before anybody can call it persisted."""
+        if self._copy is not None:
+            self._copy.written = position
+        self.written = position
 
     def _sync(self) -> None:
         position = self.written
@@ -264,7 +271,7 @@ class DiskWriter:
         write_seal(self._files, handle, header, segment, self._settings.segment_bytes)
         self._sync()
         self.active = None
-        self._handle = None
+        self._handle = self._copy = None
         self._files.close(handle)
         copy = segment.copies.get(self.slot)
         if copy is not None and copy.incarnation == header.incarnation:
@@ -295,7 +302,8 @@ class DiskWriter:
         self._header, self._seed, self._offset = header, header.seed, DATA_START
         self._marked, self._mark_turn = segment.first_position - 1, 0
         self.active = (path, files.fstat(handle))
-        segment.copies[self.slot] = Copy(header.incarnation, header.seed, path, sealed=False)
+        before = segment.first_position - 1
+        self._copy = segment.copies[self.slot] = Copy(header.incarnation, header.seed, path, False, before)
         self.opened = segment.seq
 
     def open_now(self, segment: Segment, members: tuple[bytes, ...], rule: AckRule) -> None:

@@ -56,7 +56,7 @@ class Disks:
         self._marks_content = encode_marks(self.marks)
         self.progress = Progress()
         self.keepers: list[Keeper] = []
-        self.access = Access(files, self._preference, self.damaged)
+        self.access = Access(files, self._preference, self.damaged, self._late, lambda slot: self.keepers[slot].ok)
         self.catalog.load = self.access.page
         self._settings = settings
         self._files = files
@@ -287,15 +287,16 @@ class Disks:
     def joined(self, slot: int, writer: DiskWriter, kept: Mapping[tuple[int, int], Copy]) -> None:
         """A failed disk is usable again: from the next segment on it is a member, under a new incarnation.
 
-        `kept`: copies that its earlier incarnation had whole.
+        `kept`: copies of its earlier incarnation that stay where they are: whole ones, and parts of segments that no
+        disk has whole yet.
         """
         if not self.accepting:
             return
         for segment in self.catalog:
-            copy = segment.copies.get(slot)
-            if segment.active is None and (segment.log, segment.seq) in kept:
-                segment.copies[slot] = kept[segment.log, segment.seq]
-            elif copy is not None and (len(segment.copies) > 1 or segment.active is not None):
+            copy = kept.get((segment.log, segment.seq))
+            if copy is not None and (copy.sealed or segment.active is not None):
+                segment.copies[slot] = copy
+            elif slot in segment.copies and (len(segment.copies) > 1 or segment.active is not None):
                 del segment.copies[slot]
         keeper = self.keepers[slot]
         keeper.put_marks(self.marks_content())
@@ -327,6 +328,12 @@ class Disks:
                 del segment.copies[slot]
         for worker in self._keeper_workers:
             worker.wake()
+
+    def _late(self, segment: Segment, position: int) -> bool:
+        """Whether a live disk still has this entry in its queue; any thread."""
+        return segment.log == self.log.counter and any(
+            writer.written < position and writer.first_seq <= segment.seq for writer in self.log.live[:]
+        )
 
     def _preference(self, segment: Segment) -> list[int]:
         """Copies on disks that answer come first; any thread."""

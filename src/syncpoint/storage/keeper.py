@@ -104,6 +104,7 @@ class Keeper:
         self._given_up: set[int] = set()
         self._aside: dict[tuple[int, int], str] = {}
         self._joining = False
+        self._tried: set[bytes] = set()  # under which coming back failed half-way: the folder is still the same
         self._away_since: float | None = None  # the disk cannot be reached
         self._refill_at = 0.0
         self.scrub_rounds = 0  # how often all of this disk was read through
@@ -275,9 +276,11 @@ class Keeper:
             files.close(handle)
             files.unlink(probe)
         # The new name comes first: a folder whose content is being moved away must not pass for the old incarnation.
-        failed = None if self.writer is None else self.writer.incarnation
-        known = is_known(files, root, self._owner.universe, failed)
+        mine = set() if self.writer is None else self._tried | {self.writer.incarnation}
+        known = is_known(files, root, self._owner.universe, mine)
         incarnation = self._random.token(16)
+        if known:
+            self._tried.add(incarnation)
         replace_file(files, f"{root}/{READMITTED_FILE}", b"")
         write_identity(files, root, Identity(self._owner.universe, incarnation))
         marks = decode_marks(self._owner.marks_content()) or Marks()
@@ -298,6 +301,7 @@ class Keeper:
         writer = self._owner.make_writer(self.slot, incarnation, pool)
         self._given_up.clear()
         self._joining = True
+        self._tried.clear()
         self._owner.notify(lambda: self._join(writer, kept))
 
     def _join(self, writer: DiskWriter, kept: Mapping[tuple[int, int], Copy]) -> None:

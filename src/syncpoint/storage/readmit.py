@@ -3,10 +3,12 @@
 Place: asked by `keeper` when a failed disk's folder is usable again, after the new incarnation has its name and before
 it writes anything.
 Promise: a copy stays only if the folder is still that of the incarnation that failed and both ends of the file say what
-the catalog says; what no other disk has stays in any case; only what has a tombstone is deleted.
+the catalog says; what no other disk has whole stays in any case; only what has a tombstone is deleted.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from syncpoint.runtime.files import DiskUnreachable, Files
 from syncpoint.runtime.random import Random
@@ -18,10 +20,13 @@ from syncpoint.storage.recovery.scrub import whole_copy
 Place = tuple[int, int]  # log, segment
 
 
-def is_known(files: Files, root: str, universe: int, failed: bytes | None) -> bool:
-    """Whether the folder is still that of the incarnation which failed, or of one that was away from the start."""
+def is_known(files: Files, root: str, universe: int, mine: Collection[bytes]) -> bool:
+    """Whether the folder is still that of the incarnation which failed, or of one that was away from the start.
+
+    `mine`: that incarnation, and those under which coming back was tried in vain; empty where none was seen yet.
+    """
     found = read_identity(files, root)
-    return found is not None and found.universe == universe and failed in (None, found.incarnation)
+    return found is not None and found.universe == universe and (not mine or found.incarnation in mine)
 
 
 def sort_out(
@@ -29,7 +34,8 @@ def sort_out(
 ) -> dict[Place, Copy]:
     """Move the old incarnation's segments to quarantine, except for those that no other disk has.
 
-    Of a disk that is `known` the sealed copies that are whole stay, too, and are returned. Raises `OSError`.
+    Of a disk that is `known` these stay, too, and are returned: the sealed copies that are whole, and parts of segments
+    that no other disk has whole. Raises `OSError`.
     """
     kept: dict[Place, Copy] = {}
     sole = {(segment.log, segment.seq) for segment in catalog if set(segment.copies) == {slot}}
@@ -39,16 +45,18 @@ def sort_out(
         log = parse_log(folder)
         for name in _list(files, f"{logs_dir(root)}/{folder}"):
             seq = parse_segment(name)
-            if log is None or seq is None or (log, seq) in sole:
+            if log is None or seq is None:
                 continue
             path = f"{logs_dir(root)}/{folder}/{name}"
             if marks.is_removed(log, seq):
                 files.unlink(path)
                 continue
             segment = catalog.at(log, seq) if known else None
-            copy = None if segment is None else _whole(files, segment, path)
+            copy = None if segment is None else _whole(files, segment, path) or _part(segment, slot, path)
             if copy is not None:
                 kept[log, seq] = copy
+                continue
+            if (log, seq) in sole:
                 continue
             files.mkdir(aside)
             files.rename(path, f"{aside}/{stamp}-{log:010d}-{seq:08d}.old")
@@ -73,6 +81,15 @@ def _whole(files: Files, segment: Segment, path: str) -> Copy | None:
         raise
     except OSError:
         return None  # it cannot be read: it is copied anew
+
+
+def _part(segment: Segment, slot: int, path: str) -> Copy | None:
+    """What this disk had written when it failed, of a segment that the others are still writing or sealing."""
+    mine = segment.copies.get(slot)
+    if segment.active is None or mine is None or mine.path != path:
+        return None
+    others = [copy for other, copy in segment.copies.copy().items() if other != slot]
+    return None if any(copy.sealed for copy in others) else mine
 
 
 def _list(files: Files, folder: str) -> list[str]:

@@ -61,8 +61,11 @@ def check_copy(files: Files, segment: Segment, copy: Copy) -> Iterator[tuple[int
 
 
 def whole_copy(files: Files, segment: Segment, path: str) -> Copy | None:
-    """The copy at `path`, when its ends say that it is the whole sealed segment. Raises `OSError`."""
-    if not segment.sealed_by or segment.active is not None or segment.removed:
+    """The copy at `path`, when its ends say that it is the whole sealed segment. Raises `OSError`.
+
+    While other disks are late with the segment that is known, too: whoever has sealed it has built its index.
+    """
+    if not segment.sealed_by or segment.removed:
         return None
     handle = files.open(path, write=False)
     try:
