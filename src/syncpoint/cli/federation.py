@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from syncpoint.cli.errors import Problem
+from syncpoint.cli.errors import EXIT_CODES, Problem
 from syncpoint.cli.output import print_json, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
+from syncpoint.model.errors import Code
 
 if TYPE_CHECKING:
     from syncpoint.federation.plan import Flow, Link
@@ -79,6 +80,7 @@ def plan(settings: Settings, file: Path) -> None:
 
     _, links = _load(file)
     with Servers() as servers:
+        servers.able(links)
         flows = servers.flows(links)
     if settings.format == "json":
         print_json({"links": [_link_dict(link) for link in links], "flows": [_flow_dict(flow) for flow in flows]})
@@ -169,9 +171,16 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
     found, links = _load(file)
     state = StateFolder(found.runtime.state)
     with Servers() as servers:
+        silent: dict[str, str] = {}
 
         def look() -> tuple[list[Any], dict[str, Any], Any]:
-            return [servers.progress(flow) for flow in servers.flows(links)], state.flows(), state.supervisor()
+            heard, unlisted = servers.heard_flows(links)
+            progress = [servers.progress(flow) for flow in heard]
+            silent.clear()
+            silent.update(unlisted)
+            for one in progress:
+                silent.update(one.silent)
+            return progress, state.flows(), state.supervisor()
 
         if settings.format == "json":
             progress, flows, supervisor = look()
@@ -184,6 +193,12 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
                     time.sleep(1.0)
         else:
             Console(width=None if sys.stdout.isatty() else 200).print(table(*look()))
+    if silent:
+        raise Problem(
+            "; ".join(silent.values()),
+            f"Flows of {', '.join(sorted(silent))} are not shown, or without what only it knows.",
+            exit_code=EXIT_CODES[Code.UNAVAILABLE],
+        )
 
 
 @federation.command()
@@ -236,7 +251,7 @@ def _accept_at_target(servers: Servers, flow: Flow, state: StateFolder) -> list[
     """Gaps that the target has skipped now. Where it has refused none, but the flow can not read again what it was
     about to copy, the flow begins anew where its target is: a gap is found, and recorded, when it does.
     """
-    from syncpoint.model.errors import Code, SyncpointError
+    from syncpoint.model.errors import SyncpointError
 
     try:
         return list(servers.accept_gap(flow).skipped)

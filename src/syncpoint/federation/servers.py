@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +18,7 @@ from typing import Any, Self
 from syncpoint.client.client import Client, client_tls
 from syncpoint.federation.plan import Flow, Link
 from syncpoint.federation.spec import Cluster
-from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
+from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument, SyncpointError
 from syncpoint.wire.messages import pipeline, pubsub
 
 CALL_S = 10.0
@@ -38,7 +39,12 @@ class Progress:
     skipped: int = 0
     gap: str = ""  # the one that stops the flow
     committed_at: float = 0.0  # seconds since 1970; 0: never
-    error: str = ""
+    silent: Mapping[str, str] = field(default_factory=dict)  # who does not answer, and what was heard instead
+
+    @property
+    def error(self) -> str:
+        """All of that in one line."""
+        return "; ".join(self.silent.values())
 
 
 class Servers:
@@ -64,7 +70,8 @@ class Servers:
 
     def call(self, cluster: Cluster, method: str, request: Any) -> Any:
         """Call `Service.Method`. Raises `SyncpointError`."""
-        return self._client(cluster).call(method, request, timeout_s=CALL_S)
+        with _named(cluster, method):
+            return self._client(cluster).call(method, request, timeout_s=CALL_S)
 
     def _client(self, cluster: Cluster) -> Client:
         client = self._clients.get(cluster.name)
@@ -75,7 +82,8 @@ class Servers:
     def topics(self, cluster: Cluster, project: str) -> list[str]:
         """Full names of a project's topics. Raises `SyncpointError`."""
         request = pubsub.ListTopicsRequest(project=f"projects/{project}", page_size=1000)
-        return [topic.name for topic in self._client(cluster).pages("Publisher.ListTopics", request, "topics")]
+        with _named(cluster, "Publisher.ListTopics"):
+            return [topic.name for topic in self._client(cluster).pages("Publisher.ListTopics", request, "topics")]
 
     def flows(self, links: Iterable[Link]) -> list[Flow]:
         """The flows of links for the topics that exist now. Raises `SyncpointError`."""
@@ -87,6 +95,26 @@ class Servers:
                 topics[key] = self.topics(link.source, link.source_project)
             found += link.flows(topics[key])
         return found
+
+    def heard_flows(self, links: Iterable[Link]) -> tuple[list[Flow], dict[str, str]]:
+        """The flows of links whose sources answer; and of the other sources, what was heard instead."""
+        found: list[Flow] = []
+        silent: dict[str, str] = {}
+        for link in links:
+            if link.source.name in silent:
+                continue
+            try:
+                found += self.flows([link])
+            except SyncpointError as error:
+                silent[link.source.name] = str(error)
+        return found, silent
+
+    def able(self, links: Iterable[Link]) -> None:
+        """Return if every server of these links serves data pipelines. Raises `SyncpointError` naming the one that
+        does not, or does not answer.
+        """
+        for cluster in {end.name: end for link in links for end in (link.source, link.target)}.values():
+            self.call(cluster, "EpochWriter.ListLinks", pipeline.ListLinksRequest())
 
     def ensure_target(self, flow: Flow) -> None:
         """Create the topic a flow writes to, set up as the one it reads. Raises `SyncpointError`."""
@@ -122,34 +150,33 @@ class Servers:
 
     def progress(self, flow: Flow) -> Progress:
         """How far a flow is; whoever does not answer is told in `error`."""
-        lag, lag_bytes, problems = None, 0, []
+        lag, lag_bytes, silent = None, 0, dict[str, str]()
+        link = flow.link
         try:
             lag, lag_bytes = self.lag(flow)
         except SyncpointError as error:
-            problems.append(f"{flow.link.source.name}: {error}")
+            silent[link.source.name] = str(error)
         try:
-            found = self.call(
-                flow.link.target, "EpochWriter.ListLinks", pipeline.ListLinksRequest(name=flow.name)
-            ).links
+            found = self.call(link.target, "EpochWriter.ListLinks", pipeline.ListLinksRequest(name=flow.name)).links
         except SyncpointError as error:
             found = []
-            problems.append(f"{flow.link.target.name}: {error}")
+            silent[link.target.name] = str(error)
         if not found:
-            return Progress(flow, lag, lag_bytes, error="; ".join(problems))
-        link = found[0]
+            return Progress(flow, lag, lag_bytes, silent=silent)
+        known = found[0]
         return Progress(
             flow,
             lag,
             lag_bytes,
-            rows=link.rows,
-            bytes=link.bytes,
-            epochs=link.epochs,
-            duplicates_dropped=link.duplicates_dropped,
-            gaps_refused=link.gaps_refused,
-            skipped=sum(one.end - one.begin for one in link.skipped),
-            gap=", ".join(f"source {one.source}: {one.begin} to {one.end - 1}" for one in link.refused),
-            committed_at=link.committed_at.seconds + link.committed_at.nanos / 1e9,
-            error="; ".join(problems),
+            rows=known.rows,
+            bytes=known.bytes,
+            epochs=known.epochs,
+            duplicates_dropped=known.duplicates_dropped,
+            gaps_refused=known.gaps_refused,
+            skipped=sum(one.end - one.begin for one in known.skipped),
+            gap=", ".join(f"source {one.source}: {one.begin} to {one.end - 1}" for one in known.refused),
+            committed_at=known.committed_at.seconds + known.committed_at.nanos / 1e9,
+            silent=silent,
         )
 
     def begin_at(self, flow: Flow) -> str:
@@ -184,6 +211,23 @@ class Servers:
     def accept_gap(self, flow: Flow) -> Any:
         """Let a flow go on behind the gap that stops it; returns the link. Raises `SyncpointError`."""
         return self.call(flow.link.target, "EpochWriter.AcceptGap", pipeline.AcceptGapRequest(link=flow.name))
+
+
+@contextmanager
+def _named(cluster: Cluster, method: str) -> Iterator[None]:
+    """Failures say which cluster of the file they are about."""
+    who = f"{cluster.name} ({cluster.endpoint})"
+    try:
+        yield
+    except SyncpointError as error:
+        if error.code is Code.UNIMPLEMENTED and method.startswith(("LogReader.", "EpochWriter.")):
+            raise FailedPrecondition(
+                f"{who} does not serve data pipelines: it is a cluster, or a server with --workers; federation needs"
+                " servers of one process yet"
+            ) from error
+        if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
+            raise SyncpointError(error.code, f"{who} does not answer: {error.message}") from error
+        raise
 
 
 def connect(cluster: Cluster, patience_s: float) -> Client:

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,8 @@ from syncpoint.model.errors import SyncpointError
 LOOK_S = 1.0
 TOPICS_S = 5.0  # how often it is asked which topics there are
 PAUSE_MAX_S = 30.0
-GIVE_UP_S = 30.0  # a flow that fails and has copied nothing for so long is not waited for
+GIVE_UP_S = 30.0  # a flow that fails and has copied nothing, a server that is silent for so long, is not waited for
+DEATHS_MAX = 3
 
 log = logging.getLogger(__name__)
 
@@ -58,10 +59,14 @@ class Supervisor:
         self._started_at: float | None = None  # when Spark was started, until a flow has copied something
         self._expected = False  # the job should be running
         self._failing: dict[str, tuple[int, float]] = {}  # flow -> rows it has copied, and since when that fails
+        self._unlisted: dict[str, str] = {}  # sources whose topics could not be listed, and why
+        self._silent: dict[str, tuple[float, str]] = {}  # servers that do not answer: since when, and why
+        self._deaths = 0  # of jobs in a row that have copied nothing
+        self._spark_fails: tuple[float, str] | None = None  # since when Spark can not be started, and why
 
     def run(self, *, until_done: bool = False) -> dict[str, str]:
-        """Until `stopping` is set (or, `until_done`, until nothing waits any more); then Spark is stopped. Returns the
-        flows that could not be finished, and why.
+        """Until `stopping` is set (or, `until_done`, until nothing waits any more and every server has said so); then
+        Spark is stopped. Returns the flows that could not be finished, the servers that did not answer, and why.
         """
         quiet = 0  # looks in a row without anything to wait for; flows are asked one after the other
         unable: dict[str, str] = {}
@@ -70,7 +75,7 @@ class Supervisor:
                 while not self.stopping.is_set() and not (until_done and quiet == 2):
                     progress = self.look(servers)
                     unable = self.unable(progress)
-                    quiet = 0 if any(one.lag != 0 and one.flow.name not in unable for one in progress) else quiet + 1
+                    quiet = quiet + 1 if self.quiet(progress, unable) else 0
                     if until_done and quiet:
                         self._topics_at = -TOPICS_S  # what has come last may travel on, in topics that are new
                     self.stopping.wait(LOOK_S)
@@ -79,7 +84,9 @@ class Supervisor:
         return unable
 
     def unable(self, progress: Sequence[Progress]) -> dict[str, str]:
-        """Flows that get no further: stopped by a gap, or failing again and again; and what is said of them."""
+        """What gets no further, and why: flows stopped by a gap, or failing again and again; servers that have not
+        answered for a while; Spark, when it does not start.
+        """
         now, flows, found = self._clock(), self.state.flows(), {}
         for one in progress:
             name, state = one.flow.name, flows.get(one.flow.name)
@@ -94,7 +101,24 @@ class Supervisor:
                 self._failing[name] = (one.rows, since)
                 if now - since >= GIVE_UP_S:
                     found[name] = state.error
+        found |= {name: why for name, (since, why) in self._silent.items() if now - since >= GIVE_UP_S}
+        if self._spark_fails is not None and now - self._spark_fails[0] >= GIVE_UP_S:
+            found["Spark"] = self._spark_fails[1]
+        if self._deaths >= DEATHS_MAX:
+            found["Spark"] = f"its job has ended {self._deaths} times before it had copied anything"
         return found
+
+    def quiet(self, progress: Sequence[Progress], unable: Mapping[str, str]) -> bool:
+        """Nothing waits that could still be copied. A server that does not answer is waited for until it is among the
+        `unable`: what it has, nobody knows.
+        """
+        if any(name not in unable for name in self._silent):
+            return False
+        if "Spark" in unable:
+            return True
+        return all(
+            one.lag == 0 or one.flow.name in unable or any(name in unable for name in one.silent) for one in progress
+        )
 
     def look(self, servers: Servers) -> list[Progress]:
         """One look, and what follows from it; how far the flows are."""
@@ -103,6 +127,7 @@ class Supervisor:
             self._topics_at = now
             self.flows = self._existing(servers)
         progress = [servers.progress(flow) for flow in self.flows]
+        self._note_silence(progress)
         lag = sum(one.lag or 0 for one in progress if not one.gap)
         wanted = self.scaling.wanted(now, lag)
         self._notice_death(now)
@@ -123,24 +148,32 @@ class Supervisor:
         return progress
 
     def _existing(self, servers: Servers) -> list[Flow]:
-        found: list[Flow] = []
-        for link in self.links:
-            try:
-                found += servers.flows([link])
-            except SyncpointError as error:
-                log.warning("link %s: %s does not answer: %s", link.name, link.source.name, error)
-                found += [flow for flow in self.flows if flow.link is link]
-        return found
+        heard, self._unlisted = servers.heard_flows(self.links)
+        for name, why in self._unlisted.items():
+            log.warning("the topics of %s are not known: %s", name, why)
+        return heard + [flow for flow in self.flows if flow.link.source.name in self._unlisted]
+
+    def _note_silence(self, progress: Sequence[Progress]) -> None:
+        """Since when who has not answered. Topics that could not be listed are listed at the next look."""
+        now, found = self._clock(), dict(self._unlisted)
+        for one in progress:
+            found.update(one.silent)
+        self._silent = {name: (self._silent.get(name, (now, ""))[0], why) for name, why in found.items()}
+        if self._unlisted:
+            self._topics_at = -TOPICS_S
 
     def _notice_death(self, now: float) -> None:
         if self._expected and not self.spark.job:
             self._expected = False
+            self._deaths += 1
             self._said = replace(self._said, failures=self._said.failures + 1)
             self._not_before = now + self._pause_s
             log.warning("the job on Spark has ended; it is started again in %.0f s", self._pause_s)
             self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
 
     def _notice_life(self, now: float) -> None:
+        if self._deaths and any(flow.batches for flow in self.state.flows().values()):
+            self._deaths = 0
         if self._started_at is not None and any(flow.batches for flow in self.state.flows().values()):
             self._said = replace(self._said, woke_s=round(now - self._started_at, 1))
             self._started_at, self._pause_s = None, 1.0
@@ -154,9 +187,11 @@ class Supervisor:
             self.spark.resize(wanted)
         except SyncpointError as error:
             log.error("%s", error.message)
+            self._spark_fails = (self._spark_fails[0] if self._spark_fails else now, error.message)
             self._not_before = now + self._pause_s
             self._pause_s = min(self._pause_s * 2, PAUSE_MAX_S)
             return
+        self._spark_fails = None
         self._expected = bool(wanted)
         if not wanted:
             self.state.forget_flows()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ class Spark:
 
     def resize(self, executors: int) -> None:
         self.told.append(executors)
-        if self.fails:
+        if self.fails and executors:
             raise Unavailable("Spark's master does not start")
         self.executors = executors
         self.job = 4711 if executors else 0
@@ -54,14 +55,18 @@ class Servers:
         self.lag: int | None = 0
         self.gap = ""
         self.down = False
+        self.target_down = False
 
     def flows(self, links: Any) -> list[Flow]:
-        if self.down:
-            raise Unavailable("nobody answers")
         return [flow for link in links for flow in link.flows(["projects/shop/topics/orders"])]
 
+    def heard_flows(self, links: Any) -> tuple[list[Flow], dict[str, str]]:
+        return ([], {"a": "a (a:1) does not answer"}) if self.down else (self.flows(links), {})
+
     def progress(self, flow: Flow) -> Progress:
-        return Progress(flow, None if self.down else self.lag, gap=self.gap)
+        silent = {"a": "a (a:1) does not answer"} if self.down else {}
+        silent |= {"b": "b (b:1) does not answer"} if self.target_down else {}
+        return Progress(flow, None if self.down else self.lag, gap=self.gap, silent=silent)
 
 
 class World:
@@ -211,6 +216,61 @@ def test_once_tells_what_it_could_not_finish(
     world.supervisor.tell = time_passes
     assert world.supervisor.run(until_done=True) == unable
     assert world.spark.told[-1] == 0
+
+
+@pytest.fixture
+def once(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, str]]:
+    """Run until nothing waits; every look takes ten seconds, and `then` happens at some of them."""
+    monkeypatch.setattr("syncpoint.federation.supervisor.Servers", lambda: nullcontext(world.servers))
+    monkeypatch.setattr("syncpoint.federation.supervisor.LOOK_S", 0.0)
+
+    def run(**then: Callable[[], None]) -> dict[str, str]:
+        looks = 0
+
+        def time_passes(progress: Any, said: Any) -> None:
+            nonlocal looks
+            world.now += 10
+            looks += 1
+            then.get(f"after_{looks}", lambda: None)()
+            assert looks < 50, "it waits for ever"
+
+        world.supervisor.tell = time_passes
+        return world.supervisor.run(until_done=True)
+
+    return run
+
+
+def test_once_fails_with_a_source_that_never_answers(world: World, once: Callable[..., dict[str, str]]) -> None:
+    world.servers.down = True
+    assert once() == {"a": "a (a:1) does not answer"}
+
+
+def test_once_fails_with_a_source_that_is_lost_under_way(world: World, once: Callable[..., dict[str, str]]) -> None:
+    world.servers.lag = 5
+    assert once(after_2=lambda: setattr(world.servers, "down", True)) == {"a": "a (a:1) does not answer"}
+    assert world.spark.told[-1] == 0
+
+
+def test_once_fails_with_a_target_that_does_not_answer(world: World, once: Callable[..., dict[str, str]]) -> None:
+    world.servers.target_down = True
+    assert once() == {"b": "b (b:1) does not answer"}
+
+
+def test_once_waits_for_a_server_that_comes_back(world: World, once: Callable[..., dict[str, str]]) -> None:
+    world.servers.down = True
+    assert once(after_2=lambda: setattr(world.servers, "down", False)) == {}
+
+
+def test_once_fails_when_spark_does_not_start(world: World, once: Callable[..., dict[str, str]]) -> None:
+    world.servers.lag = 5
+    world.spark.fails = True
+    assert once() == {"Spark": "Spark's master does not start"}
+
+
+def test_once_fails_when_spark_dies_again_and_again(world: World, once: Callable[..., dict[str, str]]) -> None:
+    world.servers.lag = 5
+    dies = {f"after_{look}": world.spark.dies for look in range(1, 20)}
+    assert "3 times" in once(**dies)["Spark"]
 
 
 def test_metrics_tell_of_every_flow_and_of_spark(world: World) -> None:
