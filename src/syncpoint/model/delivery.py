@@ -6,7 +6,7 @@ answers come in the same turn, between machines they cross a network that delays
 between storage and the kernel looks at single messages.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -45,6 +45,23 @@ class SourceView(NamedTuple):
     grant: int = 0
     held: bool = True
     done: bool = False
+
+
+class Fetched(list[Batch]):
+    """Batches, and what lies before or between them that could not be read now.
+
+    Offsets in `passed`, ranges of begin and end, are not acknowledged and may be readable later. What is neither here
+    nor there, up to the end of the last batch, needs no delivery.
+    """
+
+    def __init__(self, batches: Iterable[Batch] = (), passed: Iterable[tuple[int, int]] = ()) -> None:
+        super().__init__(batches)
+        self.passed = tuple(passed)
+
+
+def passed_over(batches: Sequence[Batch]) -> tuple[tuple[int, int], ...]:
+    """The ranges an answer passed over."""
+    return batches.passed if isinstance(batches, Fetched) else ()
 
 
 Reply = Callable[[Sequence[Batch] | Exception], None]
@@ -89,7 +106,7 @@ class PublishSide(Protocol):
 
     def fetch(self, subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
         """Ask for messages of `source` from `begin` on that are not acknowledged, about `max_bytes` of credit. No
-        batches: none yet.
+        batches: none yet. The answer may be `Fetched`, with what could not be read.
         """
 
     def check_writable(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from syncpoint.kernel.errors import Malformed
-from syncpoint.model.delivery import Batch
+from syncpoint.model.delivery import Batch, passed_over
 
 PUBLISH = "/syncpoint.internal.v1.Chains/Publish"
 SERVE = "/syncpoint.internal.v1.Chains/Serve"
@@ -159,4 +159,7 @@ def fetched_message(number: int, batches: Sequence[Batch]) -> list[bytes]:
             head += b"\x2a%b%b" % (varint(len(batch.skip)), batch.skip)
         head += b"\x31%b\x3a%b" % (_U64.pack(batch.time_ns), varint(len(batch.payload)))
         parts += (b"\x12%b%b" % (varint(len(head) + len(batch.payload)), head), batch.payload)
+    for begin, end in passed_over(batches):
+        found = b"\x08%b\x10%b" % (varint(begin), varint(end))
+        parts.append(b"\x2a%b%b" % (varint(len(found)), found))
     return [b"\x32" + varint(sum(map(len, parts))), *parts]

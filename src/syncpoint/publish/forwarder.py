@@ -14,7 +14,7 @@ from syncpoint.kernel import publish as kernel
 from syncpoint.kernel.acks import AckSet
 from syncpoint.kernel.errors import Invalid, Malformed
 from syncpoint.metadata.records import Change, Op, Snapshot, Subscription
-from syncpoint.model.delivery import Batch, Done, Listener, Reply, SourceView
+from syncpoint.model.delivery import Batch, Done, Fetched, Listener, Reply, SourceView
 from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.names import parse_topic
@@ -331,20 +331,24 @@ class PublishForwarder:
             reply([])
             return
         generation = ledger.generation
+        passed: list[tuple[int, int]] = []
 
         def answer(stored: Sequence[Stored] | Exception) -> None:
             nonlocal begin
             if isinstance(stored, StorageDamaged) and stored.resume_offset is not None:
-                # Told loudly, never acknowledged, so never deleted: what lies behind it is delivered all the same.
+                # Told loudly, never acknowledged, so never deleted: what lies behind it is delivered all the same. The
+                # subscribe side is told, too: it may be readable again some day.
                 log.error("messages %d to %d of source %d: %s", begin, stored.resume_offset - 1, source, stored)
-                begin = max(begin + 1, stored.resume_offset)
+                passed.append((begin, max(begin + 1, stored.resume_offset)))
+                begin = passed[-1][1]
                 self.store.read(source, begin, max_bytes, answer, early=early)
             elif isinstance(stored, Exception):
                 reply(stored)
             elif ledger.generation != generation:
                 reply([])  # a seek came between: the listener was told and asks again
             else:
-                reply(self._granted(ledger, begin, end, stored))
+                granted = self._granted(ledger, begin, end, stored)
+                reply(Fetched(granted, passed) if passed else granted)
 
         self.store.read(source, begin, max_bytes, answer, early=early)
 

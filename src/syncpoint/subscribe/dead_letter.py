@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from syncpoint.kernel import frames
 from syncpoint.kernel.acks import encode_runs
-from syncpoint.model.delivery import Batch, PublishSide
+from syncpoint.model.delivery import Batch, PublishSide, passed_over
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.names import project_of, short_id
 from syncpoint.subscribe.delivery import Delivery
@@ -33,7 +33,8 @@ def dead_letter(publish: PublishSide, delivery: Delivery, source: int, offset: i
 
     def fetched(batches: Sequence[Batch] | Exception) -> None:
         batch = None if isinstance(batches, Exception) else next((b for b in batches if b.begin == offset), None)
-        if policy is None or isinstance(batches, Exception):
+        unread = isinstance(batches, Exception) or any(begin <= offset < end for begin, end in passed_over(batches))
+        if policy is None or unread:
             keep()
         elif batch is None:
             done(b"")  # acknowledged meanwhile

@@ -14,11 +14,12 @@ from syncpoint.kernel import frames
 from syncpoint.kernel.filters import matches
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.delivery import Batch, PublishSide, SourceView
+from syncpoint.model.delivery import Batch, PublishSide, SourceView, passed_over
 from syncpoint.subscribe.fetch import CREDIT_BYTES, Cursor
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX, Consumer
 from syncpoint.subscribe.lease import TICKS_PER_S, Lending
 from syncpoint.subscribe.ordering import Identity, KeyOrder
+from syncpoint.subscribe.passed import PassedOver
 from syncpoint.subscribe.retry import Run
 from syncpoint.subscribe.sources import Sources
 
@@ -68,6 +69,7 @@ class Delivery:
         self._looked = now()
         self._redelivered: deque[tuple[Batch, int]] = deque()
         self._refetching = 0
+        self._passed = PassedOver()
         self._scheduled = False
         self._voided = 0  # counts resets: answers that were asked for before one are void
 
@@ -90,6 +92,7 @@ class Delivery:
             if view.done:
                 self._grants.pop(view.source, None)
                 self._drop_read_again(view.source)
+                self._passed.forget_source(view.source)
                 self.lending.finish(view.source)
             elif view.held:
                 if self.strict and self._grants.get(view.source, view.grant) != view.grant:
@@ -120,6 +123,7 @@ class Delivery:
         self._behind.clear()
         self._grants.clear()
         self._redelivered.clear()
+        self._passed.clear()
         self._refetching = 0
         self.lending.close()
         self.lending = Lending(self, self.table, self.publish)
@@ -135,6 +139,7 @@ class Delivery:
         self._behind.update(self._sources.after(source))
         self._grants.pop(source, None)
         self._drop_read_again(source)
+        self._passed.forget_source(source)
         self.lending.void(source)
 
     def _go_back(self) -> None:
@@ -143,6 +148,7 @@ class Delivery:
             behind, self._behind = self._behind, set()
             for source in sorted(behind):
                 self._drop_read_again(source)
+                self._passed.forget_source(source)
                 self.lending.void(source)
                 self._sources.begin_again(source)
             self.start()
@@ -173,6 +179,10 @@ class Delivery:
             linger_s = WANTED_IDLE_S if self._pulled else 0.0 if self.strict else WANTED_GONE_S
             wanted = now - self._could_take < linger_s
         self._want(wanted)
+        if self._passed and self.consumers:
+            for run in self._passed.take_due(now):
+                if not self._read_again(run):
+                    self._passed.answered(run, (), now)  # its keys know all of it by now
         if self._sources.waits and now - self._looked >= LOOK_AGAIN_S:
             self.start()
 
@@ -243,9 +253,11 @@ class Delivery:
             if ready is None:
                 break
             batch, attempt, cursor = ready
-            if cursor is not None and self.lending.order is not None:
+            if self.lending.order is not None:
                 most = min(room_bytes, RESPONSE_BYTES_MAX - size) if parts else room_bytes
-                response, at, count, nbytes = self._lend_in_order(batch, consumer, left, most, free and not parts)
+                response, at, count, nbytes = self._lend_in_order(
+                    batch, consumer, left, most, attempt, any_first=free and not parts
+                )
             else:
                 most = min(room_bytes, RESPONSE_BYTES_MAX - size)
                 first_max = -1 if free and not parts else room_bytes
@@ -313,7 +325,7 @@ class Delivery:
         return response, at, count, nbytes
 
     def _lend_in_order(
-        self, batch: Batch, consumer: Consumer, room: int, room_bytes: int, any_first: bool
+        self, batch: Batch, consumer: Consumer, room: int, room_bytes: int, attempt: int, *, any_first: bool
     ) -> tuple[bytes, int, int, int]:
         """Like `_lend`, leaving out what its ordering key holds back. `any_first`: one message may be of any size."""
         order = self.lending.order
@@ -336,7 +348,7 @@ class Delivery:
                     taken_bytes += sizes[index]
             at += 1
         part = batch._replace(end=at, skip=bytes(skip))
-        response, _, count, nbytes = self._lend(part, consumer, room, 1 << 62, 1)
+        response, _, count, nbytes = self._lend(part, consumer, room, 1 << 62, attempt)
         return response, at, count, nbytes
 
     # -- redelivery --------------------------------------------------------------------------------------------------
@@ -346,20 +358,28 @@ class Delivery:
         limit = REDELIVER_AT_ONCE - self._refetching - len(self._redelivered)
         if not self.consumers or limit <= 0:
             return
-        order = self.lending.order
         for run in self.lending.redelivery.take_due(limit):
-            for part in (run,) if order is None else _without_keys(run, order):
-                self._refetching += part.end - part.begin
-                self._fetch(part.source, part.begin, part.end, partial(self._refetched, part))
+            self._read_again(run)
             if sum(len(batch.payload) for batch, _ in self._redelivered) >= REDELIVER_BYTES:
                 break  # large messages: the rest is read when these are lent
+
+    def _read_again(self, run: Run) -> bool:
+        """False if nothing of it is to be read outside of its keys."""
+        order = self.lending.order
+        parts = [run] if order is None else list(_without_keys(run, order))
+        for part in parts:
+            self._refetching += part.end - part.begin
+            self._fetch(part.source, part.begin, part.end, partial(self._refetched, part))
+        return bool(parts)
 
     def _refetched(self, run: Run, batches: Sequence[Batch] | Exception) -> None:
         self._refetching -= run.end - run.begin
         if isinstance(batches, Exception):
+            self._pass_over(run, ())
             for offset in range(run.begin, run.end):
                 self.lending.redelivery.add(run.source, offset, at=self.now() + 0.1)
             return
+        self._pass_over(run, batches)
         read_to = run.begin if batches else run.end  # nothing came: nothing of the run is unacknowledged any more
         for batch in batches:
             if batch.begin < run.end:
@@ -368,6 +388,12 @@ class Delivery:
         for offset in range(read_to, run.end):
             self.lending.redelivery.add(run.source, offset)  # beyond what the credit brought: its turn comes next
         self.wake()
+
+    def _pass_over(self, run: Run, batches: Sequence[Batch]) -> None:
+        """What of a run could not be read is tried again later. Whatever its keys were, they go on without it."""
+        passed = passed_over(batches)
+        if passed or self._passed:
+            self._passed.answered(run, passed, self.now())
 
     def put_back(self) -> None:
         """Nobody is there to take what was read again: it waits as before, with its count of deliveries."""
@@ -437,8 +463,8 @@ class Delivery:
                 continue
             batch = next((b for b in batches if b.begin == identity[1]), None)
             at, count = identity[1] + 1, 0
+            attempt = self.lending.redelivery.attempts.get(identity, 0) + 1
             if batch is not None:
-                attempt = self.lending.redelivery.attempts.get(identity, 0) + 1
                 one = batch._replace(end=identity[1] + 1)
                 most = min(room_bytes, RESPONSE_BYTES_MAX - size) if parts else room_bytes
                 first_max = -1 if free and not parts else most
@@ -448,7 +474,8 @@ class Delivery:
                 serials.append(self.table.last_serial)
                 room, room_bytes, size = room - count, room_bytes - nbytes, size + nbytes
             elif at > identity[1]:
-                order.settle(identity)  # acknowledged meanwhile, or deleted
+                self._pass_over(Run(*identity, at, attempt), batches)
+                order.settle(identity)  # acknowledged meanwhile, deleted, or not to be read now
             else:
                 unread = True  # no room for it
                 order.take_back(identity, block=False)
@@ -481,6 +508,8 @@ class Delivery:
             cursor.failed()
             self.stalled = True  # unknown: the next tick asks again
             return
+        for begin, end in passed_over(batches):
+            self._pass_over(Run(cursor.source, begin, end, 1), batches)
         cursor.received(batches)
         if batches or cursor.drained:  # what comes after a source that is drained may begin
             self.wake()

@@ -8,7 +8,7 @@ may come at once, later, or as "unknown": then it asks again.
 from collections import deque
 from collections.abc import Sequence
 
-from syncpoint.model.delivery import Batch
+from syncpoint.model.delivery import Batch, passed_over
 
 CREDIT_BYTES = 2 << 20
 
@@ -46,8 +46,12 @@ class Cursor:
         self.asking = False
 
     def received(self, batches: Sequence[Batch]) -> None:
-        """An answer: what comes next in this source, or nothing for now."""
+        """An answer: what comes next in this source, or nothing for now. What it passed over is no matter of the
+        cursor's any more.
+        """
         self.asking = False
+        for _, end in passed_over(batches):
+            self.begin = max(self.begin, end)
         if not batches:
             self.idle, self._news = not self._news, False
             return

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
-from syncpoint.model.delivery import Batch
+from syncpoint.model.delivery import Batch, Fetched
 from syncpoint.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.runtime.clock import Clock
 from syncpoint.wire.messages import internal
@@ -139,7 +139,12 @@ class Peer:
         """Ask for messages; `fields` as in the message Fetch."""
 
         def fetched(answer: Any, error: SyncpointError | None) -> None:
-            answered(error if error is not None else [_batch(one) for one in answer.batches])
+            if error is not None:
+                answered(error)
+                return
+            batches = [_batch(one) for one in answer.batches]
+            passed = [(one.begin, one.end) for one in answer.passed]
+            answered(Fetched(batches, passed) if passed else batches)
 
         self.tell(fetch=internal.Fetch(id=self._ask(fetched), max_bytes=max_bytes, **fields))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.model.identity import UNIVERSE_MIN
 from syncpoint.storage.checkpoint import Checkpoint
+from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.record import CHECKPOINT_KINDS, Batch, Entry, Kind
 from syncpoint.storage.recovery.trim import CollectReport, Live
 from syncpoint.storage.status import DiskStatus, StoreStatus
@@ -27,6 +28,7 @@ class MemoryStore:
         self.flushes = 0
         self._persisted = len(self.entries)
         self._deleted: set[int] = set()  # positions of messages that were collected
+        self.damaged: set[int] = set()  # positions that can not be read now
         self._before = len(self.entries)  # of earlier logs
         self.state = DiskStatus("memory", "ok", "", "00" * 16, 0, 0, 1 << 40, 0, 0, ())
 
@@ -146,6 +148,12 @@ class MemoryStore:
         for entry in self._of(source):
             known = early or entry.position <= self._persisted
             if known and entry.first_offset + entry.count > begin and size < max_bytes:
+                if entry.position in self.damaged:
+                    if not batches:
+                        end = entry.first_offset + entry.count
+                        reply(StorageDamaged(f"entry {entry.position} is on no disk in good order", resume_offset=end))
+                        return
+                    break
                 batches.append(Batch(source, entry.first_offset, entry.count, entry.time_ns, entry.payload))
                 size += len(entry.payload)
         reply(batches)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.kernel.errors import Malformed
-from syncpoint.model.delivery import Batch
+from syncpoint.model.delivery import Batch, Fetched
 from syncpoint.publish import envelope
 from syncpoint.publish.envelope import PublishBatch, read_publish, write_publish
 from syncpoint.wire.messages import internal, pubsub
@@ -61,10 +61,14 @@ fetched = st.lists(
 )
 
 
-@given(u64, fetched)
-def test_batches_are_what_the_schema_says(number: int, given_batches: list[Batch]) -> None:
-    found = internal.FromChains.FromString(b"".join(envelope.fetched_message(number, given_batches))).fetched
+@given(u64, fetched, st.lists(st.tuples(u64, u64), max_size=3))
+def test_batches_are_what_the_schema_says(
+    number: int, given_batches: list[Batch], passed: list[tuple[int, int]]
+) -> None:
+    answer = Fetched(given_batches, passed) if passed else given_batches
+    found = internal.FromChains.FromString(b"".join(envelope.fetched_message(number, answer))).fetched
     assert found.id == number
+    assert [(one.begin, one.end) for one in found.passed] == passed
     assert [
         Batch(b.source, b.first_offset, b.begin, b.end, b.skip or None, b.time_ns, b.payload) for b in found.batches
     ] == given_batches

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from syncpoint.model.delivery import passed_over
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.subscribe.link import SERVE, ServeLink
@@ -54,7 +55,11 @@ class Server:
             elif kind == "heartbeat":
                 stream.send(internal.FromChains(heartbeat=asked.heartbeat).SerializeToString())
             elif kind == "fetch":
-                answer = internal.Fetched(id=asked.fetch.id, batches=[internal.Batch(source=7, end=1, payload=b"x")])
+                answer = internal.Fetched(
+                    id=asked.fetch.id,
+                    batches=[internal.Batch(source=7, end=1, payload=b"x")],
+                    passed=[internal.Range(begin=1, end=3)],
+                )
                 stream.send(internal.FromChains(fetched=answer).SerializeToString())
 
         stream.on_message = message
@@ -120,6 +125,7 @@ def test_a_peer_is_up_once_it_was_heard_and_answers_what_it_is_asked() -> None:
         place.peer.fetch(got.append, 10, subscription=1, source=7, begin=0, grant=3, generation=0)
         await place.ticks(0.2)
         assert got[0][0].payload == b"x"
+        assert passed_over(got[0]) == ((1, 3),)
         await place.ticks(3 * BEAT_S)
         assert place.server.heard.count("heartbeat") >= 3
 

@@ -1,0 +1,138 @@
+"""What could not be read when it was its turn is delivered once it can be."""
+
+from itertools import pairwise
+
+import pytest
+
+from syncpoint.metadata.records import Change, DeadLetter, Retry, Topic
+from syncpoint.storage.record import Kind
+from syncpoint.subscribe.passed import FIRST_S, MOST_S, PassedOver
+from syncpoint.subscribe.retry import Run
+from syncpoint.testing.forwarders import Subscriber, World
+
+
+def positions(world: World) -> list[int]:
+    """Of the entries that hold messages."""
+    return [entry.position for entry in world.store.entries if entry.kind == Kind.MESSAGES]
+
+
+def test_runs_are_tried_ever_more_rarely_until_they_are_read() -> None:
+    passed, run, now = PassedOver(), Run(5, 10, 20, 1), 0.0
+    passed.answered(run, [(0, 15), (18, 30)], now)
+    times = []
+    for _ in range(9):
+        while not (due := passed.take_due(now)):
+            now += 0.5
+        assert sorted(due) == [Run(5, 10, 15, 1), Run(5, 18, 20, 1)]
+        times.append(now)
+        for one in due:
+            passed.answered(one, [(one.begin, one.end)], now)
+    waits = [later - earlier for earlier, later in pairwise(times)]
+    assert times[0] == FIRST_S
+    assert waits == sorted(waits)
+    assert waits[-1] == MOST_S
+    passed.answered(Run(5, 12, 19, 1), (), now)  # read in another way
+    now += MOST_S
+    assert sorted(passed.take_due(now)) == [Run(5, 10, 12, 1), Run(5, 19, 20, 1)]
+    assert passed.take_due(now + MOST_S) == [], "not while it is being tried"
+    passed.forget_source(5)
+    assert not passed
+
+
+def repaired(world: World, subscriber: Subscriber) -> None:
+    """Everything can be read again; wait for the next delivery."""
+    world.store.damaged.clear()
+    before = len(subscriber.data)
+    for _ in range(round(MOST_S) + 1):
+        if len(subscriber.data) > before:
+            return
+        world.advance(1)
+    raise AssertionError("it is not delivered")
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_new_message_that_could_not_be_read_is_delivered_when_it_can_be(ordered: bool) -> None:
+    world = World(ordered=ordered)
+    for data in "abc":
+        world.send(data, key="k" if ordered else "")
+    world.store.damaged.add(positions(world)[1])
+    subscriber = Subscriber(world)
+    world.advance(3)
+    assert subscriber.data == ["a", "c"], "what lies behind it is not held up"
+    subscriber.ack()
+    world.advance(20)
+    assert subscriber.data == ["a", "c"]
+    repaired(world, subscriber)
+    assert subscriber.data == ["a", "c", "b"]
+    subscriber.ack()
+    world.advance(30)
+    assert subscriber.data == ["a", "c", "b"]
+    assert not world.subscribe.delivery(world.record)._passed
+
+
+def test_the_newest_message_that_could_not_be_read_is_delivered_when_it_can_be() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("a")
+    world.send("b", settle=False)
+    while world.soon:
+        world.soon.popleft()()
+    world.store.damaged.add(positions(world)[-1])
+    world.settle()
+    world.send("c")
+    assert subscriber.data == ["a", "c"]
+    world.store.damaged.clear()
+    world.advance(3)
+    assert subscriber.data == ["a", "c", "b"]
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_a_message_that_can_not_be_read_again_when_it_came_back_is_delivered_when_it_can_be(key: str) -> None:
+    world = World(ordered=bool(key))
+    subscriber = Subscriber(world)
+    world.send("a", key=key)
+    world.store.damaged.update(positions(world))
+    subscriber.nack(*subscriber.held)
+    world.advance(3)
+    assert subscriber.data == ["a"]
+    repaired(world, subscriber)
+    assert subscriber.data == ["a", "a"]
+    subscriber.ack()
+    world.advance(30)
+    assert subscriber.data == ["a", "a"]
+
+
+def test_its_deliveries_are_still_counted() -> None:
+    dead = DeadLetter("projects/p/topics/dead", 5)
+    world = World(dead_letter=dead, retry=Retry(0.1, 0.1))
+    world.commit(Change.put(Topic(9, "projects/p/topics/dead")))
+    subscriber = Subscriber(world)
+    world.send("a")
+    subscriber.nack(*subscriber.held)
+    world.store.damaged.update(positions(world))
+    world.advance(3)
+    repaired(world, subscriber)
+    assert [message.delivery_attempt for message in subscriber.received] == [1, 2]
+
+
+def test_a_dead_letter_that_can_not_be_read_is_not_taken_for_acknowledged() -> None:
+    dead = DeadLetter("projects/p/topics/dead", 5)
+    world = World(dead_letter=dead)
+    world.commit(Change.put(Topic(9, "projects/p/topics/dead")))
+    subscriber = Subscriber(world)
+    world.send("a")
+    for _ in range(4):
+        subscriber.nack(*subscriber.held)
+    mine = positions(world)
+    world.store.damaged.update(mine)
+    subscriber.nack(*subscriber.held)
+    world.advance(5)
+    ledger = world.publish.ledgers[2]
+    (source,) = world.publish.sources.of_topic(1)
+    assert ledger.first_gap(source.number, 0) == 0
+    assert positions(world) == mine, "nothing was published to the dead letter topic"
+    repaired(world, subscriber)
+    subscriber.nack(*subscriber.held)
+    world.settle()
+    assert ledger.first_gap(source.number, 0) == 1
+    assert len(positions(world)) == len(mine) + 1
