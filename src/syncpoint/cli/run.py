@@ -2,7 +2,8 @@
 
 Place: the door to `syncpoint.node.cluster`; it reads options and hands them over.
 Promise: once others can call the process, one line `NAME ready on HOST:PORT` stands on standard output (a proxy also
-says `syncpoint ready on HOST:PORT`, the address for clients).
+says `syncpoint ready on HOST:PORT`, the address for clients). What ends it before it was told to is the last line on
+standard error: exit code 1 when it could not start, 3 when another process has taken its name.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-
-from syncpoint.cli.errors import Problem
 
 
 @click.command()
@@ -64,5 +63,6 @@ def run(
         process = replace(process, public=public)
     if region:
         process = replace(process, region=region)
-    if run_process(settings, process, ready_file):
-        raise Problem(f"{name} did not start", f"{path} says who {name} is; the lines above say what went wrong.")
+    code = run_process(settings, process, ready_file)
+    if code:
+        raise SystemExit(code)  # the last line on standard error says why

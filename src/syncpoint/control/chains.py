@@ -229,17 +229,23 @@ class ChainKeeper:
     async def _txn_known(
         self, compares: Sequence[Compare], puts: Sequence[Operation], key: str, value: bytes
     ) -> int | None:
-        """The revision at which `key` has `value`; None when the conditions do not hold. An unknown outcome is read."""
+        """The revision at which `key` has `value`; None when the conditions do not hold. An unknown outcome is read;
+        raises `Indeterminate` where the key does not have the value yet: it may come to that later, as long as the
+        conditions hold.
+        """
         try:
             result: TxnResult = await self.store.txn(compares, puts)
             return result.revision if result.ok else None
-        except Indeterminate:
+        except Indeterminate as unknown:
             while True:
                 try:
                     found = await self.store.get(key)
-                    return found.revision if found is not None and found.value == value else None
                 except (Unavailable, Indeterminate):
                     await asyncio.sleep(_RETRY_S)
+                    continue
+                if found is None or found.value != value:
+                    raise unknown
+                return found.revision
 
     async def _open(self, chain: int, epoch: int) -> None:
         record = self.view.chain(chain)

@@ -269,6 +269,8 @@ class ClaimMachine:
             held_back = now < self._start_until and record.home != self.name
             since = self._orphan_since.setdefault(chain, self._start_until if held_back else now)
             ranked = self._candidates(chain, record, world, loads)
+            if self._give_up_stray(chain, world, ranked):
+                continue
             if not ranked:
                 continue
             loads[ranked[0]] = loads.get(ranked[0], 0) + 1
@@ -279,6 +281,17 @@ class ClaimMachine:
                 self.held[chain] = Held(Phase.CLAIMING)
                 seen_at = world.owners[chain].revision if chain in world.owners else 0
                 self._effects.append(Claim(chain, seen_at, 1 << min(self._fenced.get(chain, 0), 20)))
+
+    def _give_up_stray(self, chain: int, world: World, ranked: list[str]) -> bool:
+        """An ownership that came of a claim whose outcome was not known, when this process does not want it any more:
+        others take it for a living owner's, so nobody would ever open the chain.
+        """
+        seen = world.owners.get(chain)
+        if seen is None or chain in self.held or self.name in ranked or not self._is_me(seen.value):
+            return False
+        self.held[chain] = Held(Phase.RELEASING, seen.value.epoch, seen.revision)
+        self._effects.append(Release(chain, seen.value.epoch))
+        return True
 
     def _is_orphan(self, chain: int, now: float, world: World) -> bool:
         seen = world.owners.get(chain)

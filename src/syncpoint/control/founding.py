@@ -59,6 +59,7 @@ class Founder:
         self._store, self._membership, self._classes, self._plan = store, membership, classes, plan
         self._universe, self._patience_s = universe, patience_s
         self.done = asyncio.Event()
+        self._numbers: dict[str, int] = {}  # class -> number of a chain that may be made already
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -110,8 +111,12 @@ class Founder:
         return [mine[klass] for klass in self._classes]
 
     async def _found(self, klass: str, plan: Plan) -> ChainRecord:
+        """A chain under a number that stays the same until it is known to be made: what arrives late of an earlier
+        attempt is then this very chain, and not one more.
+        """
         me = self._membership.me
-        number = await self._store.counter(COUNTER)
+        number = self._numbers.get(klass) or await self._store.counter(COUNTER)
+        self._numbers[klass] = number
         record = ChainRecord(
             number,
             f"{me.name}/{klass}",
@@ -127,7 +132,11 @@ class Founder:
         )
         key = CHAINS + chain_key(number)
         if not (await self._store.txn([absent(key), self._still_me()], [Put(key, record.encode())])).ok:
-            raise Unavailable(f"{me.name} is not registered now")
+            found = await self._store.get(key)
+            if found is None:
+                raise Unavailable(f"{me.name} is not registered now")
+            record = ChainRecord.decode(found.value)  # an earlier attempt was carried out after all
+        del self._numbers[klass]
         log.info("chain %d (%s) is made", number, record.name)
         return record
 

@@ -1,27 +1,39 @@
 """Being a member: one key under a lease that says that this process lives, what it does and where.
 
 Place: in every process of a cluster. The lease is for liveness only: nothing that must not happen twice rests on it.
-Promise: while the process lives and reaches the metadata its key is there, again and again after an outage. When
-another process registers the same name, this one is `superseded` and registers no more.
+Promise: while the process lives and reaches the metadata its key is there, again and again after an outage. A name that
+another living process has is not taken from it: this one waits until that one's lease has ended, and is refused where
+it goes on. When another process has the name after all, this one is `superseded` and registers no more. Every write
+says which revision of the key it replaces, so one that arrives late changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from syncpoint.control.doors import Reach
 from syncpoint.control.view import MEMBERS, View
-from syncpoint.metadata.contract import Compare, Indeterminate, Put, Unavailable, absent
+from syncpoint.metadata.contract import Compare, Indeterminate, KeyValue, Put, Unavailable, unchanged
 from syncpoint.metadata.shared import SharedLease, SharedStore
 from syncpoint.model.cluster import Member
+from syncpoint.model.errors import FailedPrecondition
 from syncpoint.runtime.random import Random
 
 TTL_S = 4.0
+GRACE_S = 2.0  # a lease ends this much after its time at the latest, then it was renewed
 _RETRY_S = 0.2
 
 log = logging.getLogger(__name__)
+
+Ping = Callable[[str], Awaitable[Reach]]
+
+
+class NameTaken(FailedPrecondition):
+    """Another living process has this name."""
 
 
 def new_incarnation(random: Random) -> int:
@@ -30,18 +42,23 @@ def new_incarnation(random: Random) -> int:
 
 
 class Membership:
-    """`me` as registered. `lease`: what further keys of this process hang on; None while there is none."""
+    """`me` as registered. `lease`: what further keys of this process hang on; None while there is none. `ping`: whether
+    somebody answers at an address; without it only the end of a lease tells that an earlier life is over.
+    """
 
-    def __init__(self, store: SharedStore, me: Member, *, ttl_s: float = TTL_S) -> None:
-        self.store, self.me, self.ttl_s = store, me, ttl_s
+    def __init__(self, store: SharedStore, me: Member, *, ttl_s: float = TTL_S, ping: Ping | None = None) -> None:
+        self.store, self.me, self.ttl_s, self._ping = store, me, ttl_s, ping
         self.lease: SharedLease | None = None
         self.registered_at = 0
         self.superseded = asyncio.Event()
+        self.successor: Member | None = None  # who has the name, once this process is superseded
         self.on_lease: list[Callable[[SharedLease | None], None]] = []
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Register, in place of an earlier life of the same name. Raises the store's `Unavailable`."""
+        """Register, in place of an earlier life of the same name. Raises `NameTaken` when that is not over, and the
+        store's `Unavailable`.
+        """
         await self._register(first=True)
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
@@ -62,45 +79,77 @@ class Membership:
 
         def changed(names: set[str]) -> None:
             found = members.get(self.me.name) if self.me.name in names else None
-            if found is not None and found.incarnation != self.me.incarnation:
-                newer = self.registered_at and members.items[self.me.name].revision > self.registered_at
-                if newer and not self.superseded.is_set():
-                    log.error("another process has registered as %s: this one takes no more part", self.me.name)
-                    self.superseded.set()
+            if found is None or found.incarnation == self.me.incarnation:
+                return
+            if self.registered_at and members.items[self.me.name].revision > self.registered_at:
+                self._supersede(found)
 
         members.listeners.append(changed)
 
     async def announce(self, *, draining: bool) -> None:
         """Say whether this process takes new work. Raises `Unavailable` or `Indeterminate`; it holds all the same for
         the next registration."""
-        before = self.me
-        self.me = replace(before, draining=draining)
+        self.me = replace(self.me, draining=draining)
         if self.lease is not None:
-            await self._put(self.lease, before)
+            await self._put(self.lease)
+
+    # -- the key -----------------------------------------------------------------------------------------------------
 
     async def _register(self, *, first: bool = False) -> None:
         lease = await self.store.lease(self.ttl_s)
-        if first:
-            result = await self.store.txn([], [Put(self._key, self.me.encode(), lease.id)])
-            self.registered_at = result.revision
-        elif not await self._put(lease, self.me):
-            self.superseded.set()
-            log.error("another process has registered as %s: this one takes no more part", self.me.name)
-            await lease.revoke()
-            return
-        self.lease = lease
-        self._tell()
+        try:
+            written = await (self._put_first(lease) if first else self._put(lease))
+        except (Exception, asyncio.CancelledError):
+            await _give_back(lease)
+            raise
+        if written:
+            self.registered_at = max(self.registered_at, written)
+            self.lease = lease
+            self._tell()
+        else:
+            await _give_back(lease)
 
-    async def _put(self, lease: SharedLease, before: Member) -> bool:
-        """Write the key where it is gone or still of this life; False when it is of another life."""
-        put = Put(self._key, self.me.encode(), lease.id)
-        for known in ([absent(self._key)], [Compare(self._key, "value", "=", before.encode())]):
-            if (await self.store.txn(known, [put])).ok:
-                return True
-        found = await self.store.get(self._key)
-        if found is None or Member.decode(found.value).incarnation == self.me.incarnation:
-            return (await self.store.txn([], [put])).ok
-        return False
+    async def _put_first(self, lease: SharedLease) -> int:
+        """Take the name, at once where its holder is surely dead, else as soon as its lease has ended."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.ttl_s + GRACE_S
+        while True:
+            found = await self.store.get(self._key)
+            holder = None if found is None else _holder(found)
+            if holder is None or await self._is_over(holder):
+                try:
+                    result = await self.store.txn([self._as(found)], [self._value(lease)])
+                    if result.ok:
+                        return result.revision
+                except Indeterminate as error:
+                    log.info("%s does not know whether it is registered: %s", self.me.name, error)
+                continue  # whoever was faster is looked at
+            if loop.time() >= end:
+                raise NameTaken(
+                    f"the name {self.me.name} is taken: a living process at {holder.address} has it. "
+                    "Stop that one, or give this one another name."
+                )
+            await asyncio.sleep(_RETRY_S)
+
+    async def _is_over(self, holder: Member) -> bool:
+        """Whether an earlier holder of the name is dead, whatever its lease says."""
+        if holder.incarnation == self.me.incarnation or holder.address == self.me.address:
+            return True  # this very process, or one that listened where this one listens now
+        return self._ping is not None and await self._ping(holder.address) is Reach.REFUSED
+
+    async def _put(self, lease: SharedLease) -> int:
+        """Write the key where it is gone or still of this life, and return its revision; 0 when it is of another life,
+        which supersedes this one.
+        """
+        while True:
+            found = await self.store.get(self._key)
+            holder = None if found is None else _holder(found)
+            if holder is not None and holder.incarnation != self.me.incarnation:
+                self._supersede(holder)
+                return 0
+            result = await self.store.txn([self._as(found)], [self._value(lease)])
+            if result.ok:
+                return result.revision
 
     async def _keep(self) -> None:
         while not self.superseded.is_set():
@@ -115,10 +164,36 @@ class Membership:
                 log.info("%s cannot register yet: %s", self.me.name, error)
                 await asyncio.sleep(_RETRY_S)
 
+    def _supersede(self, by: Member) -> None:
+        if not self.superseded.is_set():
+            self.successor = by
+            log.error("another process, at %s, has registered as %s: this one ends", by.address, self.me.name)
+            self.superseded.set()
+
     @property
     def _key(self) -> str:
         return MEMBERS + self.me.name
 
+    def _as(self, found: KeyValue | None) -> Compare:
+        return unchanged(self._key, 0 if found is None else found.revision)
+
+    def _value(self, lease: SharedLease) -> Put:
+        return Put(self._key, self.me.encode(), lease.id)
+
     def _tell(self) -> None:
         for listener in list(self.on_lease):
             listener(self.lease)
+
+
+def _holder(found: KeyValue) -> Member | None:
+    """Who has registered; None for what is no member."""
+    try:
+        return Member.decode(found.value)
+    except ValueError:
+        return None
+
+
+async def _give_back(lease: SharedLease) -> None:
+    """It is not needed; where nobody hears that, it is renewed no more and ends by itself."""
+    with contextlib.suppress(Unavailable, Indeterminate):
+        await lease.revoke()

@@ -1,7 +1,8 @@
 """What operators decide about traffic: drains and routing rules, kept in the metadata for everybody to watch.
 
 Place: under the admin servicer of a cluster. Promise: what would leave a topic with nowhere to go is refused before
-anything is stored.
+anything is stored. Changes are made one after another, each over what was looked at when it was checked: one that
+arrives late, when nobody knows any more what became of it, changes nothing once another has been made.
 Leaves to `router.constraints`: what a rule means, and what is refused. Leaves to routers, proxies and forwarders:
 acting by it.
 """
@@ -9,17 +10,17 @@ acting by it.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from syncpoint.control.view import DRAINS, ClusterView
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.contract import Delete, Indeterminate, Operation, Put, absent
+from syncpoint.metadata.contract import Delete, Indeterminate, KeyValue, Operation, Put, unchanged
 from syncpoint.metadata.contract import Unavailable as StoreUnavailable
 from syncpoint.metadata.shared import read_all
 from syncpoint.model.cluster import Member
-from syncpoint.model.errors import AlreadyExists, FailedPrecondition, NotFound, Unavailable
+from syncpoint.model.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound, Unavailable
 from syncpoint.router.constraints import (
     CONSTRAINTS,
     Matches,
@@ -31,6 +32,8 @@ from syncpoint.router.constraints import (
     rule_refusal,
 )
 from syncpoint.runtime.clock import Clock
+
+CHANGES = "operations/changes"  # written with every change: how many there were
 
 _T = TypeVar("_T")
 
@@ -67,23 +70,25 @@ class Operations:
 
         Raises `NotFound` when nobody is meant, `FailedPrecondition` when too little would be left.
         """
+        seen = await self._changes()
         members = self._members()
         if not any(member.covered_by(target) for member in members):
             raise NotFound(target, f"No living process, cluster or region is called {target!r}.")
-        drains = list(self._view.drains.items)
+        drains = await self._targets()
         reason = drain_refusal(await self.constraints(), drains, target, members, self._catalog.topics())
         if reason and target not in drains:
             raise FailedPrecondition(f"{target} must not be drained: {reason}")
         value = {"target": target, "comment": comment, "time_ns": self._clock.time_ns()}
-        await self._written([Put(DRAINS + target, _dump(value))], absent_key=DRAINS + target)
+        if target not in drains:
+            await self._written(seen, Put(DRAINS + target, _dump(value)))
         return self._drained(target, value)
 
     async def undrain(self, target: str) -> Drained:
         """Let it take traffic again. Raises `NotFound`."""
-        key = DRAINS + target
+        seen, key = await self._changes(), DRAINS + target
         if await _answered(self._view.store.get(key)) is None:
             raise NotFound(target, f"{target!r} is not drained.")
-        await self._written([Delete(key)])
+        await self._written(seen, Delete(key))
         return self._drained(target, None)
 
     async def drained(self, target: str) -> Drained:
@@ -118,13 +123,15 @@ class Operations:
 
     async def create_constraint(self, rule: Rule) -> Rule:
         """Store a rule. Raises `InvalidArgument`, `AlreadyExists`, `FailedPrecondition`."""
+        seen = await self._changes()
         rule = replace(rule, created_ns=self._clock.time_ns())
         trial = await self.try_constraint(rule)
         if trial.refusal:
             raise FailedPrecondition(f"The rule is refused: {trial.refusal}")
         key = CONSTRAINTS + rule.name
-        if not await self._written([Put(key, rule.encode())], absent_key=key):
+        if await _answered(self._view.store.get(key)) is not None:
             raise AlreadyExists(rule.name)
+        await self._written(seen, Put(key, rule.encode()))
         return rule
 
     async def try_constraint(self, rule: Rule) -> Trial:
@@ -132,7 +139,7 @@ class Operations:
         rule.check()
         known = {one.name: one for one in await self.constraints()}
         members, topics = self._members(), list(self._catalog.topics())
-        reason = rule_refusal(known, self._view.drains.items, rule, members, topics)
+        reason = rule_refusal(known, await self._targets(), rule, members, topics)
         return Trial(reason, matches(rule, members, topics))
 
     async def constraints(self) -> list[Rule]:
@@ -144,25 +151,37 @@ class Operations:
         """Take a rule away. Raises `NotFound`, and `FailedPrecondition` when those that stay, which it may have
         overruled, would leave a topic with nowhere to go.
         """
+        seen = await self._changes()
         known = await self.constraints()
         rest = [one for one in known if one.name != name]
         if len(rest) == len(known):
             raise NotFound(name)
-        drains = list(self._view.drains.items)
+        drains = await self._targets()
         reason = refusal(Policy(known, drains), Policy(rest, drains), self._members(), self._catalog.topics())
         if reason:
             raise FailedPrecondition(f"{name} must not go: {reason}")
-        await self._written([Delete(CONSTRAINTS + name)])
+        await self._written(seen, Delete(CONSTRAINTS + name))
 
     # -- shared ------------------------------------------------------------------------------------------------------
 
     def _members(self) -> list[Member]:
         return [seen.value for _, seen in sorted(self._view.members.items.items())]
 
-    async def _written(self, operations: Sequence[Operation], *, absent_key: str | None = None) -> bool:
-        """Write; False when `absent_key` exists."""
-        conditions = [] if absent_key is None else [absent(absent_key)]
-        return (await _answered(self._view.store.txn(conditions, operations))).ok
+    async def _targets(self) -> list[str]:
+        """What is drained, as the store has it now."""
+        items, _ = await _answered(read_all(self._view.store, DRAINS))
+        return [item.key[len(DRAINS) :] for item in items]
+
+    async def _changes(self) -> KeyValue | None:
+        """To be asked before anything is looked at that a change is checked against."""
+        return await _answered(self._view.store.get(CHANGES))
+
+    async def _written(self, seen: KeyValue | None, operation: Operation) -> None:
+        """Write, if nothing was changed since `seen`. Raises `Aborted` otherwise, and `Unavailable`."""
+        revision, count = (0, 0) if seen is None else (seen.revision, int(seen.value))
+        one_more = Put(CHANGES, b"%d" % (count + 1))
+        if not (await _answered(self._view.store.txn([unchanged(CHANGES, revision)], [operation, one_more]))).ok:
+            raise Aborted("Somebody else has changed drains or routing rules at the same time. Try again.")
 
 
 async def _answered(call: Awaitable[_T]) -> _T:

@@ -4,7 +4,8 @@ Place: a publish forwarder registers before a chain's first publish of a topic; 
 topic" reads it. This is half of the sync point (protocol rule 16): registered first, then the catalog read at a
 revision that no change committed before the registration exceeds. So a subscription is either known to the source from
 its first message, or its creation finds the chain registered and waits for it.
-Promise: what is registered stays until its owner, still owner, says that nothing is left.
+Promise: what is registered stays until its owner, still owner, says that nothing is left. A removal names the very
+registration it is meant for, by its revision: one that arrives late, after the next registration, removes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 from typing import Protocol
 
 from syncpoint.control.view import OWNERS, chain_key
-from syncpoint.metadata.contract import TXN_OPS_MAX, Compare, Delete, Indeterminate, Put, Unavailable
+from syncpoint.metadata.contract import TXN_OPS_MAX, Compare, Delete, Indeterminate, Put, Unavailable, unchanged
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model import errors
 from syncpoint.model.cluster import Member, Owner
@@ -22,6 +23,7 @@ OPEN = "open/"
 HEAD = "catalog/head"
 _ATTEMPTS = 5
 _RETRY_S = 0.1
+_COPY_S = 5.0  # so long the copy of the catalog may lag behind before a registration counts as failed
 
 
 class CatalogCopy(Protocol):
@@ -39,6 +41,7 @@ class Registration:
         self._store, self._catalog, self._me = store, catalog, me
         self._waiting: dict[str, None] = {}
         self._answer: asyncio.Future[int] | None = None
+        self._leaving: set[str] = set()  # to be removed, and not registered again since
         self._lock = asyncio.Lock()  # a registration never overtakes an earlier removal
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -53,46 +56,68 @@ class Registration:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         self._waiting[_key(topic, chain)] = None
+        self._leaving.discard(_key(topic, chain))
         return await asyncio.shield(self._answer)
 
     async def unregister(self, topic: int, chain: int, epoch: int) -> bool:
         """Nothing of the topic is left in the chain, which this process owns under `epoch`; False when it does not own
-        it any more. Raises `Unavailable`; the caller tries again some time.
+        it any more, or has registered it again. Raises `Unavailable`; the caller tries again some time.
+
+        Whatever becomes of it, it is void once the chain has been registered again: every registration is a write of
+        the key, and only the one that was read here is deleted.
         """
         owner = Owner(self._me.name, self._me.incarnation, epoch, self._me.address).encode()
+        key = _key(topic, chain)
+        self._leaving.add(key)
         async with self._lock:
+            if key not in self._leaving:
+                return False
+            self._leaving.discard(key)
             try:
+                found = await self._store.get(key)
+                if found is None:
+                    return True
                 result = await self._store.txn(
-                    [Compare(OWNERS + chain_key(chain), "value", "=", owner)], [Delete(_key(topic, chain))]
+                    [Compare(OWNERS + chain_key(chain), "value", "=", owner), unchanged(key, found.revision)],
+                    [Delete(key)],
                 )
             except (Unavailable, Indeterminate) as error:
                 raise errors.Unavailable(f"The metadata does not answer: {error}") from error
         return result.ok
 
     async def _flush(self, answer: asyncio.Future[int]) -> None:
-        async with self._lock:
-            keys, self._waiting, self._answer = list(self._waiting), {}, None
-            try:
+        try:
+            async with self._lock:
+                keys, self._waiting, self._answer = list(self._waiting), {}, None
                 revision = await self._write(keys)
-            except Exception as error:
-                answer.set_exception(error)
-                answer.exception()  # told to whoever still waits; if nobody does, there is nothing to report
-            else:
-                answer.set_result(revision)
+            # Without the lock: a copy of the catalog that is stuck holds up those who wait for it, and nobody else.
+            await self._reached(revision)
+        except Exception as error:
+            answer.set_exception(error)
+            answer.exception()  # told to whoever still waits; if nobody does, there is nothing to report
+        else:
+            answer.set_result(revision)
+
+    async def _reached(self, revision: int) -> None:
+        try:
+            async with asyncio.timeout(_COPY_S):
+                await self._catalog.at(revision)
+        except TimeoutError:
+            raise errors.Unavailable(
+                f"The copy of the catalog here does not reach revision {revision}. Try again."
+            ) from None
 
     async def _write(self, keys: list[str]) -> int:
         for attempt in range(_ATTEMPTS):
             try:
                 for begin in range(0, len(keys), TXN_OPS_MAX):
                     await self._store.txn([], [Put(key, b"{}") for key in keys[begin : begin + TXN_OPS_MAX]])
-                revision = await head_revision(self._store)
-                break
+                return await head_revision(self._store)
             except (Unavailable, Indeterminate) as error:
                 if attempt == _ATTEMPTS - 1:
                     raise errors.Unavailable(f"The metadata does not answer: {error}") from error
                 await asyncio.sleep(_RETRY_S * 2**attempt)
-        await self._catalog.at(revision)
-        return revision
+        raise AssertionError("the last attempt returns or raises")
 
 
 async def registered_chains(store: SharedStore, topic: int) -> list[int]:

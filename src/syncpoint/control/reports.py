@@ -9,7 +9,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from syncpoint.metadata.contract import TXN_OPS_MAX, Delete, Indeterminate, Operation, Put, Unavailable
+from syncpoint.metadata.contract import (
+    TXN_OPS_MAX,
+    Delete,
+    Indeterminate,
+    Operation,
+    Put,
+    Unavailable,
+)
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.runtime.clock import Clock
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import json
 import os
@@ -31,11 +32,13 @@ from syncpoint.metadata.contract import (
     TXN_OPS_MAX,
     Delete,
     Indeterminate,
+    KeyValue,
     Operation,
     Put,
     Resync,
     Unavailable,
     absent,
+    unchanged,
 )
 from syncpoint.metadata.records import Setting, Topic, decode_record, encode_record
 from syncpoint.metadata.shared import SharedStore, read_all
@@ -62,6 +65,7 @@ _LOGS_DRAWN = 1 << 32
 _EPOCH_LEAP = 1 << 16
 _REVISION_LEAP = 1 << 32
 _PER_SECOND = 1 << 24  # more than are given out in a second
+_STARTED = "a process started while the metadata were being restored: stop it, and restore again"
 _DATA_KEYS = "keys/"  # of sealed messages: without its key a message on the disks is lost
 _TOPICS, _LOST = f"{RECORDS}topics/", record_key(Setting(lost.NAME))
 
@@ -163,7 +167,7 @@ async def restore(store: SharedStore, backup: Backup, random: Random, clock: Clo
     await _refuse_members(store)
     known = {item.key: item.value for item in (await read_all(store, ""))[0]}
     old = {int(found) for found in (known.get(UNIVERSE), backup.items.get(UNIVERSE)) if found is not None}
-    await _write(store, [Delete(UNIVERSE)])
+    await _remove_universe(store, await store.get(UNIVERSE))
     kept = {key: value for key, value in known.items() if key.startswith((_COUNTERS, _EPOCHS))}
     numbers = {**kept, **{key: v for key, v in backup.items.items() if key.startswith((_COUNTERS, _EPOCHS))}}
     leapt = {key: _leapt(key, numbers[key], known.get(key)) for key in sorted(numbers)}
@@ -196,7 +200,7 @@ async def restore(store: SharedStore, backup: Backup, random: Random, clock: Clo
         found = await store.get(UNIVERSE)
         done = found is not None and found.value == b"%d" % universe
     if not done:
-        raise FailedPrecondition("a process started while the metadata were being restored: stop it, and restore again")
+        raise FailedPrecondition(_STARTED)
     return Restored(len(wanted) + len(numbers), len(gone), universe)
 
 
@@ -207,11 +211,24 @@ async def _refuse_members(store: SharedStore) -> None:
         raise FailedPrecondition(f"{len(living)} members live ({names}): stop all processes before restoring metadata")
 
 
+async def _remove_universe(store: SharedStore, known: KeyValue | None) -> None:
+    """From now on, and until it is drawn anew, a restore is under way. Removes what was read and no later one."""
+    while (found := await store.get(UNIVERSE)) is not None:
+        if known is None or found.revision != known.revision:
+            raise FailedPrecondition(_STARTED)
+        with contextlib.suppress(Indeterminate):
+            await store.txn([unchanged(UNIVERSE, known.revision)], [Delete(UNIVERSE)])
+
+
 async def _write(store: SharedStore, operations: Iterable[Operation]) -> None:
+    """As long as there is no universe, which is written last: a batch that arrives after that, because nobody heard
+    what became of it and it was sent again, must not undo what was drawn and changed since.
+    """
     for batch in _batches(operations):
         while True:
             try:
-                await store.txn([], batch)
+                if not (await store.txn([absent(UNIVERSE)], batch)).ok:
+                    raise FailedPrecondition(_STARTED)
                 break
             except Indeterminate:
                 continue  # the same again does no harm

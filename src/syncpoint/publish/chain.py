@@ -25,7 +25,7 @@ from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
 from syncpoint.publish.hub import Hub
-from syncpoint.publish.known_disks import KnownDisks
+from syncpoint.publish.known_disks import Known, KnownDisks
 from syncpoint.publish.recovery import Memory, replay
 from syncpoint.publish.resends import Resends
 from syncpoint.publish.retention import forget_empty_sources, orphans
@@ -245,7 +245,7 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
     """Open a chain. `entered` is called as soon as it has to hear of changes, in the turn in which the catalog was read
     for it. Raises what storage says, and `DiskFenced` when a later epoch is known to the disks.
     """
-    known = await around.known_disks.known(record.number) if around.known_disks is not None else []
+    known = await around.known_disks.known(record.number) if around.known_disks is not None else Known()
     counter = await around.next_log()
     loop = asyncio.get_running_loop()
     notify = around.notify or _notifier(loop)
@@ -260,7 +260,7 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
             random=around.random,
             universe=record.universe or around.universe,
             notify=notify,
-            known_disks=tuple(one for one in known if one),
+            known_disks=tuple(one for one in known.disks if one),
             workers=around.workers(),
             rule=AckRule.from_values(record.rule) if record.rule else None,
             counter=counter,

@@ -2,14 +2,17 @@
 
 Place: asked before a chain is opened, told after. Disks that were all wiped have nothing to say about what was on them;
 without this they would pass for those of a new chain, and everything acknowledged would be gone in silence.
+Promise: written by the owner of a chain alone, after its disks have let it in, and only over what it has read: what an
+earlier owner still had under way changes nothing any more.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from syncpoint.metadata.contract import Indeterminate, Put
+from syncpoint.metadata.contract import Indeterminate, Put, unchanged
 from syncpoint.metadata.contract import Unavailable as StoreUnavailable
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.errors import Unavailable
@@ -17,28 +20,40 @@ from syncpoint.model.errors import Unavailable
 PREFIX = "disks/"
 
 
+class Known(NamedTuple):
+    """Identities (hex) in slot order, "" for a disk that was never there, as of a revision of the key (0: absent)."""
+
+    disks: tuple[str, ...] = ()
+    revision: int = 0
+
+
 class KnownDisks:
-    """Written by the owner of a chain alone, after its disks have let it in."""
+    """See the module."""
 
     def __init__(self, store: SharedStore) -> None:
         self._store = store
 
-    async def known(self, chain: int) -> list[str]:
-        """Identities (hex) in slot order, "" for a disk that was never there. Raises `Unavailable`."""
+    async def known(self, chain: int) -> Known:
+        """What is known of a chain's disks. Raises `Unavailable`."""
         try:
             found = await self._store.get(f"{PREFIX}{chain}")
         except (StoreUnavailable, Indeterminate) as error:
             raise Unavailable(f"The metadata does not answer: {error}") from error
-        return [str(one) for one in json.loads(found.value)] if found is not None else []
+        return Known(tuple(map(str, json.loads(found.value))), found.revision) if found is not None else Known()
 
-    async def note(self, chain: int, known: Sequence[str], now: Sequence[str]) -> None:
+    async def note(self, chain: int, known: Known, now: Sequence[str]) -> None:
         """The chain was opened with these; where a disk was missing, what was known of it stays. Raises `Unavailable`,
         and may have written it all the same.
         """
-        before = list(known) if len(known) == len(now) else [""] * len(now)
-        merged = [new or old for new, old in zip(now, before, strict=True)]
-        if merged != list(known):
-            try:
-                await self._store.txn([], [Put(f"{PREFIX}{chain}", json.dumps(merged).encode())])
-            except (StoreUnavailable, Indeterminate) as error:
-                raise Unavailable(f"The metadata does not answer: {error}") from error
+        before = known.disks if len(known.disks) == len(now) else ("",) * len(now)
+        merged = tuple(new or old for new, old in zip(now, before, strict=True))
+        if merged == known.disks:
+            return
+        key = f"{PREFIX}{chain}"
+        try:
+            put = Put(key, json.dumps(merged).encode())
+            written = (await self._store.txn([unchanged(key, known.revision)], [put])).ok
+        except (StoreUnavailable, Indeterminate) as error:
+            raise Unavailable(f"The metadata does not answer: {error}") from error
+        if not written:
+            raise Unavailable(f"Another owner of chain {chain} has noted its disks.")

@@ -93,7 +93,7 @@ class Forwarder:
         self.peers = Peers(world.network)
         self.view = ClusterView(self.store)
         await self.view.start()
-        self.membership = Membership(self.store, member)
+        self.membership = Membership(self.store, member, ping=self.peers.ping)
         self.membership.heed(self.view.members)
         await self.membership.start()
         self.keeper = ChainKeeper(self.view, self.membership, self.host, self.peers, world.clock)

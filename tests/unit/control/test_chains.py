@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.control.claims import QUIET_S
+from syncpoint.control.membership import NameTaken
 from syncpoint.control.view import DRAINS, MEMBERS, OWNERS
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.model.cluster import Member, Owner
@@ -107,13 +108,33 @@ async def test_cut_off_from_the_metadata_alone(world: ControlWorld) -> None:
 
 
 @in_world()
-async def test_the_same_name_twice(world: ControlWorld) -> None:
+async def test_a_name_that_a_living_process_has_is_refused(world: ControlWorld) -> None:
     await world.run(2)
     first = world.forwarders["f1"]
     world.ports["f1"] = 0
     world.start("f1")
+    second = world.forwarders["f1"]
+    await world.run(8)
+    with pytest.raises(NameTaken, match=f"the name f1 is taken: a living process at {first.membership.me.address}"):
+        second.started.result()
+    assert not first.membership.superseded.is_set()
+    assert first.host.open_at == {1: 1}
+    assert world.forwarders["f2"].view.members.get("f1") == first.membership.me
+
+
+@in_world()
+async def test_a_process_that_was_cut_off_for_long_loses_its_name_and_says_so(world: ControlWorld) -> None:
+    await world.run(2)
+    first = world.forwarders["f1"]
+    first.store.cut = True
+    await world.run(6)
+    world.ports["f1"] = 0
+    world.start("f1")
     await world.run(3)
+    first.store.cut = False
+    await world.run(30)
     assert first.membership.superseded.is_set()
+    assert first.membership.successor == world.forwarders["f1"].membership.me
     found = Member.decode(world.store.get(MEMBERS + "f1").value)  # type: ignore[union-attr]
     assert found.incarnation == world.forwarders["f1"].membership.me.incarnation
     assert world.forwarders["f1"].keeper.open_chains == [1]

@@ -48,6 +48,7 @@ from syncpoint.storage.store import Store
 UNIVERSE, ACK_KEY = "cluster/universe", "cluster/ack-key"
 LOG_COUNTER, CHAIN_COUNTER = "counter/log", "counter/chain"
 NODE_ACK_KEY = "ack-id-key"  # the setting of one node that holds it
+IN_USE = "the cluster has topics already: only a new cluster can take over a folder"
 UNDERWAY_BYTES = 8 << 20  # appended and not yet persisted
 READ_BYTES = 4 << 20
 PERSIST_S = 120.0
@@ -222,7 +223,7 @@ async def import_node(
         await asyncio.to_thread(store.close)
     catalog, key = node.catalog, node.catalog.setting(NODE_ACK_KEY)
     if key is not None:
-        await shared.txn([], [Put(ACK_KEY, key.hex().encode())])
+        await _put_all(shared, [Put(ACK_KEY, key.hex().encode())])
     await _put_all(shared, (_record_put(one) for one in catalog.records() if not _is_ack_key(one)))
     number = record.number
     topics = {source.topic for source in node.memory.sources.by_number.values() if source.topic != STAGING_TOPIC}
@@ -235,7 +236,7 @@ async def import_node(
         Put(HEAD, b"%d %d" % (catalog.revision, catalog.incarnation)),
     ]
     if not (await shared.txn([absent(HEAD)], last)).ok:
-        raise FailedPrecondition("the cluster has topics already: only a new cluster can take over a folder")
+        raise FailedPrecondition(IN_USE)
     return Copied(node.store.universe, *catalog.counts(), batches, messages)
 
 
@@ -262,12 +263,18 @@ async def _put_all(shared: SharedStore, puts: Iterable[Put]) -> None:
     for put in puts:
         more = len(put.key) + len(put.value)
         if batch and (len(batch) == TXN_OPS_MAX or size + more > TXN_BYTES_MAX):
-            await shared.txn([], batch)
+            await _put_unfinished(shared, batch)
             batch, size = [], 0
         batch.append(put)
         size += more
     if batch:
-        await shared.txn([], batch)
+        await _put_unfinished(shared, batch)
+
+
+async def _put_unfinished(shared: SharedStore, batch: list[Operation]) -> None:
+    """As long as there is no catalog, which is written last: what arrives after it must not undo later changes."""
+    if not (await shared.txn([absent(HEAD)], batch)).ok:
+        raise FailedPrecondition(IN_USE)
 
 
 def _record_put(record: Record) -> Put:

@@ -75,7 +75,7 @@ class Joined:
     async def register(self, address: str, disk_address: str = "") -> None:
         """Become a member that can be called at `address`."""
         self.member = replace(self.member, address=address, disk_address=disk_address)
-        self.membership = Membership(self.store, self.member)
+        self.membership = Membership(self.store, self.member, ping=self.peers.ping)
         await self.membership.start()
         await self.formats.check()
         self.membership.heed(self.view.members)

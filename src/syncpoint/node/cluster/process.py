@@ -32,6 +32,7 @@ from syncpoint.transport.network import Listening, join_address, split_address
 log = logging.getLogger(__name__)
 
 LOAD_S = 2.0
+SAME_S = 30.0  # how often a load that stays the same is written: what arrives late of an older one does not stand
 
 
 class Role(Protocol):
@@ -148,16 +149,19 @@ class ClusterProcess:
         """Tell the routers what this process carries, every two seconds; nobody waits for it."""
         key = f"load/{self.process.name}"
         before: tuple[dict[str, Any], int] = ({}, 0)
+        loop, written = asyncio.get_running_loop(), 0.0
         while True:
             await asyncio.sleep(LOAD_S)
             load: dict[str, Any] = {}
             for role in self.roles.values():
                 load.update(role.load(LOAD_S))
             lease = self.common.membership.lease
-            if lease is None or not load or (load, lease.id) == before:
+            if lease is None or not load:
+                continue
+            if (load, lease.id) == before and loop.time() < written + SAME_S:
                 continue
             try:
                 await self.common.store.txn([], [Put(key, json.dumps(load).encode(), lease.id)], deadline_s=LOAD_S)
-                before = (load, lease.id)
+                before, written = (load, lease.id), loop.time()
             except (Unavailable, Indeterminate, ValueError) as error:
                 log.debug("the load is not reported: %s", error)

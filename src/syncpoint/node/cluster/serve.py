@@ -1,4 +1,4 @@
-"""`syncpoint run`: one process of a cluster until a signal ends it."""
+"""`syncpoint run`: one process of a cluster until a signal ends it, or another process has its name."""
 
 import asyncio
 import contextlib
@@ -9,24 +9,42 @@ from pathlib import Path
 
 import uvloop
 
+from syncpoint.control.membership import Membership
+from syncpoint.metadata.contract import Indeterminate, Unavailable
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 
+START_FAILED = 1
+NAME_LOST = 3
+STOP_S = 30.0
+
+
+class NameLost(Exception):
+    """Another process has registered under the name of this one."""
+
 
 def run_process(settings: ClusterSettings, process: ProcessSettings, ready_file: Path | None = None) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code."""
+    """Run until SIGTERM or SIGINT; returns the exit code. What is wrong stands on standard error then, in one line."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     _name_process(process.name)
     try:
         uvloop.run(_serve(settings, process, ready_file))
+    except NameLost as error:
+        print(f"{process.name} ends: {error}", file=sys.stderr)
+        return NAME_LOST
     except SyncpointError as error:
-        print(f"{process.name} can not start: {error.message}", file=sys.stderr)
-        return 1
+        return _not_started(process, error.message)
+    except (Unavailable, Indeterminate) as error:
+        return _not_started(process, f"no metadata at {', '.join(settings.etcd) or settings.metadata}: {error}")
     except OSError as error:
-        print(f"{process.name} can not start: {error}", file=sys.stderr)
-        return 1
+        return _not_started(process, str(error))
     return 0
+
+
+def _not_started(process: ProcessSettings, why: str) -> int:
+    print(f"{process.name} can not start: {why}", file=sys.stderr)
+    return START_FAILED
 
 
 def _name_process(name: str) -> None:
@@ -46,5 +64,21 @@ async def _serve(settings: ClusterSettings, process: ProcessSettings, ready_file
         print(f"syncpoint ready on {node.public_address}", flush=True)
     if ready_file is not None:
         ready_file.write_text(node.public_address or node.address)
-    await stopping.wait()
-    await node.stop()
+    membership = node.common.membership
+    if not await _until_superseded(membership, stopping):
+        await node.stop()
+        return
+    with contextlib.suppress(TimeoutError):  # the disks have shut it out, its end does the rest
+        async with asyncio.timeout(STOP_S):
+            await node.stop()
+    by = membership.successor
+    raise NameLost(f"another process, at {by.address if by else 'an unknown address'}, has registered under this name")
+
+
+async def _until_superseded(membership: Membership, stopping: asyncio.Event) -> bool:
+    """Wait for either; whether the name was lost."""
+    waiting = [asyncio.ensure_future(one.wait()) for one in (stopping, membership.superseded)]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for one in waiting:
+        one.cancel()
+    return not stopping.is_set()
