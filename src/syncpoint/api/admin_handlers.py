@@ -294,7 +294,7 @@ class CatalogService:
         listing = f"{collection} of {parse_project(request.project)}"
         page = pages.asked(request.page_size, request.page_token, listing)
         found = page_of(request.project, page.after, page.size + 1)
-        return pages.cut(found, page, listing, lambda record: record.name)
+        return pages.cut(found, page, listing, lambda record: record.name, lambda one: len(one.name) + len(one.config))
 
 
 def _named_page(request: Any, collection: str, records: Sequence[_Named]) -> tuple[Sequence[str], str]:

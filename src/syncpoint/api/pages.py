@@ -2,6 +2,7 @@
 
 Place: used by every List method.
 Promise: a token names the last item given, so what is created or deleted meanwhile neither repeats nor hides another.
+A page of large items holds fewer of them than were asked for: one answer neither costs nor weighs much.
 It is opaque to clients, and good for the same list only.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from syncpoint.api.validate import refused
-from syncpoint.model.limits import PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PAGE_TOKEN_BYTES_MAX
+from syncpoint.model.limits import PAGE_BYTES_MAX, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PAGE_TOKEN_BYTES_MAX
 
 _Item = TypeVar("_Item")
 
@@ -37,11 +38,27 @@ def asked(page_size: int, page_token: str, listing: str) -> Asked:
     return Asked(min(page_size or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX), after)
 
 
-def cut(found: Sequence[_Item], page: Asked, listing: str, name: Callable[[_Item], str]) -> tuple[Sequence[_Item], str]:
-    """The items of one page and the token of the next ("" at the end). `found`: one more than asked, if there is."""
-    if len(found) <= page.size:
-        return found, ""
+def cut(
+    found: Sequence[_Item],
+    page: Asked,
+    listing: str,
+    name: Callable[[_Item], str],
+    size: Callable[[_Item], int] | None = None,
+) -> tuple[Sequence[_Item], str]:
+    """The items of one page and the token of the next ("" at the end). `found`: one more than asked, if there is.
+
+    `size`: bytes of an item; items beyond `PAGE_BYTES_MAX` are for the next page.
+    """
     items = found[: page.size]
+    if size is not None:
+        total = 0
+        for at, item in enumerate(items):
+            total += size(item)
+            if total > PAGE_BYTES_MAX and at:
+                items = items[:at]
+                break
+    if len(items) == len(found):
+        return items, ""
     return items, _encode(name(items[-1]), listing)
 
 

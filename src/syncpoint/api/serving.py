@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from syncpoint.api.validate import parsed
 from syncpoint.model.errors import Aborted, Conflict
 from syncpoint.transport.calls import Call, Unary
-from syncpoint.transport.tasks import unary_async
+from syncpoint.transport.tasks import unary_fair
 
 ATTEMPTS_MAX = 100
 
@@ -43,10 +43,11 @@ def checked_again(
 
 
 def served(kind: Any, function: Callable[[Any], Awaitable[Any]]) -> Unary:
-    """A unary method: bytes are parsed as `kind`, the message that `function` answers is serialised."""
+    """A unary method: bytes are parsed as `kind`, the message that `function` answers is serialised. Such methods take
+    turns, so that a caller with thousands of them holds nobody else up."""
 
     async def run(call: Call, request: bytes) -> bytes:
         answer: bytes = (await function(parsed(kind, request))).SerializeToString()
         return answer
 
-    return unary_async(run)
+    return unary_fair(run)

@@ -61,4 +61,5 @@ LABEL_KEY_CHARACTERS_MAX = 63
 LABEL_VALUE_CHARACTERS_MAX = 63
 PAGE_SIZE_DEFAULT = 100
 PAGE_SIZE_MAX = 1_000
+PAGE_BYTES_MAX = 256 << 10  # of the records on a page, beyond the first one: official clients take 4 MiB in an answer
 PAGE_TOKEN_BYTES_MAX = 2_048

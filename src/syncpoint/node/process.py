@@ -162,7 +162,7 @@ class Node:
         if settings.tls_cert is not None:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(settings.tls_cert, settings.tls_key)
-        return await serve(methods, settings.host, settings.port, tls=tls)
+        return await serve(methods, settings.host, settings.port, tls=tls, limits=settings.door)
 
     def _log_failed(self) -> None:
         """Nothing can be stored until a restart: whoever balances load should know. Reading goes on."""

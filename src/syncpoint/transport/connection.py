@@ -63,6 +63,7 @@ class Connection(Outbox):
         self.peer_list_bytes = 0x7FFFFFFF
         self.greeted = False
         """The peer's first SETTINGS came."""
+        self.greeting_s = limits.greeting_s if self.server_side else limits.handshake_s
         self.started_at = loop.time()
         self.partial_since = 0.0
         self.heard = True
@@ -454,6 +455,13 @@ class Connection(Outbox):
             if self.transport is not None:
                 self.transport.abort()
 
+    def shed(self) -> None:
+        """See `unsent.Holder`. A socket that still takes something is given the reason."""
+        full = self.paused
+        self.fail(ErrorCode.ENHANCE_YOUR_CALM, "too much waits for readers, and this one is among the slowest")
+        if full and self.transport is not None:
+            self.transport.abort()
+
     def shut(self, code: ErrorCode = ErrorCode.NO_ERROR, reason: str = "") -> None:
         """Say GOAWAY, write what is gathered, close."""
         if self.closed or self._shutting:
@@ -481,6 +489,7 @@ class Connection(Outbox):
         self.ready.clear()
         self.awaiting.clear()
         self.out.clear()
+        self.tell_held()
 
     # -- memory of unfinished messages -----------------------------------------------------------------------------
 
@@ -525,9 +534,10 @@ class Connection(Outbox):
         transport = self.transport
         if self.closed or transport is None:
             return
-        if not self.greeted and now - self.started_at > limits.handshake_s:
+        if not self.greeted and now - self.started_at > self.greeting_s:
             self.fail(ErrorCode.SETTINGS_TIMEOUT, "handshake took too long")
             return
+        self.look_whether_stuck(now)
         if self._chunks or self._block is not None:
             if not self.partial_since:
                 self.partial_since = now

@@ -3,7 +3,8 @@
 Place: handed to `serve` and `Channel`; read by the connection, its lanes and its guard.
 Promise: a peer that goes over a bound is refused, slowed or cut off; memory held for one connection stays below
 `concurrent_streams * stream_window_bytes + receive_extra_bytes + unsent_bytes + socket_buffer_bytes` and the blocks of
-its headers.
+its headers; over all connections of a process what comes in is bounded by `held_bytes`, what goes out by
+`unsent_total_bytes`.
 Leaves to the operating system: the number of packets, and what lies in socket buffers.
 
 Names end in their unit. `interval` below is `interval_s`; a count per interval starts anew when it is over.
@@ -50,6 +51,9 @@ class Limits:
     """Bytes handed to the socket beyond which streams are no longer writable."""
     unsent_bytes: int = 128 * MIB
     """Bytes waiting for windows or the socket on one connection; above it the connection ends (a slow reader)."""
+    unsent_total_bytes: int = 512 * MIB
+    """The same over all connections of a process, with what sockets have not taken yet; above it connections end, the
+    largest and slowest first."""
     stall_s: float = 120.0
     """Seconds without any progress of a full socket, or of an answer that is complete; then it is cut off."""
 
@@ -75,7 +79,12 @@ class Limits:
 
     # -- times -----------------------------------------------------------------------------------------------------
     handshake_s: float = 10.0
-    """Seconds until a connection has finished TLS, preface and first SETTINGS."""
+    """Seconds that TLS may take."""
+    greeting_s: float = 5.0
+    """Seconds from then on, without TLS from the beginning, until preface and first SETTINGS have come."""
+    first_request_s: float = 10.0
+    """Seconds after its greeting at which a connection that has asked for nothing is drained: its client connects again
+    when it has something to ask."""
     frame_s: float = 60.0
     """Seconds that one frame, or one header block, may take from its first byte to its last."""
     keepalive_s: float = 60.0

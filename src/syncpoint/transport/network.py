@@ -14,6 +14,7 @@ from syncpoint.transport.client import Channel, MetadataItems
 from syncpoint.transport.lane import Message
 from syncpoint.transport.limits import MIB, Limits
 from syncpoint.transport.server import serve
+from syncpoint.transport.unsent import Unsent
 
 WINDOW_BYTES = 4 * MIB  # between processes of a cluster: what is asked for at once arrives without asking for window
 
@@ -61,17 +62,24 @@ class Network(Protocol):
 
 
 class TcpNetwork:
-    """The network of the operating system. `client_tls`, `server_tls`: contexts each way; None: plain TCP."""
+    """The network of the operating system. `client_tls`, `server_tls`: contexts each way; None: plain TCP. `unsent`:
+    what may wait in its servers' connections, shared with other networks of the process; None: a budget of its own."""
 
-    def __init__(self, client_tls: ssl.SSLContext | None = None, server_tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        client_tls: ssl.SSLContext | None = None,
+        server_tls: ssl.SSLContext | None = None,
+        unsent: Unsent | None = None,
+    ) -> None:
         self._client_tls, self._server_tls = client_tls, server_tls
+        self._unsent = unsent or Unsent(Limits().unsent_total_bytes)
 
     def channel(self, address: str) -> AnyChannel:
         host, port = split_address(address)
         return Channel(host, port, self._client_tls, limits=Limits(stream_window_bytes=WINDOW_BYTES))
 
     async def serve(self, methods: Methods, host: str, port: int) -> Listening:
-        return await serve(methods, host, port, tls=self._server_tls)
+        return await serve(methods, host, port, tls=self._server_tls, unsent=self._unsent)
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from syncpoint.transport.frames import FRAME_BYTES_MIN, WINDOW_DEFAULT
 from syncpoint.transport.limits import Limits
+from syncpoint.transport.unsent import Unsent
 
 if TYPE_CHECKING:
     from syncpoint.transport.lane import Lane
@@ -51,6 +52,13 @@ class Outbox(asyncio.Protocol):
         """Lanes that were told they are not writable."""
         self._booked = False
         self._joins = False
+        self.budget: Unsent | None = None
+        """Where to tell what waits; None: nowhere."""
+        self.held = 0
+        self.stuck_since = loop.time()
+        self._buffered = 0
+        """What the socket had not taken when it was last asked: when it was full, and at every sweep."""
+        self._moved = False
 
     def book(self) -> None:
         """Flush at the end of this turn. Called after an append outside of `data_received`."""
@@ -75,10 +83,12 @@ class Outbox(asyncio.Protocol):
                 self.out_bytes = 0
                 self._write(out, total)
             if not self.ready or self.paused or self.send_window <= 0 or self.closed:
-                return
+                break
             self._fill()
             if not self.out:
-                return
+                break
+        if self.unsent_bytes + self._buffered != self.held:
+            self._tell()
 
     def _write(self, out: list[Buffer], total: int) -> None:
         transport = self.transport
@@ -90,8 +100,10 @@ class Outbox(asyncio.Protocol):
             transport.write(b"".join(out))
         else:
             transport.writelines(out)
-        if self.paused and transport.get_write_buffer_size() > self.limits.unsent_bytes:
-            self.overflow()
+        if self.paused:
+            self._buffered = transport.get_write_buffer_size()
+            if self._buffered > self.limits.unsent_bytes:
+                self.overflow()
 
     def _fill(self) -> None:
         ready = self.ready
@@ -106,8 +118,32 @@ class Outbox(asyncio.Protocol):
         """More bytes wait in a lane; they are counted in `unsent_bytes`."""
         if self.unsent_bytes > self.limits.unsent_bytes:
             self.overflow()
-        elif not self.corked:
+            return
+        self._tell()
+        if not self.corked:
             self.book()
+
+    def tell_held(self) -> None:
+        """See `unsent.Holder`."""
+        transport = self.transport
+        self._buffered = 0 if transport is None or self.closed else transport.get_write_buffer_size()
+        self._tell()
+
+    def _tell(self) -> None:
+        held = self.unsent_bytes + self._buffered
+        if held < self.held:
+            self._moved = True
+        if self.budget is not None:
+            self.budget.changed(self, held)
+        else:
+            self.held = held
+
+    def look_whether_stuck(self, now: float) -> None:
+        """Called every now and then."""
+        self.tell_held()
+        if self._moved or not self.held:
+            self._moved = False
+            self.stuck_since = now
 
     def window_opened(self) -> None:
         """The connection's send window or the socket can take bytes again after it could not."""
@@ -121,13 +157,19 @@ class Outbox(asyncio.Protocol):
         """The socket is full (asyncio)."""
         self.paused = True
         self.paused_since = self.loop.time()
+        self.tell_held()
 
     def resume_writing(self) -> None:
         """The socket has room again (asyncio)."""
         self.paused = False
+        self.tell_held()
         if not self.closed:
             self.window_opened()
 
     def overflow(self) -> None:
         """More waits than `limits.unsent_bytes`. The connection ends."""
+        raise NotImplementedError
+
+    def shed(self) -> None:
+        """More waits in all connections than may, and this one is among the worst. It ends."""
         raise NotImplementedError

@@ -19,6 +19,7 @@ from syncpoint.transport.calls import Methods
 from syncpoint.transport.connection import Totals
 from syncpoint.transport.limits import Limits
 from syncpoint.transport.server_connection import ServerConnection
+from syncpoint.transport.unsent import Unsent
 
 _STOPPED = SyncpointError(Code.UNAVAILABLE, "The server is stopping.")
 
@@ -32,16 +33,22 @@ class Server:
     """A port that answers methods. Made by `serve`.
 
     `stats`: open `connections`, `calls` begun, streams `refused`, protocol `faults` of peers, bytes `held` of
-    unfinished messages.
+    unfinished messages, bytes `unsent` (of all servers that share the budget), connections `shed` because of them.
     """
 
     def __init__(
-        self, methods: Methods, limits: Limits, on_fallback: Fallback | None, loop: asyncio.AbstractEventLoop
+        self,
+        methods: Methods,
+        limits: Limits,
+        on_fallback: Fallback | None,
+        loop: asyncio.AbstractEventLoop,
+        unsent: Unsent | None = None,
     ) -> None:
         self.methods = methods
         self.limits = limits
         self.on_fallback = on_fallback
         self.totals = Totals()
+        self.unsent = unsent or Unsent(limits.unsent_total_bytes)
         self.port = 0
         self.host = ""
         self._loop = loop
@@ -61,6 +68,8 @@ class Server:
             "refused": totals.refused,
             "faults": totals.faults,
             "held": totals.held,
+            "unsent": self.unsent.used,
+            "shed": self.unsent.shed,
         }
 
     def make_connection(self) -> ServerConnection:
@@ -138,15 +147,16 @@ async def serve(
     limits: Limits | None = None,
     on_fallback: Fallback | None = None,
     shared: bool = False,
+    unsent: Unsent | None = None,
 ) -> Server:
     """Serve `methods` on host:port (0 takes a free one; see `Server.port`), in the running event loop.
 
     `tls`: server context; its ALPN list is set here. `on_fallback`: takes connections that do not begin with the
-    HTTP/2 preface, for HTTP/1.1. `shared`: other processes may listen on the same port, too. Raises OSError when the
-    port cannot be had.
+    HTTP/2 preface, for HTTP/1.1. `shared`: other processes may listen on the same port, too. `unsent`: the budget of
+    this process, where it opens several servers. Raises OSError when the port cannot be had.
     """
     loop = asyncio.get_running_loop()
-    server = Server(methods, limits or Limits(), on_fallback, loop)
+    server = Server(methods, limits or Limits(), on_fallback, loop, unsent)
     options: dict[str, Any] = {}
     if tls is not None:
         tls.set_alpn_protocols(["h2", "http/1.1"] if on_fallback is not None else ["h2"])

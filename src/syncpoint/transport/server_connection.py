@@ -35,8 +35,10 @@ class ServerConnection(Connection):
     def __init__(self, loop: asyncio.AbstractEventLoop, server: Server) -> None:
         super().__init__(loop, server.limits, server.totals)
         self.server = server
+        self.budget = server.unsent
         self.peer = ""
         self.draining = False
+        self._reason = ""
         self._final = False
         self._heads: dict[bytes, tuple[RequestHead, Unary | Streaming | None]] = {}
         self._gaps: list[tuple[int, int]] = []
@@ -58,6 +60,7 @@ class ServerConnection(Connection):
             self.closed = True
             transport.abort()
             return
+        self.started_at = self.loop.time()  # TLS, if there is any, is finished
         self._joins = transport.get_extra_info("sslcontext") is not None
         transport.set_write_buffer_limits(high=self.limits.socket_buffer_bytes)
 
@@ -118,8 +121,12 @@ class ServerConnection(Connection):
 
     def sweep(self, now: float) -> None:
         """See Connection. Another protocol keeps its own times."""
-        if self.fallback is None:
-            super().sweep(now)
+        if self.fallback is not None:
+            return
+        super().sweep(now)
+        idle_s = self.limits.first_request_s
+        if idle_s and self.greeted and not (self.last_sid or self.draining) and now - self.started_at > idle_s:
+            self.drain("nothing was asked for")
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -272,11 +279,12 @@ class ServerConnection(Connection):
 
     # -- draining --------------------------------------------------------------------------------------------------
 
-    def drain(self) -> None:
+    def drain(self, reason: str = "server is stopping") -> None:
         """Open no more streams, finish those that are open, then close."""
         if self.draining or self.closed:
             return
         self.draining = True
+        self._reason = reason
         if self._preface is None:
             self._announce()
         elif self.fallback is not None and self.transport is not None:
@@ -290,7 +298,7 @@ class ServerConnection(Connection):
             self.transport.close()
 
     def _announce(self) -> None:
-        self.say(frames.goaway(frames.WINDOW_MAX, ErrorCode.NO_ERROR, "server is stopping"))
+        self.say(frames.goaway(frames.WINDOW_MAX, ErrorCode.NO_ERROR, self._reason))
         self.say(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
         self.loop.call_later(self.limits.drain_ping_s, self._name_last)
         for lane in list(self.lanes.values()):
@@ -306,7 +314,7 @@ class ServerConnection(Connection):
         if self._final or self.closed:
             return
         self._final = True
-        self.say(frames.goaway(self.last_sid, ErrorCode.NO_ERROR, "server is stopping"))
+        self.say(frames.goaway(self.last_sid, ErrorCode.NO_ERROR, self._reason))
         if not self.lanes:
             self._leave()
 

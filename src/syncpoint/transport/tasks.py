@@ -1,7 +1,8 @@
 """Methods written as coroutines.
 
 Place: for methods off the hot path (administration, health); a task per call costs more than the call itself.
-Promise: the task ends when the caller is gone; what it raises becomes the call's status.
+Promise: the task ends when the caller is gone; what it raises becomes the call's status. Methods that may cost
+much take turns, connection by connection (see `fair`).
 Leaves to the coroutine: its work and its clean-up on asyncio.CancelledError.
 """
 
@@ -9,13 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.calls import Call, Unary
+from syncpoint.transport.fair import Stepwise
 from syncpoint.transport.lane import Message
 
 log = logging.getLogger("syncpoint.transport")
+
+
+def unary_fair(function: Callable[[Call, bytes], Coroutine[Any, Any, Message]]) -> Unary:
+    """A unary method that runs `function` as a task whose steps wait for their turns."""
+    return unary_async(lambda call, request: Stepwise(function(call, request), call.peer))
 
 
 def unary_async(function: Callable[[Call, bytes], Awaitable[Message]]) -> Unary:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from syncpoint.api import pages
 from syncpoint.model.errors import AlreadyExists, Code, InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.model.limits import PAGE_BYTES_MAX
 from syncpoint.wire.messages import pubsub, well_known
 
 T = "projects/p/topics/t-1"
@@ -189,6 +191,29 @@ def test_listing_by_pages(service: Any) -> None:
     assert whole.next_page_token == ""
     exact = service.list_topics(pubsub.ListTopicsRequest(project="projects/p", page_size=7))
     assert exact.next_page_token == ""
+
+
+def test_a_page_of_large_topics_is_shorter(service: Any) -> None:
+    labels = {f"k{number}{'y' * 60}": "v" * 63 for number in range(60)}  # some 8 KB
+    names = [f"projects/p/topics/t{number:03d}" for number in range(100)]
+    for name in names:
+        service.create_topic(pubsub.Topic(name=name, labels=labels))
+    found: list[str] = []
+    token, sizes = "", []
+    while not found or token:
+        page = service.list_topics(pubsub.ListTopicsRequest(project="projects/p", page_size=1000, page_token=token))
+        found += [topic.name for topic in page.topics]
+        sizes.append(page.ByteSize())
+        token = page.next_page_token
+    assert found == names
+    assert len(sizes) > 2
+    assert 200_000 < max(sizes) < 300_000
+
+
+def test_an_item_larger_than_a_page_is_a_page() -> None:
+    found = ["a" * PAGE_BYTES_MAX * 2, "b" * PAGE_BYTES_MAX * 2, "c"]
+    items, token = pages.cut(found, pages.Asked(10, None), "x", str, len)
+    assert (list(items), token != "") == (found[:1], True)
 
 
 def test_illegal_pages(service: Any) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ from syncpoint.transport import frames
 from syncpoint.transport.calls import Call, Stream, Streaming, Unary
 from syncpoint.transport.frames import ErrorCode, Setting
 from syncpoint.transport.limits import Limits
+from syncpoint.transport.server import serve
+from syncpoint.transport.server_connection import ServerConnection
 
 CALM = ErrorCode.ENHANCE_YOUR_CALM
 
@@ -214,6 +219,24 @@ def test_unsent_bytes_counts_answers_to_pings(world: Any) -> None:
     assert peer.socket.aborted
 
 
+def test_unsent_total_bytes(world: Any) -> None:
+    """Over all connections; `test_unsent.py` has who goes first."""
+    calls: list[Any] = []
+    first = world.Peer(methods(calls), Limits(unsent_total_bytes=300_000))
+    peers = [first, *(world.Peer(methods(calls), server=first.server) for _ in range(3))]
+    for peer in peers:
+        peer.call(b"", "/t.T/Hold")
+    for call in calls[:3]:
+        call.reply(bytes(160_000))  # 65,535 of these leave, by the window
+    first.loop.run()
+    assert [peer.conn.closed for peer in peers] == [False] * 4
+    calls[3].reply(bytes(160_000))
+    first.loop.run()
+    assert sum(peer.conn.closed for peer in peers) == 2
+    assert first.server.stats["shed"] == 2
+    assert first.server.stats["unsent"] <= 225_000
+
+
 def test_stall_of_the_socket(world: Any) -> None:
     peer = world.Peer(methods(), Limits(stall_s=30.0, keepalive_s=0.0))
     peer.socket.full = 10
@@ -340,6 +363,7 @@ def test_continuations_per_block(world: Any) -> None:
 
 def test_pings_every_ten_seconds_are_welcome_for_ever(world: Any) -> None:
     peer = world.Peer(methods())
+    peer.call(b"")
     for _ in range(1000):
         peer.loop.advance(10)
         peer.send(frames.frame(frames.PING, 0, 0, bytes(8)))
@@ -350,14 +374,71 @@ def test_pings_every_ten_seconds_are_welcome_for_ever(world: Any) -> None:
 
 
 @pytest.mark.parametrize("start", [b"", b"PRI", frames.PREFACE, frames.PREFACE + frames.settings({})[:5]])
-def test_handshake_s(world: Any, start: bytes) -> None:
-    peer = world.Peer(methods(), Limits(handshake_s=3.0), greet=False)
+def test_greeting_s(world: Any, start: bytes) -> None:
+    peer = world.Peer(methods(), Limits(greeting_s=3.0), greet=False)
     if start:
         peer.send(start)
     peer.loop.advance(2.5)
     assert not peer.conn.closed
     peer.loop.advance(2)
     assert peer.error() == ErrorCode.SETTINGS_TIMEOUT
+
+
+def test_greeting_s_begins_when_tls_is_finished(world: Any) -> None:
+    peer = world.Peer(methods(), Limits(greeting_s=3.0), greet=False)
+    late = ServerConnection(peer.loop, peer.server)  # accepted; TLS takes its time
+    peer.loop.advance(2.5)
+    socket = world.FakeSocket()
+    late.connection_made(socket)
+    peer.loop.advance(2)
+    assert peer.conn.closed
+    assert not late.closed
+    peer.loop.advance(2)
+    assert late.closed
+
+
+def test_handshake_s() -> None:
+    """Who begins TLS and goes no further is cut off. A real clock runs here; nothing is measured."""
+
+    async def run() -> None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server = await serve(methods(), tls=tls, limits=Limits(handshake_s=0.1))
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(bytes.fromhex("160301"))  # the first bytes of a client's hello
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 30) == b""
+        writer.close()
+        await server.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_first_request_s(world: Any, asked: bool) -> None:
+    peer = world.Peer(methods(), Limits(first_request_s=5.0, drain_ping_s=1.0))
+    peer.read()
+    peer.loop.advance(4.5)
+    assert peer.read() == []
+    if asked:
+        peer.call(b"")
+        peer.loop.advance(50)
+        assert not peer.conn.draining
+        return
+    peer.loop.advance(2)
+    first, *_ = peer.read()
+    assert (first.kind, first.payload[8:]) == (frames.GOAWAY, b"nothing was asked for")
+    # A request that was on its way is answered.
+    sid = peer.call(b"x")
+    assert peer.answer(sid)[0] == world.grpc(b"x")
+    peer.loop.advance(2)
+    assert peer.error() == ErrorCode.NO_ERROR
+
+
+def test_first_request_s_may_be_never(world: Any) -> None:
+    peer = world.Peer(methods(), Limits(first_request_s=0.0, keepalive_s=0.0))
+    peer.read()
+    peer.loop.advance(1000)
+    assert peer.read() == []
 
 
 @pytest.mark.parametrize("what", ["frame", "block"])
@@ -376,7 +457,7 @@ def test_frame_s(world: Any, what: str) -> None:
 
 
 def test_keepalive_s_and_keepalive_answer_s(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(keepalive_s=60.0, keepalive_answer_s=20.0))
+    peer = world.Peer(methods(), Limits(keepalive_s=60.0, keepalive_answer_s=20.0, first_request_s=0.0))
     peer.read()
     for _ in range(3):
         peer.loop.advance(63)
@@ -391,7 +472,7 @@ def test_keepalive_s_and_keepalive_answer_s(world: Any) -> None:
 
 
 def test_no_keepalive(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(keepalive_s=0.0, sweep_s=100.0))
+    peer = world.Peer(methods(), Limits(keepalive_s=0.0, sweep_s=100.0, first_request_s=0.0))
     peer.read()
     peer.loop.advance(10_000)
     assert peer.read() == []
@@ -399,7 +480,7 @@ def test_no_keepalive(world: Any) -> None:
 
 
 def test_sweep_s(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(sweep_s=7.0, handshake_s=1.0), greet=False)
+    peer = world.Peer(methods(), Limits(sweep_s=7.0, greeting_s=1.0), greet=False)
     peer.loop.advance(6)
     assert not peer.conn.closed
     peer.loop.advance(2)

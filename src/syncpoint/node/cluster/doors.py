@@ -22,7 +22,9 @@ from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.storage.remote.files import DiskAddress, RemoteFiles
 from syncpoint.storage.workers import ThreadWorkers, Workers
+from syncpoint.transport.limits import Limits
 from syncpoint.transport.network import Network, TcpNetwork, split_address
+from syncpoint.transport.unsent import Unsent
 
 AddressOf = Callable[[str], str | None]
 """Where a storage process of that name serves its disks; None while it is not there."""
@@ -40,19 +42,21 @@ class Doors:
     notify: Callable[[Callable[[], None]], None] | None = None
     drain_s: float = 5.0  # how long open calls may take to finish
     tls: Tls | None = None  # between processes
+    unsent: Unsent = field(default_factory=lambda: Unsent(Limits().unsent_total_bytes))  # of all doors of the process
     open_metadata: Callable[[ClusterSettings], Awaitable[SharedStore]] | None = None
     open_files: Callable[[ChainRecord, int, AddressOf], tuple[Files, list[str]]] | None = None
 
     @staticmethod
     def of(tls: Tls | None) -> Doors:
         """The real ones. Raises `InvalidArgument` for certificates that can not be used."""
+        unsent = Unsent(Limits().unsent_total_bytes)
         if tls is None:
-            return Doors()
-        return Doors(network=TcpNetwork(tls.client(), tls.server()), tls=tls)
+            return Doors(network=TcpNetwork(unsent=unsent), unsent=unsent)
+        return Doors(network=TcpNetwork(tls.client(), tls.server(), unsent), tls=tls, unsent=unsent)
 
     def public_network(self, tls: ssl.SSLContext | None) -> Network:
         """Where clients come in."""
-        return self.network if tls is None and self.tls is None else TcpNetwork(server_tls=tls)
+        return self.network if tls is None and self.tls is None else TcpNetwork(server_tls=tls, unsent=self.unsent)
 
     async def metadata(self, settings: ClusterSettings) -> SharedStore:
         """The cluster's metadata store."""

@@ -30,12 +30,8 @@ from syncpoint.transport.server import serve
 class SharedPort(TcpNetwork):
     """A door on a port that all workers listen on; the kernel spreads connections over them."""
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
-        super().__init__()
-        self._tls = tls
-
     async def serve(self, methods: Methods, host: str, port: int) -> Listening:
-        return await serve(methods, host, port, tls=self._tls, shared=True)
+        return await serve(methods, host, port, tls=self._server_tls, shared=True, unsent=self._unsent)
 
 
 @dataclass(slots=True)
@@ -43,7 +39,7 @@ class WorkerDoors(Doors):
     """The doors of a worker."""
 
     def public_network(self, tls: ssl.SSLContext | None) -> Network:
-        return SharedPort(tls)
+        return SharedPort(server_tls=tls, unsent=self.unsent)
 
 
 def run(number: int, plan: Plan) -> int:

@@ -1,0 +1,182 @@
+"""A real server with callers who do not behave: what they hold is bounded, others are served, silence ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from google.pubsub_v1 import types
+from hpack import Encoder
+
+from syncpoint.testing import official
+from syncpoint.testing.certificates import Authority
+from syncpoint.testing.server import ServerProcess
+from syncpoint.transport import frames
+from syncpoint.transport.calls import Unary
+from syncpoint.transport.frames import Setting
+from syncpoint.transport.limits import MIB, Limits
+from syncpoint.transport.server import serve
+
+PROJECT = "projects/crowded"
+LIST = "/google.pubsub.v1.Publisher/ListTopics"
+
+
+class RawClient:
+    """A connection that writes frames and reads nothing, or only when told to."""
+
+    def __init__(self, endpoint: str, window: int) -> None:
+        host, port = endpoint.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
+        self._encoder = Encoder()
+        self._sid = 1
+        self.socket.sendall(frames.PREFACE + frames.settings({Setting.INITIAL_WINDOW_SIZE: window}))
+        if window > frames.WINDOW_DEFAULT:
+            self.socket.sendall(frames.window_update(0, window - frames.WINDOW_DEFAULT))
+
+    def ask(self, path: str, message: bytes) -> None:
+        fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x"), ("te", "trailers")]
+        block = self._encoder.encode([*fields, ("content-type", "application/grpc")])
+        body = b"\0" + len(message).to_bytes(4, "big") + message
+        self.socket.sendall(
+            frames.headers(self._sid, block, end=False, frame_bytes=16384)
+            + frames.frame(frames.DATA, frames.END_STREAM, self._sid, body)
+        )
+        self._sid += 2
+
+    def answers(self, count: int) -> int:
+        """Read until so many answers have ended; fewer when the connection ends."""
+        data, at, seen = b"", 0, 0
+        while seen < count:
+            fresh = self.socket.recv(1 << 20)
+            if not fresh:
+                break
+            data, at = data[at:] + fresh, 0
+            while len(data) - at >= 9:
+                end = at + 9 + int.from_bytes(data[at : at + 3], "big")
+                if end > len(data):
+                    break
+                seen += data[at + 3] == frames.HEADERS and bool(data[at + 4] & frames.END_STREAM)
+                at = end
+        return seen
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory of a process, at its highest."""
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) << 10
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with 400 topics of 8 KB."""
+    with ServerProcess(tmp_path_factory.mktemp("crowded") / "data") as server:
+        api = official.Api(server.endpoint)
+        labels = {f"k{number}{'y' * 60}": "v" * 63 for number in range(60)}
+        for number in range(400):
+            api.create_topic({"name": f"{PROJECT}/topics/t{number:03d}", "labels": labels})
+        api.create_topic({"name": "projects/calm/topics/mine"})
+        api.close()
+        yield server
+
+
+def publishing(endpoint: str, until: Callable[[], bool]) -> list[float]:
+    """Seconds that each of a calm client's publishes took, one after another, until told; each is answered OK."""
+    api = official.Api(endpoint)
+    took = []
+    while not until():
+        begin = time.monotonic()
+        api.publish({"topic": "projects/calm/topics/mine", "messages": [{"data": b"x"}]}, timeout=60)
+        took.append(time.monotonic() - begin)
+    api.close()
+    return took
+
+
+def test_what_nobody_reads_is_bounded_over_all_connections(crowded: ServerProcess) -> None:
+    """60 connections ask for 25 MB each and read none of it; another client does not notice."""
+    assert crowded.pid is not None
+    before = resident(crowded.pid)
+    request = types.ListTopicsRequest.pb()(project=PROJECT, page_size=1000).SerializeToString()
+    clients = [RawClient(crowded.endpoint, window=0) for _ in range(60)]
+    for client in clients:
+        for _ in range(100):
+            client.ask(LIST, request)
+    asked = time.monotonic()
+    # 6,000 answers of 256 KB are 1.5 GB; they are made in turns.
+    took = publishing(crowded.endpoint, lambda: time.monotonic() > asked + 12)
+    assert resident(crowded.pid) - before < Limits().unsent_total_bytes + 300 * MIB
+    closed = 0
+    for client in clients:
+        client.socket.setblocking(False)
+        try:
+            while fresh := client.socket.recv(1 << 20):
+                closed += b"among the slowest" in fresh
+        except OSError:
+            pass
+        client.socket.close()
+    assert closed or "connections were closed" in crowded.logs()
+    assert len(took) > 20  # all of them answered, and none waited for what the others had asked
+
+
+def test_one_clients_lists_do_not_hold_another_up(crowded: ServerProcess) -> None:
+    """While ten connections have 2,000 lists in the queue, a client's publishes are answered among them."""
+    request = types.ListTopicsRequest.pb()(project=PROJECT, page_size=1000).SerializeToString()
+    clients = [RawClient(crowded.endpoint, window=frames.WINDOW_MAX) for _ in range(10)]
+    for client in clients:
+        for _ in range(200):
+            client.ask(LIST, request)
+    with ThreadPoolExecutor(10) as pool:
+        reading = [pool.submit(client.answers, 200) for client in clients]
+        took = publishing(crowded.endpoint, lambda: any(one.done() for one in reading))
+        assert [one.result() for one in reading] == [200] * 10
+    for client in clients:
+        client.socket.close()
+    # 2,000 lists were answered meanwhile. In the order of their coming the first publish would have waited for all.
+    assert len(took) > 50
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+@pytest.mark.parametrize("greeted", [True, False])
+def test_who_says_nothing_is_gone_soon(encrypted: bool, greeted: bool, tmp_path: Path) -> None:
+    """300 connections, TLS finished, then silence; their ends never read, so nothing is answered either."""
+    limits = Limits(greeting_s=0.5, first_request_s=1.0, close_s=0.5, drain_ping_s=0.2, sweep_s=0.1)
+
+    async def run() -> None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*Authority(tmp_path).issue("server"))
+        methods = {b"/t.T/Echo": Unary(lambda call, request: call.reply(request))}
+        server = await serve(methods, tls=tls if encrypted else None, limits=limits)
+        clients = await asyncio.to_thread(_silent, server.port, encrypted, greeted)
+        async with asyncio.timeout(30):
+            while server.stats["connections"]:
+                await asyncio.sleep(0.05)
+        # Who did not even greet broke a rule; the others were told that they may come again.
+        assert server.stats["faults"] == (0 if greeted else 300)
+        assert server.stats["refused"] == 0
+        for client in clients:
+            client.close()
+        await server.close()
+
+    uvloop.run(run())
+
+
+def _silent(port: int, encrypted: bool, greeted: bool) -> list[Any]:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    clients: list[Any] = []
+    for _ in range(300):
+        client: Any = socket.create_connection(("127.0.0.1", port))
+        if encrypted:
+            client = context.wrap_socket(client)
+        if greeted:
+            client.sendall(frames.PREFACE + frames.settings({}))
+        clients.append(client)
+    return clients
