@@ -158,12 +158,10 @@ def _server(settings: Settings) -> Cluster:
 
 @contextmanager
 def _spark(master: str) -> Iterator[SparkSession]:
-    try:
-        import pyspark  # noqa: F401
+    import pyspark  # noqa: F401
 
-        from syncpoint.federation.session import session
-    except ImportError as error:
-        raise Problem("Spark is not installed.", "pip install 'syncpoint[spark]' (and Java 17)") from error
+    from syncpoint.federation.session import session
+
     said("starting Spark")
     spark = session("syncpoint archive", master)
     try:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from syncpoint.cli.output import print_json, print_table, said, without_empty_columns
+from syncpoint.cli.errors import Problem
+from syncpoint.cli.output import count, print_json, print_table, said, without_empty_columns
+from syncpoint.model.errors import FailedPrecondition, SyncpointError
 
 if TYPE_CHECKING:
     from syncpoint.node.cluster.local import LocalCluster
@@ -146,20 +148,67 @@ def up(folder: Path, tls_ca: str | None, tls_certificate: str | None, tls_key: s
     if any(tls.values()) and not all(tls.values()):
         raise click.UsageError("TLS between processes needs all of --tls-ca, --tls-certificate and --tls-key.")
     made = _local(folder)
+    made.etcd_program()
+    if made.settings_path.exists():
+        _same_shape(made, numbers)
     paths = {key: str(Path(path).absolute()) for key, path in tls.items() if path}
     made.create(Shape(**numbers), {"tls": paths} if paths else None)
-    said(f"Starting {len(made.states())} processes in {made.folder}; their output is in {made.folder / 'logs'}.")
-    for address in made.up():
+    starting = [one.name for one in made.states() if one.state == "down"]
+    if starting:
+        said(f"Starting {count(len(starting), 'process', 'es')} in {made.folder}; their output is in its logs folder.")
+    else:
+        said(f"All processes of {made.folder} run already.")
+    try:
+        proxies = made.up()
+    except SyncpointError as error:
+        left = sum(one.state != "down" for one in made.states())
+        raise Problem(
+            error.message,
+            f"{count(left, 'process', 'es')} of it run. Correct this and start it again, or end them: "
+            f"`syncpoint cluster down --dir {folder}`, with --remove to forget the cluster as well.",
+        ) from error
+    for address in proxies:
         click.echo(f"ready on {address}")
-    said(f"`syncpoint cluster down --dir {folder}` ends it.")
+    if proxies and not paths:
+        said(f'In this terminal: eval "$(syncpoint env-init --project demo --endpoint {proxies[0]})"')
+    said(f"`syncpoint cluster status --dir {folder}` shows it, `syncpoint cluster down --dir {folder}` ends it.")
+
+
+def _same_shape(made: LocalCluster, numbers: dict[str, Any]) -> None:
+    """Refuse numbers that a cluster which is there already does not have."""
+    ctx, there = click.get_current_context(), made.shape()
+    given = [
+        name
+        for name in numbers
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        and there is not None
+        and there.get(name) != numbers[name]
+    ]
+    if given:
+        has = ", ".join(f"--{name} {there[name]}" for name in given if there)
+        raise Problem(
+            f"{made.folder} has a cluster already, with {has}",
+            "Leave the numbers out to start that one, choose another --dir, or delete it with all its messages: "
+            f"`syncpoint cluster down --dir {made.folder} --remove`.",
+            exit_code=2,
+        )
 
 
 @cluster.command()
 @folder_option
 @click.option("--remove", is_flag=True, help="Delete the folder, with all messages.")
 def down(folder: Path, remove: bool) -> None:
-    """End all processes of a cluster."""
-    _local(folder).down(remove=remove)
+    """End all processes that `cluster up` started."""
+    made = _local(folder)
+    if made.settings_path.exists() and made.shape() is None and not (made.folder / "pids").exists():
+        raise Problem(
+            f"no process of {made.settings_path} was started by `syncpoint cluster up`",
+            "Nothing was stopped. Whatever supervises its processes stops them.",
+        )
+    ended = made.down(remove=remove)
+    said(f"Ended {count(len(ended), 'process', 'es')}." if ended else "None of its processes ran.")
+    if remove:
+        said(f"Removed {made.folder}.")
 
 
 @cluster.command()
@@ -224,18 +273,34 @@ def _show(view: dict[str, Any], form: str) -> int:
     return 1 if view["problems"] else 0
 
 
-def _one(name: str, text: str, act: Callable[[LocalCluster, str], None]) -> None:
-    """A command that does one thing to one process."""
+def _one(name: str, text: str, done: str, act: Callable[[LocalCluster, str], None]) -> None:
+    """A command that does one thing to one process, and says so."""
 
     @cluster.command(name, help=text)
     @folder_option
     @click.argument("process")
     def command(folder: Path, process: str) -> None:
-        act(_local(folder), process)
+        made = _local(folder)
+        try:
+            act(made, process)
+        except FailedPrecondition as error:
+            start = f"`syncpoint cluster start --dir {folder} {process}` starts it." if name != "start" else ""
+            raise Problem(error.message, start) from error
+        said(f"{process} {done}.")
 
 
-_one("kill", "End one process as a crash does (SIGKILL).", lambda made, name: made.kill(name))
-_one("stop", "End one process politely: it drains first.", lambda made, name: made.stop(name))
-_one("pause", "Stop one process in its tracks, as a hung machine does (SIGSTOP).", lambda made, name: made.pause(name))
-_one("resume", "Let a paused process go on.", lambda made, name: made.resume(name))
-_one("start", "Start one process again and wait until it is ready.", lambda made, name: made.start(name))
+_one(
+    "kill",
+    "End one process as a crash does (SIGKILL).",
+    "is killed; `syncpoint cluster start` starts it again",
+    lambda made, name: made.kill(name),
+)
+_one("stop", "End one process politely: it drains first.", "has ended", lambda made, name: made.stop(name))
+_one(
+    "pause",
+    "Stop one process in its tracks, as a hung machine does (SIGSTOP).",
+    "is paused; `syncpoint cluster resume` lets it go on",
+    lambda made, name: made.pause(name),
+)
+_one("resume", "Let a paused process go on.", "goes on", lambda made, name: made.resume(name))
+_one("start", "Start one process again and wait until it is ready.", "is ready", lambda made, name: made.start(name))

@@ -20,7 +20,7 @@ import click
 from syncpoint.cli.errors import EXIT_CODES, Problem
 from syncpoint.cli.output import print_json, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
-from syncpoint.model.errors import Code
+from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
     from syncpoint.federation.plan import Flow, Link
@@ -53,13 +53,15 @@ def _file(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _load(file: Path) -> tuple[Federation, list[Link]]:
+    from syncpoint.federation.patterns import links_of
+    from syncpoint.federation.spec import load
+
     try:
-        from syncpoint.federation.patterns import links_of
-        from syncpoint.federation.spec import load
-    except ImportError as error:
-        raise Problem(f"{error.name} is not installed.", "pip install 'syncpoint[spark]'") from error
-    found = load(file)
-    return found, links_of(found)
+        found = load(file)
+        return found, links_of(found)
+    except InvalidArgument as error:
+        told = error.message if error.message.startswith(str(file)) else f"{file}: {error.message}"
+        raise Problem(told, "docs/federation.md explains every key.") from error
 
 
 @federation.command()
@@ -129,7 +131,13 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     state = StateFolder(found.runtime.state)
     spark = make_spark(file.resolve(), found.runtime, state)
-    state.take()
+    try:
+        state.take()
+    except FailedPrecondition as error:
+        raise Problem(
+            error.message,
+            f"`syncpoint federation status {file}` shows how far it is, `syncpoint federation stop {file}` ends it.",
+        ) from error
     metrics = None
     try:
         if found.runtime.metrics:

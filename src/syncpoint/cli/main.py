@@ -18,8 +18,9 @@ from typing import Any
 import click
 
 import syncpoint
-from syncpoint.cli.errors import CommandFailed
+from syncpoint.cli.errors import CommandFailed, Problem, not_installed
 from syncpoint.cli.settings import common_options
+from syncpoint.metadata.contract import Indeterminate, Unavailable
 from syncpoint.model.errors import SyncpointError
 
 # name -> (module, attribute, one line of help); the module is imported when the command is called.
@@ -103,6 +104,16 @@ class Root(click.Group):
             return super().invoke(ctx)
         except SyncpointError as error:
             raise CommandFailed(error, ctx) from error
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] == "syncpoint":
+                raise
+            raise not_installed(error) from error
+        except OSError as error:
+            if error.filename is None or isinstance(error, BrokenPipeError):
+                raise
+            raise Problem(f"{error.filename}: {error.strerror}") from error
+        except (Unavailable, Indeterminate) as error:
+            raise Problem(f"the metadata do not answer: {error}", exit_code=5) from error
 
 
 @click.command(

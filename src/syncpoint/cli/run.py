@@ -9,8 +9,14 @@ standard error: exit code 1 when it could not start, 3 when another process has 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from syncpoint.cli.errors import Problem
+
+if TYPE_CHECKING:
+    from syncpoint.node.cluster.settings import ClusterSettings
 
 
 @click.command()
@@ -45,7 +51,8 @@ def run(
     \b
     Examples:
       syncpoint run --config cluster.yaml --name storage-c1
-      syncpoint run publish-forwarder subscribe-forwarder --config cluster.yaml --name worker-7 --listen 10.0.0.7:7000
+      syncpoint run publish-forwarder subscribe-forwarder --config cluster.yaml --name worker-7 \\
+        --listen 10.0.0.7:7000 --region eu
     """
     from dataclasses import replace
 
@@ -56,6 +63,8 @@ def run(
         if role not in ROLES:
             raise click.UsageError(f"{role!r} is no role; there are {', '.join(ROLES)}.")
     settings = load(path)
+    if name not in settings.processes:
+        _stranger(settings, path, name, roles, region)
     process = settings.process(name, roles)
     if listen:
         process = replace(process, listen=listen)
@@ -66,3 +75,21 @@ def run(
     code = run_process(settings, process, ready_file)
     if code:
         raise SystemExit(code)  # the last line on standard error says why
+
+
+def _stranger(settings: ClusterSettings, path: Path, name: str, roles: tuple[str, ...], region: str | None) -> None:
+    """Refuse a process that the file does not have where something must be said for it."""
+    if not roles:
+        raise Problem(
+            f"{path} has no process {name}; there are {', '.join(settings.processes)}",
+            "A process that is not in the file is given its roles: `syncpoint run --help`.",
+            exit_code=2,
+        )
+    regions = sorted({one.region for one in settings.processes.values()})
+    if region is None and regions and "local" not in regions:
+        raise Problem(
+            f"{path} has no process {name}: it needs --region ({', '.join(regions)})",
+            "Without one it would stand in a region of its own, where there are no disks. --listen says where others "
+            "call it.",
+            exit_code=2,
+        )

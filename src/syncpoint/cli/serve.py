@@ -6,9 +6,7 @@ Promise: once the server can be called, one line `syncpoint ready on HOST:PORT` 
 
 from __future__ import annotations
 
-import errno
 import os
-import socket
 import ssl
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import click
 
 from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import count, said
+from syncpoint.cli.settings import ENDPOINT_DEFAULT
 
 
 def default_data() -> Path:
@@ -83,7 +82,7 @@ def serve(
             "Both must be in PEM form, and the key, without a password, must be that of the first certificate.",
         )
 
-    from syncpoint.node.serve import run
+    from syncpoint.node.serve import PORT_TAKEN, run
     from syncpoint.node.settings import ServeSettings
     from syncpoint.node.workers.note import noted_workers
 
@@ -102,36 +101,22 @@ def serve(
         workers=workers,
     )
     crew = f", {count(workers, 'worker')}" if workers else ""
-    said(f"Serving {data.absolute()}, durability {durability}{crew}; Ctrl-C ends it.")
-    if tls_cert is None:  # clients speak plain text to what PUBSUB_EMULATOR_HOST names
-        near = "127.0.0.1" if host in ("0.0.0.0", "") else f"[{host}]" if ":" in host else host
-        where = "" if (near, port) == ("127.0.0.1", 8085) else f" --endpoint {near}:{port or 'PORT'}"
-        said(f'In another terminal: eval "$(syncpoint env-init --project demo{where})"')
-    if run(settings):  # it has said why
-        if port and taken(host, port):
-            raise Problem(
-                "the server did not start",
-                f"Choose another --port (0 takes a free one), or use what runs there: `syncpoint doctor --port {port}` "
-                "tells what it is.",
-            )
-        words = [
-            "syncpoint doctor",
-            f"--port {port}" if port else "",
-            f"--data {data}",
-            *(f"--disk {d}" for d in disks),
-        ]
-        raise Problem("the server did not start", f"`{' '.join(filter(None, words))}` finds what is in the way.")
 
+    def announce(endpoint: str) -> None:
+        said(f"Serving {data.absolute()}, durability {durability}{crew}; Ctrl-C ends it.")
+        if tls_cert is None:  # clients speak plain text to what PUBSUB_EMULATOR_HOST names
+            where = "" if endpoint == ENDPOINT_DEFAULT else f" --endpoint {endpoint}"
+            said(f'In another terminal: eval "$(syncpoint env-init --project demo{where})"')
 
-def taken(host: str, port: int) -> bool:
-    """Does something listen at this address already?"""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return error.errno == errno.EADDRINUSE
-    return False
+    failed = run(settings, announce)  # it has said why
+    if failed == PORT_TAKEN:
+        raise Problem(
+            "the server did not start",
+            f"Choose another --port (0 takes a free one), or use what runs there: `syncpoint doctor --port {port}` "
+            "tells what it is.",
+        )
+    if failed:
+        raise Problem("the server did not start", "The line above says what is in the way.")
 
 
 def unusable(cert: Path, key: Path) -> str:

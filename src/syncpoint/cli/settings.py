@@ -60,6 +60,7 @@ class Settings:
     tls_ca: str | None = None
     timeout_option: float | None = None
     command: tuple[str, ...] = ()
+    called: bool = field(default=False, init=False)  # a connection to the endpoint was asked for
     connect: Callable[[Settings], Client] | None = field(default=None, repr=False)
 
     @functools.cached_property
@@ -107,6 +108,7 @@ class Settings:
 
     def client(self, *, patience_s: float = 2.0) -> Client:
         """A connection to the server; it is opened by the first call."""
+        self.called = True
         if self.connect is not None:
             return self.connect(self)
         from syncpoint.client.client import Client, client_tls, parse_endpoint

@@ -20,7 +20,7 @@ def installed_home() -> Path:
     """The home of the Spark that was installed as a Python package. Raises `FailedPrecondition`."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise FailedPrecondition("Spark is not installed: pip install 'syncpoint[spark]' (and Java 17)")
+        raise FailedPrecondition("Spark is not installed: pip install 'FOLDER[spark]' (and Java 17)")
     return Path(found.origin).parent
 
 

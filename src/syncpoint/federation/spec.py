@@ -62,6 +62,12 @@ class Task:
     pattern: str
     keys: Mapping[str, Any]
     change: Change
+    section: str = "tasks"  # of the file
+
+    @property
+    def place(self) -> str:
+        """Where it stands in the file."""
+        return f"{self.section}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,7 @@ def parse(content: Any, base: Path) -> Federation:
     check(content, schema())
     clusters = {name: _cluster(name, keys, base) for name, keys in content["clusters"].items()}
     tasks = [
-        Task(name, "all-active", {**keys, "project": name}, change_of(keys))
+        Task(name, "all-active", {**keys, "project": name}, change_of(keys), "namespaces")
         for name, keys in content.get("namespaces", {}).items()
     ]
     for name, keys in content.get("tasks", {}).items():
@@ -140,7 +146,7 @@ def check(content: Any, against: Mapping[str, Any], place: str = "") -> None:
         # Who is deepest says most: a wrong value also makes its key an unknown one, further up.
         worst = max(errors, key=lambda error: len(error.absolute_path))
         path = ".".join(str(part) for part in worst.absolute_path)
-        raise InvalidArgument(".".join(part for part in (place, path) if part) or "federation.yaml", worst.message)
+        raise InvalidArgument(".".join(part for part in (place, path) if part) or "the file", worst.message)
 
 
 def _leaves(error: jsonschema.ValidationError) -> Iterator[jsonschema.ValidationError]:

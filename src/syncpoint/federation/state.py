@@ -63,9 +63,7 @@ class StateFolder:
         except FailedPrecondition:
             running = self.supervisor()
             who = f" (process {running.pid})" if running is not None else ""
-            raise FailedPrecondition(
-                f"the federation in {self.path} runs already{who}; `syncpoint federation stop` ends it"
-            ) from None
+            raise FailedPrecondition(f"the federation in {self.path} runs already{who}") from None
         for name in ("checkpoints", "logs"):
             (self.path / name).mkdir(exist_ok=True)
 

@@ -7,6 +7,7 @@ import errno
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -19,17 +20,21 @@ if TYPE_CHECKING:
     from syncpoint.node.workers.parent import Parent
 
 
-def run(settings: ServeSettings) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code. Prints `syncpoint ready on HOST:PORT` once it answers."""
+FAILED, PORT_TAKEN = 1, 2
+
+
+def run(settings: ServeSettings, announce: Callable[[str], None] = lambda endpoint: None) -> int:
+    """Serve until SIGTERM or SIGINT; returns 0, FAILED or PORT_TAKEN. Prints `syncpoint ready on HOST:PORT` once it
+    answers, and tells `announce` of the address."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
-        uvloop.run(_serve(settings))
+        uvloop.run(_serve(settings, announce))
     except SyncpointError as error:
         print(f"syncpoint can not start: {error.message}", file=sys.stderr)
-        return 1
+        return FAILED
     except OSError as error:
         print(f"syncpoint can not start: {_in_words(error, settings)}", file=sys.stderr)
-        return 1
+        return PORT_TAKEN if error.errno == errno.EADDRINUSE else FAILED
     return 0
 
 
@@ -44,13 +49,14 @@ def _in_words(error: OSError, settings: ServeSettings) -> str:
     return str(error)
 
 
-async def _serve(settings: ServeSettings) -> None:
+async def _serve(settings: ServeSettings, announce: Callable[[str], None]) -> None:
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     node = _node(settings)
     await node.start()
     print(f"syncpoint ready on {node.endpoint}", flush=True)
+    announce(node.endpoint)
     await stopping.wait()
     await node.stop()
 

@@ -1,6 +1,5 @@
 """The operator's commands: server, disks, limits, and the options of serve."""
 
-import socket
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -92,7 +91,8 @@ def served(monkeypatch):
     """What `serve` would have run: a node that only notes its settings."""
     told = []
     node = ModuleType("syncpoint.node.serve")
-    node.run = told.append
+    node.PORT_TAKEN = 2
+    node.run = lambda settings, announce: told.append(settings)
     monkeypatch.setitem(sys.modules, "syncpoint.node.serve", node)
     return told
 
@@ -129,21 +129,30 @@ def test_serve_refuses(run, served, words, problem):
     assert served == []
 
 
-def test_serve_says_how_to_find_what_keeps_it_from_starting(run, served, monkeypatch):
-    monkeypatch.setattr(sys.modules["syncpoint.node.serve"], "run", lambda settings: 1)
+def test_serve_says_that_its_port_is_taken(run, served, monkeypatch):
+    monkeypatch.setattr(sys.modules["syncpoint.node.serve"], "run", lambda settings, announce: 2)
     result = run("serve", "--port", "9000")
     assert result.exit_code == 1
+    assert "another --port" in result.stderr
     assert "syncpoint doctor --port 9000" in result.stderr
 
 
-def test_serve_says_that_its_port_is_taken(run, served, monkeypatch):
-    monkeypatch.setattr(sys.modules["syncpoint.node.serve"], "run", lambda settings: 1)
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        one.listen()
-        result = run("serve", "--port", str(one.getsockname()[1]))
+def test_serve_does_not_blame_the_port_for_a_folder(run, served, monkeypatch):
+    monkeypatch.setattr(sys.modules["syncpoint.node.serve"], "run", lambda settings, announce: 1)
+    result = run("serve", "--port", "9000")
     assert result.exit_code == 1
-    assert "another --port" in result.stderr
+    assert "port" not in result.stderr.partition("error:")[2]
+    assert "Serving" not in result.stderr
+
+
+def test_serve_tells_how_to_point_clients_to_it_once_it_is_there(run, served, monkeypatch, tmp_path):
+    def serve(settings, announce):
+        announce("127.0.0.1:4711")
+        return 0
+
+    monkeypatch.setattr(sys.modules["syncpoint.node.serve"], "run", serve)
+    result = run("serve", "--port", "0", "--data", str(tmp_path))
+    assert "env-init --project demo --endpoint 127.0.0.1:4711" in result.stderr
 
 
 def test_serve_refuses_what_is_no_certificate(run, served):

@@ -88,17 +88,21 @@ def test_secrets_are_named_and_never_read() -> None:
 @pytest.mark.parametrize(
     ("content", "place", "words"),
     [
-        ({}, "federation.yaml", "required"),
+        ({}, "the file", "required"),
         ({"version": 2, "clusters": CLUSTERS}, "version", "1 was expected"),
-        (file(cluster={}), "federation.yaml", "'cluster' was unexpected"),
+        (file(cluster={}), "the file", "'cluster' was unexpected"),
         (file(clusters={"eu": {"endpoint": "eu"}}), "clusters.eu.endpoint", "does not match"),
         (file(clusters={"eu": {"endpoint": "eu:1", "token": "abc"}}), "clusters.eu.token", "is not of type"),
-        (file(namespaces={"shop": {"clusters": ["eu", "asia"]}}), "tasks.shop.clusters", "there is no cluster 'asia'"),
+        (
+            file(namespaces={"shop": {"clusters": ["eu", "asia"]}}),
+            "namespaces.shop.clusters",
+            "there is no cluster 'asia'",
+        ),
         (file(namespaces={"shop": {"clusters": ["eu"]}}), "namespaces.shop.clusters", "too short"),
         (file(namespaces={"shop": {"clusters": ["eu", "us"], "topic": "x"}}), "namespaces.shop", "unexpected"),
         (
             file(namespaces={"shop": {"clusters": ["eu", "us"], "links": [["eu", "asia"]]}}),
-            "tasks.shop.links",
+            "namespaces.shop.links",
             "no link between two of eu, us",
         ),
         (file(tasks={"t": {"pattern": "replicat"}}), "tasks.t.pattern", "did you mean 'replicate'"),

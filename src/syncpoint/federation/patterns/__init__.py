@@ -34,7 +34,7 @@ class Pattern:
             "required": list(self.required),
             "unevaluatedProperties": False,
         }
-        check(task.keys, whole, f"tasks.{task.name}")
+        check(task.keys, whole, task.place)
 
 
 def registry() -> dict[str, Pattern]:
@@ -52,6 +52,6 @@ def links_of(federation: Federation) -> list[Link]:
         if pattern is None:
             close = get_close_matches(task.pattern, known, 1)
             hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
-            raise InvalidArgument(f"tasks.{task.name}.pattern", f"there is no pattern {task.pattern!r}; {hint}")
+            raise InvalidArgument(f"{task.place}.pattern", f"there is no pattern {task.pattern!r}; {hint}")
         found += pattern.links(task, federation)
     return found

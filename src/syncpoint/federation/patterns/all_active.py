@@ -19,7 +19,7 @@ _KEYS = schema()["$defs"]["namespace"]["properties"]
 def links(task: Task, federation: Federation) -> list[Link]:
     """A link for each pair of clusters that is connected, carrying the origins whose way leads over it."""
     PATTERN.check(replace(task, keys={"pattern": task.pattern, **task.keys}))
-    place = f"tasks.{task.name}"
+    place = task.place
     edges = edges_of(task.keys["clusters"], task.keys.get("links", "mesh"), f"{place}.links")
     made = []
     for (one, other), origins in origins_by_edge(edges).items():

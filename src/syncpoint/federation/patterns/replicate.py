@@ -38,7 +38,7 @@ _TO = {
 def links(task: Task, federation: Federation) -> list[Link]:
     """The one link of the task."""
     PATTERN.check(task)
-    place = f"tasks.{task.name}"
+    place = task.place
     source, target = task.keys["from"], task.keys["to"]
     project, topics = _read_from(source, f"{place}.from")
     to_project, rename = project, "{topic}"

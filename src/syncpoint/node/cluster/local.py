@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +103,16 @@ class LocalCluster:
         content.update(changes or {})
         content["etcd_peers"] = [f"{self._host}:{next(ports)}" for _ in range(shape.etcd)]
         peers = content.pop("etcd_peers")
-        (self.folder / "etcd.json").write_text(json.dumps({"peers": peers}))
+        (self.folder / "etcd.json").write_text(json.dumps({"peers": peers, "shape": asdict(shape)}))
         self.settings_path.write_text(yaml.safe_dump(content, sort_keys=False))
+
+    def shape(self) -> dict[str, Any] | None:
+        """The numbers this cluster was made with; None where they are not known."""
+        try:
+            found: dict[str, Any] | None = json.loads((self.folder / "etcd.json").read_text()).get("shape")
+        except (FileNotFoundError, ValueError):
+            return None
+        return found
 
     def _processes(self, shape: Shape, ports: Iterator[int]) -> dict[str, Any]:
         made: dict[str, Any] = {}
@@ -192,9 +200,9 @@ class LocalCluster:
     def resume(self, name: str) -> None:
         self.send(name, signal.SIGCONT)
 
-    def down(self, *, remove: bool = False) -> None:
-        """End all processes, those in front first; `remove` deletes the folder."""
-        settings = self.settings()
+    def down(self, *, remove: bool = False) -> list[str]:
+        """End all processes, those in front first, and return their names; `remove` deletes the folder."""
+        settings, ended = self.settings(), list[str]()
         disks = [one.name for one in settings.processes.values() if one.roles == ("storage",)]
         others = [name for name in reversed(list(settings.processes)) if name not in disks]
         for group in (others, disks, self._etcd_names(settings)):  # logs are sealed before their disks are gone
@@ -208,8 +216,10 @@ class LocalCluster:
                     self._await_end(name, 20.0)
                 except Unavailable:
                     self.kill(name)
+            ended += running
         if remove:
             shutil.rmtree(self.folder)
+        return ended
 
     # -- looking at it -----------------------------------------------------------------------------------------------
 
@@ -326,9 +336,7 @@ class LocalCluster:
         return settings.etcd[int(name.removeprefix("etcd-")) - 1]
 
     def _start_etcd(self, settings: ClusterSettings, name: str) -> None:
-        program = shutil.which("etcd")
-        if program is None:
-            raise FailedPrecondition("etcd is not installed (Debian: apt-get install etcd-server)")
+        program = self.etcd_program()
         peers = json.loads((self.folder / "etcd.json").read_text())["peers"]
         names = self._etcd_names(settings)
         mine = names.index(name)
@@ -341,6 +349,13 @@ class LocalCluster:
         command += ["--initial-cluster-token", self.folder.name, "--auto-compaction-mode", "revision"]
         command += ["--auto-compaction-retention", "100000"]
         self._spawn(name, command)
+
+    def etcd_program(self) -> str:
+        """Where etcd is. Raises `FailedPrecondition`."""
+        program = shutil.which("etcd")
+        if program is None:
+            raise FailedPrecondition("etcd is not installed (`make etcd`, or on Debian apt-get install etcd-server)")
+        return program
 
     def _await_etcd(self, settings: ClusterSettings) -> None:
         end = time.monotonic() + READY_S

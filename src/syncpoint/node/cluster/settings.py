@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -130,13 +132,39 @@ class ClusterSettings:
         return found
 
 
+class SettingsRefused(InvalidArgument):
+    """A mistake in a cluster's file."""
+
+    def __init__(self, path: Path, line: int | None, reason: str) -> None:
+        super().__init__(f"{path}, line {line}" if line else str(path), reason)
+        self.settings_file = path
+
+
 def load(path: Path) -> ClusterSettings:
-    """Read cluster.yaml. Raises `InvalidArgument` naming the key, `OSError` when it can not be read."""
+    """Read cluster.yaml. Raises `SettingsRefused` naming the line and the key, `OSError` when it can not be read."""
+    text = path.read_text()
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise InvalidArgument(str(path), f"is not YAML: {error}") from None
-    return parse(content, path.parent)
+        raise SettingsRefused(path, None, f"is not YAML: {error}") from None
+    try:
+        return parse(content, path.parent)
+    except InvalidArgument as error:
+        reason = error.message.removeprefix("cluster.yaml: ")
+        raise SettingsRefused(path, line_of(text, reason), reason) from None
+
+
+def line_of(text: str, reason: str) -> int | None:
+    """The line of the key that a refusal names, as far down as the file has it."""
+    node, line = yaml.compose(text), None
+    for word in re.split(r"[:;.,'\s]+", reason):
+        if not isinstance(node, yaml.MappingNode):
+            break
+        for key, value in node.value:
+            if key.value == word:
+                line, node = key.start_mark.line + 1, value
+                break
+    return line
 
 
 def parse(content: Any, base: Path = Path()) -> ClusterSettings:
@@ -336,4 +364,6 @@ class _Reader:
         """Refuse keys nobody asked for."""
         unknown = sorted(str(key) for key in self._content if str(key) not in self._asked)
         if unknown:
-            raise InvalidArgument(self.place, f"unknown: {', '.join(unknown)}")
+            close = get_close_matches(unknown[0], self._asked, 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise InvalidArgument(self.place, f"unknown: {', '.join(unknown)}{hint}")

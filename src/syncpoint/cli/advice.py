@@ -1,0 +1,131 @@
+"""What to do about a failure: the second line under an error.
+
+Place: under `errors`. Promise: it follows the command that failed and what it spoke to, not the code alone; where
+nothing certain can be said there is none. Every command it names exists (a test looks each of them up).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from syncpoint.model.errors import Code
+
+LISTED = ("topics", "subscriptions", "snapshots")
+"""Groups with `list`, `describe` and `update`, and resources that errors name in full."""
+
+CLUSTERS_ONLY = ("drain", "undrain", "constraints")
+_BOUNDS = "Correct the value; `syncpoint {command} --help` names the form and the bounds."
+
+SERVER = {
+    Code.INVALID_ARGUMENT: _BOUNDS,
+    Code.OUT_OF_RANGE: _BOUNDS,
+    Code.RESOURCE_EXHAUSTED: "A limit is reached or a disk is full: `syncpoint limits get`, `syncpoint disks list`.",
+    Code.UNAVAILABLE: (
+        "Is a server running at {endpoint}? Start one with `syncpoint serve`, or name another one with "
+        "--endpoint or PUBSUB_EMULATOR_HOST; one that serves TLS needs --tls-ca. `syncpoint doctor` finds more."
+    ),
+    Code.DEADLINE_EXCEEDED: "The server at {endpoint} did not answer in time; look at `syncpoint server describe`.",
+    Code.PERMISSION_DENIED: "The server at {endpoint} does not let you do this.",
+    Code.UNAUTHENTICATED: "The server at {endpoint} wants to know who you are.",
+    Code.INTERNAL: "This is a fault of the server; its output says more. Please report it.",
+    Code.UNKNOWN: "Something that is not Syncpoint may listen at {endpoint}; `syncpoint doctor` tells.",
+    Code.ABORTED: "Another change came first; try again.",
+    Code.CANCELLED: "Try again.",
+    Code.DATA_LOSS: "`syncpoint disks list` shows which disk is bad; `syncpoint log verify` says what is left.",
+}
+"""Of any call to the server at the endpoint in force."""
+
+RESOURCES = {
+    Code.NOT_FOUND: (
+        "Check the name and the project ({project}); `syncpoint {group} list{elsewhere}` shows what there is."
+    ),
+    Code.ALREADY_EXISTS: "`syncpoint {group} describe {name}` shows it, `syncpoint {group} update {name}` changes it.",
+    Code.FAILED_PRECONDITION: (
+        "`syncpoint {group} describe {name}` shows in which state it is; this needs another one."
+    ),
+}
+"""Of topics, subscriptions and snapshots that the failure names."""
+
+COMMANDS = {
+    ("cursors", Code.NOT_FOUND): "Check the name and the project ({project}); `syncpoint cursors list` shows them.",
+    ("drain", Code.NOT_FOUND): "`syncpoint cluster status` shows which processes there are.",
+    ("undrain", Code.NOT_FOUND): "`syncpoint drain`, without a name, lists what is drained.",
+    ("constraints", Code.NOT_FOUND): "`syncpoint constraints list` shows what there is.",
+    ("constraints", Code.ALREADY_EXISTS): (
+        "`syncpoint constraints list` shows it; `syncpoint constraints delete` takes it away, to create another."
+    ),
+    ("archive", Code.NOT_FOUND): (
+        "Check the name and the project ({project}); `syncpoint topics list{elsewhere}` shows what there is."
+    ),
+}
+"""Of one group's calls to the server."""
+
+NAMES = (
+    "Names have 3 to 255 characters, begin with a letter, do not begin with goog, and hold letters, digits and -_.~+%; "
+    "in full: {full}."
+)
+_INVALID_NAME = re.compile(r"Invalid \[(\w+)\]")
+_RESOURCE = re.compile(r"projects/([^/\s]+)/(topics|subscriptions|snapshots)/([^/\s)\].:;,]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What failed. `called`: the command had begun to speak to the server at `endpoint`."""
+
+    code: Code
+    message: str
+    command: tuple[str, ...] = ()
+    called: bool = False
+    endpoint: str = ""
+    project: str = ""
+    about_settings: bool = False  # the message is about cluster.yaml
+
+
+def advice(failed: Failed) -> str:
+    """The second line; empty where none is certain."""
+    if failed.about_settings:
+        return "docs/operations.md explains every key of cluster.yaml."
+    found = _found(failed)
+    return found.format(**_words(failed)) if found else ""
+
+
+def _found(failed: Failed) -> str:
+    group = failed.command[0] if failed.command else ""
+    if _INVALID_NAME.match(failed.message):
+        return NAMES
+    if not failed.called:
+        return ""
+    if failed.code is Code.UNIMPLEMENTED:
+        return _not_served(failed, group)
+    if (group, failed.code) in COMMANDS:
+        return COMMANDS[group, failed.code]
+    if failed.code in RESOURCES:
+        return RESOURCES[failed.code] if _RESOURCE.search(failed.message) else ""
+    return SERVER.get(failed.code, "")
+
+
+def _not_served(failed: Failed, group: str) -> str:
+    if "is not implemented" not in failed.message:
+        return "Something that is not Syncpoint may listen at {endpoint}; `syncpoint doctor` tells."
+    if group in CLUSTERS_ONLY:
+        return "Only clusters know this; {endpoint} is a single server."
+    if "/syncpoint.pipeline." in failed.message:
+        return "Clusters, and servers with --workers, do not serve data pipelines yet."
+    return "Syncpoint does not serve this yet; docs/api.md says what it serves."
+
+
+def _words(failed: Failed) -> dict[str, str]:
+    about = _RESOURCE.search(failed.message)
+    bad = _INVALID_NAME.match(failed.message)
+    project = failed.project or "not set"
+    group = failed.command[0] if failed.command else ""
+    return {
+        "command": " ".join(failed.command),
+        "group": about[2] if about else group,
+        "name": about[3] if about else "NAME",
+        "project": about[1] if about else project,
+        "elsewhere": f" --project {about[1]}" if about and about[1] != project.removeprefix("projects/") else "",
+        "endpoint": failed.endpoint,
+        "full": f"projects/PROJECT/{bad[1]}/NAME" if bad and bad[1] != "projects" else "projects/NAME",
+    }

@@ -1,0 +1,235 @@
+"""The second line of an error: it follows the command, and every command it names exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import Result
+
+import syncpoint
+from syncpoint.cli.advice import Failed, advice
+from syncpoint.cli.main import COMMANDS, HABITS, cli
+from syncpoint.model.errors import AlreadyExists, Code, NotFound, SyncpointError, Unimplemented
+
+Run = Callable[..., Result]
+SOURCES = Path(syncpoint.__file__).parent
+ROOT = SOURCES.parent.parent
+MESSAGES = (
+    "something",
+    "Resource not found (resource=projects/p/topics/orders).",
+    "Resource already exists in the project (resource=projects/other/subscriptions/billing).",
+    "Invalid [topics] name: (name=projects/p/topics/x)",
+    "Method /syncpoint.admin.v1.Admin/Drain is not implemented.",
+    "Method /syncpoint.pipeline.v1.LogReader/ListCursors is not implemented.",
+    "Subscription.push_config.push_endpoint is not implemented.",
+)
+_QUOTED = re.compile(r"`syncpoint ([^`]*)`")
+
+
+def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command that can be called."""
+    ctx = click.Context(group)
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        assert command is not None, name
+        if isinstance(command, click.Group):
+            yield from leaves(command, (*path, name))
+        else:
+            yield (*path, name)
+
+
+def wrong_with(line: str) -> str:
+    """What no such command line has: the first word or option that does not exist; empty when all do."""
+    command: click.Command = cli
+    for word in line.split():
+        if isinstance(command, click.Group) and not word.startswith("-"):
+            if not re.fullmatch(r"[a-z][a-z-]*", word):
+                return ""  # a placeholder, or a list of commands
+            found = command.get_command(click.Context(command), word)
+            if found is None:
+                return word
+            command = found
+        elif re.match(r"--[a-z]", word):
+            params = command.get_params(click.Context(command))
+            known = {option for one in params for option in (*one.opts, *one.secondary_opts)}
+            if word.partition("=")[0].rstrip(".,;:)") not in known:
+                return word
+    return ""
+
+
+def test_every_command_that_any_advice_names_exists() -> None:
+    named = 0
+    for command in leaves(cli):
+        for code in Code:
+            for message in MESSAGES:
+                for called in (False, True):
+                    said = advice(Failed(code, message, command, called, "h:1", "p"))
+                    for line in _QUOTED.findall(said):
+                        named += 1
+                        assert not wrong_with(line), f"{command} {code.name}: {said}"
+    assert named > 500
+
+
+def test_every_command_that_the_program_or_its_pages_name_exists() -> None:
+    """What a server prints once it is ready begins with the program's name, too."""
+    wrong, named = [], 0
+    for path in sorted([*SOURCES.rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]):
+        texts = _literals(path) if path.suffix == ".py" else [path.read_text()]
+        for text in texts:
+            for line in _QUOTED.findall(text):
+                named += 1
+                if line.startswith("ready on "):
+                    continue
+                if bad := wrong_with(" ".join(line.split())):
+                    wrong.append(f"{path.relative_to(ROOT)}: `syncpoint {line}`: {bad}")
+    assert named > 100
+    assert not wrong, "\n".join(wrong)
+
+
+def _literals(path: Path) -> Iterator[str]:
+    """String literals; what is put into them is a placeholder."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            parts = [one.value if isinstance(one, ast.Constant) else "{}" for one in node.values]
+            yield "".join(map(str, parts))
+
+
+def test_habits_lead_somewhere() -> None:
+    for hint in HABITS.values():
+        for name in re.findall(r"Did you mean '(\w+)'", hint):
+            assert name in COMMANDS
+
+
+@pytest.mark.parametrize(
+    ("words", "method", "error", "told", "not_told"),
+    [
+        (["drain", "nobody"], "Admin.Drain", NotFound("nobody"), "cluster status", "drain list"),
+        (["undrain", "nobody"], "Admin.Undrain", NotFound("nobody"), "`syncpoint drain`", "undrain list"),
+        (
+            ["constraints", "create", "one", "--forwarders", "rack=r"],
+            "Admin.CreateConstraint",
+            AlreadyExists("one"),
+            "constraints delete",
+            "describe",
+        ),
+        (["drain", "x"], "Admin.Drain", Unimplemented("/syncpoint.admin.v1.Admin/Drain"), "Only clusters", "else"),
+        (
+            ["constraints", "list"],
+            "Admin.ListConstraints",
+            Unimplemented("/syncpoint.admin.v1.Admin/ListConstraints"),
+            "Only clusters",
+            "docs/api.md",
+        ),
+        (
+            ["topics", "create", "orders"],
+            "Publisher.CreateTopic",
+            Unimplemented("Topic.schema_settings"),
+            "docs/api.md",
+            "else",
+        ),
+        (
+            ["topics", "list"],
+            "Publisher.ListTopics",
+            SyncpointError(Code.UNIMPLEMENTED, "Method not found!"),
+            "not Syncpoint",
+            "docs/api.md",
+        ),
+    ],
+)
+def test_the_advice_follows_the_command(
+    run: Run, server: Any, words: list[str], method: str, error: SyncpointError, told: str, not_told: str
+) -> None:
+    server.answers[method] = error
+    found = run(*words)
+    assert found.exit_code != 0
+    first, _, second = found.output.partition("\n")
+    assert error.message in first
+    assert told in second
+    assert not_told not in second
+
+
+def test_what_comes_from_files_and_processes_gets_no_advice_of_a_server(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", "")  # no etcd
+    lines = [
+        run("cluster", "up", "--dir", str(tmp_path / "c")),
+        run("cluster", "status", "--dir", str(tmp_path / "nope")),
+        run("cluster", "kill", "--dir", str(tmp_path / "nope"), "publish-forwarder-9"),
+    ]
+    assert not (tmp_path / "c").exists()
+    for found in lines:
+        assert found.exit_code in (1, 3)
+        assert "topics" not in found.output
+        assert "Is a server running" not in found.output
+    assert "`make etcd`" in lines[0].output
+
+
+def test_a_mistake_in_cluster_yaml_is_told_with_its_line(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text('metadata: {etcd: ["h:1"]}\nreplication:\n  clusters: 3\n  placment: any\n')
+    for words in (["run", "--name", "x", "--config", str(file)], ["cluster", "status", "--config", str(file)]):
+        found = run(*words)
+        assert found.exit_code == 1
+        assert f"{file}, line 4: " in found.output
+        assert "did you mean placement?" in found.output
+        assert "docs/operations.md" in found.output
+
+
+def test_a_process_that_is_not_in_the_file(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text('metadata: {etcd: ["h:1"]}\nprocesses:\n  w: {roles: [router], listen: "h:1", region: eu}\n')
+    found = run("run", "--config", str(file), "--name", "nobody")
+    assert found.exit_code == 2
+    assert "there are w" in found.output
+    found = run("run", "router", "--config", str(file), "--name", "nobody")
+    assert found.exit_code == 2
+    assert "--region (eu)" in found.output
+
+
+def test_cluster_up_where_nothing_can_be_made(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from syncpoint.node.cluster.local import LocalCluster
+
+    monkeypatch.setattr(LocalCluster, "etcd_program", lambda made: "etcd")
+    (tmp_path / "file").write_text("")
+    found = run("cluster", "up", "--dir", str(tmp_path / "file" / "c"))
+    assert found.exit_code == 1
+    assert "file/c: Not a directory" in found.output
+    assert isinstance(found.exception, SystemExit)
+
+
+def test_without_the_extra_it_says_how_to_get_it(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "federation.yaml"
+    file.write_text("version: 1\n")
+    missing = ModuleNotFoundError("No module named 'jsonschema'", name="jsonschema")
+    monkeypatch.setattr("syncpoint.cli.federation._load", _raise(missing))
+    found = run("federation", "plan", str(file))
+    assert found.exit_code == 1
+    assert "jsonschema is not installed" in found.output
+    assert '[spark]"' in found.output
+
+
+def test_a_process_that_runs_or_does_not(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from syncpoint.node.cluster.local import LocalCluster, Shape
+
+    LocalCluster(tmp_path / "c").create(Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1))
+    found = run("cluster", "kill", "--dir", str(tmp_path / "c"), "router-1")
+    assert found.exit_code == 1
+    assert f"cluster start --dir {tmp_path / 'c'} router-1" in found.output
+    monkeypatch.setattr(LocalCluster, "kill", lambda made, name: None)
+    assert "router-1 is killed" in run("cluster", "kill", "--dir", str(tmp_path / "c"), "router-1").output
+
+
+def _raise(error: Exception) -> Callable[..., None]:
+    def act(*_: object) -> None:
+        raise error
+
+    return act
