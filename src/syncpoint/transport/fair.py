@@ -96,7 +96,7 @@ class Stepwise(Generic[_Result]):
         failure: BaseException | None = None
         try:
             while True:
-                if failure is None:
+                if not isinstance(failure, asyncio.CancelledError):
                     try:
                         if among.free:
                             among.take()
@@ -112,7 +112,9 @@ class Stepwise(Generic[_Result]):
                 failure = None
                 try:
                     yield waited
-                except asyncio.CancelledError as cancelled:
-                    failure = cancelled
+                except GeneratorExit:
+                    raise
+                except BaseException as error:  # how what was waited for ended: it is the coroutine's
+                    failure = error
         finally:
             inner.close()

@@ -158,6 +158,32 @@ async def test_answers_failures_and_timeouts_pass() -> None:
 
 
 @looped
+async def test_a_failure_of_what_is_waited_for_reaches_the_coroutine() -> None:
+    told: list[str] = []
+
+    async def part(failing: bool) -> str:
+        await asyncio.sleep(0)
+        if failing:
+            raise SyncpointError(Code.UNAVAILABLE, "a part failed")
+        return "whole"
+
+    async def work() -> str:
+        try:
+            await asyncio.gather(part(False), part(True))
+        except SyncpointError as error:
+            told.append(error.message)
+        return await asyncio.ensure_future(part(False))
+
+    async def run() -> str:
+        return await Stepwise(work(), "a")
+
+    others = [start([], "b", "b", count=3) for _ in range(5)]
+    assert await asyncio.get_running_loop().create_task(run()) == "whole"
+    assert told == ["a part failed"]
+    await asyncio.gather(*others)
+
+
+@looped
 async def test_calls_that_are_not_costly_do_not_wait() -> None:
     """What is relayed for subscribers runs as a task, too, and takes no turns."""
     steps: list[str] = []
