@@ -8,6 +8,7 @@ Promise: a command that can not do all of its work says so and leaves what it fo
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import count, said
 
 if TYPE_CHECKING:
+    from syncpoint.metadata.backup import Restored
     from syncpoint.metadata.shared import SharedStore
     from syncpoint.node.cluster.local import LocalCluster
 
@@ -81,8 +83,11 @@ def backup(folder: Path, file: Path) -> None:
 @click.command()
 @folder_option
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def restore(folder: Path, file: Path) -> None:
+@click.option("--force", is_flag=True, help="Although FILE is of another cluster.")
+def restore(folder: Path, file: Path, force: bool) -> None:
     """Make the cluster's metadata what FILE holds. All its processes must be stopped first.
+
+    Refused when FILE is of another cluster. What was there before is kept in a file beside cluster.yaml.
 
     The disks may be newer than the file: no id is given twice. What was created after the backup (topics,
     subscriptions) is unknown afterwards; messages of such topics are kept, see `syncpoint cluster orphans`.
@@ -94,6 +99,7 @@ def restore(folder: Path, file: Path) -> None:
       syncpoint cluster up --dir /tmp/demo
     """
     from syncpoint.metadata import backup as backups
+    from syncpoint.metadata.backup_origin import differences
     from syncpoint.model.errors import FailedPrecondition
     from syncpoint.runtime.clock import SystemClock
     from syncpoint.runtime.random import SystemRandom
@@ -103,8 +109,24 @@ def restore(folder: Path, file: Path) -> None:
     except backups.Damaged as error:
         raise Problem(f"{file}: {error}", "Nothing was changed; take another backup file.") from error
     with _with_metadata(folder) as made:
+        name, kept = made.settings().name, folder / time.strftime("replaced-%Y%m%dT%H%M%SZ.backup", time.gmtime())
+
+        async def work(store: SharedStore) -> Restored:
+            await backups.refuse_members(store)
+            other = await differences(store, found, name)
+            if other and not force:
+                raise Problem(
+                    f"nothing was restored: {file} is not a backup of this cluster: {'; '.join(other)}",
+                    "Take another file; --force restores this one all the same.",
+                )
+            before = await backups.take_backup(store, SystemClock())
+            if backups.read_backup(before).items:
+                backups.write_file(kept, before)
+                said(f"What was there is kept in {kept}.")
+            return await backups.restore(store, found, SystemRandom(), SystemClock())
+
         try:
-            done = _in_store(made, lambda store: backups.restore(store, found, SystemRandom(), SystemClock()))
+            done = _in_store(made, work)
         except FailedPrecondition as error:
             raise Problem(
                 f"nothing was restored: {error.message}",

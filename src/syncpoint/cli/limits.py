@@ -1,11 +1,13 @@
-"""`syncpoint limits get|set`: the running server's flow control.
+"""`syncpoint limits get|set|reset`: the running server's flow control.
 
 Place: the operator's side of the command line; calls of syncpoint.admin.v1.Admin.
-Promise: `set` changes what is named and nothing else; 0 means no bound.
+Promise: `set` changes what is named and nothing else, and says what it was; what concerns every topic or subscriber has
+to be asked for by --default. 0 means no bound.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -35,13 +37,23 @@ def get(settings: Settings) -> None:
         _print(client.call("Admin.GetLimits", admin.GetLimitsRequest()), settings.format)
 
 
+_SCOPE = click.argument("scope", type=click.Choice(list(SCOPES)))
+_TOPIC = click.option("--topic", metavar="TOPIC", help="With scope topic: an exception for this one.")
+_SUBSCRIPTION = click.option(
+    "--subscription", metavar="SUBSCRIPTION", help="With scope subscriber: an exception for this one."
+)
+_DEFAULT = click.option(
+    "--default", "everywhere", is_flag=True, help="With scope topic or subscriber: of all that have no exception."
+)
+
+
 @limits.command("set")
-@click.argument("scope", type=click.Choice(list(SCOPES)))
+@_SCOPE
 @click.option("--messages", type=click.IntRange(min=0), metavar="N", help="Bound on messages; 0: none.")
 @click.option("--bytes", "size", type=click.IntRange(min=0), metavar="N", help="Bound on bytes; 0: none.")
-@click.option("--topic", metavar="TOPIC", help="With scope topic: an exception for this one.")
-@click.option("--subscription", metavar="SUBSCRIPTION", help="With scope subscriber: an exception for this one.")
-@click.option("--clear", is_flag=True, help="With --topic or --subscription: take the exception away.")
+@_TOPIC
+@_SUBSCRIPTION
+@_DEFAULT
 @with_settings
 def set_limit(
     settings: Settings,
@@ -50,52 +62,101 @@ def set_limit(
     size: int | None,
     topic: str | None,
     subscription: str | None,
-    clear: bool,
+    everywhere: bool,
 ) -> None:
-    """Change a limit; it holds at once and over restarts.
+    """Change a limit; it holds at once and over restarts. `limits reset` takes it back.
 
     \b
     Examples:
       syncpoint limits set system --bytes 200000000
       syncpoint limits set topic --topic orders --messages 5000
-      syncpoint limits set topic --topic orders --clear
+      syncpoint limits set topic --default --messages 100000
     """
-    from syncpoint.wire.messages import admin
+    name = _meant(settings, scope, topic, subscription, everywhere)
+    if messages is None and size is None:
+        raise click.UsageError("Give --messages, --bytes or both.")
 
-    _check(scope, messages, size, topic, subscription, clear)
-    with settings.client() as client:
-        request = admin.UpdateLimitsRequest(limits=client.call("Admin.GetLimits", admin.GetLimitsRequest()))
-        if topic or subscription:
-            place = "topics" if topic else "subscriptions"
-            name = settings.name(place, topic or subscription or "")
-            exceptions = getattr(request.limits, place)
-            if clear:
-                if name in exceptions:
-                    del exceptions[name]
-            else:
-                if name not in exceptions:  # what is not named stays as it was until now
-                    exceptions[name].CopyFrom(getattr(request.limits, scope))
-                _write(exceptions[name], messages, size)
+    def change(limits: Any) -> None:
+        limit = getattr(limits, scope)
+        if name:
+            exceptions = _exceptions(limits, scope)
+            if name not in exceptions:  # what is not named stays as it was until now
+                exceptions[name].CopyFrom(limit)
+            limit = exceptions[name]
+        _write(limit, messages, size)
+
+    _change(settings, scope, name, change)
+
+
+@limits.command()
+@_SCOPE
+@_TOPIC
+@_SUBSCRIPTION
+@_DEFAULT
+@with_settings
+def reset(settings: Settings, scope: str, topic: str | None, subscription: str | None, everywhere: bool) -> None:
+    """Take a change back: an exception goes, a limit gets the value of a new server.
+
+    \b
+    Examples:
+      syncpoint limits reset topic --topic orders
+      syncpoint limits reset topic --default
+    """
+    from syncpoint.model.flow import FlowLimits
+
+    name = _meant(settings, scope, topic, subscription, everywhere)
+    first = getattr(FlowLimits(), scope)
+
+    def change(limits: Any) -> None:
+        if name:
+            exceptions = _exceptions(limits, scope)
+            if name in exceptions:
+                del exceptions[name]
         else:
-            place = scope
-            _write(getattr(request.limits, scope), messages, size)
-        request.update_mask.paths.append(place)
-        changed = client.call("Admin.UpdateLimits", request)
-    said("Updated the limits.")
-    _print(changed, settings.format)
+            _write(getattr(limits, scope), first.messages, first.bytes)
+
+    _change(settings, scope, name, change)
 
 
-def _check(
-    scope: str, messages: int | None, size: int | None, topic: str | None, subscription: str | None, clear: bool
-) -> None:
+def _meant(settings: Settings, scope: str, topic: str | None, subscription: str | None, everywhere: bool) -> str:
+    """The full name of what an exception is for; empty for a limit itself, which has to be asked for by name."""
     if topic and scope != "topic":
         raise click.UsageError("--topic belongs to the scope topic.")
     if subscription and scope != "subscriber":
         raise click.UsageError("--subscription belongs to the scope subscriber.")
-    if clear and not (topic or subscription):
-        raise click.UsageError("--clear needs --topic or --subscription.")
-    if clear != (messages is None and size is None):
-        raise click.UsageError("Give --messages, --bytes or both; or --clear alone.")
+    if scope == "system":
+        return ""
+    option = "--topic" if scope == "topic" else "--subscription"
+    if bool(topic or subscription) == everywhere:
+        raise click.UsageError(
+            f"Say which: {option} NAME for one, --default for every {scope} that has no exception of its own."
+        )
+    return "" if everywhere else settings.name(f"{option[2:]}s", topic or subscription or "")
+
+
+def _exceptions(limits: Any, scope: str) -> Any:
+    return limits.topics if scope == "topic" else limits.subscriptions
+
+
+def _change(settings: Settings, scope: str, name: str, change: Callable[[Any], None]) -> None:
+    """Let the server have the changed limits, and say what was before."""
+    from syncpoint.wire.messages import admin
+
+    with settings.client() as client:
+        request = admin.UpdateLimitsRequest(limits=client.call("Admin.GetLimits", admin.GetLimitsRequest()))
+        before = _bounds(request.limits, scope, name)
+        change(request.limits)
+        place = scope if not name else "topics" if scope == "topic" else "subscriptions"
+        request.update_mask.paths.append(place)
+        changed = client.call("Admin.UpdateLimits", request)
+    said(f"{name or f'Limit {scope}'}: {_bounds(changed, scope, name)}; it was {before}.")
+    _print(changed, settings.format)
+
+
+def _bounds(limits: Any, scope: str, name: str) -> str:
+    exceptions = _exceptions(limits, scope)
+    limit = exceptions[name] if name and name in exceptions else getattr(limits, scope)
+    return f"messages {_bound(limit.messages)}, bytes {_bound(limit.bytes)}"
 
 
 def _write(limit: Any, messages: int | None, size: int | None) -> None:

@@ -148,9 +148,13 @@ class Supervisor:
         return progress
 
     def _existing(self, servers: Servers) -> list[Flow]:
+        before = self._unlisted
         heard, self._unlisted = servers.heard_flows(self.links)
         for name, why in self._unlisted.items():
-            log.warning("the topics of %s are not known: %s", name, why)
+            if name not in before:
+                log.warning("the topics of %s are not known: %s", name, why)
+        for name in before.keys() - self._unlisted.keys():
+            log.info("the topics of %s are known again", name)
         return heard + [flow for flow in self.flows if flow.link.source.name in self._unlisted]
 
     def _note_silence(self, progress: Sequence[Progress]) -> None:

@@ -164,7 +164,7 @@ async def restore(store: SharedStore, backup: Backup, random: Random, clock: Clo
     Whatever else the store held is removed, but for data keys. Raises `FailedPrecondition` while members live, or when
     one starts.
     """
-    await _refuse_members(store)
+    await refuse_members(store)
     known = {item.key: item.value for item in (await read_all(store, ""))[0]}
     old = {int(found) for found in (known.get(UNIVERSE), backup.items.get(UNIVERSE)) if found is not None}
     await _remove_universe(store, await store.get(UNIVERSE))
@@ -185,7 +185,7 @@ async def restore(store: SharedStore, backup: Backup, random: Random, clock: Clo
     stale = known.keys() - wanted.keys() - numbers.keys() - last_ones
     gone = sorted(key for key in stale if not key.startswith(_DATA_KEYS))
     await _write(store, [Delete(key) for key in gone])
-    await _refuse_members(store)
+    await refuse_members(store)
     universe = _draw(random, old)
     then = _head(backup.items.get(HEAD), known.get(HEAD), floor)
     last: list[Operation] = [
@@ -204,7 +204,8 @@ async def restore(store: SharedStore, backup: Backup, random: Random, clock: Clo
     return Restored(len(wanted) + len(numbers), len(gone), universe)
 
 
-async def _refuse_members(store: SharedStore) -> None:
+async def refuse_members(store: SharedStore) -> None:
+    """Raise `FailedPrecondition` while processes live."""
     living = (await store.range(_MEMBERS)).items
     if living:
         names = ", ".join(item.key.removeprefix(_MEMBERS) for item in living[:5])

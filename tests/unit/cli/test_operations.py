@@ -67,22 +67,43 @@ def test_limits_of_one_topic(server, run):
 
     current.topics[name].messages = 5
     server.calls.clear()
-    run("limits", "set", "topic", "--topic", "orders", "--clear")
+    run("limits", "reset", "topic", "--topic", "orders")
     assert name not in server.request("Admin.UpdateLimits").limits.topics
+
+
+def test_limits_of_every_topic_are_asked_for_by_name_and_can_be_taken_back(server, run):
+    current = admin.Limits(topic=admin.FlowLimit(messages=500_000, bytes=77))
+    server.answers["Admin.GetLimits"] = lambda request: current
+    server.answers["Admin.UpdateLimits"] = lambda request: request.limits
+    found = run("limits", "set", "topic", "--messages", "5")
+    assert found.exit_code == 2
+    assert "--default" in found.output
+    assert server.calls == []
+    found = run("limits", "set", "topic", "--default", "--messages", "5")
+    assert found.exit_code == 0, found.output
+    assert "messages 5, bytes 77; it was messages 500,000, bytes 77" in found.output
+    current.topic.messages = 5
+    server.calls.clear()
+    assert run("limits", "reset", "topic", "--default").exit_code == 0
+    request = server.request("Admin.UpdateLimits")
+    assert (request.limits.topic.messages, request.limits.topic.bytes) == (500_000, 128 << 20)
+    assert list(request.update_mask.paths) == ["topic"]
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["system"],
-        ["system", "--clear"],
-        ["system", "--topic", "x", "--messages", "1"],
-        ["topic", "--subscription", "x", "--messages", "1"],
-        ["topic", "--topic", "x", "--messages", "1", "--clear"],
+        ["set", "system"],
+        ["set", "system", "--topic", "x", "--messages", "1"],
+        ["set", "topic", "--subscription", "x", "--messages", "1"],
+        ["set", "topic", "--topic", "x", "--default", "--messages", "1"],
+        ["set", "subscriber", "--messages", "1"],
+        ["reset", "topic"],
+        ["reset", "subscriber", "--topic", "x"],
     ],
 )
 def test_limits_that_make_no_sense(server, run, words):
-    assert run("limits", "set", *words).exit_code == 2
+    assert run("limits", *words).exit_code == 2
     assert server.calls == []
 
 
