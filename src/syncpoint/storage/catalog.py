@@ -48,6 +48,7 @@ class Segment:
     __slots__ = (
         "_body",
         "active",
+        "away",
         "bytes",
         "controls",
         "copies",
@@ -83,6 +84,7 @@ class Segment:
         self.copies: dict[int, Copy] = {}
         self.members: tuple[bytes, ...] = ()  # the fragment it was written in
         self.rule = _ONE
+        self.away = 0  # which of the members were not there
         self.removed = False
         self.final = False  # the log ends with it
         self.sealed_by = 0  # 0: still written

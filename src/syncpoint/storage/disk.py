@@ -40,6 +40,7 @@ class Roll(NamedTuple):
     next: Segment | None
     members: tuple[bytes, ...]
     rule: AckRule
+    away: int
 
 
 class Progress:
@@ -262,7 +263,7 @@ class DiskWriter:
         if roll.seal is not None and self._handle is not None:
             self._seal(roll.seal)
         if roll.next is not None:
-            self._open(roll.next, roll.members, roll.rule)
+            self._open(roll.next, roll.members, roll.rule, roll.away)
 
     def _seal(self, segment: Segment) -> None:
         handle, header = self._handle, self._header
@@ -277,7 +278,7 @@ class DiskWriter:
         if copy is not None and copy.incarnation == header.incarnation:
             copy.sealed = True
 
-    def _open(self, segment: Segment, members: tuple[bytes, ...], rule: AckRule) -> None:
+    def _open(self, segment: Segment, members: tuple[bytes, ...], rule: AckRule, away: int) -> None:
         files = self._files
         path = segment_path(self.root, segment.log, segment.seq)
         folder = log_dir(self.root, segment.log)
@@ -293,6 +294,7 @@ class DiskWriter:
             self.incarnation,
             members,
             rule,
+            away,
         )
         files.mkdir(folder)
         self._handle = handle = self.pool.take(path)
@@ -306,9 +308,9 @@ class DiskWriter:
         self._copy = segment.copies[self.slot] = Copy(header.incarnation, header.seed, path, False, before)
         self.opened = segment.seq
 
-    def open_now(self, segment: Segment, members: tuple[bytes, ...], rule: AckRule) -> None:
+    def open_now(self, segment: Segment, members: tuple[bytes, ...], rule: AckRule, away: int) -> None:
         """Open the first segment before the worker is started. Raises `OSError`."""
-        self._open(segment, members, rule)
+        self._open(segment, members, rule, away)
 
 
 def write_seal(files: Files, handle: int, header: SegmentHeader, segment: Segment, segment_bytes: int) -> None:

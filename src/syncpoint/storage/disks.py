@@ -77,6 +77,7 @@ class Disks:
             settings,
             self.catalog,
             writers,
+            recovery.names(),
             recovery.rule,
             self._at_once,
             self.progress,
@@ -113,22 +114,43 @@ class Disks:
         return keeper.writer
 
     def _begin_log(self, recovery: Recovery, writers: Sequence[DiskWriter | None]) -> None:
+        """Write the first header, once it is sure that the log could acknowledge, and would be known to whoever reads
+        the old one. A disk that fails now stays a member, as one that may come back."""
         fragment, segment = self.log.fragment, self.log.segment
-        opened = []
+        opened = [writer for writer in writers if writer is not None]
+        self._refuse_few(recovery, opened)
+        for writer in opened[:]:
+            try:
+                writer.open_now(segment, fragment.members, fragment.rule, fragment.away)
+            except OSError as error:
+                opened.remove(writer)
+                writer.error = error
+                writer.given_up = True
+                self.log.dropped(writer)
+                if isinstance(error, DiskFenced):
+                    self._release(writers)
+                _refuse_fenced(writer.root, error)
+        try:
+            self._refuse_few(recovery, opened)
+        except DisksMissing:
+            self._release(writers)
+            raise
+        recovery.recovered.disks = ["" if w is None or w.error else w.incarnation.hex() for w in writers]
+
+    def _refuse_few(self, recovery: Recovery, writers: Sequence[DiskWriter]) -> None:
+        rule = self.log.fragment.rule
+        held = {writer.incarnation for writer in writers}
+        if not rule.can_acknowledge([writer.slot for writer in writers]) or not recovery.known_to_old(held):
+            raise DisksMissing(
+                "the new log cannot be begun on enough of the disks; failed:"
+                f" {', '.join(f'{one.root} ({one.error})' for one in recovery.disks if one.error) or 'none'}",
+                log=self.log.counter,
+            )
+
+    def _release(self, writers: Sequence[DiskWriter | None]) -> None:
         for writer in writers:
             if writer is not None:
-                try:
-                    writer.open_now(segment, fragment.members, fragment.rule)
-                    opened.append(writer)
-                except OSError as error:
-                    _refuse_fenced(writer.root, error)
-                    writer.error = error
-                    writer.given_up = True
-                    self.log.dropped(writer)
-        held = {writer.incarnation for writer in opened}
-        if not fragment.rule.can_acknowledge(fragment.live) or not recovery.known_to_old(held):
-            raise DisksMissing("the new log could not be begun on enough of the disks", log=self.log.counter)
-        recovery.recovered.disks = ["" if w is None or w.error else w.incarnation.hex() for w in writers]
+                writer.release()
 
     def start(self) -> None:
         """Let the threads run."""

@@ -29,28 +29,37 @@ _INDEX_BYTES_FIXED = 6 * PAGE
 
 
 class Fragment:
-    """Positions from `first_position` on are held by these writers (None: absent when the fragment began)."""
+    """Positions from `first_position` on are held by these writers (None: absent when the fragment began).
 
-    __slots__ = ("first_position", "first_seq", "passed", "previous", "rule", "writers")
+    `names`: the disk of every slot, also of an absent one, which holds nothing of the fragment and can all the same be
+    told of the next one; NOBODY where the disk is not known.
+    """
+
+    __slots__ = ("first_position", "first_seq", "members", "passed", "previous", "rule", "writers")
 
     def __init__(
         self,
         first_position: int,
         first_seq: int,
         writers: Sequence[DiskWriter | None],
+        names: Sequence[bytes],
         rule: AckRule,
         previous: Fragment | None,
     ) -> None:
         self.first_position = first_position
         self.first_seq = first_seq
         self.writers = tuple(writers)
+        self.members = tuple(
+            name if writer is None else writer.incarnation for writer, name in zip(writers, names, strict=True)
+        )
         self.rule = rule
         self.previous = previous
         self.passed = previous is None
 
     @property
-    def members(self) -> tuple[bytes, ...]:
-        return tuple(NOBODY if writer is None else writer.incarnation for writer in self.writers)
+    def away(self) -> int:
+        """As in `SegmentHeader`."""
+        return sum(1 << slot for slot, one in enumerate(self.writers) if one is None and self.members[slot] != NOBODY)
 
     @property
     def live(self) -> list[int]:
@@ -87,6 +96,7 @@ class Log:
         settings: StorageSettings,
         catalog: Catalog,
         writers: Sequence[DiskWriter | None],
+        names: Sequence[bytes],
         rule: AckRule,
         at_once: bool,
         progress: Progress,
@@ -97,7 +107,7 @@ class Log:
         self.persisted = 0
         self.appended_bytes = 0
         self.unpersisted: deque[Queued] = deque()
-        self.fragments = [Fragment(1, 1, writers, rule, None)]
+        self.fragments = [Fragment(1, 1, writers, names, rule, None)]
         self._settings = settings
         self._sync = settings.durability == Durability.SYNC
         self._at_once = at_once  # what is appended counts before any disk has it
@@ -164,7 +174,7 @@ class Log:
         if following is not None:
             self._name_members(following, fragment)
         for writer in self._live:
-            writer.roll(Roll(done, following, fragment.members, fragment.rule))
+            writer.roll(Roll(done, following, fragment.members, fragment.rule, fragment.away))
         if following is not None:
             self.segment = following
 
@@ -177,14 +187,14 @@ class Log:
         writers: list[DiskWriter | None] = [w if w is not None and w.ok else None for w in old.writers]
         writers[slot] = joining
         following = self._next_segment()
-        fragment = Fragment(following.first_position, following.seq, writers, old.rule, old)
+        fragment = Fragment(following.first_position, following.seq, writers, old.members, old.rule, old)
         self.fragments.append(fragment)
         self._name_members(following, fragment)
         for writer in self._live:
-            writer.roll(Roll(done, following, fragment.members, fragment.rule))
+            writer.roll(Roll(done, following, fragment.members, fragment.rule, fragment.away))
         joining.written = joining.synced = done.last_position
         joining.first_seq = following.seq
-        joining.roll(Roll(None, following, fragment.members, fragment.rule))
+        joining.roll(Roll(None, following, fragment.members, fragment.rule, fragment.away))
         self._live.append(joining)
         self.held.append((fragment, joining))
         self.segment = following
@@ -276,4 +286,4 @@ class Log:
         return segment
 
     def _name_members(self, segment: Segment, fragment: Fragment) -> None:
-        segment.members, segment.rule = fragment.members, fragment.rule
+        segment.members, segment.rule, segment.away = fragment.members, fragment.rule, fragment.away

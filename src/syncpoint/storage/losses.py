@@ -25,7 +25,7 @@ from syncpoint.storage.index import DamagedIndex, Record
 from syncpoint.storage.layout import audit_dir
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery.recover import Recovery
-from syncpoint.storage.recovery.scan import scan_disk
+from syncpoint.storage.recovery.scan import newest_header, scan_disk
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Kind, Store
 from syncpoint.storage.workers import Workers
@@ -62,7 +62,9 @@ def arrange(disks: Sequence[Path | str], files: Files, rule: AckRule | None = No
     headers = [copy.header for scan in scans for copy in scan.copies]
     if not headers:
         return roots, rule or AckRule.single(len(roots))
-    newest = max(headers, key=lambda header: (header.log, header.seq))
+    newest = newest_header(copy for scan in scans for copy in scan.copies)
+    if newest is None:
+        newest = max(headers, key=lambda header: (header.log, header.seq))
     rule = rule or newest.rule
     if len(rule) != len(roots):
         raise ValueError(

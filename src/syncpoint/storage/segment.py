@@ -26,7 +26,7 @@ MARK_OFFSET = 2 * PAGE
 MARK_SLOT = 512  # slots lie in different sectors: a torn write spoils one of them
 DATA_START = 3 * PAGE
 FORMAT = 1
-NOBODY = bytes(16)  # stands in for a member that was absent when the fragment began
+NOBODY = bytes(16)  # stands in for a member that was absent when the fragment began, and of which nothing was known
 
 _MAGIC_HEADER = b"SYNCSEGM"
 _MAGIC_TRAILER = b"SYNCSEAL"
@@ -45,13 +45,24 @@ class SegmentHeader(NamedTuple):
     incarnation: int  # random u64, drawn whenever a copy is begun
     first_position: int
     disk: bytes  # incarnation of the disk that holds this copy, 16 bytes
-    members: tuple[bytes, ...]  # the fragment: disk incarnations, NOBODY for an absent one
+    members: tuple[bytes, ...]  # the fragment: disk incarnations, NOBODY for an unknown one
     rule: AckRule  # which sets of the members could acknowledge
+    away: int = 0  # bit by slot: members that were not there when the fragment began, so they never held any of it
 
     @property
     def seed(self) -> int:
         """Checksum seed of frames, marks and trailer of this copy."""
         return place_seed(self.universe, self.log, self.incarnation)
+
+    @property
+    def writing(self) -> list[int]:
+        """Slots of the members that were there: only these can have acknowledged anything."""
+        return [slot for slot, one in enumerate(self.members) if one != NOBODY and not self.away >> slot & 1]
+
+    @property
+    def could_acknowledge(self) -> bool:
+        """Whether anything in the fragment can ever have been acknowledged."""
+        return self.rule.can_acknowledge(self.writing)
 
 
 class Trailer(NamedTuple):
@@ -156,7 +167,7 @@ def _pack_header(header: SegmentHeader) -> bytes:
         len(header.members),
         count,
     )
-    return fields + b"".join(header.members) + rest
+    return fields + b"".join(header.members) + rest + header.away.to_bytes(_away_bytes(len(header.members)), "little")
 
 
 def _unpack_header(page: bytes, offset: int) -> SegmentHeader | None:
@@ -169,7 +180,13 @@ def _unpack_header(page: bytes, offset: int) -> SegmentHeader | None:
         rule = AckRule.decode(fields[9], fields[8], page[begin + 16 * fields[8] :])
     except ValueError:
         return None
-    return SegmentHeader._make((*fields[2:8], members, rule))
+    end = begin + 16 * fields[8] + len(rule.encode()[1])
+    away = int.from_bytes(page[end : end + _away_bytes(fields[8])], "little")
+    return SegmentHeader._make((*fields[2:8], members, rule, away))
+
+
+def _away_bytes(members: int) -> int:
+    return -(-members // 8)
 
 
 def align(offset: int) -> int:

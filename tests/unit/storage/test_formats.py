@@ -60,7 +60,8 @@ def _headers(draw: st.DrawFn) -> SegmentHeader:
     rule = draw(rules)
     members = draw(st.lists(sixteen, min_size=len(rule), max_size=len(rule)))
     numbers = [draw(u64) for _ in range(5)]
-    return SegmentHeader(*numbers, draw(sixteen), tuple(members), rule)  # type: ignore[arg-type]
+    away = draw(st.integers(0, (1 << len(rule)) - 1))
+    return SegmentHeader(*numbers, draw(sixteen), tuple(members), rule, away)  # type: ignore[arg-type]
 
 
 headers = _headers()

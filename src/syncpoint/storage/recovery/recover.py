@@ -28,7 +28,7 @@ from syncpoint.storage.layout import LOCK_FILE, logs_dir
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery.find_tail import LogTail, SegmentTail, find_tail
 from syncpoint.storage.recovery.repair import rebuild, seal_again, settle
-from syncpoint.storage.recovery.scan import DiskScan, FoundCopy, FrameTable, scan_disk, scan_frames
+from syncpoint.storage.recovery.scan import DiskScan, FoundCopy, FrameTable, newest_header, scan_disk, scan_frames
 from syncpoint.storage.recovery.tidy import tidy
 from syncpoint.storage.segment import NOBODY, SegmentHeader
 from syncpoint.storage.settings import StorageSettings
@@ -147,6 +147,20 @@ class Recovery:
                 disks=[one.root for one in self.disks if one.error],
             ) from error
 
+    def names(self) -> list[bytes]:
+        """The disk of every slot, also of those that cannot be used now; NOBODY where it is not known.
+
+        A member that is away is named: it never held what is written now, and it is one of those that can be told of
+        the log after this one. So any acknowledging set of the slots is enough for the next opening.
+        """
+        here = {disk.identity.incarnation for disk in self.disks if disk.identity is not None}
+        old = self.old_members if len(self.old_members) == len(self.disks) and self.old_rule is not None else ()
+        names = []
+        for disk in self.disks:
+            name = disk.identity.incarnation if disk.identity is not None else old[disk.slot] if old else NOBODY
+            names.append(NOBODY if disk.identity is None and name in here else name)
+        return names
+
     def known_to_old(self, holders: Collection[bytes]) -> bool:
         """Whether every set that is enough to read the newest fragment found has one of `holders` in it."""
         if self._cut_off:
@@ -204,7 +218,8 @@ class Recovery:
             if disk.identity is None or disk.scan.marks is None:
                 continue
             mine = disk.identity.incarnation
-            newest = max((copy.header.log for copy in copies if mine in copy.header.members), default=0)
+            headers = [copy.header for copy in copies if mine in copy.header.members]
+            newest = max((one.log for one in headers if one.members.index(mine) in one.writing), default=0)
             if disk.scan.marks.reserved < newest:
                 self.recovered.notes.append(
                     f"disk {disk.root} was a member of log {newest} and does not know it: an old state was restored;"
@@ -216,20 +231,23 @@ class Recovery:
         copies = self._copies()
         self._find_rolled_back(copies)
         present = {disk.identity.incarnation for disk in self.good if disk.identity is not None}
-        if not copies:
+        newest = newest_header(copies)
+        if newest is None:
             known = [bytes.fromhex(text) for text in known_disks]
             if known and len(present.intersection(known)) < len(known) // 2 + 1:
                 absent = sorted(one.hex() for one in known if one not in present)
                 self._miss(absent, f"the disks known to this store are missing: {', '.join(absent)}", missing=absent)
             self.old_members = tuple(sorted(present))
             return
-        newest = max(copies, key=lambda copy: (copy.header.log, copy.header.seq)).header
         self.old_members, self.old_rule = newest.members, newest.rule
         slots = slots_of(newest.members, present)
         absent = [one.hex() for one in newest.members if one not in present and one != NOBODY]
         text = f"segment {newest.seq} of log {newest.log} "
         facts = {"missing": absent, "log": newest.log, "segment": newest.seq}
-        if not newest.rule.is_read_set(slots):
+        # What was away never had anything, so nothing is there that only it could tell.
+        if not newest.rule.is_read_set(
+            [*slots, *(at for at in range(len(newest.members)) if at not in newest.writing)]
+        ):
             text += f"needs more of its {len(newest.members)} disks, at least {newest.rule.smallest}; missing are "
             self._miss(absent, text + ", ".join(absent), **facts)
         elif not newest.rule.can_acknowledge(slots):
@@ -362,7 +380,7 @@ class Recovery:
     def _segment(self, found: SegmentTail) -> Segment:
         segment = self.catalog.add(found.log, found.seq, found.first_position, found.index)
         header = next(iter(found.copies.values())).header
-        segment.members, segment.rule = header.members, header.rule
+        segment.members, segment.rule, segment.away = header.members, header.rule, header.away
         if found.trailer is not None:
             segment.seal(found.trailer)
         else:

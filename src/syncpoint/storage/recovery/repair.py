@@ -81,6 +81,7 @@ def rebuild(
         disk,
         segment.members,
         segment.rule,
+        segment.away,
     )
     files.mkdir(folder)
     files.sync_dir(logs_dir(root))

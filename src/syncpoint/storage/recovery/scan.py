@@ -6,6 +6,7 @@ without a trailer (at most a few: the ones being written at the end) have their 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from syncpoint.runtime.files import Files, read_exactly
@@ -100,6 +101,15 @@ def scan_disk(files: Files, root: str, slot: int) -> DiskScan:
         newest = max(scan.copies, key=lambda copy: (copy.header.log, copy.header.seq)).header
         scan.identity = Identity(newest.universe, newest.disk)
     return scan
+
+
+def newest_header(copies: Iterable[FoundCopy]) -> SegmentHeader | None:
+    """The header of the newest fragment in which anything can have been acknowledged; None without one.
+
+    A log that was begun by too few disks holds nothing, and its header says nothing about who has what.
+    """
+    headers = [copy.header for copy in copies if copy.header.could_acknowledge]
+    return max(headers, key=lambda header: (header.log, header.seq), default=None)
 
 
 def _exists(files: Files, path: str) -> bool:

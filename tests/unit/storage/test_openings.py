@@ -1,0 +1,162 @@
+"""Openings that fail half-way or find few disks: what they leave behind never keeps a later one from what is stored."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from storage_world import World  # a helper beside the tests; they are imported by path
+
+from syncpoint.runtime.files import DiskUnreachable, write_all
+from syncpoint.storage.errors import DisksMissing
+from syncpoint.storage.quorum import AckRule
+from syncpoint.storage.segment import NOBODY, SegmentHeader, encode_front
+
+GRID = AckRule.grid(3, 3)
+THREE = AckRule.single(3)
+both = pytest.mark.parametrize(("rule", "slots"), [(THREE, (1, 2)), (GRID, (3, 4, 5, 6, 7, 8))], ids=["3", "3x3"])
+
+
+def stored(rule: AckRule, **more: object) -> World:
+    """A world with acknowledged batches and facts, its owner killed."""
+    world = World(1, len(rule), rule, **more)
+    world.open()
+    for number in range(20):
+        world.publish(number % 2)
+        world.note()
+    world.commit()
+    assert not world.waiting
+    world.kill()
+    return world
+
+
+def unreachable(world: World, slots: tuple[int, ...], when: Callable[[str, str], bool]) -> None:
+    """From the first call for which `when` holds, these disks do not answer."""
+    roots = [world.roots[slot] for slot in slots]
+    begun = [False]
+
+    def fault(operation: str, path: str) -> None:
+        begun[0] = begun[0] or when(operation, path)
+        if begun[0] and any(path == root or path.startswith(root + "/") for root in roots):
+            raise DiskUnreachable(errno.ETIMEDOUT, "it does not answer", path)
+
+    world.files.faults.append(fault)
+
+
+@both
+@pytest.mark.parametrize("where", ["/pool", "logs/0000000002"])
+def test_disks_that_leave_before_or_while_a_log_begins(rule: AckRule, slots: tuple[int, ...], where: str) -> None:
+    world = stored(rule)
+    unreachable(world, slots, lambda operation, path: where in path)
+    with pytest.raises(DisksMissing, match="cannot be begun"):
+        world.open()
+    if where == "/pool":
+        assert not any("logs/0000000002" in path for path in world.files.paths("/")), "no header of it is durable"
+    world.kill()
+    world.open()
+    world.judge()
+
+
+@both
+def test_a_header_whose_own_members_could_never_acknowledge_is_left_aside(
+    rule: AckRule, slots: tuple[int, ...]
+) -> None:
+    """As an older version left it behind: a log begun by too few disks, the others unknown to it."""
+    world = stored(rule)
+    mine = bytes.fromhex(world.known[0])
+    members = tuple(NOBODY if slot in slots else bytes.fromhex(world.known[slot]) for slot in range(len(rule)))
+    header = SegmentHeader(world.universe, 7, 1, 99, 1, mine, members, rule)
+    assert not header.could_acknowledge
+    path = "/d0/logs/0000000007/00000001.seg"
+    world.files.mkdir(path.rpartition("/")[0])
+    handle = world.files.open(path, create=True)
+    write_all(world.files, handle, [encode_front(header)], 0)
+    world.files.close(handle)
+    world.open()
+    world.judge()
+    assert world.store.log_counter == 8, "its number is taken all the same"
+
+
+def test_a_domain_away_when_a_log_begins_may_be_followed_by_one_lost_for_good() -> None:
+    world = stored(GRID)
+    world.lose_sight(0, 1, 2)
+    world.open()
+    for _ in range(10):
+        world.publish()
+        world.note()
+    world.commit()
+    assert not world.waiting
+    world.kill()
+    world.regain(0, 1, 2)
+    for slot in (3, 4, 5):
+        world.files.wipe(world.roots[slot])
+    world.open()
+    assert not any("old state" in note for note in world.store.recovered.notes), (
+        "it did not take part, it forgot nothing"
+    )
+    world.judge()
+    world.settle_facts()
+    world.publish()
+    world.commit()
+    world.power_cut()
+    world.lose_sight(6, 7, 8)
+    world.open()  # the domain that was away then, and the one that is new
+    world.judge()
+
+
+def test_a_disk_away_for_two_logs_is_known_to_the_second_as_well() -> None:
+    world = stored(THREE)
+    for _ in range(2):
+        world.lose_sight(2)
+        world.open()
+        world.publish()
+        world.note()
+        world.commit()
+        assert not world.waiting
+        world.kill()
+    world.regain(2)
+    world.lose_sight(1)
+    world.open()
+    world.judge()
+
+
+def test_of_two_halves_that_never_met_only_one_opens() -> None:
+    """Who was away counts as one of those told of the next log, by its name: a new disk in its place does not."""
+    world = stored(THREE)
+    world.lose_sight(2)
+    world.open()
+    world.publish()
+    world.commit()
+    world.kill()
+    world.regain(2)
+    world.files.wipe("/d2")
+    world.lose_sight(1)
+    with pytest.raises(DisksMissing):
+        world.open()
+    world.regain(1)
+    world.open()
+    world.judge()
+
+
+def test_a_disk_put_back_in_time_is_found_out_although_it_was_away_later() -> None:
+    world = stored(THREE)
+    old = world.files.snapshot("/d2")
+    world.open()
+    world.publish()
+    world.commit()
+    world.kill()
+    world.lose_sight(2)
+    world.open()
+    world.publish()
+    world.commit()
+    world.kill()
+    world.regain(2)
+    world.files.restore("/d2", old)
+    world.open()
+    assert any("old state" in note for note in world.store.recovered.notes)
+    world.judge()
