@@ -2,8 +2,11 @@
 
 Place: in any number of processes of a cluster; on one node `node.upkeep` does it. Changes are made by the control
 plane, so two processes that see the same at once do it once.
-Promise: a subscription counts as used when it was created, whenever a forwarder reported it, and, since an older report
-may have been lost with the process that owed it, when this process began to look.
+Promise: what is too old is judged by a clock that several witnesses agree on (`runtime.trusted`). A subscription
+counts as used when it was created and whenever a forwarder reported it; a report may be due for an hour, or have been
+lost with the process that owed it, so the time granted is that much longer, and nothing is deleted until the metadata
+could be reached for as long: whoever was cut off from them, too, has reported by then. All of that is stored, so it
+does not begin anew when processes do.
 """
 
 from __future__ import annotations
@@ -12,14 +15,16 @@ import asyncio
 import logging
 
 from syncpoint.control.plane import SharedControl
-from syncpoint.control.reports import USED, write_all
+from syncpoint.control.reports import USED, USED_S, write_all
 from syncpoint.metadata.contract import Delete, Indeterminate
 from syncpoint.metadata.contract import Unavailable as StoreUnavailable
 from syncpoint.metadata.records import CREATING, Change, Subscription
 from syncpoint.metadata.shared import read_all
 from syncpoint.model.errors import SyncpointError
+from syncpoint.runtime.trusted import TrustedClock
 
 EXPIRE_S = 60.0
+LAG_S = 2 * USED_S  # so old may be what is known of the last use
 UNFINISHED_S = 3_600
 BATCH = 20
 _NS = 1_000_000_000
@@ -28,11 +33,12 @@ log = logging.getLogger(__name__)
 
 
 class Expiry:
-    """Looks once a minute."""
+    """Looks once a minute. `trusted`: the clock of this process that others are witnesses of."""
 
-    def __init__(self, control: SharedControl) -> None:
+    def __init__(self, control: SharedControl, trusted: TrustedClock | None = None) -> None:
         self._control = control
-        self._began_ns = control.clock.time_ns()
+        self._trusted = trusted or TrustedClock(control.clock)
+        self._steady_since = self._trusted.monotonic()  # since when the metadata have answered
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -51,12 +57,13 @@ class Expiry:
             try:
                 await self.expire()
             except (SyncpointError, StoreUnavailable, Indeterminate) as error:
+                self._steady_since = self._trusted.monotonic()
                 log.info("what has expired is not deleted yet: %s", error)
 
     async def expire(self) -> int:
         """Delete what has expired; returns how many records. Raises `SyncpointError` and the store's errors."""
         control = self._control
-        catalog, now_ns = control.catalog, control.clock.time_ns()
+        catalog, now_ns = control.catalog, self._trusted.sure_ns()
         items, _ = await read_all(control.store, USED)
         used = {int(item.key[len(USED) :]): int(item.value) for item in items}
         gone = [
@@ -77,9 +84,10 @@ class Expiry:
     def _unused(self, record: Subscription, used_ns: int, now_ns: int) -> bool:
         if record.state == CREATING:
             return _older(record.created_ns, now_ns, UNFINISHED_S)
-        newest = max(record.created_ns, used_ns, self._began_ns)
-        return record.expiration_s is not None and _older(newest, now_ns, record.expiration_s)
+        if record.expiration_s is None or self._trusted.monotonic() < self._steady_since + LAG_S:
+            return False
+        return _older(max(record.created_ns, used_ns), now_ns, record.expiration_s + LAG_S)
 
 
-def _older(then_ns: int, now_ns: int, seconds: int) -> bool:
+def _older(then_ns: int, now_ns: int, seconds: float) -> bool:
     return now_ns - then_ns > seconds * _NS

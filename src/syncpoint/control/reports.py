@@ -1,6 +1,7 @@
-"""Which subscriptions are in use, told by subscribe forwarders for `expiry`, which deletes those that are not.
+"""When subscriptions were last in use, told by subscribe forwarders for `expiry`, which deletes those that are not.
 
-Promise: a report that cannot be written is written with the next one.
+Promise: what is stored is at most as old as the last use less `USED_S`, while the metadata can be reached; a report
+that cannot be written is written as soon as they can. A time is never replaced by an earlier one.
 """
 
 from __future__ import annotations
@@ -11,52 +12,89 @@ from collections.abc import Callable, Iterable
 
 from syncpoint.metadata.contract import (
     TXN_OPS_MAX,
+    Compare,
     Delete,
     Indeterminate,
+    KeyValue,
     Operation,
     Put,
     Unavailable,
+    absent,
+    unchanged,
 )
-from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.runtime.clock import Clock
 
 USED = "used/"
 USED_S = 3_600.0
+AGAIN_S = 60.0
+LAST_S = 1.0  # for the report of a process that ends
 
 log = logging.getLogger(__name__)
 
 
 class UseReporter:
-    """Writes used/SUBSCRIPTION every hour. `used`: gives the subscriptions that were in use since it was last asked."""
+    """Writes used/SUBSCRIPTION every hour. `used`: gives the subscriptions that were in use since it was last asked;
+    `clock`: one whose stamps do not go back.
+    """
 
     def __init__(self, store: SharedStore, clock: Clock, used: Callable[[], Iterable[int]]) -> None:
         self._store, self._clock, self._used = store, clock, used
         self._task: asyncio.Task[None] | None = None
+        self._waiting: dict[int, int] = {}  # subscription -> when it was in use, not written yet
 
     def start(self) -> None:
         """Begin."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Report no more."""
+        """Report once more, where the metadata answer at once, and then no more."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            try:
+                async with asyncio.timeout(LAST_S):
+                    await self._report()
+            except (Unavailable, Indeterminate, TimeoutError) as error:
+                log.info("the last use of %d subscriptions is not reported: %s", len(self._waiting), error)
 
     async def _run(self) -> None:
-        waiting: set[int] = set()
+        pause_s = USED_S
         while True:
-            await asyncio.sleep(USED_S)
-            waiting |= set(self._used())
-            now = b"%d" % self._clock.time_ns()
+            await asyncio.sleep(pause_s)
             try:
-                await write_all(self._store, [Put(f"{USED}{number}", now) for number in sorted(waiting)])
-                waiting.clear()
+                await self._report()
+                pause_s = USED_S
             except (Unavailable, Indeterminate) as error:
-                log.info("the use of %d subscriptions is not reported yet: %s", len(waiting), error)
+                pause_s = AGAIN_S
+                log.info("the use of %d subscriptions is not reported yet: %s", len(self._waiting), error)
+
+    async def _report(self) -> None:
+        now = self._clock.time_ns()
+        self._waiting |= dict.fromkeys(self._used(), now)
+        while self._waiting:
+            items, _ = await read_all(self._store, USED)
+            known = {item.key: item for item in items}
+            numbers = sorted(self._waiting)
+            for begin in range(0, len(numbers), TXN_OPS_MAX):
+                await self._write(numbers[begin : begin + TXN_OPS_MAX], known)
+
+    async def _write(self, numbers: list[int], known: dict[str, KeyValue]) -> None:
+        """Write what is later than what is stored; where another process was faster it is looked at again."""
+        conditions: list[Compare] = []
+        puts: list[Operation] = []
+        for number in numbers:
+            key, used = f"{USED}{number}", self._waiting[number]
+            found = known.get(key)
+            if found is None or int(found.value) < used:
+                conditions.append(absent(key) if found is None else unchanged(key, found.revision))
+                puts.append(Put(key, b"%d" % used))
+        if not puts or (await self._store.txn(conditions, puts)).ok:
+            for number in numbers:
+                del self._waiting[number]
 
 
-async def write_all(store: SharedStore, operations: list[Put] | list[Delete]) -> None:
+async def write_all(store: SharedStore, operations: list[Delete]) -> None:
     """Any number of writes without conditions, in as many transactions as it takes."""
     for begin in range(0, len(operations), TXN_OPS_MAX):
         part: list[Operation] = [*operations[begin : begin + TXN_OPS_MAX]]

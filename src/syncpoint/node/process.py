@@ -32,6 +32,7 @@ from syncpoint.node.locks import FolderLocks
 from syncpoint.node.metadata import align, open_metadata
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.upkeep import Upkeep
+from syncpoint.node.uses import trusted_clock
 from syncpoint.pipeline.reading import LogReader
 from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.publish.forwarder import PublishForwarder
@@ -85,12 +86,13 @@ class Node:
         stored_limits = memory.catalog.setting(LIMITS)
         if stored_limits is not None:
             take_limits(self.limits, stored_limits)
+        trusted = trusted_clock(memory.catalog, self.clock)
         self.publish = PublishForwarder(
-            self.store, memory, self.clock, self.limits, soon=loop.call_soon, later=loop.call_later
+            self.store, memory, trusted, self.limits, soon=loop.call_soon, later=loop.call_later
         )
         mirror = CatalogMirror(self.metadata)
         align(mirror, memory)
-        self.control = ControlPlane(self.publish, mirror, self.clock, self.random)
+        self.control = ControlPlane(self.publish, mirror, trusted, self.random)
         self.subscribe = SubscribeForwarder(
             self.publish,
             memory.catalog,

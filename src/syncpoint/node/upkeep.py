@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from syncpoint.metadata.records import Change
+from syncpoint.model.errors import SyncpointError
 from syncpoint.node.control import ControlPlane
+from syncpoint.node.uses import Uses
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.runtime.clock import Clock
@@ -52,7 +54,7 @@ class Upkeep:
         )
         self._steps = steps
         self._tasks: list[asyncio.Task[None]] = []
-        self._began = clock.monotonic()
+        self._uses = Uses(control.catalog, publish.clock, subscribe.used)
         self._background: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -60,9 +62,11 @@ class Upkeep:
         self._tasks = [loop.create_task(self._run()), loop.create_task(self._run_collection())]
 
     async def stop(self) -> None:
-        """End the periodic work; what a step was doing is finished."""
+        """End the periodic work; what a step was doing is finished, and what was used is noted."""
         for task in self._tasks:
             task.cancel()
+        if self._tasks and self.publish.failed is None and self._uses.news:
+            self._commit([self._uses.note()])
         await asyncio.gather(*self._tasks, *self._background, return_exceptions=True)
 
     async def _run(self) -> None:
@@ -105,18 +109,27 @@ class Upkeep:
         """Snapshots past their time, and subscriptions nobody used for as long as their policy says, are deleted."""
         if self.publish.failed is not None:
             return
-        catalog, now_ns = self.control.catalog, self.clock.time_ns()
+        catalog, now_ns = self.control.catalog, self.publish.clock.sure_ns()
         gone: list[Change] = [Change.delete(record) for record in catalog.snapshots() if record.expire_ns <= now_ns]
-        now, used_at = self.clock.monotonic(), self.subscribe.used
+        used_at = self.subscribe.used
         for incarnation in [one for one in used_at if catalog.subscription_by_incarnation(one) is None]:
             del used_at[incarnation]
         for record in catalog.subscriptions():
-            used = used_at.get(record.incarnation, self._began)
-            idle_s = min(now - used, (now_ns - record.created_ns) / 1e9)
-            if record.expiration_s is not None and idle_s > record.expiration_s:
+            if record.expiration_s is not None and self._uses.idle_s(record) > record.expiration_s:
                 gone.append(Change.delete(record))
         if gone:
             log.info("deleting %d expired snapshots and subscriptions", len(gone))
-            task = asyncio.get_running_loop().create_task(self.control.commit(gone))
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
+            self._commit(gone)
+        if self._uses.due():
+            self._commit([self._uses.note()])
+
+    def _commit(self, changes: list[Change]) -> None:
+        task = asyncio.get_running_loop().create_task(self._committed(changes))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _committed(self, changes: list[Change]) -> None:
+        try:
+            await self.control.commit(changes)
+        except SyncpointError as error:
+            log.warning("what has expired or was used is not stored: %s", error)

@@ -218,7 +218,7 @@ class EpochWriter:
     def _tidy(self) -> None:
         self._later(TIDY_S, self._tidy)
         if self.publish.failed is None:
-            self._write(self.book.tidy(self.clock.time_ns()), lambda error: None)
+            self._write(self.book.tidy(self.clock.sure_ns()), lambda error: None)
 
     # -- the Extension of the forwarder --------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.recovery import Memory, snapshot_state
 from syncpoint.publish.source import Source
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.record import Kind
 from syncpoint.storage.store import Batch as Stored
@@ -65,7 +66,8 @@ class PublishForwarder:
         later: Callable[[float, Callable[[], None]], object],
         admission: Admission | None = None,
     ) -> None:
-        self.store, self.memory, self.catalog, self.clock = store, memory, memory.catalog, clock
+        self.store, self.memory, self.catalog = store, memory, memory.catalog
+        self.clock = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
         self.admission = admission or Admission(limits)
         self.sources, self.ledgers, self.snapshots = memory.sources, memory.ledgers, memory.snapshots
         self.failed: Exception | None = None
@@ -130,8 +132,8 @@ class PublishForwarder:
             done(refused)
 
     def _begin_turn(self) -> tuple[int, int]:
-        """One publish time for everything of this turn; never earlier than the last one, whatever the wall clock
-        does.
+        """One publish time for everything of this turn; never earlier than the last one, nor than what is sure,
+        whatever the wall clock does.
         """
         self._time_ns = max(self._time_ns, self.clock.time_ns())
         self._turn_time = divmod(self._time_ns, 1_000_000_000)
@@ -356,7 +358,7 @@ class PublishForwarder:
         record = self.catalog.subscription_by_incarnation(ledger.subscription)
         topic = self.catalog.topic_of(record) if record else None
         kept_s = max(record.retention_s if record else 0, topic.retention_s if topic else 0)
-        oldest = self.clock.time_ns() - kept_s * 1_000_000_000
+        oldest = self.clock.sure_ns() - kept_s * 1_000_000_000
         out = []
         for batch in stored:
             last = min(end, batch.first_offset + batch.count)

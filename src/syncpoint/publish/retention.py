@@ -20,7 +20,7 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
     found = forwarder.sources.by_number.get(source)
     if found is None:
         return True  # a source we know nothing of: unknown is never absent
-    catalog, now_ns = forwarder.catalog, forwarder.clock.time_ns()
+    catalog, now_ns = forwarder.catalog, forwarder.clock.sure_ns()  # one wrong clock must not delete
     age_ns = now_ns - time_ns
     topic = catalog.topic_by_incarnation(found.topic)
     if topic is None and is_orphan(catalog, found):

@@ -26,7 +26,7 @@ def seek_to_time(
     from then on. `generation`: that of the record, where it is counted there.
     """
     forwarder.append_pending()
-    ledger, now = forwarder.ledgers[record.incarnation], forwarder.clock.time_ns()
+    ledger, now = forwarder.ledgers[record.incarnation], forwarder.clock.sure_ns()
     topic = forwarder.catalog.topic_of(record)
     topic_cut = now - topic.retention_s * _NS if topic is not None and topic.retention_s else None
     own_cut = now - record.retention_s * _NS if record.retain_acked else None

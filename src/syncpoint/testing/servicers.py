@@ -23,6 +23,7 @@ from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.control import ControlPlane
 from syncpoint.node.upkeep import Upkeep
+from syncpoint.node.uses import anchor_ns
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.forwarders import SUB, TOPIC, World
@@ -72,7 +73,8 @@ class ServicerWorld(World):
         stored = self.memory.catalog.setting(LIMITS)
         if stored is not None:
             take_limits(self.limits, stored)
-        self.control = ControlPlane(self.publish, CatalogMirror(self.metadata), self.clock, self.random)
+        self.publish.clock.known(anchor_ns(self.memory.catalog))
+        self.control = ControlPlane(self.publish, CatalogMirror(self.metadata), self.publish.clock, self.random)
         self.parts = Parts(
             self.control, self.publish, self.subscribe, store, self.limits, "sync", self.clock.time_ns(),  # type: ignore[arg-type]
         )  # fmt: skip

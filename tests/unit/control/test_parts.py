@@ -333,8 +333,17 @@ async def test_what_has_expired_is_deleted_and_what_is_used_is_not(bare: Bare) -
     bare.clock.advance(UNFINISHED_S + 1)
     assert await expiry.expire() == 2
     expiry.start()
-    for _ in range(3 * 24):
+    for _ in range(2 * 24):
         await asyncio.sleep(USED_S)
+    await expiry.stop()
+    assert control.catalog.subscription("s1") is not None, "what is known of its last use may be two hours old"
+    expiry = Expiry(control)  # another process, which has just been started
+    expiry.start()
+    await asyncio.sleep(USED_S)
+    assert control.catalog.subscription("s1") is not None
+    await asyncio.sleep(2 * USED_S)
+    assert control.catalog.subscription("s1") is None, "the time does not begin anew"
+    await asyncio.sleep(4 * 24 * USED_S)
     await expiry.stop()
     await uses.stop()
     names = {record.name for record in control.catalog.records()}

@@ -16,6 +16,7 @@ from syncpoint.testing.forwarders import SUB, TOPIC
 from syncpoint.testing.servicers import ServicerWorld, simulated
 
 DAY = 86_400
+START_NS = 1_700_000_000 * 10**9  # what the clock of these worlds shows first
 SNAP = "projects/p/snapshots/snap"
 
 
@@ -74,14 +75,60 @@ async def test_subscriptions_nobody_uses_are_deleted(world: ServicerWorld) -> No
     assert 2 not in world.publish.ledgers
 
 
-@simulated(expiration_s=3600)
-async def test_a_start_gives_subscriptions_their_whole_time(world: ServicerWorld) -> None:
-    await passes(world, 2900)
-    await world.crash()
-    await passes(world, 2900)
-    assert world.control.catalog.subscription(SUB) is not None
-    await passes(world, 700)
+@simulated(expiration_s=3600, created_ns=START_NS)
+async def test_a_start_does_not_begin_the_time_of_subscriptions_anew(world: ServicerWorld) -> None:
+    """What was noted counts, with the hour that may not have been noted on top."""
+    for _ in range(4):
+        await passes(world, 1700)
+        assert world.control.catalog.subscription(SUB) is not None
+        await world.crash()
+    await passes(world, 800)
     assert world.control.catalog.subscription(SUB) is None
+
+
+@simulated(expiration_s=3600, created_ns=START_NS)
+async def test_the_last_use_of_an_earlier_life_counts(world: ServicerWorld) -> None:
+    await passes(world, 3000)
+    assert not await world.pull(timeout=2.0)
+    await world.crash()
+    await passes(world, 3500)
+    await world.crash()
+    await passes(world, 3400)
+    assert world.control.catalog.subscription(SUB) is not None
+    await passes(world, 400)
+    assert world.control.catalog.subscription(SUB) is None
+
+
+@simulated(expiration_s=86_400, created_ns=START_NS)
+async def test_a_clock_that_is_wrong_for_a_while_deletes_nothing(world: ServicerWorld) -> None:
+    await world.put("a")
+    await world.call("CreateSnapshot", name=SNAP, subscription=SUB)
+    now = world.clock.time_ns()
+    world.clock.set_time_ns(now + 90 * DAY * 10**9)
+    for _ in range(2):
+        await asyncio.sleep(3600)
+        assert world.control.catalog.snapshot(SNAP) is not None
+        assert world.control.catalog.subscription(SUB) is not None
+        assert world.store.bounds(1 << 24) is not None
+        await world.crash()  # it is wrong from the start
+    world.clock.set_time_ns(now + 3 * 3600 * 10**9)
+    assert [one.message.data for one in await world.pull()] == [b"a"]
+
+
+@simulated(retention_s=600)
+async def test_what_was_published_while_the_clock_was_behind_is_kept_for_its_time(world: ServicerWorld) -> None:
+    await asyncio.sleep(2 * 3600)
+    await world.crash()
+    now = world.clock.time_ns()
+    world.clock.set_time_ns(now - 8 * DAY * 10**9)
+    await world.crash()
+    await world.put("in the past")
+    await asyncio.sleep(60)
+    world.clock.set_time_ns(now + 60 * 10**9)
+    await asyncio.sleep(60)
+    (got,) = await world.pull()
+    assert got.message.data == b"in the past"
+    assert abs(got.message.publish_time.ToNanoseconds() - now) < 3600 * 10**9
 
 
 @simulated()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from syncpoint.control.clocks import ClockExchange
 from syncpoint.control.doors import Peers
 from syncpoint.control.membership import Membership, new_incarnation
 from syncpoint.control.view import ClusterView
@@ -23,6 +24,7 @@ from syncpoint.node.cluster.directory import Directory
 from syncpoint.node.cluster.doors import Doors
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.tls import welcome
+from syncpoint.runtime.trusted import TrustedClock
 
 UNIVERSE = "cluster/universe"
 SETTINGS = "cluster/settings"
@@ -34,7 +36,7 @@ class Joined:
 
     def __init__(self, settings: ClusterSettings, process: ProcessSettings, doors: Doors) -> None:
         self.settings, self.process, self.doors = settings, process, doors
-        self.clock, self.random = doors.clock, doors.random
+        self.clock, self.random = TrustedClock(doors.clock), doors.random
         self.incarnation = new_incarnation(doors.random)
         self.member = Member(
             process.name,
@@ -71,6 +73,8 @@ class Joined:
         await self.directory.start()
         await self.shared.start()
         self.catalog = self.shared.catalog
+        self.clocks = ClockExchange(self.store, self.doors.clock, self.clock, self.process.name)
+        await self.clocks.start()
 
     async def register(self, address: str, disk_address: str = "") -> None:
         """Become a member that can be called at `address`."""
@@ -79,6 +83,7 @@ class Joined:
         await self.membership.start()
         await self.formats.check()
         self.membership.heed(self.view.members)
+        self.clocks.tell(address)
 
     async def leave(self) -> None:
         """The key goes first, so that nobody looks for this process any more."""
@@ -86,6 +91,7 @@ class Joined:
 
     async def close(self) -> None:
         """Let go of everything."""
+        await self.clocks.close()
         await self.shared.close()
         await self.directory.close()
         await self.view.close()

@@ -75,7 +75,7 @@ class ProxyRole:
             list(settings.classes),
             Inquiry(joined.view, joined.peers),
         )
-        self.expiry = Expiry(self.control)
+        self.expiry = Expiry(self.control, joined.clock)
         self.cleaner = KeyCleaner(joined.store, self._topic_exists, self._cleans, joined.random)
         self._methods = self.proxy.methods(
             CatalogService(self.control).methods(), seek_methods(self.control), self.admin.methods()

@@ -1,0 +1,84 @@
+"""Telling each other the time: every member writes its wall clock down once a minute, every member reads them.
+
+Place: in every process of a cluster, beside its membership; what comes of it is `runtime.trusted`.
+Promise: a clock is heard when it changes, so one that was written long ago is no witness. The latest time that anybody
+was sure of is told at the start, before anything is deleted by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import NamedTuple
+
+from syncpoint.control.view import View
+from syncpoint.metadata.contract import Indeterminate, Put, Unavailable
+from syncpoint.metadata.shared import SharedStore
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.trusted import TrustedClock
+from syncpoint.transport.network import split_address
+
+CLOCKS = "clocks/"
+TELL_S = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class Told(NamedTuple):
+    """What a member says: its host, its wall clock, and which time it is sure of."""
+
+    host: str
+    wall_ns: int
+    sure_ns: int
+
+    @classmethod
+    def decode(cls, data: bytes) -> Told:
+        """Raises `ValueError`, `KeyError` or `TypeError` for what is none."""
+        values = json.loads(data)
+        return cls(str(values["host"]), int(values["wall_ns"]), int(values["sure_ns"]))
+
+    def encode(self) -> bytes:
+        return json.dumps(self._asdict()).encode()
+
+
+class ClockExchange:
+    """`trusted` hears what others tell, and is told to them. `clock`: the wall clock of this process."""
+
+    def __init__(self, store: SharedStore, clock: Clock, trusted: TrustedClock, name: str) -> None:
+        self._store, self._clock, self._trusted, self._name = store, clock, trusted, name
+        self._view: View[Told] = View(store, CLOCKS, Told.decode)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Return when it is known what anybody was sure of. Raises the store's `Unavailable`."""
+        await self._view.start()
+        self._trusted.known(max((seen.value.sure_ns for seen in self._view.items.values()), default=0))
+        self._view.listeners.append(self._changed)
+
+    def tell(self, address: str) -> None:
+        """Begin to tell; others call this process at `address`."""
+        self._trusted.host, _ = split_address(address)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Tell no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._view.close()
+
+    def _changed(self, names: set[str]) -> None:
+        for name in names - {self._name}:
+            told = self._view.get(name)
+            if told is not None:
+                self._trusted.heard(told.host, name, told.wall_ns)
+
+    async def _run(self) -> None:
+        while True:
+            told = Told(self._trusted.host, self._clock.time_ns(), self._trusted.sure_ns())
+            try:
+                await self._store.txn([], [Put(CLOCKS + self._name, told.encode())])
+            except (Unavailable, Indeterminate) as error:
+                log.info("the time is not told: %s", error)
+            await asyncio.sleep(TELL_S)

@@ -1,0 +1,83 @@
+"""When subscriptions of one node were last in use, kept in the catalog so that a restart does not begin the time anew.
+
+Place: beside `upkeep`, which deletes what nobody uses. One setting of the catalog holds all of it; it is written once
+an hour and at an orderly end, and with it a time that has surely been reached: the anchor of the next life's clock.
+Promise: a time is never earlier than the last use less `NOTE_S`, which `idle_s` grants on top.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Change, Setting, Subscription
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.trusted import TrustedClock
+
+USES = "subscription-uses"
+NOTE_S = 3_600.0
+FIRST_S = 300.0  # the first time ever, and what an orderly end does not note again
+_NS = 1_000_000_000
+
+
+def anchor_ns(catalog: Catalog) -> int:
+    """A time that the last life had surely reached, 0: none is known."""
+    return _stored(catalog)[0]
+
+
+def trusted_clock(catalog: Catalog, clock: Clock) -> TrustedClock:
+    """The clock to delete by, as far as the last life had come."""
+    return TrustedClock(clock, anchor_ns(catalog))
+
+
+class Uses:
+    """`used`: subscription -> monotonic time of its last use in this life, kept by `subscribe.forwarder`."""
+
+    def __init__(self, catalog: Catalog, clock: TrustedClock, used: Mapping[int, float]) -> None:
+        self._catalog, self._clock, self._used = catalog, clock, used
+        self._began_ns = clock.sure_ns()
+        reached_ns, self._before = _stored(catalog)
+        self._noted_at = clock.monotonic()
+        self._pause_s = NOTE_S if reached_ns else FIRST_S
+
+    def idle_s(self, record: Subscription) -> float:
+        """For how long nobody has used it, at least."""
+        now_ns = self._clock.sure_ns()
+        created_ns = record.created_ns or self._began_ns
+        age_s = (now_ns - created_ns) / _NS
+        used = self._used.get(record.incarnation)
+        if used is not None:
+            return min(age_s, self._clock.monotonic() - used)
+        if created_ns >= self._began_ns:
+            return age_s
+        # Of an earlier life: the last hour of that may not have been noted.
+        return (now_ns - max(created_ns, self._before.get(record.incarnation, 0))) / _NS - NOTE_S
+
+    def due(self) -> bool:
+        """Whether they are to be noted again."""
+        return self._clock.monotonic() >= self._noted_at + self._pause_s
+
+    @property
+    def news(self) -> bool:
+        """Whether an orderly end should note them once more."""
+        return self._clock.monotonic() >= self._noted_at + FIRST_S or any(
+            used > self._noted_at for used in self._used.values()
+        )
+
+    def note(self) -> Change:
+        """What is to be committed now."""
+        now, now_ns = self._clock.monotonic(), self._clock.sure_ns()
+        self._noted_at, self._pause_s = now, NOTE_S
+        uses = {**self._before, **{one: now_ns - round((now - used) * _NS) for one, used in self._used.items()}}
+        self._before = {one: at for one, at in uses.items() if self._catalog.subscription_by_incarnation(one)}
+        value = {"reached_ns": now_ns, "used_ns": self._before}
+        return Change.put(Setting(USES, json.dumps(value, separators=(",", ":")).encode()))
+
+
+def _stored(catalog: Catalog) -> tuple[int, dict[int, int]]:
+    found = catalog.setting(USES)
+    if found is None:
+        return 0, {}
+    values = json.loads(found)
+    return int(values["reached_ns"]), {int(one): int(at) for one, at in values["used_ns"].items()}

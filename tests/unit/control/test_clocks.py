@@ -1,0 +1,174 @@
+"""Members that tell each other the time, and what is deleted by it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from syncpoint.control.barrier import Barrier
+from syncpoint.control.clocks import CLOCKS, ClockExchange
+from syncpoint.control.doors import Peers
+from syncpoint.control.expiry import Expiry
+from syncpoint.control.plane import SharedControl
+from syncpoint.control.reports import USED, USED_S, UseReporter
+from syncpoint.control.view import ClusterView
+from syncpoint.metadata.contract import Put
+from syncpoint.metadata.local import LocalShared
+from syncpoint.metadata.memory import MemoryStore
+from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
+from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.runtime.trusted import TrustedClock
+from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.simulation.network import SimNetwork
+
+NS = 10**9
+DAY = 86_400
+
+
+class Wrong:
+    """The clock of one process, so many seconds wrong."""
+
+    def __init__(self, clock: ManualClock, wrong_s: float = 0.0) -> None:
+        self._clock, self.wrong_s = clock, wrong_s
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def time_ns(self) -> int:
+        return self._clock.time_ns() + round(self.wrong_s * NS)
+
+
+class Process:
+    """What a process of a cluster has for its clock."""
+
+    def __init__(self, store: MemoryStore, clock: ManualClock, name: str, host: str, wrong_s: float = 0.0) -> None:
+        self.clock = Wrong(clock, wrong_s)
+        self.shared = LocalShared(store, clock)
+        self.trusted = TrustedClock(self.clock)
+        self.exchange = ClockExchange(self.shared, self.clock, self.trusted, name)
+        self.host = host
+
+    async def start(self) -> Process:
+        await self.exchange.start()
+        self.exchange.tell(f"{self.host}:1")
+        return self
+
+
+def simulated(work: Any) -> Any:
+    def test() -> None:
+        clock = ManualClock()
+        run_simulated(clock, work(MemoryStore(clock=clock, random=SeededRandom(1)), clock))
+
+    test.__name__, test.__doc__ = work.__name__, work.__doc__
+    return test
+
+
+@simulated
+async def test_a_process_that_starts_with_a_wrong_clock_believes_the_others(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    right = [await Process(store, clock, f"f{n}", f"10.0.0.{n}").start() for n in range(2)]
+    await asyncio.sleep(300)
+    wrong = await Process(store, clock, "f9", "10.0.0.9", wrong_s=32 * DAY).start()
+    assert abs(wrong.trusted.sure_ns() - clock.time_ns()) < 61 * NS, "before it has heard anybody"
+    await asyncio.sleep(3 * DAY)
+    for process in (*right, wrong):
+        assert abs(process.trusted.sure_ns() - clock.time_ns()) < NS
+    behind = await Process(store, clock, "f8", "10.0.0.8", wrong_s=-32 * DAY).start()
+    await asyncio.sleep(120)
+    assert abs(behind.trusted.time_ns() - clock.time_ns()) < NS, "what it stamps is not of the past"
+    for process in (*right, wrong, behind):
+        await process.exchange.close()
+
+
+@simulated
+async def test_processes_of_one_host_do_not_outvote_another_host(store: MemoryStore, clock: ManualClock) -> None:
+    wrong = [await Process(store, clock, f"w{n}", "10.0.0.1", wrong_s=32 * DAY).start() for n in range(4)]
+    right = await Process(store, clock, "r", "10.0.0.2").start()
+    await asyncio.sleep(9 * DAY)
+    for process in (*wrong, right):
+        assert process.trusted.sure_ns() <= clock.time_ns() + NS
+        await process.exchange.close()
+
+
+@simulated
+async def test_a_clock_that_jumps_for_a_while_deletes_no_record(store: MemoryStore, clock: ManualClock) -> None:
+    shared = LocalShared(store, clock)
+    catalog, view = SharedCatalog(shared), ClusterView(shared)
+    await catalog.start()
+    await view.start()
+    mine = Wrong(clock)
+    control = SharedControl(shared, catalog, Barrier(view, Peers(SimNetwork(SeededRandom(1)))), mine, SeededRandom(2))
+    now = clock.time_ns()
+    await control.commit([
+        Change.put(Topic(1, "t")),
+        Change.put(Subscription(2, "in-use", 1, "t", created_ns=now, expiration_s=31 * DAY)),
+        Change.put(Snapshot(3, "fresh", 1, "t", created_ns=now, expire_ns=now + 7 * DAY * NS)),
+    ])  # fmt: skip
+    expiry = Expiry(control)
+    await asyncio.sleep(4 * USED_S)
+    mine.wrong_s = 32 * DAY
+    for _ in range(20):
+        await asyncio.sleep(USED_S)
+        assert await expiry.expire() == 0
+    mine.wrong_s = 0
+    for _ in range(7 * 24):
+        await asyncio.sleep(USED_S)
+        await expiry.expire()
+    assert [one.name for one in catalog.catalog.snapshots()] == [], "a right clock does delete"
+    assert catalog.catalog.subscription("in-use") is not None
+    await catalog.close()
+    await view.close()
+
+
+@simulated
+async def test_after_an_outage_of_the_metadata_those_in_use_can_say_so_first(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    proxy, forwarder = LocalShared(store, clock), LocalShared(store, clock)
+    catalog, view = SharedCatalog(proxy), ClusterView(proxy)
+    await catalog.start()
+    await view.start()
+    control = SharedControl(proxy, catalog, Barrier(view, Peers(SimNetwork(SeededRandom(1)))), clock, SeededRandom(2))
+    await control.commit([
+        Change.put(Topic(1, "t")),
+        Change.put(Subscription(2, "used", 1, "t", created_ns=clock.time_ns(), expiration_s=DAY)),
+        Change.put(Subscription(3, "unused", 1, "t", created_ns=clock.time_ns(), expiration_s=DAY)),
+    ])  # fmt: skip
+    uses, expiry = UseReporter(forwarder, clock, lambda: [2]), Expiry(control)
+    uses.start()
+    expiry.start()
+    await asyncio.sleep(DAY / 2)
+    proxy.cut = forwarder.cut = True
+    await asyncio.sleep(3 * DAY)
+    proxy.cut = forwarder.cut = False
+    await asyncio.sleep(DAY)
+    assert [one.name for one in catalog.catalog.subscriptions()] == ["used"]
+    await expiry.stop()
+    await uses.stop()
+    await catalog.close()
+    await view.close()
+
+
+@simulated
+async def test_a_report_never_makes_a_use_earlier(store: MemoryStore, clock: ManualClock) -> None:
+    later = clock.time_ns() + 9 * DAY * NS
+    store.txn([], [Put(f"{USED}2", b"%d" % later), Put(f"{USED}3", b"1")])
+    uses = UseReporter(LocalShared(store, clock), clock, lambda: range(1, 300))
+    uses.start()
+    await asyncio.sleep(1)
+    await uses.stop()
+    stored = {int(item.key[len(USED) :]): int(item.value) for item in store.range(USED).items}
+    assert stored.pop(2) == later
+    assert stored == dict.fromkeys({*range(1, 300)} - {2}, clock.time_ns()), "at its end, too"
+
+
+@simulated
+async def test_what_cannot_be_read_as_a_clock_is_left_out(store: MemoryStore, clock: ManualClock) -> None:
+    store.txn([], [Put(f"{CLOCKS}x", b"{}"), Put(f"{CLOCKS}y", b"[]")])
+    process = await Process(store, clock, "f1", "10.0.0.1").start()
+    await asyncio.sleep(1)
+    assert process.trusted.sure_ns() == clock.time_ns()
+    await process.exchange.close()

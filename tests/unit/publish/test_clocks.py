@@ -1,0 +1,45 @@
+"""A forwarder whose wall clock is wrong for a while: nothing that is needed is deleted, skipped or made older."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chain_world import ChainWorld, Subscriber, simulated
+
+DAY_NS = 86_400 * 10**9
+
+
+@simulated
+async def test_a_clock_ahead_for_a_moment_deletes_no_message(world: ChainWorld) -> None:
+    process = world.process()
+    chain = await process.open()
+    await world.subscribe()
+    for number in range(100):  # of 20 kB: some segments are full, and could go
+        await process.publish(f"{number}" + "x" * 20_000)
+    (source,) = chain.forwarder.sources.by_number
+    before, now = chain.store.bounds(source), world.clock.time_ns()
+    chain.upkeep.overdue = True
+    world.clock.set_time_ns(now + 8 * DAY_NS)
+    await asyncio.sleep(30)
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    assert len(await subscriber.read_all()) == 100, "nor is anything passed over in a fetch"
+    world.clock.set_time_ns(now + 30 * 10**9)
+    assert chain.store.bounds(source) == before
+
+
+@simulated
+async def test_a_right_clock_deletes_what_has_had_its_time(world: ChainWorld) -> None:
+    process = world.process()
+    chain = await process.open()
+    await world.subscribe()
+    for number in range(100):
+        await process.publish(f"{number}" + "x" * 20_000)
+    (source,) = chain.forwarder.sources.by_number
+    world.clock.advance(7 * 86_400 + 1)
+    await asyncio.sleep(30)
+    first, _ = chain.store.bounds(source) or (100, 100)
+    assert first > 0
