@@ -131,6 +131,7 @@ class TopicKeys:
         self._tasks: dict[int, asyncio.Task[DataKey]] = {}
         self._lent: dict[tuple[int, int], None] = {}
         self.ciphers: dict[int, Cipher] = {}
+        self._refused: dict[int, float] = {}  # number -> when it was looked for
 
     def current_now(self, topic: int) -> DataKey | None:
         """The key for new messages of a topic, if it is at hand. One read long ago is read again meanwhile."""
@@ -146,10 +147,25 @@ class TopicKeys:
         return found if found is not None else await asyncio.shield(self._obtain(topic))
 
     async def load(self, numbers: Iterable[int]) -> None:
-        """Fill `ciphers`. Raises `SyncpointError` when a key can not be had."""
+        """Fill `ciphers`. Raises `Unavailable` when keys can not be looked up now. For a key that is not there, or that
+        the key file does not open, stands what refuses everything, and for a minute it is not looked for again.
+        """
         for number in numbers:
             if number not in self.ciphers:
-                await self._cipher(number)
+                try:
+                    await self._cipher(number)
+                except FailedPrecondition as error:
+                    log.error("messages sealed under data key %d are not delivered: %s", number, error.message)
+                    self.ciphers[number] = _refuse
+                    self._refused[number] = self._clock.monotonic()
+
+    def look_again(self) -> None:
+        """Forget which keys could not be had a minute ago."""
+        now = self._clock.monotonic()
+        for number in [one for one, at in self._refused.items() if now > at + REFRESH_S]:
+            del self._refused[number]
+            if self.ciphers.get(number) is _refuse:
+                del self.ciphers[number]
 
     async def lend(self, number: int, topic: int) -> None:
         """Note that another topic gets messages under a key, before it does. Raises `SyncpointError`."""
@@ -284,6 +300,11 @@ class TopicKeys:
             # Nobody else writes these very bytes.
             found = await self._get(puts[-1].key)
             return found is not None and found.value == puts[-1].value
+
+
+def _refuse(nonce: bytes, data: bytes, header: bytes) -> bytes:
+    """In place of the cipher of a key that can not be had."""
+    raise InvalidTag
 
 
 def _keys_in(path: Path) -> list[bytes]:

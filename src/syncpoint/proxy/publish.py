@@ -31,6 +31,7 @@ from syncpoint.proxy.routes import Routes, Target
 from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.shaping import Shaper
 from syncpoint.proxy.voids import Voids
+from syncpoint.publish.entrance import OTHER_TOPIC
 from syncpoint.publish.envelope import PUBLISH as CHAIN_PUBLISH
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.router.location import may_pass
@@ -54,13 +55,14 @@ class Batch(Attempt):
     """One request on its way."""
 
     __slots__ = (
-        "call", "chain", "deadline", "doubtful", "key", "number", "place", "request", "sealed", "size", "started",
-        "topic", "tried",
+        "call", "chain", "deadline", "doubtful", "key", "number", "place", "plain", "request", "sealed", "size",
+        "started", "topic", "tried",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: bytes, topic: Topic, key: bytes, number: int, now: float) -> None:
         super().__init__()
         self.call, self.request, self.topic, self.key, self.number = call, request, topic, key, number
+        self.plain = request  # as it came
         self.size = len(request)
         self.started = now
         self.deadline = now + DEADLINE_S if call.deadline is None else call.deadline
@@ -164,10 +166,7 @@ class Publisher:
     async def _run(self, batch: Batch) -> None:
         call, topic = batch.call, batch.topic
         try:
-            if self.sealer is not None and not batch.sealed:
-                batch.request = await self.sealer.seal(topic.incarnation, batch.request)
-            elif self.sealer is not None:
-                await self.sealer.lend(topic.incarnation, batch.request)
+            await self._seal(batch)
             answer = await (self._keyed(batch) if batch.key else self._keyless(batch))
         except SyncpointError as error:
             call.fail(error)
@@ -187,14 +186,33 @@ class Publisher:
             if batch.place is not None:
                 self.order.leave(topic.incarnation, batch.key, batch.place)
 
+    async def _seal(self, batch: Batch) -> None:
+        """Make the request one for the topic as it is known now."""
+        if self.sealer is not None and not batch.sealed:
+            batch.request = await self.sealer.seal(batch.topic.incarnation, batch.plain)
+        elif self.sealer is not None:
+            await self.sealer.lend(batch.topic.incarnation, batch.request)
+
+    async def _renew_topic(self, batch: Batch) -> None:
+        """The forwarder knows another topic by this name. If that is the newer one, the batch is meant for it now."""
+        await self.refresh()
+        found = self.catalog.topic(batch.topic.name)
+        if found is None:
+            raise NotFound(parse_topic(batch.topic.name))
+        if found.incarnation != batch.topic.incarnation:
+            batch.topic = found
+            batch.tried.clear()
+            await self._seal(batch)
+
     # -- with an ordering key ----------------------------------------------------------------------------------------
 
     async def _keyed(self, batch: Batch) -> bytes:
-        topic, place = batch.topic, batch.place
+        place = batch.place
         assert place is not None
         turns = 0
         while True:
             await place.wait()
+            topic = batch.topic
             target = self._keyed_target(batch)
             if target is None:
                 if not self.routes.assigned(topic):
@@ -224,11 +242,10 @@ class Publisher:
     # -- without -----------------------------------------------------------------------------------------------------
 
     async def _keyless(self, batch: Batch) -> bytes:
-        topic = batch.topic
-        if self.finder.unknown_topic(topic.incarnation):
-            await self.finder.topic(topic.incarnation)
         turns = 0
         while True:
+            if self.finder.unknown_topic(batch.topic.incarnation):
+                await self.finder.topic(batch.topic.incarnation)
             target = self._keyless_target(batch)
             if target is None:
                 batch.tried.clear()
@@ -273,7 +290,16 @@ class Publisher:
             self.resent += 1
         batch.chain = chain
         parts = write_publish(
-            PublishBatch(chain, epoch, bool(batch.key), self.sender, batch.number, batch.unknown, batch.request)
+            PublishBatch(
+                chain,
+                epoch,
+                bool(batch.key),
+                self.sender,
+                batch.number,
+                batch.unknown,
+                batch.request,
+                batch.topic.incarnation,
+            )
         )
         message: Message = b"".join(parts) if batch.size <= JOIN_BYTES else parts
         return await self.attempts.call(batch, address, CHAIN_PUBLISH, message, stepped(left_s))
@@ -286,6 +312,8 @@ class Publisher:
             self._note_unknown(batch, error)
         elif code is Code.FAILED_PRECONDITION and batch.key and error.message.startswith("epoch"):
             await self.finder.newer(batch.topic.incarnation, epoch)
+        elif code is Code.FAILED_PRECONDITION and error.message.startswith(OTHER_TOPIC):
+            await self._renew_topic(batch)
         elif code is Code.NOT_FOUND:
             # The forwarder's copy of the catalog may be a moment behind ours.
             if now > batch.started + LAG_S or self.catalog.topic_by_incarnation(batch.topic.incarnation) is None:

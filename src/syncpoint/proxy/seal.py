@@ -3,7 +3,8 @@
 Place: between clients and everything behind the proxy; the bytes are worked on in `kernel.seal`. Attributes and
 ordering keys stay readable, because filters and forwarders need them.
 Promise: with sealing on, no message leaves without being sealed: when there is no key, the publish fails. Data that was
-tampered with is not delivered; it stays outstanding, is tried again, and is loud in the log.
+tampered with, or whose key is gone, is not delivered; it stays outstanding, is tried again at its deadline, goes to the
+dead letter topic where there is one, and is loud in the log.
 """
 
 from __future__ import annotations
@@ -57,7 +58,11 @@ class Sealer:
             await self.keys.lend(number, topic)
 
     async def open(self, response: bytes) -> bytes:
-        """A PullResponse or StreamingPullResponse with its data opened. Raises `SyncpointError` without the keys."""
+        """A PullResponse or StreamingPullResponse with its data opened. A message that can not be, because it was
+        tampered with or because its key is gone, is left out: one such message must not stop those behind it. Raises
+        `SyncpointError` while the keys can not be looked up.
+        """
+        self.keys.look_again()
         opened, kept_back, missing = kernel.open_response(response, self.keys.ciphers)
         while missing:
             await self.keys.load(missing)

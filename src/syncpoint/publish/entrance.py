@@ -37,6 +37,7 @@ from syncpoint.publish.source import Source
 from syncpoint.publish.voids import Voids
 
 WAITING_BYTES_MAX = 32 << 20
+OTHER_TOPIC = "topic:"  # how the refusal of a batch begins that was meant for a former or a later topic of the name
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,9 @@ class Entrance:
         if record is None:
             raise NotFound(parse_topic(name))
         topic = record.incarnation
+        if batch.topic not in (0, topic):
+            # Sealed, perhaps, under a key of that topic; and whoever publishes to one that is deleted must hear of it.
+            raise FailedPrecondition(f"{OTHER_TOPIC} {name} is topic {topic} here, not {batch.topic}.")
         if batch.resent and self._answered(caller, batch):
             return
         if batch.keyed:

@@ -32,18 +32,20 @@ class PublishBatch(NamedTuple):
     batch: int
     resent: bool
     request: bytes | memoryview
+    topic: int = 0
 
 
 def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
     """As buffers, ready to be sent; the request is not copied."""
     request = batch.request
-    head = b"\x08%b\x10%b\x18%b\x21%b\x28%b\x30%b\x7a%b" % (
+    head = b"\x08%b\x10%b\x18%b\x21%b\x28%b\x30%b\x38%b\x7a%b" % (
         varint(batch.chain),
         varint(batch.epoch),
         b"\x01" if batch.keyed else b"\x00",
         _U64.pack(batch.sender),
         varint(batch.batch),
         b"\x01" if batch.resent else b"\x00",
+        varint(batch.topic),
         varint(len(request)),
     )
     return [head, request]
@@ -51,7 +53,7 @@ def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
 
 def read_publish(data: bytes) -> PublishBatch:
     """Raises `Malformed`."""
-    values = [0, 0, 0, 0, 0, 0, 0]  # by field number
+    values = [0, 0, 0, 0, 0, 0, 0, 0]  # by field number
     request: memoryview | bytes = b""
     at, end = 0, len(data)
     try:
@@ -66,7 +68,7 @@ def read_publish(data: bytes) -> PublishBatch:
                 at += 1
                 if value >= 0x80:
                     value, at = _rest(data, value & 0x7F, at)
-                if tag >> 3 < 7:
+                if tag >> 3 < 8:
                     values[tag >> 3] = value
             elif wire == 2:
                 size = data[at]
@@ -80,7 +82,7 @@ def read_publish(data: bytes) -> PublishBatch:
                 at += size
             elif wire == 1:
                 (value,) = _U64.unpack_from(data, at)
-                if tag >> 3 < 7:
+                if tag >> 3 < 8:
                     values[tag >> 3] = value
                 at += 8
             elif wire == 5 and end - at >= 4:
@@ -89,8 +91,8 @@ def read_publish(data: bytes) -> PublishBatch:
                 raise Malformed
     except (IndexError, struct.error):
         raise Malformed from None
-    _, chain, epoch, keyed, sender, batch, resent = values
-    return PublishBatch(chain, epoch, bool(keyed), sender, batch, bool(resent), request)
+    _, chain, epoch, keyed, sender, batch, resent, topic = values
+    return PublishBatch(chain, epoch, bool(keyed), sender, batch, bool(resent), request, topic)
 
 
 def _rest(data: bytes, value: int, at: int) -> tuple[int, int]:

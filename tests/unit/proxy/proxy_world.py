@@ -90,6 +90,7 @@ class PublishProcess(Process):
         self.before_answer: Callable[[PublishBatch], None] = lambda batch: None
         self.commit_s = 0.002
         self.epochs: dict[int, int] = {}
+        self.catalog = world.catalog
 
     def methods(self) -> Methods:
         return {CHAIN_PUBLISH.encode(): unary_async(self._publish), VOID.encode(): unary_async(self._void)}
@@ -121,8 +122,11 @@ class PublishProcess(Process):
         known = (batch.sender, batch.batch)
         if known not in stored:
             asked = pubsub.PublishRequest.FromString(bytes(batch.request))
-            if self.world.catalog.topic(asked.topic) is None:
+            known_topic = self.catalog.topic(asked.topic)
+            if known_topic is None:
                 raise NotFound(asked.topic)
+            if batch.topic != known_topic.incarnation:
+                raise FailedPrecondition(f"topic: it is {known_topic.incarnation}")
             ids = [str(self.world.next_number()) for _ in asked.messages]
             stored[known] = (bytes(batch.request), ids)
         await asyncio.sleep(self.commit_s)

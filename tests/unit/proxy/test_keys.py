@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.metadata.contract import Put
+from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
@@ -112,13 +112,34 @@ async def test_rotating_leaves_old_messages_readable(world: World) -> None:
 @in_world
 async def test_a_new_key_encryption_key_rewraps_and_the_messages_stay(world: World) -> None:
     sealed = await Sealer(world.keys(OLD)).seal(5, request(b"x"))
-    with pytest.raises(FailedPrecondition, match="is not in this proxy's key file"):
-        await Sealer(world.keys(NEW)).open(response(sealed))
+    blind = Sealer(world.keys(NEW))
+    assert texts(await blind.open(response(sealed))) == []
+    assert blind.kept_back == 1
     both = world.keys(NEW, OLD)
     assert texts(await Sealer(both).open(response(sealed))) == [b"x"]
     assert await both.rewrap() == 1
     assert await both.rewrap() == 0
     assert texts(await Sealer(world.keys(NEW)).open(response(sealed))) == [b"x"]
+
+
+@in_world
+async def test_a_message_whose_key_is_gone_does_not_hold_up_the_others(world: World) -> None:
+    one = Sealer(world.keys())
+    lost, kept = await one.seal(5, request(b"lost")), await one.seal(6, request(b"kept"))
+    (first, _) = world.store.range(DATA).items
+    world.store.txn([], [Delete(first.key)])
+    both = response(lost) + response(kept)
+    two = Sealer(world.keys())
+    assert texts(await two.open(both)) == [b"kept"]
+    revision = world.store.status().revision
+    world.shared[-1].cut = True
+    assert texts(await two.open(both)) == [b"kept"], "it is not looked for with every message"
+    world.shared[-1].cut = False
+    world.store.txn([], [Put(first.key, first.value)])  # from a backup
+    assert world.store.status().revision > revision
+    assert texts(await two.open(both)) == [b"kept"]
+    world.clock.advance(REFRESH_S + 1)
+    assert texts(await two.open(both)) == [b"lost", b"kept"]
 
 
 @in_world

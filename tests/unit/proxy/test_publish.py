@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Change
 from syncpoint.model.errors import Code, InvalidArgument, ResourceExhausted, SyncpointError, Unavailable
 from syncpoint.router.assignment import TOPICS, TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
@@ -424,6 +427,58 @@ async def test_sealed_data_is_nowhere_behind_the_proxy(world: ProxyWorld) -> Non
     (message,) = pubsub.PublishRequest.FromString(stored).messages
     assert message.ordering_key == "k"
     assert proxy.status()["sealed"] == 1
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_for_a_topic_that_was_created_anew_it_is_sealed_again(key: str) -> None:
+    """It waits for its chain while the topic is deleted and created again: the key of the old one will be removed."""
+
+    @in_world()
+    async def run(world: ProxyWorld) -> None:
+        proxy, one, _two = await cluster(world, sealed=True)
+        world.assign([1])
+        old, held = world.topic, asyncio.Event()
+        one.refusals = [Unavailable("a failover")]
+        seal = proxy.sealer.seal
+
+        async def sealing(topic: int, request: bytes) -> bytes:
+            sealed: bytes = await seal(topic, request)
+            if topic == old.incarnation:
+                await held.wait()
+            return sealed
+
+        proxy.sealer.seal = sealing
+        publishing = asyncio.ensure_future(world.publish(b"secret", key=key))
+        await asyncio.sleep(0.1)
+        world.delete(old)
+        world.topic = world.add_topic(TOPIC)
+        world.assign([1])
+        held.set()
+        assert await publishing
+        ((stored, _),) = [batch for chain in world.stored.values() for batch in chain.values()]
+        number = int.from_bytes(pubsub.PublishRequest.FromString(stored).messages[0].data[8:12], "little")
+        (item,) = world.store.range(f"keys/data/{number}").items
+        assert json.loads(item.value)["topic"] == world.topic.incarnation
+
+    run()
+
+
+@in_world()
+async def test_a_forwarder_that_knows_an_older_topic_of_the_name_is_waited_for(world: ProxyWorld) -> None:
+    _proxy, one, two = await cluster(world)
+    world.assign([1])
+    behind = Catalog()
+    for change in behind.assign([Change.put(world.topic)]):
+        behind.apply(change)
+    one.catalog = two.catalog = behind
+    world.delete(world.topic)
+    world.topic = world.add_topic(TOPIC)
+    world.assign([1])
+    publishing = asyncio.ensure_future(world.publish(b"x", key="k"))
+    await asyncio.sleep(1)
+    assert not publishing.done()
+    one.catalog = two.catalog = world.catalog
+    assert await publishing
 
 
 @in_world()

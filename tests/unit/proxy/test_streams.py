@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from syncpoint.control.view import MEMBERS
-from syncpoint.metadata.contract import Put
+from syncpoint.metadata.contract import Delete, Put
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.proxy.stream import TRY_AGAIN
@@ -324,6 +324,15 @@ async def test_sealed_data_is_opened(world: ProxyWorld) -> None:
     assert not receiving.done()  # without the keys the client waits
     world.processes["proxy"].store.cut = False
     assert await receiving == [b"first"]
+    proxy.sealer.keys._known.clear()
+    proxy.sealer.keys.ciphers.clear()
+    world.store.txn([], [Delete(item.key) for item in world.store.range("keys/data/").items])
+    one.send(hidden[0])
+    one.send(b"not sealed")
+    receiving = asyncio.ensure_future(stream.data())
+    while (got := await receiving) == []:
+        receiving = asyncio.ensure_future(stream.data())
+    assert got == [b"not sealed"], "where a key is gone, the others go on"
 
 
 @pytest.mark.parametrize("seed", range(15))

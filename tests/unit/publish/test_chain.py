@@ -12,10 +12,11 @@ from syncpoint.metadata.records import CREATING, Change, SeekTarget, Snapshot, T
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.model.flow import FlowLimit
 from syncpoint.model.identity import parse_message_id
+from syncpoint.publish.envelope import PUBLISH, PublishBatch, write_publish
 from syncpoint.publish.service import DESCRIBE
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import DisksMissing
-from syncpoint.wire.messages import internal
+from syncpoint.wire.messages import internal, pubsub
 
 sys.path.insert(0, str(Path(__file__).parent))
 from chain_world import (  # a helper beside the tests; they are imported by path
@@ -78,6 +79,31 @@ async def test_requests_for_what_is_not_here_store_nothing(world: ChainWorld) ->
     world.commit(Change.delete(Topic(TOPIC_NUMBER, TOPIC)))
     assert (await failing(process.publish("a"))).code is Code.NOT_FOUND
     assert world.registered == set()
+
+
+@simulated
+async def test_a_batch_for_another_topic_of_the_same_name_is_refused(world: ChainWorld) -> None:
+    process = world.process()
+    chain = await process.open()
+    old = world.master.topic(TOPIC)
+    assert old is not None
+    request = pubsub.PublishRequest(topic=TOPIC, messages=[pubsub.PubsubMessage(data=b"x")]).SerializeToString()
+
+    async def publish(topic: int) -> bytes:
+        batch = PublishBatch(1, 0, False, 7, topic, False, request, topic)
+        answer: bytes = await process.channel.unary(PUBLISH, write_publish(batch), timeout=5.0)
+        return answer
+
+    assert await publish(old.incarnation)
+    world.commit(Change.delete(old))
+    world.commit(Change.put(Topic(99, TOPIC)))
+    refused = await failing(publish(old.incarnation))
+    assert (refused.code, refused.message) == (
+        Code.FAILED_PRECONDITION,
+        f"topic: {TOPIC} is topic 99 here, not {old.incarnation}.",
+    )
+    assert chain.forwarder.sources.of_topic(99) == []
+    assert await publish(99)
 
 
 @simulated
