@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from syncpoint.api import pages, snapshots, subscriptions, topics
 from syncpoint.api.serving import checked_again, served
+from syncpoint.api.validate import refused
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CREATING, Change, Snapshot, Subscription, Topic
 from syncpoint.model.errors import AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted
@@ -272,9 +273,18 @@ class CatalogService:
             raise AlreadyExists(snapshot)
 
     def _check_dead_letter(self, record: Subscription) -> None:
-        if record.dead_letter is not None and self._catalog.topic(record.dead_letter.topic) is None:
-            name = record.dead_letter.topic
+        if record.dead_letter is None:
+            return
+        name = record.dead_letter.topic
+        found = self._catalog.topic(name)
+        if found is None:
             raise NotFound(name, f"Dead letter topic not found (resource={name}).")
+        if found.incarnation == record.topic_incarnation:
+            # Given up there, a message would come back to this very subscription, for ever.
+            raise refused(
+                "dead_letter_policy.dead_letter_topic",
+                f"The dead_letter_topic must not be the topic of the subscription (resource={name}).",
+            )
 
     def _subscription_message(self, record: Subscription) -> Any:
         exists = record.dead_letter is None or self._catalog.topic(record.dead_letter.topic) is not None

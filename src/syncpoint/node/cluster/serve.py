@@ -12,6 +12,7 @@ import uvloop
 from syncpoint.control.membership import Membership
 from syncpoint.metadata.contract import Indeterminate, Unavailable
 from syncpoint.model.errors import SyncpointError
+from syncpoint.node.cluster.logs import Bounded
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 
@@ -27,6 +28,8 @@ class NameLost(Exception):
 def run_process(settings: ClusterSettings, process: ProcessSettings, ready_file: Path | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code. What is wrong stands on standard error then, in one line."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Bounded())
     _name_process(process.name)
     try:
         uvloop.run(_serve(settings, process, ready_file))
