@@ -262,3 +262,30 @@ def test_two_servers_exchange_messages_and_no_id_is_given_twice(boot, enter):
     first.restart(hard=True)
     after = enter(first.endpoint).publish(pairs[0][0], b"after a crash")
     assert not set(after) & (ids[0] | ids[1])
+
+
+def test_folders_of_another_server_under_a_running_one_stay_as_they_are(boot, enter, tmp_path):
+    """A restore to the wrong place: the old server stops, whatever it was about to repair."""
+
+    def content(folder):
+        return {
+            path.relative_to(folder): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.name != "lock"
+        }
+
+    theirs = boot(tmp_path / "their-data", disks=[tmp_path / f"their-{number}" for number in range(3)])
+    space = enter(theirs.endpoint)
+    publish_all(space, space.pair()[0], 2000)
+    theirs.terminate()
+    disks = trio(tmp_path)
+    ours = boot(tmp_path / "data", disks=disks)
+    space = enter(ours.endpoint)
+    publish_all(space, space.pair()[0], 1000)
+    for number, disk in enumerate(disks):
+        disk.rename(disk.with_suffix(".away"))
+        shutil.copytree(tmp_path / f"their-{number}", disk)
+    before = [content(disk) for disk in disks]
+    eventually(lambda: "too few disks are left" in ours.logs(), within=30, what="the disks are noticed to be gone")
+    ours.kill9()
+    assert [content(disk) for disk in disks] == before

@@ -12,7 +12,25 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
+
+from syncpoint.runtime.held import FolderExchanged, HeldFolder
+
+__all__ = [
+    "IOV_MAX",
+    "Buffer",
+    "DiskFenced",
+    "DiskUnreachable",
+    "FileStat",
+    "Files",
+    "FolderExchanged",
+    "OsFiles",
+    "read_exactly",
+    "read_file",
+    "replace_file",
+    "write_all",
+]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -93,6 +111,28 @@ class Files(Protocol):
         """Room left on the file system that holds `path`."""
         ...
 
+    def hold(self, root: str) -> None:
+        """From now on paths below `root` mean the folder that is there now. Once another one lies there, calls that
+        name a path raise `FolderExchanged`, and what is there stays as it is. Holding again takes what is there then.
+        """
+        ...
+
+    def hold_new(self, root: str, strange: Sequence[str]) -> None:
+        """Hold the folder that lies at `root` now, made if need be, unless one of the names `strange` is in it: then
+        `FolderExchanged` is raised, and what was held is held.
+        """
+        ...
+
+    def anchor(self, root: str, name: str) -> None:
+        """The same of the file `name` in a held folder: another file there, but by our own renaming, means another
+        folder. Of a folder that is not held, nothing.
+        """
+        ...
+
+    def let_go(self, root: str) -> None:
+        """The folder is not held any more."""
+        ...
+
     def abandon(self, root: str) -> None:
         """Give up the disk at `root`: calls that hang on its files fail now, and its handles are dead.
 
@@ -108,11 +148,41 @@ _ZEROS = bytes(1 << 20)
 class OsFiles:
     """The operating system's files."""
 
-    __slots__ = ()
+    _held: tuple[HeldFolder, ...] = ()  # longest paths first; replaced as a whole, so any thread may look
+
+    def _at(self, path: str) -> tuple[HeldFolder | None, int | None, str]:
+        """The folder to start from and the path from there. Keep the first while its handle, the second, is used."""
+        for held in self._held:
+            root = held.root
+            if path.startswith(root) and (len(path) == len(root) or path[len(root)] == "/"):
+                held.check()
+                return held, held.fd, path[len(root) + 1 :] or "."
+        return None, None, path
+
+    def hold(self, root: str) -> None:
+        self.let_go(root)
+        self._held = tuple(sorted((*self._held, HeldFolder(root)), key=lambda held: -len(held.root)))
+
+    def hold_new(self, root: str, strange: Sequence[str]) -> None:
+        with suppress(FileExistsError):
+            os.makedirs(root, mode=0o750, exist_ok=True)
+        new = HeldFolder(root)
+        new.refuse(strange)
+        self.let_go(root)
+        self._held = tuple(sorted((*self._held, new), key=lambda held: -len(held.root)))
+
+    def anchor(self, root: str, name: str) -> None:
+        for held in self._held:
+            if held.root == root:
+                held.anchor(name)
+
+    def let_go(self, root: str) -> None:
+        self._held = tuple(held for held in self._held if held.root != root)
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> int:
         flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
-        return os.open(path, flags, 0o640)
+        _held, fd, inner = self._at(path)
+        return os.open(inner, flags, 0o640, dir_fd=fd)
 
     def close(self, handle: int) -> None:
         os.close(handle)
@@ -145,33 +215,56 @@ class OsFiles:
         return FileStat(found.st_size, found.st_ino, found.st_dev)
 
     def stat(self, path: str) -> FileStat:
-        found = os.stat(path)
+        _held, fd, inner = self._at(path)
+        found = os.stat(inner, dir_fd=fd)
         return FileStat(found.st_size, found.st_ino, found.st_dev)
 
     def listdir(self, path: str) -> list[str]:
-        return os.listdir(path)
+        handle = self._open_folder(path)
+        try:
+            return os.listdir(handle)
+        finally:
+            os.close(handle)
+
+    def _open_folder(self, path: str) -> int:
+        _held, fd, inner = self._at(path)
+        return os.open(inner, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
 
     def mkdir(self, path: str) -> None:
-        os.makedirs(path, mode=0o750, exist_ok=True)
+        held, fd, inner = self._at(path)
+        if held is None:
+            os.makedirs(path, mode=0o750, exist_ok=True)
+            return
+        parts = inner.split("/")
+        for count in range(1, len(parts) + 1):
+            with suppress(FileExistsError):
+                os.mkdir("/".join(parts[:count]), 0o750, dir_fd=fd)
 
     def rmdir(self, path: str) -> None:
-        os.rmdir(path)
+        _held, fd, inner = self._at(path)
+        os.rmdir(inner, dir_fd=fd)
 
     def rename(self, old: str, new: str) -> None:
-        os.rename(old, new)
+        _held, fd, inner = self._at(old)
+        place, other_fd, other = self._at(new)
+        os.rename(inner, other, src_dir_fd=fd, dst_dir_fd=other_fd)
+        if place is not None:
+            place.renamed(other)
 
     def unlink(self, path: str) -> None:
-        os.unlink(path)
+        _held, fd, inner = self._at(path)
+        os.unlink(inner, dir_fd=fd)
 
     def sync_dir(self, path: str) -> None:
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        handle = self._open_folder(path)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
 
     def free_bytes(self, path: str) -> int:
-        found = os.statvfs(path)
+        held, fd, _inner = self._at(path)
+        found = os.statvfs(path) if held is None else os.statvfs(fd)  # type: ignore[arg-type]
         return found.f_bavail * found.f_frsize
 
     def abandon(self, root: str) -> None:

@@ -12,7 +12,7 @@ import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from syncpoint.runtime.files import Buffer, FileStat
+from syncpoint.runtime.files import Buffer, FileStat, FolderExchanged
 from syncpoint.runtime.random import Random
 
 SECTOR = 512
@@ -53,6 +53,8 @@ class MemoryFiles:
         self._folders: set[str] = {"/"}
         self._handles: dict[int, tuple[int, str]] = {}
         self._locks: dict[int, int] = {}
+        self._held: dict[str, tuple[int, str, int]] = {}  # folder -> how often it was exchanged, its anchor
+        self._exchanged: dict[str, int] = {}
         self._next = 1000
 
     # ----------------------------------------------------------------------------------------------- the protocol
@@ -69,8 +71,47 @@ class MemoryFiles:
             raise OSError(errno.EBADF, "no such handle") from None
         return self._files[inode], path
 
+    def hold(self, root: str) -> None:
+        self._call("hold", root)
+        if root not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", root)
+        self._held.pop(root, None)
+        self._held[root] = self._times_exchanged(root), "", 0
+
+    def hold_new(self, root: str, strange: Sequence[str]) -> None:
+        self._call("hold", root)
+        every = [*self._names, *self._folders]
+        there = {one.rpartition("/")[2] for one in every if one != "/" and _folder(one) == root}
+        if there.intersection(strange):
+            raise FolderExchanged(errno.ESTALE, "another folder lies there", root)
+        path = root
+        while path not in self._folders and path:
+            self._folders.add(path)
+            path = _folder(path)
+        self.hold(root)
+
+    def anchor(self, root: str, name: str) -> None:
+        if root in self._held:
+            self._held[root] = self._held[root][0], name, self._names.get(f"{root}/{name}", -1)
+
+    def let_go(self, root: str) -> None:
+        self._held.pop(root, None)
+
+    def _times_exchanged(self, root: str) -> int:
+        return sum(times for one, times in self._exchanged.items() if f"{root}/".startswith(f"{one}/"))
+
+    def _check(self, path: str) -> None:
+        """Whether the folder that is held there is still the same."""
+        for root, (times, name, inode) in self._held.items():
+            if path == root or path.startswith(root + "/"):
+                if self._exchanged and times != self._times_exchanged(root):
+                    raise FolderExchanged(errno.ESTALE, "the folder was deleted or exchanged", root)
+                if name and self._names.get(f"{root}/{name}", -1) != inode:
+                    raise FolderExchanged(errno.ESTALE, f"{name} in it was deleted or exchanged", root)
+
     def open(self, path: str, *, create: bool = False, write: bool = True) -> int:
         self._call("open", path)
+        self._check(path)
         inode = self._names.get(path)
         if inode is None:
             if not create or _folder(path) not in self._folders:
@@ -151,6 +192,7 @@ class MemoryFiles:
 
     def stat(self, path: str) -> FileStat:
         self._call("stat", path)
+        self._check(path)
         if path in self._folders:
             return FileStat(0, hash(path) & 0xFFFF, 1)
         if path not in self._names:
@@ -160,6 +202,7 @@ class MemoryFiles:
 
     def listdir(self, path: str) -> list[str]:
         self._call("listdir", path)
+        self._check(path)
         if path not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such folder", path)
         every = [*self._names, *self._folders]
@@ -167,32 +210,40 @@ class MemoryFiles:
 
     def mkdir(self, path: str) -> None:
         self._call("mkdir", path)
+        self._check(path)
         while path not in self._folders and path:
             self._folders.add(path)
             path = _folder(path)
 
     def rmdir(self, path: str) -> None:
         self._call("rmdir", path)
+        self._check(path)
         if self.listdir(path):
             raise OSError(errno.ENOTEMPTY, "not empty", path)
         self._folders.discard(path)
 
     def rename(self, old: str, new: str) -> None:
         self._call("rename", new)
+        self._check(new)
         inode = self._names.pop(old, None)
         if inode is None or _folder(new) not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
         self._names[new] = inode
         self._changes.append(_NameChange(frozenset([_folder(old), _folder(new)]), (old,), ((new, inode),)))
+        held = self._held.get(_folder(new))
+        if held is not None and f"{_folder(new)}/{held[1]}" == new:
+            self._held[_folder(new)] = *held[:2], inode
 
     def unlink(self, path: str) -> None:
         self._call("unlink", path)
+        self._check(path)
         if self._names.pop(path, None) is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         self._changes.append(_NameChange(frozenset([_folder(path)]), (path,), ()))
 
     def sync_dir(self, path: str) -> None:
         self._call("sync_dir", path)
+        self._check(path)
         # Names go through a journal: whatever happened before is durable no later.
         last = max((at for at, change in enumerate(self._changes) if path in change.folders), default=-1)
         for change in self._changes[: last + 1]:
@@ -206,6 +257,7 @@ class MemoryFiles:
 
     def free_bytes(self, path: str) -> int:
         self._call("free_bytes", path)
+        self._check(path)
         root = _root(path)
         if root not in self.capacity:
             return 1 << 40
@@ -243,6 +295,7 @@ class MemoryFiles:
             self.kill()
         for root in roots or ():
             self.abandon(root)
+        self._held = {root: held for root, held in self._held.items() if not hit(root)}
 
     def _cut(self, file: _File, random: Random) -> None:
         mode = random.randrange(0, 4)
@@ -270,10 +323,12 @@ class MemoryFiles:
         """The process dies: handles and locks go, everything written stays."""
         self._handles.clear()
         self._locks.clear()
+        self._held.clear()
         self.faults.clear()
 
     def wipe(self, root: str) -> None:
-        """The folder is emptied; open handles go on working on files without a name."""
+        """The folder is deleted; open handles go on working on files without a name."""
+        self._exchanged[root] = self._exchanged.get(root, 0) + 1
         for path in [path for path in self._names if path.startswith(root + "/")]:
             del self._names[path]
             self._durable_names.pop(path, None)
@@ -299,8 +354,9 @@ class MemoryFiles:
         return {path: self.content(path) for path in self.paths(root)}
 
     def restore(self, root: str, backup: dict[str, bytes]) -> None:
-        """Put an old state of a folder back."""
+        """Somebody else puts an old state of a folder back."""
         self.wipe(root)
+        held, self._held = self._held, {}
         self.mkdir(root)
         for path, data in backup.items():
             self.mkdir(_folder(path))
@@ -309,6 +365,7 @@ class MemoryFiles:
             self.fdatasync(handle)
             self.close(handle)
             self.sync_dir(_folder(path))
+        self._held = held
 
 
 class FailOn:

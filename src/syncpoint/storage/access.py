@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, read_exactly
+from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged, read_exactly
 from syncpoint.storage.catalog import Copy, Segment
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex, Record, check_page
@@ -81,7 +81,7 @@ class Access:
                 continue
             try:
                 return check_page(self._read(copy, PAGE, offset), seed)
-            except (DiskUnreachable, DiskFenced) as error:
+            except (DiskUnreachable, DiskFenced, FolderExchanged) as error:
                 away = error
             except (DamagedIndex, OSError) as error:
                 if segment.removed:
@@ -107,7 +107,7 @@ class Access:
         for slot, copy in self._copies(segment):
             try:
                 missing = self._fill(segment, copy, records, found, missing)
-            except (DiskUnreachable, DiskFenced) as error:
+            except (DiskUnreachable, DiskFenced, FolderExchanged) as error:
                 away = error
                 continue
             except OSError as error:

@@ -107,6 +107,8 @@ class Disks:
                 pool.open()
                 keeper.refresh()
                 keeper.note_identity()
+                copies = [] if disk.scan is None else disk.scan.copies
+                keeper.disks = {disk.identity.incarnation, *(copy.header.disk for copy in copies)}
                 keeper.writer = self.make_writer(slot, disk.identity.incarnation, pool)
             except OSError as error:
                 _refuse_fenced(disk.root, error)

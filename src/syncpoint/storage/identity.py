@@ -191,7 +191,9 @@ def read_identity(files: Files, root: str) -> Identity | None:
 
 
 def write_identity(files: Files, root: str, identity: Identity) -> None:
+    """From then on the folder is this disk's as long as the file is there."""
     replace_file(files, f"{root}/{DISK_FILE}", encode_identity(identity))
+    files.anchor(root, DISK_FILE)
 
 
 def read_marks(files: Files, root: str) -> Marks | None:

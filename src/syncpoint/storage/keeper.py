@@ -16,7 +16,15 @@ from contextlib import suppress
 from typing import Protocol
 
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FileStat, replace_file, write_all
+from syncpoint.runtime.files import (
+    DiskFenced,
+    DiskUnreachable,
+    Files,
+    FileStat,
+    FolderExchanged,
+    replace_file,
+    write_all,
+)
 from syncpoint.runtime.random import Random
 from syncpoint.storage.access import Access, Gone
 from syncpoint.storage.catalog import Catalog, Copy, Segment
@@ -29,9 +37,12 @@ from syncpoint.storage.layout import (
     LOCK_FILE,
     READMITTED_FILE,
     logs_dir,
+    parse_log,
+    parse_segment,
+    quarantine_dir,
 )
 from syncpoint.storage.pool import REFILL_STEP_BYTES, Pool
-from syncpoint.storage.readmit import is_known, left_aside, sort_out
+from syncpoint.storage.readmit import is_known, is_ours, left_aside, refuse_foreign, sort_out
 from syncpoint.storage.recovery.repair import rebuild
 from syncpoint.storage.recovery.scrub import check_copy
 from syncpoint.storage.settings import StorageSettings
@@ -98,6 +109,7 @@ class Keeper:
         self._clock = clock
         self._random = random
         self._lock = lock
+        self.disks: set[bytes] = set()  # incarnations under which this disk wrote the segments it has
         self._jobs: deque[tuple[str, str, bytes]] = deque()
         self._next_probe = clock.monotonic()
         self._identity: FileStat | None = None
@@ -200,6 +212,7 @@ class Keeper:
             lock, self._lock = self._lock, None
             with suppress(OSError):
                 self._files.close(lock)
+        self._files.let_go(self.root)
 
     def _run_left(self) -> None:
         try:
@@ -229,13 +242,21 @@ class Keeper:
 
     def _drop(self, path: str) -> None:
         try:
-            self.pool.give(path, self._settings.pool_segments_max)
+            if self._is_ours(path):
+                self.pool.give(path, self._settings.pool_segments_max)
+            else:  # rotten, or somebody else's: it is in nobody's way
+                log, seq = _place(path)
+                self._files.mkdir(quarantine_dir(self.root))
+                self._files.rename(path, f"{quarantine_dir(self.root)}/{log:010d}-{seq:08d}.unreadable")
             self._files.rmdir(path.rpartition("/")[0])
         except FileNotFoundError:
             pass
         except OSError as error:
             if error.errno not in (39, 17):  # the folder still has others: ENOTEMPTY, EEXIST
                 raise
+
+    def _is_ours(self, path: str) -> bool:
+        return is_ours(self._files, path, self._owner.universe, _place(path), self.disks)
 
     def _tell_if_it_hangs(self) -> None:
         writer = self.writer
@@ -265,7 +286,16 @@ class Keeper:
     def _readmit(self) -> None:
         """See whether the folder is usable again; if so, come back as a new incarnation. Raises `OSError`."""
         files, root = self._files, self.root
-        files.mkdir(root)
+        files.let_go(root)
+        try:
+            files.mkdir(root)
+            files.hold(root)
+            self.disks = refuse_foreign(files, root, self._owner.universe)
+        except FolderExchanged as error:
+            files.abandon(root)  # a server of disks looks anew at its next session
+            if self.writer is not None:
+                self.writer.error = error
+            raise
         self._take_lock()
         probe = f"{root}/probe.tmp"
         handle = files.open(probe, create=True)
@@ -283,6 +313,7 @@ class Keeper:
             self._tried.add(incarnation)
         replace_file(files, f"{root}/{READMITTED_FILE}", b"")
         write_identity(files, root, Identity(self._owner.universe, incarnation))
+        self.disks.add(incarnation)
         marks = decode_marks(self._owner.marks_content()) or Marks()
         kept = sort_out(files, self._random, root, self.slot, self._owner.catalog, marks, known)
         self._aside.update(left_aside(files, root))
@@ -348,6 +379,7 @@ class Keeper:
                 self.slot,
                 self.root,
                 writer.incarnation,
+                self._is_ours,
             )
         except CopiesUnreachable:
             return False  # another segment's turn comes when the disks that have it are back
@@ -377,7 +409,7 @@ class Keeper:
         read, problem = 0, ""
         try:
             read, problem = next(steps, (-1, ""))
-        except DiskUnreachable:
+        except (DiskUnreachable, FolderExchanged):
             self._scrubbing = None
             raise
         except OSError as error:
@@ -404,3 +436,9 @@ class Keeper:
     def _completed(self, segment: Segment, copy: Copy, lost: Sequence[int]) -> None:
         self._given_up.discard(segment.id)
         self._owner.completed(self.slot, segment, copy, lost)
+
+
+def _place(path: str) -> tuple[int, int]:
+    """Log and number that a segment file's path says."""
+    _, folder, name = path.rsplit("/", 2)
+    return parse_log(folder) or 0, parse_segment(name) or 0

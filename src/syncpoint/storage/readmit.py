@@ -8,14 +8,16 @@ the catalog says; what no other disk has whole stays in any case; only what has 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection
 
-from syncpoint.runtime.files import DiskUnreachable, Files
+from syncpoint.runtime.files import DiskUnreachable, Files, FolderExchanged, read_exactly
 from syncpoint.runtime.random import Random
 from syncpoint.storage.catalog import Catalog, Copy, Segment
 from syncpoint.storage.identity import Marks, read_identity
 from syncpoint.storage.layout import logs_dir, parse_log, parse_segment, quarantine_dir
 from syncpoint.storage.recovery.scrub import whole_copy
+from syncpoint.storage.segment import DATA_START, SegmentHeader, decode_front
 
 Place = tuple[int, int]  # log, segment
 
@@ -27,6 +29,57 @@ def is_known(files: Files, root: str, universe: int, mine: Collection[bytes]) ->
     """
     found = read_identity(files, root)
     return found is not None and found.universe == universe and (not mine or found.incarnation in mine)
+
+
+def refuse_foreign(files: Files, root: str, universe: int) -> set[bytes]:
+    """Raises `FolderExchanged` where anything in the folder is another server's; nothing is changed.
+
+    Returns the incarnations of disks that segments in it name.
+    """
+    try:
+        found = read_identity(files, root)
+    except ValueError as error:
+        raise FolderExchanged(errno.ESTALE, f"{error}: nothing in the folder is touched", root) from None
+    if found is not None and found.universe != universe:
+        raise _foreign(root, found.universe)
+    disks = set() if found is None else {found.incarnation}
+    for folder in _list(files, logs_dir(root)):
+        for name in _list(files, f"{logs_dir(root)}/{folder}"):
+            if parse_segment(name) is not None:
+                header = read_front(files, f"{logs_dir(root)}/{folder}/{name}")
+                if header is not None and header.universe != universe:
+                    raise _foreign(root, header.universe)
+                if header is not None:
+                    disks.add(header.disk)
+    return disks
+
+
+def is_ours(files: Files, path: str, universe: int, place: Place, disks: Collection[bytes]) -> bool:
+    """Whether the segment file at `path` is one that this disk wrote; False for one without a header to believe.
+
+    Raises `FolderExchanged` for another disk's or another server's.
+    """
+    header = read_front(files, path)
+    if header is None:
+        return False
+    if header.universe != universe or (header.log, header.seq) != place or header.disk not in disks:
+        raise FolderExchanged(errno.ESTALE, "this disk did not write the segment that lies there now", path)
+    return True
+
+
+def read_front(files: Files, path: str) -> SegmentHeader | None:
+    """The header of a segment file. Raises `OSError`."""
+    handle = files.open(path, write=False)
+    try:
+        return decode_front(read_exactly(files, handle, DATA_START, 0))
+    finally:
+        files.close(handle)
+
+
+def _foreign(root: str, universe: int) -> FolderExchanged:
+    return FolderExchanged(
+        errno.ESTALE, f"the folder belongs to another server (universe {universe}): nothing in it is touched", root
+    )
 
 
 def sort_out(
@@ -77,7 +130,7 @@ def left_aside(files: Files, root: str) -> dict[Place, str]:
 def _whole(files: Files, segment: Segment, path: str) -> Copy | None:
     try:
         return whole_copy(files, segment, path)
-    except DiskUnreachable:
+    except (DiskUnreachable, FolderExchanged):
         raise
     except OSError:
         return None  # it cannot be read: it is copied anew

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from syncpoint.runtime.files import Files, FileStat, OsFiles, read_exactly, read_file, replace_file, write_all
+from syncpoint.runtime.files import (
+    Files,
+    FileStat,
+    FolderExchanged,
+    OsFiles,
+    read_exactly,
+    read_file,
+    replace_file,
+    write_all,
+)
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import SeededRandom
 
@@ -53,6 +63,72 @@ def test_calls_do_what_their_names_say(door: tuple[Files, str]) -> None:
     assert files.free_bytes(root) > 0
     with pytest.raises(FileNotFoundError):
         files.stat(path)
+
+
+def _somebody_puts(door: tuple[Files, str], folder: str, *names: str) -> None:
+    """Another folder, with these files, lies where `folder` was."""
+    files, _ = door
+    if isinstance(files, MemoryFiles):
+        files.restore(folder, {f"{folder}/{name}": b"theirs" for name in names})
+        return
+    os.rename(folder, folder + ".away")
+    os.mkdir(folder)
+    for name in names:
+        Path(folder, name).write_bytes(b"theirs")
+
+
+def test_a_held_folder_is_that_folder_and_no_other(door: tuple[Files, str]) -> None:
+    files, root = door
+    folder = root + "/held"
+    files.mkdir(folder)
+    files.hold(folder)
+    files.mkdir(folder + "/a/b")
+    handle = files.open(folder + "/a/b/file", create=True)
+    files.rename(folder + "/a/b/file", folder + "/file")
+    files.sync_dir(folder)
+    assert sorted(files.listdir(folder)) == ["a", "file"]
+    assert files.free_bytes(folder) > 0
+    _somebody_puts(door, folder, "file", "other")
+    for act in (
+        lambda: files.open(folder + "/new", create=True),
+        lambda: files.open(folder + "/file"),
+        lambda: files.unlink(folder + "/file"),
+        lambda: files.rename(folder + "/other", folder + "/file"),
+        lambda: files.mkdir(folder + "/more"),
+        lambda: files.rmdir(folder + "/a"),
+        lambda: files.listdir(folder),
+        lambda: files.stat(folder + "/file"),
+        lambda: files.sync_dir(folder),
+        lambda: files.hold_new(folder, ["file"]),
+    ):
+        with pytest.raises(FolderExchanged):
+            act()
+    files.pwritev(handle, [b"ours"], 0)  # goes where the file is
+    files.let_go(folder)
+    assert sorted(files.listdir(folder)) == ["file", "other"]
+    assert read_file(files, folder + "/file") == b"theirs"
+    files.hold(folder)
+    files.unlink(folder + "/file")
+
+
+def test_a_held_folder_is_known_by_a_file_in_it(door: tuple[Files, str]) -> None:
+    files, root = door
+    folder = root + "/held"
+    files.mkdir(folder)
+    files.hold(folder)
+    replace_file(files, folder + "/name", b"1")
+    files.anchor(folder, "name")
+    replace_file(files, folder + "/name", b"2")  # by ourselves
+    assert read_file(files, folder + "/name") == b"2"
+    if isinstance(files, MemoryFiles):
+        files.wipe(folder)
+    else:
+        os.unlink(folder + "/name")
+        Path(folder, "name").write_bytes(b"theirs")
+    with pytest.raises(FolderExchanged):
+        files.open(folder + "/more", create=True)
+    files.hold_new(folder, ["nothing of this name"])
+    files.close(files.open(folder + "/more", create=True))
 
 
 def test_zeros_are_written_all_and_nothing_else(door: tuple[Files, str]) -> None:

@@ -178,7 +178,9 @@ class Recovery:
 
     def _read_disk(self, disk: DiskState) -> None:
         try:
+            self._files.let_go(disk.root)
             self._files.mkdir(disk.root)
+            self._files.hold(disk.root)
             disk.lock = self._files.open(f"{disk.root}/{LOCK_FILE}", create=True)
             self._files.lock(disk.lock)
             disk.scan = scan_disk(self._files, disk.root, disk.slot)

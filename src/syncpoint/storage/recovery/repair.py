@@ -9,7 +9,8 @@ rebuilt copy is made beside the old file and takes its name only when it is comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from syncpoint.runtime.files import Files, read_exactly, write_all
 from syncpoint.runtime.random import Random
@@ -61,8 +62,11 @@ def rebuild(
     slot: int,
     root: str,
     disk: bytes,
+    may_replace: Callable[[str], object] = lambda path: None,
 ) -> tuple[Copy, list[int]]:
     """Write a fresh copy on one disk from the others; returns it and the positions that no disk has in good order.
+
+    `may_replace(path)` raises where what lies in the copy's place is not this disk's.
 
     Raises `OSError` of the target, `access.Gone` when the segment was removed meanwhile, `DamagedIndex` when no disk
     has its index.
@@ -110,6 +114,8 @@ def rebuild(
         files.fdatasync(handle)
     finally:
         files.close(handle)
+    with suppress(FileNotFoundError):
+        may_replace(path)
     files.rename(beside, path)
     files.sync_dir(folder)
     return Copy(incarnation, header.seed, path, sealed=True), lost

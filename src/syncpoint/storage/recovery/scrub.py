@@ -6,9 +6,10 @@ written anew.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 
-from syncpoint.runtime.files import Files, read_exactly
+from syncpoint.runtime.files import Files, FolderExchanged, read_exactly
 from syncpoint.storage.catalog import Copy, Segment, index_seed
 from syncpoint.storage.checksum import crc32c
 from syncpoint.storage.index import RECORDS_PAGE, SUMMARIES_PAGE, DamagedIndex, check_page
@@ -85,6 +86,9 @@ def _check_ends(files: Files, handle: int, segment: Segment, copy: Copy) -> Iter
     size = files.fstat(handle).size
     front = read_exactly(files, handle, 2 * PAGE, 0)
     first, second = decode_segment_header(front[:PAGE]), decode_segment_header(front[PAGE:])
+    for header in (first, second):
+        if header is not None and header.universe != segment.universe:
+            raise FolderExchanged(errno.ESTALE, "the segment that lies there is another server's", copy.path)
     if first is None or first != second or first.incarnation != copy.incarnation:
         yield len(front), "header"
         return

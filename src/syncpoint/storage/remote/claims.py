@@ -17,7 +17,7 @@ import json
 from collections.abc import Collection
 from typing import NamedTuple
 
-from syncpoint.runtime.files import Files, read_file, replace_file
+from syncpoint.runtime.files import Files, FolderExchanged, read_file, replace_file
 from syncpoint.storage.checksum import crc32c
 from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.settings import Durability
@@ -74,6 +74,41 @@ class Claims:
         """Where the chain's files lie."""
         return f"{self.root}/chains/{chain:010d}"
 
+    def begin(self) -> None:
+        """Make the folder if need be, and hold it. Raises `OSError`."""
+        self._files.let_go(self.root)
+        self._files.mkdir(f"{self.root}/chains")
+        self._files.sync_dir(self.root)
+        self._files.hold(self.root)
+
+    def look_again(self) -> None:
+        """Begin anew where the folder was deleted or exchanged for an empty one; any other one is not touched.
+
+        Raises `FolderExchanged`.
+        """
+        try:
+            self._files.stat(self.root)
+        except FolderExchanged:
+            self._files.hold_new(self.root, ("chains",))
+            self._files.mkdir(f"{self.root}/chains")
+
+    def hold(self, chain: int) -> None:
+        """The chain's folder means this very folder from now on, as long as its claim is the file it is now."""
+        folder = self.folder(chain)
+        self._files.hold(folder)
+        self._files.anchor(folder, CLAIM_FILE)
+
+    def hold_new(self, chain: int) -> None:
+        """Where the chain's folder was deleted or emptied, it may be begun anew. Raises `FolderExchanged`."""
+        folder = self.folder(chain)
+        try:
+            self._files.stat(folder)
+        except FileNotFoundError:
+            return
+        except FolderExchanged:
+            self.look_again()
+            self._files.hold_new(folder, (CLAIM_FILE, DISK_FILE))
+
     def chains(self) -> list[int]:
         """Chains this disk has a folder of."""
         return sorted(int(name) for name in self._list("chains") if name.isdecimal())
@@ -108,6 +143,7 @@ class Claims:
             self._files.stat(f"{self.folder(chain)}/{CLAIM_FILE}")
         except FileNotFoundError:
             self.store(chain, record)
+            self.hold(chain)
 
     def _distrust(self, chain: int) -> None:
         path = f"{self.folder(chain)}/{DISK_FILE}"
@@ -134,6 +170,7 @@ class Claims:
         """Remove the chain's files. Raises `PermissionError` without a tombstone."""
         if not self.is_dead(chain):
             raise PermissionError(1, f"chain {chain} has no tombstone: it is not deleted")
+        self._files.let_go(self.folder(chain))
         self._remove(self.folder(chain))
         self._files.sync_dir(f"{self.root}/chains")
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import DiskFenced, DiskUnreachable
+from syncpoint.runtime.files import DiskFenced, DiskUnreachable, FolderExchanged
 from syncpoint.storage.remote.lane import Lane, Lost, Patience
 from syncpoint.storage.remote.shares import Sent
 from syncpoint.storage.remote.wire import LOOKUPS, Hello, Op, Reply, Request, Status
@@ -111,6 +111,8 @@ class RemoteDisk:
             self._give_back(lane)
         if reply.status == Status.FENCED:
             raise self._note_fence(terms, bytes(reply.payload).decode())
+        if reply.status == Status.ERROR and reply.errno == errno.ESTALE:
+            raise FolderExchanged(errno.ESTALE, bytes(reply.payload).decode(), self.root)
         if reply.status == Status.ERROR:
             raise OSError(reply.errno, bytes(reply.payload).decode(), self.root)
         return reply

@@ -207,6 +207,18 @@ class RemoteFiles:
 
     # ------------------------------------------------------------------------------------------------ beyond files
 
+    def hold(self, root: str) -> None:
+        """The server holds the folders of its disks."""
+
+    def hold_new(self, root: str, strange: Sequence[str]) -> None:
+        """See `hold`."""
+
+    def anchor(self, root: str, name: str) -> None:
+        """See `hold`."""
+
+    def let_go(self, root: str) -> None:
+        """See `hold`."""
+
     def abandon(self, root: str) -> None:
         """Give a disk up: calls that wait for it fail now, its handles are dead; it may be opened anew."""
         disk = self._disks[root]

@@ -77,8 +77,7 @@ class DiskService:
     def start(self) -> None:
         """Make the folders, and end deletions that were cut short. Raises `OSError`."""
         for name, claims in self._claims.items():
-            self._files.mkdir(f"{claims.root}/chains")
-            self._files.sync_dir(claims.root)
+            claims.begin()
             self._free[name] = self._files.free_bytes(claims.root)
             for chain in claims.chains():
                 if claims.is_dead(chain):
@@ -114,6 +113,7 @@ class DiskService:
         with self._locks[hello.disk]:
             chain = self._chains.get((hello.disk, hello.chain))
             if chain is None:
+                claims.look_again()
                 if claims.is_dead(hello.chain):
                     raise DiskFenced(errno.ESTALE, f"chain {hello.chain} was deleted")
                 chain = _Chain(hello.chain, hello.disk, claims, claims.load(hello.chain))
@@ -128,8 +128,10 @@ class DiskService:
                 raise Busy
             self._close_files(chain)
             self._kept.forget(chain.number)
+            chain.claims.hold_new(chain.number)
         record = Record(chain.claim, chain.durability, chain.claims.boot, clean=False)
         chain.claims.store(chain.number, record)
+        chain.claims.hold(chain.number)
         chain.record = record
 
     def _close_files(self, chain: _Chain) -> None:
@@ -185,9 +187,10 @@ class DiskService:
             with self._locks[chain.disk]:
                 self._chains.pop((chain.disk, chain.number), None)
             return Reply()
-        reply = execute(self._files, chain.folder, chain.handles, request)
         if request.op == Op.MKDIR and chain.record is not None:
+            chain.claims.hold_new(chain.number)
             chain.claims.ensure(chain.number, chain.record)
+        reply = execute(self._files, chain.folder, chain.handles, request)
         self.bytes_written += sum(change.size for change in request.changes)
         self.syncs += request.op == Op.FDATASYNC
         if request.op == Op.FREE_BYTES:
