@@ -16,6 +16,7 @@ from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted
 from syncpoint.pipeline.cursors_facts import decode, encode, encode_deleted
 from syncpoint.pipeline.reading_positions import Extent, comes_before
 from syncpoint.publish.source import Source, SourceTable
+from syncpoint.runtime.trusted import TrustedClock
 
 NUMBER = 1  # of the extension
 RETENTION_S = 7 * 24 * 3600
@@ -89,7 +90,9 @@ class Cursor:
 
 
 class Cursors:
-    """All cursors of a server. `mean_bytes(topic)`: of a stored message, 0 while it is unknown."""
+    """All cursors of a server. `clock`: what is too old is judged by the time it is sure of, so that one wrong reading
+    deletes nothing. `mean_bytes(topic)`: of a stored message, 0 while it is unknown.
+    """
 
     number = NUMBER
 
@@ -97,14 +100,14 @@ class Cursors:
         self,
         sources: SourceTable,
         catalog: Catalog,
-        time_ns: Callable[[], int],
+        clock: TrustedClock,
         mean_bytes: Callable[[int], float],
         found: Iterable[bytes] = (),
     ) -> None:
         """`found`: the facts of this extension, as recovery found them. Raises `ValueError` for a newer version's."""
-        self.sources, self.catalog, self.time_ns, self.mean_bytes = sources, catalog, time_ns, mean_bytes
+        self.sources, self.catalog, self.clock, self.mean_bytes = sources, catalog, clock, mean_bytes
         self._by_topic: dict[int, dict[str, Cursor]] = {}
-        self._began_ns = time_ns()
+        self._began_ns = clock.time_ns()
         for payload in found:
             self._apply(payload)
         for cursor in self.all():
@@ -165,7 +168,7 @@ class Cursors:
         named = self._by_topic.get(topic, {})
         if name not in named and len(named) >= CURSORS_MAX:
             raise ResourceExhausted(f"The topic has {CURSORS_MAX} cursors already: delete some that nobody reads with.")
-        cursor = Cursor(topic, name, limits, self.time_ns())
+        cursor = Cursor(topic, name, limits, self.clock.time_ns())
         for source in self.sources.of_topic(topic):
             cursor.move(source, starts.get(source.number, 0))
         self._by_topic.setdefault(topic, {})[name] = cursor
@@ -180,7 +183,7 @@ class Cursors:
         """
         limits.check()
         cursor.limits = limits
-        cursor.used_ns = max(cursor.used_ns, self.time_ns())
+        cursor.used_ns = max(cursor.used_ns, self.clock.time_ns())
         for number, end in passed(self.sources.of_topic(cursor.topic), ends).items():
             cursor.move(self.sources.by_number[number], end)
         newest = max(ends, default=0)
@@ -216,7 +219,7 @@ class Cursors:
         """Forget cursors nobody used for as long as they say, and those of deleted topics; returns facts to write. Time
         in which the server was not there does not count.
         """
-        now_ns = self.time_ns()
+        now_ns = self.clock.sure_ns()
         over = [
             cursor
             for cursor in self.all()
@@ -237,7 +240,7 @@ class Cursors:
         named = self._by_topic.get(source.topic)
         if not named or self.catalog.topic_by_incarnation(source.topic) is None:
             return False
-        age_ns = self.time_ns() - time_ns
+        age_ns = self.clock.sure_ns() - time_ns
         return any(
             end > cursor.position(source)
             and age_ns < cursor.retention_s * _NS

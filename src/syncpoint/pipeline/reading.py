@@ -44,7 +44,7 @@ class LogReader:
         self.publish, self.catalog, self.clock = publish, publish.catalog, publish.clock
         self.means = MeanSizes(publish.store)
         found = publish.memory.extensions.pop(Cursors.number, [])
-        self.cursors = Cursors(publish.sources, publish.catalog, publish.clock.time_ns, self.means.of, found)
+        self.cursors = Cursors(publish.sources, publish.catalog, publish.clock, self.means.of, found)
         publish.extensions.append(self.cursors)
         self.exclusive = ExclusiveReaders(publish, subscribe, publish.clock)
         subscribe.check_free = self.exclusive.check_free

@@ -192,6 +192,20 @@ def test_unused_cursors_expire_and_time_without_the_server_does_not_count() -> N
     assert names(world) == []
 
 
+def test_a_wall_clock_that_jumps_ahead_deletes_neither_a_cursor_nor_what_it_holds() -> None:
+    world = ReadingWorld()
+    world.send("a")
+    world.positions(cursor={"name": "x"}, first=True)
+    source = world.publish.sources.of_topic(1)[0]
+    published_ns = world.clock.time_ns()
+    world.clock.set_time_ns(published_ns + 400 * DAY_S * 1_000_000_000)
+    world.clock.advance(61)
+    world.reader.tick()
+    world.settle()
+    assert names(world) == ["x"]
+    assert world.reader.cursors.holds(source, 0, 1, published_ns)
+
+
 def test_cursors_go_with_their_topic() -> None:
     world = ReadingWorld()
     world.send("a")
@@ -339,12 +353,12 @@ def test_a_cursor_never_goes_back(moves: list[tuple[bool, int]]) -> None:
 def test_what_is_read_of_facts_is_what_was_written() -> None:
     world = ReadingWorld()
     table = SourceTable(10**12, 3)
-    cursors = Cursors(table, world.publish.catalog, world.clock.time_ns, lambda topic: 0.0)
+    cursors = Cursors(table, world.publish.catalog, world.publish.clock, lambda topic: 0.0)
     source, _ = table.open_for(1)
     source.end = 9
     cursor = cursors.begin(1, "x", Limits(5, 6, 7), {source.number: 4})
     cursor.lost = [Range(1, 2, 3)]
-    again = Cursors(table, world.publish.catalog, world.clock.time_ns, lambda topic: 0.0, cursors.facts())
+    again = Cursors(table, world.publish.catalog, world.publish.clock, lambda topic: 0.0, cursors.facts())
     assert next(again.all()) == replace(cursor, written=True)
 
 
