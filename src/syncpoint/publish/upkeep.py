@@ -53,7 +53,7 @@ class LogUpkeep:
         """Begin a checkpoint when there is enough to forget, or go on with the one being written."""
         if self.publish.failed is not None:
             return
-        if self.checkpoint is None:
+        if self.checkpoint is None or self.checkpoint.broken:
             news = self.store.appended - self._checkpointed
             due = (
                 news >= CHECKPOINT_ENTRIES
@@ -72,7 +72,8 @@ class LogUpkeep:
     def last_checkpoint(self) -> None:
         """Write a whole checkpoint now: the next start replays nothing else."""
         if self.publish.failed is None:
-            checkpoint = self.checkpoint or self.store.checkpoint(self._parts())
+            begun = self.checkpoint
+            checkpoint = self.store.checkpoint(self._parts()) if begun is None or begun.broken else begun
             while not checkpoint.step():
                 pass
             self.store.flush()

@@ -28,9 +28,23 @@ class Checkpoint:
         self.begin = append(Kind.CHECKPOINT_BEGIN, b"", 0, 0, 0)
         self.end: int | None = None  # position of END once it is appended
         self.complete = False  # END is persisted
+        self.broken = False  # a part is missing: it never ends, and another one is to be begun
 
     def step(self, max_bytes: int = _STEP_BYTES) -> bool:
-        """Append a few parts, at least one; True once END is appended and there is nothing left to do but wait."""
+        """Append a few parts, at least one; True once END is appended and there is nothing left to do but wait.
+
+        After an exception, from the parts or from the log, it is broken: parts that raised once would seem to be at
+        their end.
+        """
+        if self.broken:
+            raise ValueError("parts of this checkpoint are missing")
+        try:
+            return self._step(max_bytes)
+        except BaseException:
+            self.broken = True
+            raise
+
+    def _step(self, max_bytes: int) -> bool:
         size = 0
         while self.end is None and size < max_bytes:
             part = next(self._parts, None)

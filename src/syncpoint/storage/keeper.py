@@ -414,6 +414,9 @@ class Keeper:
             raise
         except OSError as error:
             problem = f"read failed: {error}"
+        except BaseException:
+            self._scrubbing = None  # it would seem to have been read to its end
+            raise
         if read < 0 or problem:
             self._scrubbing = None
         if problem and not segment.removed:

@@ -155,7 +155,9 @@ class Store:
 
     def _persisted(self, position: int) -> None:
         for begun in self._checkpoints[:]:
-            if begun.end is not None and begun.end <= position:
+            if begun.broken:
+                self._checkpoints.remove(begun)
+            elif begun.end is not None and begun.end <= position:
                 begun.complete = True
                 self._checkpoints.remove(begun)
                 self._control_floor = max(self._control_floor, (self.log_counter, begun.begin))
@@ -352,15 +354,16 @@ class Store:
         )
 
     def _drop(self, segments: Sequence[Segment], report: CollectReport) -> None:
-        dead = []
+        holding: list[tuple[Segment, list[int]]] = []
         for segment in segments:
             try:
-                held = [summary.source for summary in self.catalog.index(segment).summaries()]
+                holding.append((segment, [summary.source for summary in self.catalog.index(segment).summaries()]))
             except (DamagedIndex, CopiesUnreachable, Gone):
                 continue  # after its repair, or once its disks are back
-            for source in held:
+        for segment, sources in holding:
+            for source in sources:
                 self._sources.remove(source, segment.id)
-            dead.append(segment)
+        dead = [segment for segment, _ in holding]
         if dead:
             report.removed += [(segment.log, segment.seq) for segment in dead]
             report.removed_logs += self._disks.delete(dead)

@@ -5,6 +5,8 @@ none of its messages is live and its other entries lie before the newest complet
 live is copied forward (same source, offsets and time, in index order, hence grouped by source), and goes once the
 copies are synced on an acknowledging set. So one slow subscription pins its messages, never the disk, and a thousand
 restarts leave no thousand small logs behind.
+Only a whole judgement counts: a look that an exception ends, of whatever kind and wherever, is dropped, and one that
+has not seen every message of its segment finds nothing. The segment stays, and is looked at again next round.
 Leaves to `keeper`: tombstones first, then the files.
 """
 
@@ -15,7 +17,7 @@ from dataclasses import dataclass, field
 
 from syncpoint.storage.access import Access, Gone
 from syncpoint.storage.catalog import Catalog, Segment
-from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
+from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex, Record
 from syncpoint.storage.record import Header
 from syncpoint.storage.settings import StorageSettings
@@ -39,13 +41,14 @@ class CollectReport:
 class _Look:
     """A segment being judged, possibly over several steps."""
 
-    __slots__ = ("live", "live_bytes", "records", "segment")
+    __slots__ = ("live", "live_bytes", "records", "seen", "segment")
 
     def __init__(self, segment: Segment, records: Iterator[Record]) -> None:
         self.segment = segment
         self.records = records
         self.live: list[Record] = []
         self.live_bytes = 0
+        self.seen = 0  # records judged; all of them once it is as many as the segment has messages
 
 
 class _Move:
@@ -89,7 +92,11 @@ class Trim:
         """Judge some entries, move some; returns the segments that may be deleted now."""
         dead: list[Segment] = []
         if self._move is not None:
-            self._go_on_moving(report, dead)
+            try:
+                self._go_on_moving(report, dead)
+            except BaseException:
+                self._move = None  # the original stays, and so may some copies: reads take each offset once
+                raise
         budget = self._settings.collect_entries_step
         while budget > 0:
             look = self._look or self._next_look()
@@ -101,11 +108,15 @@ class Trim:
             except (DamagedIndex, CopiesUnreachable, Gone, OSError):
                 self._look = None
                 continue  # the index will be there again after repair
+            except BaseException:  # what it was about to say is not known
+                self._look = None
+                raise
             budget -= used + 1
             report.looked_at += used
             if finished:
                 self._look = None
-                self._settle(look, dead)
+                if look.live_bytes or look.seen == look.segment.messages:
+                    self._settle(look, dead)
         report.busy = self._move is not None
         return dead
 
@@ -129,6 +140,7 @@ class Trim:
         used = 0
         for record in look.records:
             used += 1
+            look.seen += 1
             if live(record.source, record.first_offset, record.count, record.time_ns):
                 look.live.append(record)
                 look.live_bytes += record.length
@@ -180,7 +192,7 @@ class Trim:
         def fetch() -> None:
             try:
                 move.frames = self._access.frames(move.segment, part)
-            except (StorageDamaged, CopiesUnreachable, Gone, OSError) as error:
+            except Exception as error:  # the thread goes on to serve reads
                 move.frames = error
 
         self._in_thread(fetch)

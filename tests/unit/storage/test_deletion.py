@@ -1,0 +1,191 @@
+"""Deletion and checkpoints under unexpected exceptions: what was not judged or written whole does not count."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from storage_world import World  # a helper beside the tests; they are imported by path
+
+from syncpoint.storage.checkpoint import Checkpoint
+from syncpoint.storage.index import Record, SealedIndex
+from syncpoint.storage.record import Kind
+
+BATCHES = 90
+
+
+class Unexpected(BaseException):
+    """Of a kind that nobody names."""
+
+
+def filled() -> World:
+    world = World(1, disks=3, segment_entries_max=20, scrub_bytes_s=0)
+    world.open()
+    for _ in range(BATCHES):
+        world.publish()
+    world.commit()
+    for _ in range(3):
+        world.clock.advance(1.1)
+        world.settle()
+    return world
+
+
+def collect(world: World, live: Callable[[int, int, int, int], bool], steps: int = 10) -> int:
+    """Deletion as its caller does it, who tries again; returns how often it failed."""
+    failed = 0
+    for _ in range(steps):
+        try:
+            world.store.collect(live)
+        except Unexpected:
+            failed += 1
+        world.settle()
+    return failed
+
+
+def left(world: World) -> int:
+    return sum(len(world.read_all(source)) for source in world.store.sources())
+
+
+@pytest.mark.parametrize("page", range(6))
+def test_an_index_page_that_cannot_be_loaded_once_deletes_nothing(page: int) -> None:
+    world = filled()
+    load, calls = world.store.catalog.load, [0]
+
+    def failing(*of: object) -> bytes:
+        calls[0] += 1
+        if calls[0] == page + 1:
+            raise Unexpected
+        return load(*of)
+
+    world.store.catalog.load = failing
+    failed = collect(world, world.live)
+    assert failed == (1 if calls[0] > page else 0)
+    assert left(world) == BATCHES
+    assert collect(world, lambda *batch: False) == (1 if failed == 0 and calls[0] > page else 0)
+    assert left(world) < BATCHES, "deletion goes on once the pages are there"
+
+
+@pytest.mark.parametrize("at", [0, 1, 7, 19, 20, 45])
+def test_a_judgement_that_raises_keeps_what_it_was_about(at: int) -> None:
+    world = filled()
+    asked = [0]
+
+    def live(source: int, first: int, count: int, time_ns: int) -> bool:
+        asked[0] += 1
+        if asked[0] % 50 == at:
+            raise Unexpected
+        return True
+
+    assert collect(world, live) > 0
+    assert collect(world, world.live) == 0
+    assert left(world) == BATCHES
+
+
+def test_a_look_that_saw_too_few_records_finds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = filled()
+    right = SealedIndex.messages
+
+    def short(self: SealedIndex) -> Iterator[Record]:
+        return iter(list(right(self))[:-1])
+
+    monkeypatch.setattr(SealedIndex, "messages", short)
+    for number, key in enumerate(sorted(world.acked)):
+        if number % 20 != 19:
+            world.dead.add(key)  # but for the last of each segment, which is not shown
+    collect(world, world.live, 20)
+    monkeypatch.undo()
+    world.judge()
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_copy_forward_that_breaks_off_keeps_the_original(at: int) -> None:
+    world = filled()
+    for number, key in enumerate(sorted(world.acked)):
+        if number % 10:
+            world.dead.add(key)
+    append, copies = world.store._log.append, [0]
+
+    def failing(kind: int, *rest: object) -> object:
+        copies[0] += kind == Kind.COPY
+        if kind == Kind.COPY and copies[0] == at:
+            raise Unexpected
+        return append(kind, *rest)
+
+    world.store._log.append = failing
+    assert collect(world, world.live, 40) == 1
+    world.judge()
+    world.store.close()
+    world.deliver()
+    world.kill()
+    world.open()
+    world.judge()
+
+
+def test_a_read_for_a_copy_that_raises_leaves_the_reader_alive() -> None:
+    world = filled()
+    for number, key in enumerate(sorted(world.acked)):
+        if number % 10:
+            world.dead.add(key)
+    frames, calls = world.store._disks.access.frames, [0]
+
+    def failing(*of: object) -> object:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise RuntimeError("no memory for this one")
+        return frames(*of)
+
+    world.store._disks.access.frames = failing
+    for _ in range(40):
+        world.store.collect(world.live)
+        world.settle()
+    assert calls[0] > 1, "it is tried again"
+    world.judge()
+    assert left(world) < BATCHES
+
+
+def test_a_checkpoint_whose_parts_raise_never_ends() -> None:
+    entries: list[int] = []
+
+    def append(kind: int, payload: bytes, source: int, first_offset: int, count: int) -> int:
+        entries.append(kind)
+        return len(entries)
+
+    def parts() -> Iterator[bytes]:
+        yield b"first"
+        raise Unexpected
+
+    checkpoint = Checkpoint(append, parts())
+    with pytest.raises(Unexpected):
+        checkpoint.step()
+    assert checkpoint.broken
+    with suppress(ValueError):
+        checkpoint.step()
+    assert Kind.CHECKPOINT_END not in entries
+    assert checkpoint.end is None
+
+
+def test_after_a_broken_checkpoint_everything_before_it_is_replayed() -> None:
+    world = World(1)
+    world.open()
+    for _ in range(5):
+        world.note()
+    world.commit()
+
+    def parts() -> Iterator[bytes]:
+        yield b"\n".join(sorted(world.acked_facts)[:2])
+        raise Unexpected
+
+    checkpoint = world.store.checkpoint(parts())
+    for _ in range(3):
+        with suppress(Unexpected, ValueError):
+            checkpoint.step()
+    world.note()
+    world.commit()
+    world.kill()
+    world.open()
+    world.judge()
