@@ -1,10 +1,14 @@
 """Deterministic simulation: one seed with its trace, or many.
 
-Usage: sim.py SEED                     replay one seed and print everything that happens in it
-       sim.py --seeds N [--first SEED] run many, on all cores
-       sim.py --seconds S              run as many as fit into that time
+Usage: sim.py SEED                              replay one seed and print everything that happens in it
+       sim.py --first SEED --count N            run many, on all cores; --jobs 1 on one
+       sim.py --seconds S [--first SEED]        run as many as fit into that time
        sim.py ... --world chains|cluster
-       sim.py --test                   what belongs to `make test`: at least 500 seeds of chains, dozens of clusters
+       sim.py --test                            what belongs to `make test`: 1,000 seeds of chains, dozens of clusters
+       sim.py --planted [NAME]                  the first seed that notices each planted bug, or that one
+
+A run of many ends with a tally: which promise was broken by which seeds. Long runs are cut into pieces by --first and
+--count; what a seed does depends on nothing but the seed, so pieces add up.
 """
 
 from __future__ import annotations
@@ -13,7 +17,11 @@ import argparse
 import itertools
 import sys
 
+from syncpoint.testing.simulation.planted import PLANTED, first_caught
 from syncpoint.testing.simulation.runner import WORLDS, Report, Result, run_many
+
+PLANTED_SEEDS = 200
+TOLD_EVERY = 250
 
 
 def replay(world: str, seed: int) -> bool:
@@ -29,37 +37,52 @@ def many(world: str, first: int, count: int | None, seconds: float, jobs: int) -
     """Many seeds; what is bad is told at once."""
     seeds = iter(range(first, first + count)) if count is not None else itertools.count(first)
     kind = WORLDS[world]
+    done = itertools.count(1)
 
     def show(result: Result) -> None:
+        number = next(done)
         for violation in result.violations[:3]:
             print(f"seed {result.seed}: {violation}", flush=True)
+        if number % TOLD_EVERY == 0:
+            print(f"{number} seeds of {world} so far", file=sys.stderr, flush=True)
 
     report: Report = run_many(
         seeds, run=kind.run, wanted=kind.wanted, enough=kind.enough, jobs=jobs, seconds=seconds, on_result=show
     )
-    print(report)
+    print(f"world {world}, seeds from {first} on: {report}")
     return report.good
+
+
+def planted(names: list[str]) -> bool:
+    """Where bugs are noticed first; for `Planted.seed`, when the world draws other lots than before."""
+    found = {name: first_caught(name, PLANTED_SEEDS) for name in names}
+    for name, first in found.items():
+        print(f"{name}: {f'seed {first[0]}, {first[1]}' if first else f'not noticed in {PLANTED_SEEDS} seeds'}")
+    return all(found.values())
 
 
 def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(description="Deterministic simulation.")
     parser.add_argument("seed", type=int, nargs="?")
-    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--count", "--seeds", type=int)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--jobs", type=int, default=0)
     parser.add_argument("--world", choices=sorted(WORLDS), default="chains")
     parser.add_argument("--test", action="store_true")
+    parser.add_argument("--planted", nargs="*", metavar="NAME", choices=sorted(PLANTED))
     asked = parser.parse_args()
+    if asked.planted is not None:
+        return 0 if planted(asked.planted or list(PLANTED)) else 1
     if asked.test:
         good = [many(name, 0, kind.tested, 1e9, asked.jobs) for name, kind in WORLDS.items()]
         return 0 if all(good) else 1
     if asked.seed is not None:
         return 0 if replay(asked.world, asked.seed) else 1
-    if asked.seeds is None and asked.seconds >= 1e9:
-        parser.error("a seed, --seeds or --seconds")
-    return 0 if many(asked.world, asked.first, asked.seeds, asked.seconds, asked.jobs) else 1
+    if asked.count is None and asked.seconds >= 1e9:
+        parser.error("a seed, --count or --seconds")
+    return 0 if many(asked.world, asked.first, asked.count, asked.seconds, asked.jobs) else 1
 
 
 if __name__ == "__main__":

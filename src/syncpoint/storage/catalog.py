@@ -153,6 +153,7 @@ class Catalog:
         self._pages = PageCache(cache_bytes)
         self._by_id: dict[int, Segment] = {}
         self._by_place: dict[tuple[int, int], Segment] = {}
+        self._sorted: tuple[Segment, ...] | None = None  # as long as nothing comes or goes
         self._number = 0
         self.load: PageLoader | None = None  # set by the store: reads a page of an index from any copy
 
@@ -161,7 +162,11 @@ class Catalog:
 
     def __iter__(self) -> Iterator[Segment]:
         """All segments, oldest log first; a snapshot, safe on any thread."""
-        return iter(sorted(self._by_id.values(), key=lambda segment: (segment.log, segment.seq)))
+        found = self._sorted
+        if found is None:
+            found = tuple(sorted(self._by_id.values(), key=lambda segment: (segment.log, segment.seq)))
+            self._sorted = found
+        return iter(found)
 
     def add(self, log: int, seq: int, first_position: int, active: ActiveIndex | None = None) -> Segment:
         """A new segment without copies."""
@@ -169,6 +174,7 @@ class Catalog:
         segment = Segment(self._number, self.universe, log, seq, first_position, active)
         self._by_id[segment.id] = segment
         self._by_place[log, seq] = segment
+        self._sorted = None
         return segment
 
     def get(self, number: int) -> Segment | None:
@@ -184,6 +190,7 @@ class Catalog:
         segment.removed = True
         self._by_id.pop(segment.id, None)
         self._by_place.pop((segment.log, segment.seq), None)
+        self._sorted = None
 
     def index(self, segment: Segment) -> Index:
         """The segment's index in whichever form it has now. Its methods raise `DamagedIndex` or `OSError`."""

@@ -61,7 +61,7 @@ def _owed(history: History, creations: Iterable[Creation], name: str) -> Verdict
             by_topic[publish.topic].append(publish)
     checked, violations = 0, []
     for creation in creations:
-        if creation.outcome is not Outcome.OK:
+        if creation.outcome is not Outcome.OK or creation.until:
             continue
         for publish in by_topic[creation.topic]:
             if publish.begun < creation.ended:

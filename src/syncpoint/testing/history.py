@@ -76,7 +76,10 @@ class Ack:
 
 @dataclass(slots=True)
 class Creation:
-    """One subscription coming to be; `ended` is the sync point when the outcome is ok."""
+    """One subscription coming to be; `ended` is the sync point when the outcome is ok.
+
+    `until`: the stamp from which it is owed nothing any more, because it was deleted or sought elsewhere; 0 for never.
+    """
 
     subscription: str
     topic: str
@@ -85,6 +88,7 @@ class Creation:
     outcome: Outcome = Outcome.PENDING
     exactly_once: bool = False
     ordered: bool = False
+    until: int = 0
 
 
 Operation = Publish | Ack | Creation

@@ -13,6 +13,7 @@ from typing import Any
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.history import History, Identity
+from syncpoint.testing.simulation.clocks import DRIFT_MAX, MachineClock
 from syncpoint.testing.simulation.coverage import Coverage
 from syncpoint.testing.simulation.disks import DiskFarm
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
@@ -43,12 +44,22 @@ class SimWorld:
         self.network = SimNetwork(self.random)
         self.farm = DiskFarm(self.random, clock, self.network.parted)
         self.strands = Strands(loop)
+        self.clocks: dict[str, MachineClock] = {}
+        self._drifts = SeededRandom(seed * 7 + 3)
         self.client = SimProcess(loop, "client")
 
     @property
     def now(self) -> float:
         """Seconds since the world began."""
         return self.clock.monotonic() - self.begun_at
+
+    def clock_of(self, name: str) -> MachineClock:
+        """The wall clock of the machine that a process of this name runs on."""
+        found = self.clocks.get(name)
+        if found is None:
+            drift = (self._drifts.random() - 0.5) * 2 * DRIFT_MAX
+            found = self.clocks[name] = MachineClock(self.clock, drift)
+        return found
 
     def note(self, text: str) -> None:
         """Something happened: part of the trace, by which two runs are compared."""

@@ -1,21 +1,26 @@
 """A small world for many seeds: disks, publish forwarders that compete for chains, subscribe forwarders, clients.
 
 Place: everything between the methods of internal.v1.Chains and the disks is the shipped code, and so is the subscribe
-side. The metadata is plain values, which every process learns in its own time; who owns a chain is decided by a
-supervisor that often errs: it lets another process take a chain over while the old owner lives, hangs, or is cut off.
+side. The catalog is plain values, which every process learns in its own time; what is registered for a topic lies in a
+metadata store, under the shipped code. Who owns a chain is decided by a supervisor that often errs: it lets another
+process take a chain over while the old owner lives, hangs, or is cut off.
 Processes are in `nodes` and `consuming`, what clients ask for in `clients`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from syncpoint.control.registration import HEAD, OPEN
+from syncpoint.control.view import OWNERS, chain_key
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.contract import Put
+from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Op, Subscription, Topic
-from syncpoint.model.cluster import ChainRecord, DiskPlace
+from syncpoint.model.cluster import ChainRecord, DiskPlace, Owner
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.chain import Chain
 from syncpoint.runtime.clock import ManualClock
@@ -53,15 +58,22 @@ class ChainsWorld(SimWorld):
         self.settings = StorageSettings(
             segment_bytes=64 * 1024, pool_segments=1, pool_segments_max=2, segment_entries_max=40, reserve_bytes=0,
             scrub_bytes_s=0 if self.random.random() < 0.7 else 256 * 1024, cache_bytes=20_000,
-            index_cache_bytes=16_384 if self.random.random() < 0.3 else 65_536, read_ahead_bytes=8_192,
+            index_cache_bytes=16_384 if self.random.random() < 0.2 else 1 << 20, read_ahead_bytes=8_192,
             commit_bytes_max=20_000, hung_s=1.5, probe_interval_s=0.5, lag_bytes_max=LAG_BYTES_MAX,
+            collect_entries_step=60,
         )  # fmt: skip
         self.master = Catalog()
         self.changes: list[Change] = []
-        self.registered: set[tuple[int, int]] = set()
+        self.store = MemoryStore(clock=clock, random=self.random)
+        self.doubt = 0.0  # that the outcome of a transaction stays unknown
+        self.registered: frozenset[tuple[int, int]] = frozenset()
+        self._opened = self.store.watch(OPEN, from_revision=1, notify=self._registered)
         self.assignment = self.before = Assignment(1, tuple(range(1, shape.chains + 1)))
         self.logs = self._numbers = 0
         self.draining = False
+        self.keeps = True  # whether the topic keeps what is acknowledged
+        self.times: dict[str, int] = {}  # message -> when it was published, as it says itself
+        self.bury: Callable[[str, bytes], Awaitable[bytes | None]]
         self.held = 0  # acknowledgements that clients keep
         self.refusals: dict[int, Exception] = {}
         self.nodes: dict[str, Node] = {}
@@ -104,8 +116,33 @@ class ChainsWorld(SimWorld):
                 change = Change(change.revision, change.op, replace(record, created_revision=change.revision))
             self.master.apply(change)
             self.changes.append(change)
+        self.store.txn([], [Put(HEAD, b"%d 0" % self.master.revision)])
         self.tell()
         return self.master.revision
+
+    def _registered(self) -> None:
+        """Something is registered for a topic, or is no more; whoever looks sees it now, others hear of it."""
+        self._opened.poll()
+        items = self.store.range(OPEN).items
+        places = (item.key.removeprefix(OPEN).split("/") for item in items)
+        self.registered = frozenset((int(topic), int(chain)) for topic, chain in places)
+        self.tell()
+
+    def subscription(self, name: str) -> Subscription:
+        """As it is now."""
+        found = self.master.subscription(name)
+        assert found is not None, name
+        return found
+
+    def topic(self, name: str) -> Topic:
+        """As it is now."""
+        found = self.master.topic(name)
+        assert found is not None, name
+        return found
+
+    def received(self, subscription: str, receiver: str, message: Any) -> None:
+        self.times.setdefault(message.message_id, message.publish_time.ToNanoseconds())
+        super().received(subscription, receiver, message)
 
     def assign(self, chains: tuple[int, ...]) -> None:
         """The topic's keys move to these chains."""
@@ -165,6 +202,9 @@ class ChainsWorld(SimWorld):
             self.coverage.sometimes("a chain is taken over from a living owner")
             self.coverage.sometimes("a chain is taken over from one that hangs", before[0].process.hung)
         epoch = self.epochs[number] = self.epochs.get(number, 0) + 1
+
+        held = Owner(owner.name, owner.incarnation, epoch, owner.address).encode()
+        self.store.txn([], [Put(OWNERS + chain_key(number), held)])
 
         async def take() -> None:
             if await owner.take(number, epoch) and epoch >= self.owners_of.get(number, (owner, 0))[1]:

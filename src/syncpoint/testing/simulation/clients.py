@@ -1,6 +1,7 @@
 """What clients of the small world ask for: publishing, and everything that must not return before all chains act by it.
 
-Place: what proxies are in production. `snapshots` and `seeks` are the history of one subscription's sets, for `judges`.
+Place: what proxies are in production. What they did and when is in the world's history; `snapshots` and `seeks` are the
+history of the subscriptions' sets, for `judges`.
 """
 
 from __future__ import annotations
@@ -9,27 +10,30 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
-from syncpoint.metadata.records import ACTIVE, CREATING, Change, SeekTarget, Snapshot, Subscription
+from syncpoint.metadata.records import ACTIVE, CREATING, Change, SeekTarget, Snapshot, Subscription, Topic
 from syncpoint.model.errors import SyncpointError
 from syncpoint.publish.envelope import PUBLISH, PublishBatch, write_publish
-from syncpoint.testing.history import Identity, Outcome, seal
+from syncpoint.testing.history import Creation, Identity, Outcome, seal
 from syncpoint.testing.simulation.chains import Assignment, ChainsWorld
-from syncpoint.testing.simulation.judges import Seek, Taken
-from syncpoint.testing.simulation.shape import TOPIC, TOPIC_NUMBER
+from syncpoint.testing.simulation.sets import Seek, Taken, named
+from syncpoint.testing.simulation.shape import DEAD, TOPIC
 from syncpoint.wire.messages import internal, pubsub
 
 STALE = 0.15  # how often a client knows only of the last assignment but one
+LETTER_S = 5.0
 
 
 @dataclass
-class Message:
-    """One message to publish."""
+class Messages:
+    """What to publish in one request: `sizes` of messages that are numbered from `number` on."""
 
     client: str
     number: int
     key: str
     sender: int
-    size: int
+    sizes: list[int]
+    topic: str = TOPIC
+    judged_as: str = TOPIC  # the topic's name in the history
 
 
 class Clients:
@@ -39,21 +43,44 @@ class Clients:
         self.world = world
         self.snapshots: list[Taken] = []
         self.seeks: list[Seek] = []
+        self._creations: dict[str, Creation] = {}  # subscription -> since it was created, or sought
+        self._letters = 0
+        world.bury = self._bury
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
-    async def publish(self, one: Message, give_up_s: float) -> None:
-        """Publish one message, again until it is known to be stored, or nobody knows for too long."""
+    async def publish(self, some: Messages, give_up_s: float) -> None:
+        """Publish a request, again until it is known to be stored, or nobody knows for too long."""
+        world, history = self.world, self.world.history
+        identities = [Identity(some.client, some.number + at) for at in range(len(some.sizes))]
+        operations = [history.publishing(some.judged_as, one, some.key) for one in identities]
+        bodies = [
+            pubsub.PubsubMessage(data=seal(one, bytes(size)), ordering_key=some.key)
+            for one, size in zip(identities, some.sizes, strict=True)
+        ]
+        request = pubsub.PublishRequest(topic=some.topic, messages=bodies).SerializeToString()
+        answer = await self._send(some.topic, request, some.key, some.sender, some.number + 1, give_up_s)
+        if answer is None:
+            for operation in operations:
+                history.end(operation, Outcome.UNKNOWN)
+            world.coverage.sometimes("the outcome of a publish stays unknown")
+            world.note(f"{some.client}: {some.number} unknown")
+            return
+        message_ids = pubsub.PublishResponse.FromString(answer).message_ids
+        world.coverage.always("every message has an id", len(message_ids) == len(operations), f"{some}: {answer!r}")
+        for operation, identity, message_id in zip(operations, identities, message_ids, strict=True):
+            history.published(operation, message_id)
+            world.published(identity, message_id)
+
+    async def _send(
+        self, topic: str, request: bytes, key: str, sender: int, number: int, give_up_s: float
+    ) -> bytes | None:
         world = self.world
-        identity = Identity(one.client, one.number)
-        operation = world.history.publishing(TOPIC, identity, one.key)
-        body = pubsub.PubsubMessage(data=seal(identity, bytes(one.size)), ordering_key=one.key)
-        request = pubsub.PublishRequest(topic=TOPIC, messages=[body]).SerializeToString()
         end, again, asked = world.loop.time() + give_up_s, 0, 0  # asked: the chain that may have it
         while world.loop.time() < end:
             known = world.before if world.random.random() < STALE else world.assignment
-            chain = asked if asked and not one.key else self._chain(known, one.key)
-            batch = PublishBatch(chain, known.epoch, bool(one.key), one.sender, one.number + 1, bool(asked), request)
+            chain = asked if asked and not key else self._chain(known, key)
+            batch = PublishBatch(chain, known.epoch, bool(key), sender, number, bool(asked), request)
             try:
                 answer = await world.call(chain, PUBLISH, write_publish(batch), 1.0)
             except SyncpointError as error:
@@ -63,19 +90,19 @@ class Clients:
                 again += 1
                 await asyncio.sleep(0.02 + 0.2 * world.random.random())
                 continue
-            (message_id,) = pubsub.PublishResponse.FromString(answer).message_ids
-            world.history.published(operation, message_id)
             world.coverage.sometimes("a publish is answered after it was sent again", again)
-            world.published(identity, message_id)
-            return
-        world.history.end(operation, Outcome.UNKNOWN)
-        world.coverage.sometimes("the outcome of a publish stays unknown")
-        world.note(f"{one.client}: {one.number} unknown")
+            return answer
+        return None
 
     def _chain(self, known: Assignment, key: str) -> int:
         """Messages without a key may go anywhere; one that may be stored in a chain is sent to that one again."""
         chains = known.chains if key or self.world.random.random() < 0.7 else tuple(self.world.records)
         return chains[sum(key.encode()) % len(chains)] if key else chains[self.world.random.randrange(0, len(chains))]
+
+    async def _bury(self, topic: str, request: bytes) -> bytes | None:
+        """Publish a dead letter; called by a subscribe forwarder."""
+        self._letters += 1
+        return await self._send(topic, request, "", 1 << 20, self._letters, LETTER_S)
 
     # -- what chains have to confirm ---------------------------------------------------------------------------------
 
@@ -86,14 +113,16 @@ class Clients:
                 return False
         return True
 
-    async def subscribe(self, name: str, **options: Any) -> None:
+    async def subscribe(self, name: str, topic: Topic | None = None, judged_as: str = TOPIC, **options: Any) -> None:
         """Create a subscription, again until it is there."""
         world = self.world
+        topic = topic or world.topic(TOPIC)
         ordered, once = bool(options.get("ordered")), bool(options.get("exactly_once"))
-        operation = world.history.creating(name, TOPIC, ordered=ordered, exactly_once=once)
+        operation = world.history.creating(name, judged_as, ordered=ordered, exactly_once=once)
         world.coverage.sometimes("a subscription is created while messages are published", world.history.publishes)
         number = world.master.next_incarnation()
-        revision = world.commit(Change.put(Subscription(number, name, TOPIC_NUMBER, TOPIC, state=CREATING, **options)))
+        record = Subscription(number, name, topic.incarnation, topic.name, state=CREATING, **options)
+        revision = world.commit(Change.put(record))
         while not await self.confirm(revision):
             world.coverage.sometimes("a subscription stays creating")
             await asyncio.sleep(0.2)
@@ -101,18 +130,32 @@ class Clients:
         assert made is not None
         world.commit(Change.put(replace(made, state=ACTIVE)))
         world.history.end(operation, Outcome.OK)
+        self._creations[name] = operation
         world.note(f"client: {name} created")
+
+    def update(self, name: str, **options: Any) -> None:
+        """Change what may change of a subscription."""
+        made = self.world.subscription(name)
+        self.world.commit(Change.put(replace(made, **options)))
+        self.world.coverage.sometimes("a subscription is updated")
+        self.world.note(f"client: {name} updated: {', '.join(sorted(options))}")
+
+    def unsubscribe(self, name: str) -> None:
+        """Delete a subscription: nothing is owed to it from here on."""
+        self._creations[name].until = self.world.history.stamp()
+        self.world.commit(Change.delete(self.world.subscription(name)))
+        self.world.coverage.sometimes("a subscription is deleted")
+        self.world.note(f"client: {name} deleted")
 
     async def snapshot(self, name: str) -> None:
         """Create a snapshot of a subscription. One that could not be confirmed is replaced: its sets would be old."""
         world = self.world
         while True:
-            made = world.master.subscription(name)
-            assert made is not None
-            taken = Taken(name, world.master.next_incarnation(), world.history.stamp())
+            made = world.subscription(name)
+            taken = Taken(name, made.generation, world.master.next_incarnation(), world.history.stamp())
             record = Snapshot(
-                taken.snapshot, f"snapshot{taken.snapshot}", TOPIC_NUMBER, TOPIC, expire_ns=1 << 62, status=CREATING,
-                subscription=made.incarnation,
+                taken.snapshot, f"snapshot{taken.snapshot}", made.topic_incarnation, TOPIC, expire_ns=1 << 62,
+                status=CREATING, subscription=made.incarnation,
             )  # fmt: skip
             if await self.confirm(world.commit(Change.put(record))):
                 break
@@ -123,18 +166,53 @@ class Clients:
         self.snapshots.append(taken)
         world.note(f"client: snapshot {taken.snapshot} of {name} taken")
 
-    async def seek(self, name: str, taken: Taken | None = None) -> None:
-        """Seek a subscription to a snapshot, or back to the beginning."""
+    async def seek(self, name: str, taken: Taken | None = None, time_ns: int = 0) -> Seek:
+        """Seek a subscription to a snapshot, or to a time; 0 is the beginning."""
         world = self.world
-        made = world.master.subscription(name)
-        assert made is not None
-        seek = Seek(name, taken, world.history.stamp())
-        target = SeekTarget(time_ns=0) if taken is None else SeekTarget(snapshot=taken.snapshot)
-        revision = world.commit(Change.put(replace(made, generation=made.generation + 1, target=target)))
+        made = world.subscription(name)
+        before = self._creations[name]
+        seek = Seek(name, made.generation + 1, taken, time_ns, world.history.stamp(), kept=world.keeps)
+        before.until = seek.begun
+        target = SeekTarget(time_ns=time_ns) if taken is None else SeekTarget(snapshot=taken.snapshot)
+        # What is delivered under another generation is judged by itself.
+        operation = world.history.creating(
+            named(name, seek.generation), before.topic, ordered=before.ordered, exactly_once=before.exactly_once
+        )
+        revision = world.commit(Change.put(replace(made, generation=seek.generation, target=target)))
         while not await self.confirm(revision):
             await asyncio.sleep(0.2)
         seek.ended = world.history.stamp()
+        world.history.end(operation, Outcome.OK)
+        self._creations[name] = operation
         self.seeks.append(seek)
-        world.coverage.sometimes("a subscription is sought back", taken is None)
+        world.coverage.sometimes("a subscription is sought back", taken is None and not time_ns)
+        world.coverage.sometimes("a subscription is sought to a time", taken is None and time_ns)
         world.coverage.sometimes("a subscription is sought to a snapshot", taken is not None)
-        world.note(f"client: {name} sought to {taken.snapshot if taken is not None else 'the beginning'}")
+        world.coverage.sometimes(
+            "a subscription is sought to a snapshot of another one", taken is not None and taken.subscription != name
+        )
+        where = f"snapshot {taken.snapshot}" if taken is not None else f"{time_ns / 1e9:.6f}"
+        world.note(f"client: {name} sought to {where}, generation {seek.generation}")
+        return seek
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, retention_s: int = 0) -> Topic:
+        """Create a topic; its incarnation is a new one."""
+        topic = Topic(self.world.master.next_incarnation(), name, retention_s=retention_s)
+        self.world.commit(Change.put(topic))
+        self.world.note(f"client: topic {name} created as {topic.incarnation}")
+        return topic
+
+    def delete_topic(self, topic: Topic, subscriptions: list[str]) -> None:
+        """Delete a topic and its subscriptions: nothing is owed to them from here on."""
+        for name in subscriptions:
+            self.unsubscribe(name)
+        self.world.commit(Change.delete(topic))
+        self.world.coverage.sometimes("a topic is deleted")
+        self.world.note(f"client: topic {topic.name} deleted, {topic.incarnation}")
+
+    async def bury_here(self) -> None:
+        """A topic for dead letters, and somebody who reads them."""
+        topic = self.create_topic(DEAD)
+        await self.subscribe("letters", topic, DEAD)

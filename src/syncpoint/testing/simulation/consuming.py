@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from syncpoint.metadata.records import ACTIVE, Subscription
-from syncpoint.model.errors import SyncpointError
+from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.lenders import lender_of
@@ -14,6 +15,7 @@ from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
 from syncpoint.testing.history import Outcome
 from syncpoint.testing.simulation.nodes import Node
+from syncpoint.testing.simulation.sets import named
 from syncpoint.testing.simulation.shape import PATIENT
 from syncpoint.wire.messages import pubsub
 
@@ -32,15 +34,15 @@ class Consuming(Node):
             incarnation,
             self.shared.catalog,
             world,
-            world.clock,
+            self.clock,
             connect=self._connect,
-            publish=lambda *_: None,
+            publish=self._bury,
             registered=incarnation,
         )
         self.subscribe = SubscribeForwarder(
             self.gatherer,
             self.shared.catalog,
-            world.clock,
+            self.clock,
             key=bytes(32),
             random=world.random,
             soon=world.loop.call_soon,
@@ -49,6 +51,16 @@ class Consuming(Node):
         )
         self.clients: dict[str, Client] = {}
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
+
+    def _bury(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        """Publish a dead letter, as the shipped role does over a router."""
+
+        async def bury() -> None:
+            answer = await self.world.bury(topic, request)
+            self.world.coverage.sometimes("a dead letter is published", answer is not None)
+            done(answer if answer is not None else Unavailable("nobody takes the letter"))
+
+        self.process.start(bury())
 
     def _connect(self, address: str, peer: Peer) -> ServeLink:
         return ServeLink(self.world.network, address, peer)
@@ -64,7 +76,7 @@ class Consuming(Node):
             for record in self.shared.catalog.subscriptions():
                 if record.state == ACTIVE and record.name not in self.clients:
                     self.clients[record.name] = Client(self, record)
-            for client in self.clients.values():
+            for client in list(self.clients.values()):
                 client.tick()
             self.gatherer.tick()
             self.subscribe.tick()
@@ -77,46 +89,55 @@ class Client:
         self.node, self.world, self.record = node, node.world, record
         self.name = f"{node.name}.{self.world.next_number()}"
         self.patient = record.name == PATIENT
-        self.held: list[tuple[str, str]] = []  # (ack id, message id), until all is delivered
+        self.doomed = record.dead_letter is not None
+        self.held: list[tuple[str, str, str]] = []  # (ack id, message id, judged as), until all is delivered
         most, deadline_s = (5_000, 300) if self.patient else (50, 2)
         self.consumer = node.subscribe.join(
-            record, self._send, max_messages=most, max_bytes=most << 15, deadline_s=deadline_s, gone=lambda: None
+            record, self._send, max_messages=most, max_bytes=most << 15, deadline_s=deadline_s, gone=self._gone
         )
 
     def tick(self) -> None:
         """Ten times a second."""
+        record = self.node.shared.catalog.subscription_by_incarnation(self.record.incarnation)
+        self.record = record or self.record
         if self.held and self.world.draining:
-            for ack_id, message_id in self.held:
-                self._ack(ack_id, message_id)
+            for ack_id, message_id, name in self.held:
+                self._ack(ack_id, message_id, name)
             self.held.clear()
+
+    def _gone(self) -> None:
+        """The subscription was deleted."""
+        self.node.clients.pop(self.record.name, None)
 
     def _send(self, parts: Any, serials: Any) -> None:
         world, random = self.world, self.world.random
         loop = asyncio.get_running_loop()
+        name = named(self.record.name, self.node.subscribe.delivery(self.record).lending.generation)
+        kept = 0.4 if self.doomed else 0.85
         for one in pubsub.PullResponse.FromString(b"".join(parts)).received_messages:
             message = one.message
-            world.received(self.record.name, self.name, message)
+            world.received(name, self.name, message)
             chance = random.random()
             if self.patient and not world.draining:
                 world.held += 1
-                self.held.append((one.ack_id, message.message_id))
-            elif chance < 0.85 or world.draining:
-                loop.call_later(random.random() ** 3, self._ack, one.ack_id, message.message_id)
+                self.held.append((one.ack_id, message.message_id, name))
+            elif chance < kept or world.draining:
+                loop.call_later(random.random() ** 3, self._ack, one.ack_id, message.message_id, name)
             elif chance < 0.92:
                 loop.call_later(random.random() * 0.1, self._nack, one.ack_id)
             else:
                 world.coverage.sometimes("a message is left to its deadline")
 
-    def _ack(self, ack_id: str, message_id: str) -> None:
+    def _ack(self, ack_id: str, message_id: str, name: str) -> None:
         world = self.world
-        operation = world.history.acking(self.record.name, message_id)
+        operation = world.history.acking(name, message_id)
 
         def confirmed(failed: list[bytes], unknown: list[bytes]) -> None:
             world.coverage.sometimes("an acknowledgement fails", failed)
             world.coverage.sometimes("the outcome of an acknowledgement is unknown", unknown)
             outcome = Outcome.FAILED if failed else Outcome.UNKNOWN if unknown else Outcome.OK
             world.history.end(operation, outcome)
-            world.note(f"{self.name}: {self.record.name} {message_id} acknowledged: {outcome.value}")
+            world.note(f"{self.name}: {name} {message_id} acknowledged: {outcome.value}")
 
         request = pubsub.AcknowledgeRequest(subscription=self.record.name, ack_ids=[ack_id]).SerializeToString()
         try:

@@ -5,13 +5,13 @@ Each states one promise and lists every place where it was broken.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from syncpoint.testing.checkers import CHECKERS, Verdict
 from syncpoint.testing.history import History, Outcome
 from syncpoint.testing.simulation.base import Moments
+from syncpoint.testing.simulation.sets import Seek, Sets, named
 
 
 def one_writer_per_log(intruders: Sequence[str], commands: int) -> Verdict:
@@ -21,81 +21,21 @@ def one_writer_per_log(intruders: Sequence[str], commands: int) -> Verdict:
     return Verdict("one writer per log", commands, tuple(intruders))
 
 
-@dataclass(eq=False)
-class Taken:
-    """A snapshot of a subscription, and the stamps between which it was created."""
-
-    subscription: str
-    snapshot: int
-    begun: int
-    ended: int = 0
-
-
-@dataclass(eq=False)
-class Seek:
-    """A seek of a subscription to a snapshot, or to the beginning (None), and its stamps. `quiet`: nothing was broken
-    then, and everything had been delivered.
-    """
-
-    subscription: str
-    taken: Taken | None
-    begun: int
-    ended: int = 0
-    quiet: bool = False
-
-
-class Sets:
-    """What one subscription had acknowledged for certain, and what for certain not, at each of its snapshots."""
-
-    def __init__(self, history: History, subscription: str, seeks: Sequence[Seek]) -> None:
-        (self._created,) = [one.ended for one in history.creations if one.subscription == subscription]
-        self._published = [one for one in history.publishes if one.outcome is Outcome.OK and one.begun > self._created]
-        self._acks = [one for one in history.acks if one.subscription == subscription]
-        self._deliveries = [one for one in history.deliveries if one.subscription == subscription]
-        self._seeks = [one for one in seeks if one.subscription == subscription]
-
-    def owed(self, seek: Seek) -> set[str]:
-        """Ids of messages that were published before a seek, and are unacknowledged after it."""
-        before = {one.message_id for one in self._published if one.ended < seek.begun}
-        if seek.taken is not None:
-            taken = seek.taken
-            before -= self.perhaps(taken)
-        return before
-
-    def certain(self, taken: Taken) -> set[str]:
-        """Ids that were acknowledged before a snapshot was taken."""
-        last = self._last_before(taken)
-        begun = last.ended if last is not None else 0
-        # An acknowledgement of what was delivered before a seek is answered, and does not count after it.
-        old = {one.message_id for one in self._deliveries if one.at < begun}
-        found = {
-            one.message_id
-            for one in self._acks
-            if one.outcome is Outcome.OK and begun < one.begun and one.ended < taken.begun
-        }
-        return found - old | (self.certain(last.taken) if last is not None and last.taken is not None else set())
-
-    def perhaps(self, taken: Taken) -> set[str]:
-        """Ids that may have been acknowledged when a snapshot was taken."""
-        last = self._last_before(taken)
-        begun = last.begun if last is not None else 0
-        found = {one.message_id for one in self._acks if begun < one.begun < taken.ended}
-        return found | (self.perhaps(last.taken) if last is not None and last.taken is not None else set())
-
-    def _last_before(self, taken: Taken) -> Seek | None:
-        """Snapshots and seeks of one subscription come one after the other."""
-        return max((one for one in self._seeks if one.ended < taken.begun), key=lambda one: one.begun, default=None)
-
-
-def sought_is_delivered_again(history: History, seeks: Sequence[Seek]) -> Verdict:
-    """After a seek everything comes once more that was published before it and is unacknowledged by it: all of it after
-    a seek to the beginning, after one to a snapshot what was not acknowledged when that was taken.
+def sought_is_delivered_again(history: History, topic: str, seeks: Sequence[Seek], times: Mapping[str, int]) -> Verdict:
+    """After the last seek of a subscription everything comes once more that was published before it and is
+    unacknowledged by it, also what is older than the subscription: all that the topic keeps after a seek to the
+    beginning, what is not older than its time after one to a time, and after one to a snapshot what was not
+    acknowledged when that was taken.
     """
     checked, violations = 0, []
-    for seek in seeks:
-        sets = Sets(history, seek.subscription, seeks)
-        mine = (one for one in history.deliveries if one.subscription == seek.subscription)
-        seen = {one.message_id for one in mine if one.at > seek.begun}
+    sets = Sets(history, topic, seeks, times)
+    last = {one.subscription: one for one in seeks}
+    living = {one.subscription for one in history.creations if not one.until}
+    for seek in last.values():
+        if named(seek.subscription, seek.generation) not in living:
+            continue  # deleted since
+        mine = (one for one in history.deliveries if one.subscription == named(seek.subscription, seek.generation))
+        seen = {one.message_id for one in mine}
         # A publish that was sent again may be stored, and delivered, under another id, too; the one it was told counts.
         owed = sets.owed(seek)
         checked += len(owed)
@@ -103,18 +43,76 @@ def sought_is_delivered_again(history: History, seeks: Sequence[Seek]) -> Verdic
     return Verdict("sought is delivered again", checked, tuple(violations))
 
 
-def snapshots_keep_acknowledgements(history: History, seeks: Sequence[Seek]) -> Verdict:
+def snapshots_keep_acknowledgements(
+    history: History, topic: str, seeks: Sequence[Seek], times: Mapping[str, int]
+) -> Verdict:
     """A seek to a snapshot, when all is quiet, brings nothing back that was acknowledged when it was taken."""
     checked, violations = 0, []
+    sets = Sets(history, topic, seeks, times)
     for seek in seeks:
         if seek.taken is None or not seek.quiet:
             continue
-        acknowledged = Sets(history, seek.subscription, seeks).certain(seek.taken)
+        acknowledged, name = sets.certain(seek.taken), named(seek.subscription, seek.generation)
         checked += len(acknowledged)
         for one in history.deliveries:
-            if one.subscription == seek.subscription and one.at > seek.begun and one.message_id in acknowledged:
-                violations.append(f"{seek.subscription} got {one.message_id} again, acknowledged before its snapshot")
+            if one.subscription == name and one.message_id in acknowledged:
+                violations.append(f"{name} got {one.message_id} again, acknowledged before its snapshot")
     return Verdict("snapshots keep acknowledgements", checked, tuple(violations))
+
+
+def confirmed_once(history: History) -> Verdict:
+    """Of the acknowledgements of one message of an exactly-once subscription one at most is confirmed."""
+    once = {one.subscription for one in history.creations if one.exactly_once}
+    confirmed = Counter(
+        (one.subscription, one.message_id)
+        for one in history.acks
+        if one.subscription in once and one.outcome is Outcome.OK
+    )
+    twice = [
+        f"{name}: {number} acknowledgements of {one} confirmed"
+        for (name, one), number in confirmed.items()
+        if number > 1
+    ]
+    return Verdict("confirmed once", len(confirmed), tuple(twice))
+
+
+def nobody_else_acknowledges(history: History, dead: Collection[str] = ()) -> Verdict:
+    """What was delivered counts as acknowledged in the end: then some client has tried to. Not judged for `dead`:
+    subscriptions with dead letters, and what was sought or deleted since, whose messages need nobody any more.
+    """
+    living = {one.subscription for one in history.creations if not one.until} - set(dead)
+    tried = {(one.subscription, one.message_id) for one in history.acks}
+    seen = {(one.subscription, one.message_id) for one in history.deliveries if one.subscription in living}
+    bad = [f"{name} {one} was delivered, and acknowledged by no client" for name, one in sorted(seen - tried)]
+    return Verdict("nobody else acknowledges", len(seen), tuple(bad))
+
+
+def failed_means_failed(history: History) -> Verdict:
+    """An acknowledgement of which an exactly-once client was told that it failed for good does not count: the message
+    comes again, and somebody acknowledges it otherwise.
+    """
+    once = {one.subscription for one in history.creations if one.exactly_once and not one.until}
+    failed = {(one.subscription, one.message_id) for one in history.acks if one.outcome is Outcome.FAILED}
+    failed = {one for one in failed if one[0] in once}
+    others = {(one.subscription, one.message_id) for one in history.acks if one.outcome is not Outcome.FAILED}
+    bad = [
+        f"{name} {one} was acknowledged, and its only sender was told that it failed"
+        for name, one in sorted(failed - others)
+    ]
+    return Verdict("failed means failed", len(failed), tuple(bad))
+
+
+def letters_arrive(history: History, doomed: str, letters: str) -> Verdict:
+    """What a subscription with dead letters got is acknowledged by a client there, or delivered as a letter."""
+    tried = {one.message_id for one in history.acks if one.subscription == doomed}
+    arrived = {one.identity for one in history.deliveries if one.subscription == letters}
+    mine = [one for one in history.deliveries if one.subscription == doomed]
+    bad = {
+        f"{one.identity} was delivered as {one.message_id}, and neither acknowledged nor sent to the dead letters"
+        for one in mine
+        if one.message_id not in tried and one.identity not in arrived
+    }
+    return Verdict("dead letters arrive", len(mine), tuple(sorted(bad)))
 
 
 def progress(history: History, moments: Moments, prompt_s: float) -> Verdict:
@@ -123,6 +121,8 @@ def progress(history: History, moments: Moments, prompt_s: float) -> Verdict:
     for creation in history.creations:
         for publish in history.publishes:
             if publish.outcome is not Outcome.OK or publish.begun < creation.ended:
+                continue
+            if publish.topic != creation.topic or creation.until:
                 continue
             came = moments.delivered.get((creation.subscription, publish.identity))
             if came is None:

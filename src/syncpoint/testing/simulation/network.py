@@ -3,7 +3,7 @@
 Place: what `transport.network.TcpNetwork` is in production. Calls go through `transport.memory`.
 Promise: as over TCP, what is sent on one call arrives in order or the call breaks; while two processes are parted
 nothing passes between them and nothing fails by itself (deadlines do that), and what was under way arrives after the
-healing; the end of a process breaks its calls at once, and calling it then is refused.
+healing; the end of a process breaks its calls, as soon as the other end can hear it, and calling it is refused.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from syncpoint.model.errors import Code, SyncpointError
@@ -32,7 +33,7 @@ class SimNetwork:
         self.broken = 0
         self._listening: dict[str, tuple[SimProcess, Methods]] = {}
         self._streams: dict[SimStream, None] = {}  # in the order they were opened, for the same run again
-        self._parted: set[frozenset[str]] = set()
+        self._parted: Counter[frozenset[str]] = Counter()
         self._held: list[tuple[frozenset[str], Callable[[], None]]] = []
         self._next_port = 20_000
 
@@ -56,27 +57,51 @@ class SimNetwork:
 
     # -- what the world does to it -----------------------------------------------------------------------------------
 
-    def part(self, some: Iterable[str], others: Iterable[str]) -> None:
-        """Let nothing pass between two groups of processes."""
-        self._parted |= {frozenset((a, b)) for a in some for b in others if a != b}
+    def part(self, some: Iterable[str], others: Iterable[str]) -> Callable[[], None]:
+        """Let nothing pass between two groups of processes. Returns what heals this parting, and no other."""
+        far = list(others)
+        pairs = sorted({tuple(sorted((a, b))) for a in some for b in far if a != b})
+        self._parted.update(frozenset(pair) for pair in pairs)
+        left = [frozenset(pair) for pair in pairs]
+
+        def heal() -> None:
+            while left:
+                pair = left.pop()
+                self._parted[pair] -= 1
+                if self._parted[pair] <= 0:
+                    del self._parted[pair]
+            self._let_pass()
+
+        return heal
 
     def heal(self) -> None:
         """Everything passes again, and what was under way arrives."""
         self._parted.clear()
+        self._let_pass()
+
+    def _let_pass(self) -> None:
         held, self._held = self._held, []
-        for _, send in held:
-            send()
+        for pair, send in held:
+            if pair in self._parted:
+                self._held.append((pair, send))
+            else:
+                send()
 
     def parted(self, one: str, other: str) -> bool:
         """Whether nothing passes between these two now."""
         return frozenset((one, other)) in self._parted
 
     def ended(self, process: SimProcess) -> None:
-        """A process is dead: its calls break, and nobody listens at its addresses."""
+        """A process is dead: its calls break, and nobody listens at its addresses. Whoever is parted from it hears so
+        after the healing, behind what it still had to say.
+        """
         for address in [where for where, (owner, _) in self._listening.items() if owner is process]:
             del self._listening[address]
         for stream in [one for one in self._streams if process in (one.caller, one.callee)]:
-            stream.lost()
+            if self.parted(stream.caller_name, stream.callee.name):
+                self.wait_for_healing(stream.caller_name, stream.callee.name, stream.lost_later)
+            else:
+                stream.lost()
 
     def stop_listening(self, address: str) -> None:
         self._listening.pop(address, None)
@@ -200,6 +225,10 @@ class SimStream(MemoryStream):
 
     def _ways(self) -> tuple[_Way, _Way]:
         return _Way(self, self.callee), _Way(self, self.caller)
+
+    def lost_later(self) -> None:
+        """As `lost`, once what is under way has arrived."""
+        self.loop.call_later(2 * self.network.delay_s_max, self.lost, context=contextvars.Context())
 
     def lost(self) -> None:
         """The connection under this call is gone: both ends hear it, if they still live."""

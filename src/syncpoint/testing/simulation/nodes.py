@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from syncpoint.control.registration import Registration
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Change
-from syncpoint.model.cluster import ChainRecord
+from syncpoint.model.cluster import ChainRecord, Member
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.service import ChainsService
 from syncpoint.runtime.files import Files
 from syncpoint.storage.remote.disk import DiskAddress
+from syncpoint.testing.simulation.accidents import Accident, Accidents
 from syncpoint.testing.simulation.disks import SimFiles
 from syncpoint.testing.simulation.loop import SimProcess
-from syncpoint.testing.simulation.shape import TOPIC_NUMBER
+from syncpoint.testing.simulation.metadata import SimShared
 from syncpoint.testing.simulation.workers import SimWorkers, run_blocking
 from syncpoint.wire.messages import internal
 
@@ -33,13 +36,18 @@ UNIVERSE = 10**12 + 7
 class Copy:
     """One process's copy of the catalog, and of who takes keys. While the metadata is out of reach it hears nothing."""
 
-    def __init__(self, world: ChainsWorld) -> None:
+    def __init__(self, world: ChainsWorld, accidents: Accidents) -> None:
         self.catalog = Catalog()
         self.on_change: list[Callable[[Change], None]] = []
-        self.cut = False
-        self._world, self._moved = world, asyncio.Event()
+        self.cuts = 0  # how many faults keep it from the metadata
+        self._world, self._moved, self._accidents = world, asyncio.Event(), accidents
         self.assignment = world.assignment
         self.catch_up()
+
+    @property
+    def cut(self) -> bool:
+        """Whether the metadata is out of its reach."""
+        return self.cuts > 0
 
     def catch_up(self) -> None:
         """Take over what has happened."""
@@ -48,7 +56,10 @@ class Copy:
         for change in self._world.changes[self.catalog.revision :]:
             self.catalog.apply(change)
             for listener in list(self.on_change):
-                listener(change)
+                try:
+                    self._accidents.within(partial(listener, change))
+                except Accident as accident:  # as the shipped one does: the others hear of it all the same
+                    self._world.note(f"a listener failed at revision {change.revision}: {accident}")
         self.assignment = self._world.assignment
         self._moved.set()
         self._moved = asyncio.Event()
@@ -65,8 +76,14 @@ class Node:
     def __init__(self, world: ChainsWorld, name: str) -> None:
         self.world, self.name = world, name
         self.process = SimProcess(world.loop, name)
-        self.shared = Copy(world)
+        self.accidents = Accidents(world.random)
+        self.shared = Copy(world, self.accidents)
+        self.clock = world.clock_of(name)
         self.address = f"{name}:1"
+
+    def cut(self, more: int) -> None:
+        """So many more faults keep it from the metadata."""
+        self.shared.cuts += more
 
     def hear(self) -> None:
         """The catalog, or something else in the metadata, has changed."""
@@ -84,37 +101,52 @@ class Publisher(Node):
     """A publish forwarder process: the shipped host of chains behind its methods."""
 
     host: ChainHost
+
+    def __init__(self, world: ChainsWorld, name: str) -> None:
+        super().__init__(world, name)
+        self.incarnation = world.next_number()
+        self.store = SimShared(world)
+
     _opened: SimFiles  # the newest ones; the workers of the same store are asked for next
 
     async def start(self) -> None:
         """In the process."""
         world = self.world
+        me = Member(self.name, (), self.address, self.incarnation)
         self.host = ChainHost(
             Surroundings(
                 shared=self.shared,
-                registrar=self,
+                registrar=Registration(self.store, self.shared, me),
                 assignments=lambda topic: self.shared.assignment,
                 sealed=self._sealed,
                 open_files=self._open_files,
                 next_log=self._next_log,
                 universe=UNIVERSE,
-                clock=world.clock,
+                clock=self.clock,
                 random=world.random,
                 settings=world.settings,
                 workers=self._workers,
                 blocking=lambda work: run_blocking(world.strands, work),
                 notify=self._notify,
+                registered=lambda topic, chain: (topic, chain) in world.registered,
             )
         )
         self.host.on_ended = self._ended
+        guard = self.host._guard
+        self.host._guard = lambda step: guard(partial(self.accidents.within, step))  # type: ignore[method-assign]
         self.host.start()
         await world.network.serve(ChainsService(self.host).methods(), self.name, 1)
+
+    def cut(self, more: int) -> None:
+        super().cut(more)
+        self.store.cut = self.shared.cut
 
     def catch_up(self) -> None:
         before = self.shared.assignment
         super().catch_up()
         if self.shared.assignment is not before:
-            self.host.assigned(TOPIC_NUMBER)
+            for topic in self.shared.catalog.topics():
+                self.host.assigned(topic.incarnation)
 
     def _workers(self) -> SimWorkers:
         world = self.world
@@ -150,21 +182,6 @@ class Publisher(Node):
         if self.shared.cut:
             self.world.coverage.sometimes("the metadata is out of reach when it is needed")
             raise Unavailable("The metadata does not answer.")
-
-    async def register(self, topic: int, chain: int) -> int:
-        """See `entrance.Registrar`."""
-        await asyncio.sleep(self.world.random.random() * 0.02)
-        self.reach_metadata()
-        self.world.registered.add((topic, chain))
-        self.world.tell()
-        revision = self.world.master.revision
-        await asyncio.sleep(self.world.random.random() * 0.02)
-        await self.shared.at(revision)
-        return revision
-
-    async def unregister(self, topic: int, chain: int, epoch: int) -> bool:
-        """See `entrance.Registrar`: nobody unregisters here."""
-        return False
 
     def _ended(self, number: int, error: Exception) -> None:
         self.world.note(f"{self.name}: chain {number} has ended: {type(error).__name__}")

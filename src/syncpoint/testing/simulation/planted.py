@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from syncpoint.model.delivery import Batch
@@ -32,6 +33,10 @@ from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.fetch import Cursor
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.served import Served
+from syncpoint.testing.simulation import planted_again as again
+from syncpoint.testing.simulation.chain_runs import run_chains
+from syncpoint.testing.simulation.runner import run_one
+from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.shape import Shape
 
 Patch = Callable[[], AbstractContextManager[None]]
@@ -42,23 +47,10 @@ class Planted:
     """One bug, and where it should show."""
 
     patch: Patch
-    shape: Shape
+    shape: Shape | None
     kinds: tuple[str, ...]
     beyond: bool = False  # more is destroyed than can be made good: the right thing is to refuse
-    first: int = 0  # the seed with which the search begins; another one where that saves minutes
-
-
-@contextmanager
-def patched(owner: Any, **attributes: Any) -> Iterator[None]:
-    """Set attributes for a while."""
-    before = {name: owner.__dict__[name] for name in attributes}
-    for name, value in attributes.items():
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(owner, name, value)
+    seed: int = -1  # the first one that notices it, as `tools/sim.py --planted` finds it
 
 
 def no_epoch_check() -> AbstractContextManager[None]:
@@ -256,12 +248,13 @@ def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
 
 
 THREE = Shape(clusters=3, disks=1)
+SMALL = Shape(clusters=1, disks=1, subscribers=2)
 SPREAD = Shape(clusters=3, disks=3, spread=True)
 PLANTED: dict[str, Planted] = {
     "no epoch check": Planted(no_epoch_check, THREE, ("takeover", "hang", "crash")),
     "recovery that does not fence": Planted(recovery_does_not_fence, THREE, ("takeover", "crash")),
     "ack before quorum": Planted(
-        ack_before_quorum, THREE, ("crash", "power cut", "partition from disks", "takeover", "disk slow"), first=100
+        ack_before_quorum, THREE, ("crash", "power cut", "partition from disks", "takeover", "disk slow")
     ),
     "truncate at any bad checksum": Planted(
         truncate_at_any_bad_checksum, THREE, ("crash", "disk rots", "takeover", "disk slow", "power cut")
@@ -276,17 +269,47 @@ PLANTED: dict[str, Planted] = {
     "a source ends early": Planted(a_source_ends_early, Shape(clusters=1, disks=1), ("takeover", "disk slow")),
     "nobody goes on": Planted(nobody_goes_on, Shape(clusters=1, disks=1), ("close", "takeover")),
     "an epoch begins unknowing": Planted(
-        an_epoch_begins_unknowing, Shape(clusters=1, disks=1, chains=2, subscribers=2), ("disk slow",), first=90
+        an_epoch_begins_unknowing, Shape(clusters=1, disks=1, chains=2, subscribers=2), ("disk slow",)
+    ),
+    "a log begins on too few disks": Planted(
+        again.a_log_begins_on_too_few_disks, THREE, ("crash", "disk server hung", "split of disks")
+    ),
+    "late words count": Planted(
+        again.late_words_count, SMALL, ("subscribe forwarder parted", "hang of a subscribe forwarder")
+    ),
+    "a late hello ends the living": Planted(
+        again.a_late_hello_ends_the_living, SMALL, ("subscribe forwarder parted", "crash of a subscribe forwarder")
+    ),
+    "what is passed over is taken for acknowledged": Planted(
+        again.what_is_passed_over_is_taken_for_acknowledged, THREE, ("disk hung", "disk slow", "disk server killed")
+    ),
+    "a lock stays with a lost farewell": Planted(
+        again.a_lock_stays_with_a_lost_farewell, THREE, ("commands cut in the middle", "partition from disks")
+    ),
+    "a late removal removes the next registration": Planted(
+        again.a_late_removal_removes_the_next_registration, SMALL, ("metadata in doubt", "takeover")
     ),
 }
 
 
-def first_caught(name: str, seeds: int, run: Callable[..., Any]) -> tuple[int, str] | None:
-    """The first of so many seeds in which a planted bug is noticed, and how; None when it is not."""
+def caught(name: str, seed: int) -> str | None:
+    """How a planted bug is noticed in a seed; None when it is not."""
     planted = PLANTED[name]
-    for seed in range(planted.first, planted.first + seeds):
-        with planted.patch():
-            result = run(seed, shape=planted.shape, kinds=planted.kinds, beyond=planted.beyond)
-        if not result.good:
-            return seed, result.violations[0]
+    with planted.patch():
+        result = run_one(seed, partial(run_chains, shape=planted.shape, kinds=planted.kinds, beyond=planted.beyond))
+    return result.violations[0] if result.violations else None
+
+
+def is_good_without(name: str, seed: int) -> list[str]:
+    """What is wrong with a seed in which nothing is planted."""
+    planted = PLANTED[name]
+    return run_chains(seed, shape=planted.shape, kinds=planted.kinds, beyond=planted.beyond).violations
+
+
+def first_caught(name: str, seeds: int) -> tuple[int, str] | None:
+    """The first of so many seeds in which a planted bug is noticed, and how; None when it is not."""
+    for seed in range(seeds):
+        how = caught(name, seed)
+        if how is not None and not is_good_without(name, seed):
+            return seed, how
     return None

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import time
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -21,6 +21,7 @@ from syncpoint.testing.simulation.faults import FAULTS
 from syncpoint.testing.simulation.runs import Result
 from syncpoint.testing.simulation.scenario import FAULTS as CLUSTER_FAULTS
 from syncpoint.testing.simulation.scenario import run_cluster
+from syncpoint.testing.simulation.strands import SimulationStuck
 
 CHAINS_WANTED = frozenset(
     {
@@ -83,22 +84,36 @@ class Report:
         if not result.good:
             self.bad.append((result.seed, result.violations))
 
+    def tally(self) -> dict[str, list[int]]:
+        """Which promise was broken by which seeds."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for seed, violations in self.bad:
+            for name in sorted({one.partition(":")[0] for one in violations}):
+                found[name].append(seed)
+        return dict(found)
+
     def __str__(self) -> str:
         lines = [f"{self.seeds} seeds in {self.real_s:.1f} s, {self.virtual_s:.0f} s of simulated time"]
         lines.append("checked: " + ", ".join(f"{name} {count}" for name, count in sorted(self.looked.items())))
         lines.append("happened: " + ", ".join(f"{name} ({n})" for name, n in sorted(self.happened.items())))
         for seed, violations in self.bad:
             lines += [f"seed {seed}:", *(f"  {one}" for one in violations[:6])]
+        lines.append(f"failed: {len(self.bad)} of {self.seeds}")
+        lines += [f"  {name}: {len(seeds)}: {_some(seeds)}" for name, seeds in sorted(self.tally().items())]
         if self.lacking:
             lines.append("never happened: " + ", ".join(self.lacking))
         return "\n".join(lines)
+
+
+def _some(seeds: list[int]) -> str:
+    return ", ".join(map(str, seeds[:12])) + (", ..." if len(seeds) > 12 else "")
 
 
 def run_one(seed: int, run: Runner = run_chains) -> Result:
     """One seed; what it raises is a violation, too."""
     try:
         return run(seed)
-    except Exception:
+    except (Exception, SimulationStuck):
         text = traceback.format_exc(limit=-6)
         return Result(seed, [f"the world broke: {text}"], Counter(), {}, "", 0, 0.0, 0.0)
 

@@ -21,6 +21,7 @@ from syncpoint.testing.checkers import Verdict
 from syncpoint.testing.simulation.base import SimWorld, Trace
 from syncpoint.testing.simulation.judges import converged, judge, one_writer_per_log, progress
 from syncpoint.testing.simulation.loop import ProcessLoop, run_world
+from syncpoint.testing.simulation.scaled import scaled
 
 W = TypeVar("W", bound=SimWorld)
 
@@ -146,6 +147,8 @@ class SimRun(Generic[W]):
         """Subscriptions that lack messages."""
         history, found = self.world.history, []
         for creation in history.creations:
+            if creation.until:
+                continue
             lacking = history.missing(creation.subscription, creation.topic)
             owed = {one.identity for one in history.publishes if one.begun > creation.ended} & lacking
             if owed:
@@ -180,7 +183,8 @@ def simulate(seed: int, make: Callable[[ProcessLoop, ManualClock], SimRun[Any]],
     if trace is None:
         logging.disable(logging.CRITICAL)
     try:
-        run_world(clock, work)
+        with scaled():
+            run_world(clock, work)
     finally:
         if trace is None:
             logging.disable(logging.NOTSET)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from syncpoint.runtime.random import Random
 
 TOPIC, TOPIC_NUMBER = "projects/p/topics/orders", 1
-SNAPPED = "snapped"  # the subscription of which snapshots are taken
+DEAD, BRIEF = "projects/p/topics/dead", "projects/p/topics/brief"
 PATIENT = "patient"  # the subscription whose clients acknowledge nothing before all has been delivered
 
 
@@ -33,7 +33,7 @@ class Shape:
             clusters,
             disks,
             forwarders=2 + (random.random() < 0.3),
-            subscribers=1 + (random.random() < 0.3),
+            subscribers=(1, 1, 2, 2, 3)[random.randrange(0, 5)],
             chains=1 + (random.random() < (0.4 if clusters * disks < 9 else 0.1)),
             durability="async" if async_ else "sync",
             spread=random.random() < 0.2,

@@ -9,6 +9,7 @@ of a process that hangs goes on when the process does.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import threading
 from collections import Counter
@@ -22,10 +23,17 @@ from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
 _local = threading.local()
 INLINE_TRIES_MAX = 20
 TURNS_MAX = 100_000
+HURRIES_MAX = 3_000
 
 
 class Killed(BaseException):
     """The process of this strand is dead."""
+
+
+class SimulationStuck(SystemExit):
+    """A lock of the simulation is waited for without end. No part of the product may take it for an error of its own
+    and go on, so it ends the seed.
+    """
 
 
 class _Body(threading.Thread):
@@ -66,12 +74,17 @@ class Strand:
         self.error: BaseException | None = None
         self.done: Callable[[Any, BaseException | None], None] = lambda result, error: None
         self.waiting_s = 0.0
+        self.wants: SimLock | None = None  # the lock it waits for
+        self._timer: asyncio.TimerHandle | None = None
         self._strands = strands
 
     def resume(self) -> None:
         """Let it run until it stops again; on the loop's thread."""
         if self.over:
             return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self.body.go.release()
         self.body.back.acquire()
         if self._is_over():
@@ -80,7 +93,8 @@ class Strand:
                 self.done(self.result, self.error)
         else:
             loop = self._strands.loop
-            loop.call_at(loop.time() + self.waiting_s, self.resume, context=self.process.context())
+            when = loop.time() + self.waiting_s
+            self._timer = loop.call_at(when, self.resume, context=self.process.context())
 
     def _is_over(self) -> bool:
         return self.over
@@ -174,17 +188,36 @@ class SimLock:
         self._depth = 0
 
     def __enter__(self) -> Self:
-        me = getattr(_local, "strand", None) or self
+        strand: Strand | None = getattr(_local, "strand", None)
+        me = strand or self
         turns = 0
         while self._depth and self._holder is not me:
             turns += 1
-            assert me is not self, "work that was begun in one go waits for a lock"
-            assert turns < TURNS_MAX, "a lock that is never given back"
-            pause(0.001)
+            if strand is None:
+                self._hurry(turns)
+                continue
+            if turns > TURNS_MAX:
+                raise SimulationStuck(f"the lock {self._what!r} is never given back")
+            strand.wants = self
+            try:
+                strand.stop_for(0.001)
+            finally:
+                strand.wants = None
         self._holder = me
         self._depth += 1
         self._held[self._what] += 1
         return self
+
+    def _hurry(self, turns: int) -> None:
+        """Work that was begun in one go waits for a lock: as a thread that blocks its process. No time can pass for it
+        alone, so who holds the lock goes on at once instead of after its pauses.
+        """
+        holder = self._holder
+        while isinstance(holder, Strand) and holder.wants is not None:
+            holder = holder.wants._holder
+        if not isinstance(holder, Strand) or turns > HURRIES_MAX:
+            raise SimulationStuck(f"work that was begun in one go waits for the lock {self._what!r} without end")
+        holder.resume()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -12,10 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from syncpoint.metadata.contract import Compare, Indeterminate, Operation, TxnResult
-from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.shared import DEADLINE_S
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.node.cluster import process as process_module
@@ -31,6 +28,7 @@ from syncpoint.testing.history import Identity, Outcome, seal
 from syncpoint.testing.simulation.base import SimWorld, Trace
 from syncpoint.testing.simulation.disks import SimFiles
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
+from syncpoint.testing.simulation.metadata import SimShared
 from syncpoint.testing.simulation.workers import SimWorkers, run_blocking
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import pubsub
@@ -43,37 +41,6 @@ SETTINGS = StorageSettings(
     scrub_bytes_s=0, cache_bytes=20_000, index_cache_bytes=16_384, read_ahead_bytes=8_192, hung_s=1.5,
     probe_interval_s=0.5,
 )  # fmt: skip
-
-
-class SimShared(LocalShared):
-    """One process's way to the metadata: it takes time, and sometimes nobody knows what came of a transaction."""
-
-    def __init__(self, world: ClusterWorld) -> None:
-        super().__init__(world.store, world.clock)
-        self._world = world
-
-    async def turn(self) -> None:
-        await asyncio.sleep(self._world.random.random() * 0.003)
-        await super().turn()
-
-    async def txn(
-        self,
-        compares: Sequence[Compare],
-        then: Sequence[Operation],
-        orelse: Sequence[Operation] = (),
-        *,
-        deadline_s: float = DEADLINE_S,
-    ) -> TxnResult:
-        world = self._world
-        doubtful = world.random.random() < world.doubt
-        if doubtful and world.random.random() < 0.5:
-            world.coverage.sometimes("a transaction of unknown outcome was not applied")
-            raise Indeterminate("the answer was lost")
-        result = await super().txn(compares, then, orelse, deadline_s=deadline_s)
-        if doubtful:
-            world.coverage.sometimes("a transaction of unknown outcome was applied")
-            raise Indeterminate("the answer was lost")
-        return result
 
 
 class DisksRole:

@@ -1,0 +1,178 @@
+"""What happens in a small life that is no fault: who publishes, which subscriptions there are and what is done to them.
+
+Place: between `chain_runs`, which says when, and `clients`, which says how. All of it is drawn from the seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from syncpoint.metadata.records import Change, DeadLetter, Retry
+from syncpoint.runtime.random import Random
+from syncpoint.testing.simulation.chains import ChainsWorld
+from syncpoint.testing.simulation.clients import Clients, Messages
+from syncpoint.testing.simulation.shape import BRIEF, DEAD, PATIENT, TOPIC
+
+Life = Coroutine[Any, Any, None]
+DOOMED, LETTERS = "projects/p/subscriptions/doomed", "letters"
+SEEKS_MAX = 3
+
+
+class Lives:
+    """Of one seed. `slow`: how much longer than usual it lasts; then less happens a second. `sane`: no clock is far
+    off, so that times say what was published before what.
+    """
+
+    def __init__(self, world: ChainsWorld, clients: Clients, random: Random, slow: float, *, sane: bool) -> None:
+        self.world, self.clients, self.random, self.slow, self.sane = world, clients, random, slow, sane
+        self.publishing: Callable[[], bool] = lambda: True
+        self.seeking = random.random() < 0.5
+        world.keeps = self.seeking and random.random() < 0.6  # what is acknowledged, so that it can be sought
+        self.snapping = random.random() < 0.4
+        self.moving = random.random() < (0.7 if world.shape.chains > 1 else 0.3)
+        self.burying = random.random() < 0.15
+        self.brief = random.random() < 0.2
+        self.resting = random.random() < 0.25  # nobody publishes for a while, so that the topic runs empty
+        self._senders = 0
+
+    def _chance(self, chance: float) -> bool:
+        return self.random.random() < chance
+
+    async def begin(self) -> None:
+        """What there is before anything goes wrong. In a client."""
+        world = self.world
+        if not world.keeps:
+            world.commit(Change.put(replace(world.topic(TOPIC), retention_s=0)))
+        if self.burying:
+            await self.clients.bury_here()
+
+    def subscriptions(self) -> list[tuple[str, dict[str, Any]]]:
+        """Two or three, so that lives stay cheap."""
+        kinds: list[tuple[str, dict[str, Any]]] = [
+            ("plain", {}),
+            ("ordered", {"ordered": True}),
+            ("once", {"exactly_once": True}),
+        ]
+        found: list[tuple[str, dict[str, Any]]] = []
+        if self.burying:
+            retry = Retry(0.1, 0.5) if self._chance(0.5) else None
+            found.append((DOOMED, {"dead_letter": DeadLetter(DEAD, 5), "retry": retry, "ordered": self._chance(0.2)}))
+        # Where two forwarders share chains, keys that moved wait for what the other one has lent of the epoch before.
+        alone = self.world.shape.subscribers == 1 or self.world.shape.chains == 1
+        if self._chance(0.25) and alone:
+            found.append((PATIENT, {"ordered": True}))
+        if not found and self._chance(0.4):
+            return kinds
+        first = self.random.randrange(0, 3)
+        return found + [kinds[first], kinds[(first + 1) % 3]][: max(1, 2 - len(found))]
+
+    def all(self) -> list[Life]:
+        """What goes on while things go wrong."""
+        keys = ["", "k1", "k2"][: 2 + self._chance(0.5)]
+        lives: list[Life] = [self._publish(f"p{number}", key) for number, key in enumerate(keys)]
+        living = [name for name, _ in self._begun if name not in (PATIENT, DOOMED)]
+        sought = living[self.random.randrange(0, len(living))] if living else ""
+        late = {"ordered": self._chance(0.3), "exactly_once": self._chance(0.3)}
+        lives.append(self._late(late, operate=self._chance(0.6)))
+        if sought and (self.seeking or self.snapping):
+            lives.append(self._operate(sought))
+        if self.moving:
+            lives.append(self._move())
+        if self.brief:
+            lives.append(self._recreate())
+        return lives
+
+    @property
+    def _begun(self) -> list[tuple[str, object]]:
+        return [(one.subscription, one) for one in self.world.history.creations if one.topic == TOPIC and not one.until]
+
+    # -- publishing --------------------------------------------------------------------------------------------------
+
+    async def _publish(self, client: str, key: str) -> None:
+        self._senders += 1
+        number, sender = 0, self._senders
+        while self.publishing():
+            sizes = [self._size() for _ in range(1 if self._chance(0.8) else 2 + self.random.randrange(0, 5))]
+            await self.clients.publish(Messages(client, number, key, sender, sizes), 20.0)
+            number += len(sizes)
+            await asyncio.sleep(self.random.random() ** 3 * 0.36 * self.slow)
+            if self.resting and self._chance(0.06):
+                await asyncio.sleep(1.0 + 3.0 * self.random.random())
+
+    def _size(self) -> int:
+        if self.world.shape.heavy:
+            return self.random.randrange(0, 40_000)
+        return 40 if self._chance(0.8) else self.random.randrange(0, 6000)
+
+    # -- subscriptions -----------------------------------------------------------------------------------------------
+
+    async def _late(self, options: dict[str, Any], *, operate: bool) -> None:
+        """One is created in the middle of it all, and perhaps sought, to what is older than itself for one."""
+        await asyncio.sleep(self.random.random() * 2 * self.slow)
+        await self.clients.subscribe("late", **options)
+        if operate and (self.seeking or self.snapping):
+            await self._operate("late")
+        elif self._chance(0.15):
+            await asyncio.sleep(self.random.random() * self.slow)
+            self.clients.unsubscribe("late")
+
+    async def _operate(self, name: str) -> None:
+        """Do to a subscription what can be done to one."""
+        for _ in range(1 + self.random.randrange(0, SEEKS_MAX)):
+            await asyncio.sleep((0.1 + 1.5 * self.random.random() ** 2) * self.slow)
+            if self.snapping and self._chance(0.5):
+                await self.clients.snapshot(name)
+            if self._chance(0.2):
+                retry = Retry(0.05, 0.4) if self._chance(0.5) else None
+                self.clients.update(name, ack_deadline_s=10 + self.random.randrange(0, 50), retry=retry)
+            if self.seeking or (self.clients.snapshots and self._chance(0.5)):
+                await self._seek(name)
+
+    async def _seek(self, name: str) -> None:
+        """To any snapshot of the topic, to the beginning, to some time, or past everything."""
+        snapshots = self.clients.snapshots
+        if snapshots and (not self.seeking or self._chance(0.5)):
+            await self.clients.seek(name, snapshots[self.random.randrange(0, len(snapshots))])
+            return
+        kind, now_ns = self.random.random(), self.world.clock.time_ns()
+        if kind < 0.3 and self.world.times and self.sane:
+            times = sorted(self.world.times.values())
+            await self.clients.seek(name, time_ns=times[self.random.randrange(0, len(times))])
+        elif kind < 0.55 and self.sane:
+            await self.clients.seek(name, time_ns=now_ns + 86_400 * 10**9)
+        else:
+            await self.clients.seek(name)
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    async def _move(self) -> None:
+        """The keys go to other chains, or a new epoch begins with the same ones."""
+        chains = sorted(self.world.records)
+        for _ in range(1 + self.random.randrange(0, 3)):
+            await asyncio.sleep((0.2 + self.random.random()) * self.slow)
+            if not self.publishing():
+                return
+            chosen = tuple(one for one in chains if self._chance(0.6)) or (chains[-1],)
+            self.world.coverage.sometimes("keys move to other chains", chosen != self.world.assignment.chains)
+            self.world.assign(chosen)
+
+    async def _recreate(self) -> None:
+        """A topic comes, is published to, goes, and comes again by the same name."""
+        self._senders += 1
+        sender, number = self._senders, 0
+        lives = 1 + self.random.randrange(0, 3)
+        for life in range(lives):
+            topic = self.clients.create_topic(BRIEF)
+            judged_as, name = f"{BRIEF}#{topic.incarnation}", f"brief{life}"
+            await self.clients.subscribe(name, topic, judged_as, exactly_once=self._chance(0.3))
+            for _ in range(1 + self.random.randrange(0, 6)):
+                some = Messages("pb", number, "", sender, [40] * (1 + self.random.randrange(0, 2)), BRIEF, judged_as)
+                await self.clients.publish(some, 8.0)
+                number += len(some.sizes)
+                await asyncio.sleep(self.random.random() ** 2 * 0.3 * self.slow)
+            if life < lives - 1:
+                self.clients.delete_topic(topic, [name])
+                await asyncio.sleep(self.random.random() ** 3 * self.slow)

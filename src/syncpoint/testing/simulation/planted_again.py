@@ -1,0 +1,128 @@
+"""Bugs that were in the product once, planted again: named by what they break. Listed in `planted`.
+
+Each patch takes out what mended it, in the shipped modules as they are now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+from syncpoint.control import registration
+from syncpoint.metadata.contract import Compare
+from syncpoint.publish import sessions
+from syncpoint.publish.host import ChainHost
+from syncpoint.publish.hub import Hub
+from syncpoint.publish.sessions import Sessions
+from syncpoint.storage import readmit
+from syncpoint.storage.catalog import Copy
+from syncpoint.storage.disks import Disks
+from syncpoint.storage.recovery import recover
+from syncpoint.storage.recovery.recover import Recovery
+from syncpoint.storage.remote.disk import RemoteDisk
+from syncpoint.storage.segment import NOBODY
+from syncpoint.subscribe import delivery, fetch
+from syncpoint.testing.simulation.scaled import patched
+
+
+def _together(*patches: AbstractContextManager[None]) -> AbstractContextManager[None]:
+    @contextmanager
+    def all_of_them() -> Iterator[None]:
+        with ExitStack() as stack:
+            for one in patches:
+                stack.enter_context(one)
+            yield
+
+    return all_of_them()
+
+
+def a_log_begins_on_too_few_disks() -> AbstractContextManager[None]:
+    """A header is durable before it is asked whether the log can acknowledge, and names only who is there."""
+    right = Disks._refuse_few
+
+    def at_last(self: Any, recovery: Any, writers: Any) -> None:
+        asked, self._asked_before = getattr(self, "_asked_before", False), True
+        if asked:
+            right(self, recovery, writers)
+
+    def newest(copies: Any) -> Any:
+        headers = [copy.header for copy in copies]
+        return max(headers, key=lambda header: (header.log, header.seq), default=None)
+
+    def only_here(self: Recovery) -> list[bytes]:
+        return [NOBODY if one.identity is None else one.identity.incarnation for one in self.disks]
+
+    return _together(
+        patched(Disks, _refuse_few=at_last),
+        patched(Recovery, names=only_here),
+        patched(recover, newest_header=newest),
+    )
+
+
+def late_words_count() -> AbstractContextManager[None]:
+    """What an older stream of a subscribe forwarder still had to say displaces the living one."""
+
+    def anybody(self: Sessions, session: Any) -> Any:
+        return self._known.get(session.incarnation)
+
+    right = Hub.attach
+
+    def attach(self: Hub, session: Any, *arguments: Any) -> None:
+        self._sessions[session.incarnation] = session
+        right(self, session, *arguments)
+
+    return _together(patched(Sessions, of=anybody), patched(Hub, attach=attach))
+
+
+def a_late_hello_ends_the_living() -> AbstractContextManager[None]:
+    """The Hello that comes in last is taken for that of the newest life of a subscribe forwarder; who is displaced by
+    it is not told.
+    """
+    right = ChainHost.session_began
+
+    def silent(self: ChainHost, session: Any, member: str) -> None:
+        for known in self._sessions:
+            if known.member == member and known.session is not None and known.session is not session:
+                known.session = None
+        right(self, session, member)
+
+    return _together(
+        patched(sessions, _is_older=lambda session, known: False),
+        patched(ChainHost, session_began=silent, heeds=lambda self, session: True),
+    )
+
+
+def what_is_passed_over_is_taken_for_acknowledged() -> AbstractContextManager[None]:
+    """Entries that are whole on a disk that is late or away are called damaged, and never asked for again."""
+
+    def nothing(batches: Any) -> tuple[tuple[int, int], ...]:
+        return ()
+
+    return _together(
+        patched(delivery, passed_over=nothing),
+        patched(fetch, passed_over=nothing),
+        patched(Disks, _late=lambda self, segment, position: False),
+        patched(Copy, has=lambda self, position: True),
+        patched(readmit, _part=lambda segment, slot, path: None),
+    )
+
+
+def a_lock_stays_with_a_lost_farewell() -> AbstractContextManager[None]:
+    """A disk whose server did not answer the farewell is left under the session that holds its lock."""
+
+    right = RemoteDisk.leave
+
+    def same(self: RemoteDisk, new_session: Any, *, clean: bool) -> None:
+        right(self, lambda: self._hello.session, clean=clean)
+
+    return patched(RemoteDisk, leave=same)
+
+
+def a_late_removal_removes_the_next_registration() -> AbstractContextManager[None]:
+    """A removal is meant for whatever is registered when it arrives."""
+
+    def whatever(key: str, revision: int) -> Compare:
+        return Compare(key, "revision", ">", -1)
+
+    return patched(registration, unchanged=whatever)

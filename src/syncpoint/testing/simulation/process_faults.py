@@ -1,0 +1,240 @@
+"""Faults of the small world's processes, of what lies between them, and of their clocks. Under `faults`."""
+
+from __future__ import annotations
+
+from syncpoint.testing.simulation.chains import servers_of
+from syncpoint.testing.simulation.consuming import Consuming
+from syncpoint.testing.simulation.disk_faults import DiskFaults, Heal
+from syncpoint.testing.simulation.nodes import Node, Publisher
+
+SPLIT_S = 3.0
+_HOUR_NS = 3_600 * 10**9
+_FAR_DAYS = 40
+
+
+class ProcessFaults(DiskFaults):
+    """One method for each kind, as in `disk_faults`."""
+
+    def _publisher(self) -> Publisher | None:
+        living = [one for one in self.world.publishers if one.process.alive]
+        return living[self.random.randrange(0, len(living))] if living else None
+
+    # -- processes ---------------------------------------------------------------------------------------------------
+
+    def _crash(self) -> Heal | None:
+        found = self._publisher()
+        if found is None:
+            return None
+        name = found.name
+        self.world.crash(name)
+        return lambda: self._again(name)
+
+    def _crash_of_a_subscribe_forwarder(self) -> Heal | None:
+        found = self._subscriber()
+        if found is None:
+            return None
+        name = found.name
+        self.world.crash(name)
+        return lambda: self._again(name)
+
+    def _hang(self) -> Heal | None:
+        found = self._publisher()
+        if found is None or found.process.hung:
+            return None
+        process = found.process
+        process.hang()
+        return process.go_on
+
+    def _takeover(self) -> Heal | None:
+        found = self._publisher()
+        numbers = [one for one in self.world.records if not self.world.is_opening(one)]
+        if found is None or found.process.hung or not numbers:
+            return None
+        self.world.take_over(numbers[self.random.randrange(0, len(numbers))], found)
+        return lambda: None
+
+    def _close(self) -> Heal | None:
+        found = self._publisher()
+        if found is None or not found.host.chains:
+            return None
+        number = min(found.host.chains)
+        found.process.start(found.host.close(number))
+        return lambda: None
+
+    # -- what lies between -------------------------------------------------------------------------------------------
+
+    def _partition_of_processes(self) -> Heal | None:
+        found = self._publisher()
+        if found is None:
+            return None
+        others = ["client", *(name for name in self.world.nodes if name != found.name)]
+        return self.world.network.part([found.name], [one for one in others if self.random.random() < 0.6])
+
+    def _partition_from_disks(self) -> Heal | None:
+        found = self._publisher()
+        if found is None:
+            return None
+        servers = [server.name for server in servers_of(self.world)]
+        return self.world.network.part([found.name], [one for one in servers if self.random.random() < 0.5])
+
+    def _split_of_disks(self) -> Heal | None:
+        """One forwarder reaches some disks, the others the rest, and one of those takes a chain over."""
+        found = self._publisher()
+        numbers = [one for one in self.world.records if not self.world.is_opening(one)]
+        others = [one for one in self.world.publishers if one is not found and one.process.alive]
+        if found is None or not others or not numbers:
+            return None
+        near: list[str] = []
+        far: list[str] = []
+        for server in servers_of(self.world):
+            (near if self.random.random() < 0.5 else far).append(server.name)
+        one_side = self.world.network.part([found.name], far)
+        other_side = self.world.network.part([one.name for one in others], near)
+        heir = others[self.random.randrange(0, len(others))]
+        number = numbers[self.random.randrange(0, len(numbers))]
+
+        def take() -> None:
+            if heir.process.alive and not heir.process.hung and not self.world.is_opening(number):
+                self.world.take_over(number, heir)
+
+        self.world.loop.call_later(0.3, take)
+
+        def heal() -> None:
+            one_side()
+            other_side()
+
+        # Whoever opens a chain waits for each disk it cannot reach, one after the other.
+        return lambda: self._later(heal)
+
+    def _replaced_at_the_worst_time(self) -> Heal | None:
+        """While one disk is cut off, another one is wiped, and the third one and all owners die; the first comes back.
+
+        Who knows what was acknowledged is then away. Not among `FAULTS`: the best that can come of it is a refusal.
+        """
+        wiped, dead, late = servers_of(self.world)[:3]
+        names = [one.name for one in self.world.publishers if one.process.alive]
+        if not (wiped.alive and dead.alive and late.alive and names):
+            return None
+        back = self.world.network.part(names, [late.name])
+
+        def strike() -> None:
+            back()
+            for server in (wiped, dead):
+                if server.alive:
+                    server.kill()
+            for disk in wiped.disks:
+                wiped.files.wipe(f"/{disk}")
+            self._starting(wiped)()
+            for name in names:
+                if self.world.nodes[name].process.alive:
+                    self.world.crash(name)
+                    self._again(name)
+
+        self.world.loop.call_later(0.4, strike)
+
+        def heal() -> None:
+            self.world.loop.call_later(SPLIT_S, self._starting(dead))
+
+        return heal
+
+    def _later(self, heal: Heal) -> None:
+        self.world.loop.call_later(SPLIT_S, heal)
+
+    def _commands_cut_in_the_middle(self) -> Heal:
+        self.world.farm.cut_chance = 0.02 + 0.1 * self.random.random()
+        return lambda: setattr(self.world.farm, "cut_chance", 0.0)
+
+    def _connections_broken(self) -> Heal:
+        self.world.network.break_chance = 0.05
+        return lambda: setattr(self.world.network, "break_chance", 0.0)
+
+    def _metadata_outage(self) -> Heal:
+        return self._cut([node for node in self.world.nodes.values() if self.random.random() < 0.6])
+
+    def _cut(self, nodes: list[Node]) -> Heal:
+        """From the metadata. Who is cut twice at a time is back after both."""
+        for node in nodes:
+            node.cut(1)
+
+        def heal() -> None:
+            for node in nodes:
+                node.cut(-1)
+                node.hear()
+
+        return heal
+
+    def _metadata_in_doubt(self) -> Heal:
+        """Nobody knows what becomes of transactions: some are applied, some are not, and some are later."""
+        self.world.doubt = 0.3
+
+        def heal() -> None:
+            self.world.doubt = 0.0
+
+        return heal
+
+    # -- subscribe forwarders ----------------------------------------------------------------------------------------
+
+    def _subscriber(self) -> Consuming | None:
+        living = [node for node in self.world.nodes.values() if isinstance(node, Consuming) and node.process.alive]
+        return living[self.random.randrange(0, len(living))] if living else None
+
+    def _hang_of_a_subscribe_forwarder(self) -> Heal | None:
+        found = self._subscriber()
+        if found is None or found.process.hung:
+            return None
+        found.process.hang()
+        return found.process.go_on
+
+    def _subscribe_forwarder_cut_from_metadata(self) -> Heal | None:
+        found = self._subscriber()
+        return None if found is None else self._cut([found])
+
+    def _subscribe_forwarder_parted(self) -> Heal | None:
+        found = self._subscriber()
+        names = [one.name for one in self.world.publishers if self.random.random() < 0.7]
+        return None if found is None or not names else self.world.network.part([found.name], names)
+
+    def _island(self) -> Heal | None:
+        """A publish forwarder and a subscribe forwarder with each other, and away from everything else."""
+        found, near = self._publisher(), self._subscriber()
+        if found is None or near is None:
+            return None
+        here = (found.name, near.name)
+        far = [*(name for name in self.world.nodes if name not in here), "client"]
+        far += [server.name for server in servers_of(self.world)]
+        back, again = self.world.network.part(here, far), self._cut([found, near])
+
+        def heal() -> None:
+            back()
+            again()
+
+        return heal
+
+    # -- a process by itself -----------------------------------------------------------------------------------------
+
+    def _clock_jump(self) -> Heal | None:
+        """Somebody sets a clock wrong, by an hour or by weeks, and right again. One at a time is far off: of two that
+        agree nobody could tell which is right.
+        """
+        names = sorted(self.world.nodes)
+        clock = self.world.clock_of(names[self.random.randrange(0, len(names))])
+        far = self.random.random() < 0.5 and not any(abs(one.off_ns) > _HOUR_NS for one in self.world.clocks.values())
+        clock.off_ns = round((self.random.random() - 0.5) * 2 * (_FAR_DAYS * 24 * _HOUR_NS if far else _HOUR_NS))
+
+        def heal() -> None:
+            clock.off_ns = 0
+
+        return heal
+
+    def _accident(self) -> Heal | None:
+        """Some of the steps that a process takes by itself fail in their middle."""
+        nodes = [node for node in self.world.nodes.values() if node.process.alive]
+        if not nodes:
+            return None
+        accidents = nodes[self.random.randrange(0, len(nodes))].accidents
+        accidents.armed = 1 + self.random.randrange(0, 4)
+
+        def heal() -> None:
+            accidents.armed = 0
+
+        return heal

@@ -1,0 +1,40 @@
+"""The product's slow times, scaled down: what is done every half minute happens several times in a life of seconds.
+
+Only times that no promise depends on: how often something is looked at, not how long something holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any
+
+from syncpoint.publish import host, upkeep
+
+TIMES: tuple[tuple[ModuleType, str, float], ...] = (
+    (host, "TIDY_S", 3.0),
+    (upkeep, "CHECKPOINT_S", 4.0),
+)
+
+
+@contextmanager
+def patched(owner: Any, **attributes: Any) -> Iterator[None]:
+    """Set attributes for a while."""
+    before = {name: owner.__dict__[name] for name in attributes}
+    for name, value in attributes.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+@contextmanager
+def scaled() -> Iterator[None]:
+    """For the time of one life."""
+    with ExitStack() as stack:
+        for owner, name, seconds in TIMES:
+            stack.enter_context(patched(owner, **{name: seconds}))
+        yield
