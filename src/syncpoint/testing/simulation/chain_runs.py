@@ -14,6 +14,7 @@ from syncpoint.testing.simulation.chains import ChainsWorld
 from syncpoint.testing.simulation.clients import Clients
 from syncpoint.testing.simulation.consuming import Consuming
 from syncpoint.testing.simulation.faults import Nemesis
+from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.judges import (
     confirmed_once,
     failed_means_failed,
@@ -30,6 +31,7 @@ from syncpoint.testing.simulation.sets import Sets
 from syncpoint.testing.simulation.shape import PATIENT, TOPIC, Shape
 
 DRAIN_S = 60.0
+SETTLE_S = 30.0
 PROMPT_S = 20.0
 
 
@@ -59,6 +61,7 @@ class ChainsRun(SimRun[ChainsWorld]):
         super().__init__(world, seed, SeededRandom(seed * 5 + 1))
         self.nemesis = Nemesis(world, seed, kinds, beyond=beyond)
         self.beyond = beyond
+        self.settling = False  # all is drained; what is done by the clock comes round
         self.clients = Clients(world)
         self.seconds = 3.0 if beyond else self._length()
         slow = max(1.0, self.seconds / 4.5)
@@ -95,6 +98,9 @@ class ChainsRun(SimRun[ChainsWorld]):
         complaints = await self.drain(40 if self.beyond else DRAIN_S)
         if self.clients.snapshots and not complaints:
             complaints = await self._go_back()
+        if not complaints and not self.beyond:
+            self.settling = True
+            complaints = await self.drain(SETTLE_S)
         supervising.cancel()
         world.coverage.sometimes("a command is lost on the way", world.farm.lost_before)
         world.coverage.sometimes("an answer of a disk is lost on the way", world.farm.lost_after)
@@ -143,5 +149,7 @@ class ChainsRun(SimRun[ChainsWorld]):
             if not world.served(number):
                 found.append(f"chain {number} is not served: {world.refusals.get(number)!r}")
             else:
-                found += self.unfinished_of(world.owners_of[number][0].host.chains[number])
+                chain = world.owners_of[number][0].host.chains[number]
+                found += self.unfinished_of(chain)
+                found += leftovers(chain, world.registered) if self.settling else []
         return found + self.owed()
