@@ -156,6 +156,21 @@ class DiskFarm:
         self.intruders: list[str] = []  # who wrote although somebody else had taken over
         self.on_death: Callable[[DiskServer], None] = lambda server: None
         self._lives = 0
+        self._strikes: list[tuple[SimProcess, int, Callable[[], None]]] = []
+
+    def after(self, process: SimProcess, commands: int, act: Callable[[], None]) -> None:
+        """Do something before a process's next command but so many."""
+        self._strikes.append((process, commands, act))
+
+    def command_of(self, process: SimProcess) -> None:
+        """A process sends a command."""
+        if self._strikes:
+            due = [act for one, left, act in self._strikes if one is process and not left]
+            self._strikes = [
+                (one, left - (one is process), act) for one, left, act in self._strikes if one is not process or left
+            ]
+            for act in due:
+                act()
 
     def serve(self, name: str, disks: tuple[str, ...]) -> DiskServer:
         """A new server."""
@@ -303,6 +318,7 @@ class SimLane(Lane):
         if far is None:
             raise Lost("not connected")
         server, _, lane, attempt = far
+        farm.command_of(self._process)
         self._travel()
         self._wait(far, lane.chain.disk)
         if farm.cut_chance and farm.random.random() < farm.cut_chance:

@@ -22,12 +22,13 @@ FAULTS = (
     "disk server hung", "power cut", "power cut in a command", "power cut everywhere", "disk fails", "disk full",
     "disk slow", "disk hung", "disk lies", "disk rots", "disk wiped", "metadata outage", "clock jump", "close",
     "hang of a subscribe forwarder", "subscribe forwarder cut from metadata", "subscribe forwarder parted", "island",
-    "accident", "metadata in doubt",
+    "accident", "metadata in doubt", "disks lost in an opening",
 )  # fmt: skip
 
 AWAY = (
     "partition from disks", "split of disks", "disk server killed", "disk server killed in a command",
     "disk server hung", "power cut", "power cut in a command", "power cut everywhere", "disk hung", "island",
+    "disks lost in an opening",
 )  # fmt: skip
 """Disks that are away for a while. A disk that lied, and one that was away when it mattered, say "no such entry" of the
 same one, which no quorum of so few survives; so lies come without these."""

@@ -271,9 +271,7 @@ PLANTED: dict[str, Planted] = {
     "an epoch begins unknowing": Planted(
         an_epoch_begins_unknowing, Shape(clusters=1, disks=1, chains=2, subscribers=2), ("disk slow",)
     ),
-    "a log begins on too few disks": Planted(
-        again.a_log_begins_on_too_few_disks, THREE, ("crash", "disk server hung", "split of disks")
-    ),
+    "a log begins on too few disks": Planted(again.a_log_begins_on_too_few_disks, THREE, ("disks lost in an opening",)),
     "late words count": Planted(
         again.late_words_count, SMALL, ("subscribe forwarder parted", "hang of a subscribe forwarder")
     ),

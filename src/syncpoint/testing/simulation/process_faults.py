@@ -8,6 +8,7 @@ from syncpoint.testing.simulation.disk_faults import DiskFaults, Heal
 from syncpoint.testing.simulation.nodes import Node, Publisher
 
 SPLIT_S = 3.0
+OPENING_COMMANDS = 250  # about what an opening takes
 _HOUR_NS = 3_600 * 10**9
 _FAR_DAYS = 40
 
@@ -105,6 +106,40 @@ class ProcessFaults(DiskFaults):
 
         # Whoever opens a chain waits for each disk it cannot reach, one after the other.
         return lambda: self._later(heal)
+
+    def _disks_lost_in_an_opening(self) -> Heal | None:
+        """Somebody takes a chain over, and in the middle of it disks hang, lose their power or are out of reach."""
+        world = self.world
+        found = self._publisher()
+        numbers = [one for one in world.records if not world.is_opening(one)]
+        if found is None or found.process.hung or not numbers:
+            return None
+        world.take_over(numbers[self.random.randrange(0, len(numbers))], found)
+        kind, heals, over = self.random.randrange(0, 3), list[Heal](), list[bool]()
+        chosen = [server for server in servers_of(world) if self.random.random() < 0.7]
+
+        def strike() -> None:
+            if over:
+                return
+            if kind == 0:
+                heals.append(world.network.part([found.name], [server.name for server in chosen]))
+                return
+            lossy = self._may_lose_power()
+            for server in chosen:
+                if kind == 1 and server.alive and not server.hung:
+                    server.hung = True
+                    heals.append(lambda server=server: setattr(server, "hung", False))  # type: ignore[misc]
+                elif kind == 2 and server in lossy:
+                    server.power_cut()
+                    heals.append(self._starting(server))
+
+        def heal() -> None:
+            over.append(True)
+            for one in heals:
+                one()
+
+        world.farm.after(found.process, self.random.randrange(0, OPENING_COMMANDS), strike)
+        return heal
 
     def _replaced_at_the_worst_time(self) -> Heal | None:
         """While one disk is cut off, another one is wiped, and the third one and all owners die; the first comes back.

@@ -9,22 +9,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
+from syncpoint.control.registration import OPEN
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.node.cluster import process as process_module
 from syncpoint.node.cluster.doors import AddressOf, Doors, root_of
 from syncpoint.node.cluster.process import ClusterProcess
+from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole
 from syncpoint.node.cluster.settings import ClusterSettings, DurabilityClass, ProcessSettings
+from syncpoint.proxy.key_care import rotate
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import Files
 from syncpoint.storage.remote.disk import DiskAddress
 from syncpoint.storage.settings import StorageSettings
-from syncpoint.testing.history import Identity, Outcome, seal
+from syncpoint.testing.history import Creation, Identity, Outcome, seal
 from syncpoint.testing.simulation.base import SimWorld, Trace
 from syncpoint.testing.simulation.disks import SimFiles
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
@@ -104,7 +108,7 @@ class Member:
     def _doors(self) -> Doors:
         world = self.world
         return Doors(
-            clock=world.clock,
+            clock=world.clock_of(self.name),
             random=world.random,
             network=world.network,
             make_workers=self._workers,
@@ -138,12 +142,25 @@ class Member:
 class ClusterWorld(SimWorld):
     """See the module."""
 
-    def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, trace: Trace | None, disks: int) -> None:
+    def __init__(
+        self,
+        loop: ProcessLoop,
+        clock: ManualClock,
+        seed: int,
+        trace: Trace | None,
+        disks: int,
+        *,
+        subscribers: int = 2,
+        sealed: bool = False,
+    ) -> None:
+        """`sealed`: message data is sealed, as with a key-encryption key in a file."""
         super().__init__(loop, clock, seed, trace)
+        self._folder = TemporaryDirectory() if sealed else None
         self.store = MemoryStore(clock=clock, random=self.random)
         self.doubt = 0.0  # that the outcome of a transaction stays unknown
         self.outage = False
         self.members: dict[str, Member] = {}
+        self.gone: set[str] = set()  # subscriptions that were deleted
         processes: dict[str, ProcessSettings] = {}
         for number in range(3):
             name, names = f"d{number}", tuple(f"d{number}{disk}" for disk in range(disks))
@@ -152,7 +169,7 @@ class ClusterWorld(SimWorld):
                 disks_listen=f"{name}:7000",
             )  # fmt: skip
             self.farm.serve(name, names)
-        for roles, count in ((("publish-forwarder",), 2), (("subscribe-forwarder",), 2), (("router",), 1)):
+        for roles, count in ((("publish-forwarder",), 2), (("subscribe-forwarder",), subscribers), (("router",), 1)):
             for number in range(count):
                 name = f"{roles[0][0]}{number}"
                 processes[name] = ProcessSettings(name, roles, f"{name}:1")
@@ -160,7 +177,11 @@ class ClusterWorld(SimWorld):
             name = f"proxy{number}"
             processes[name] = ProcessSettings(name, ("proxy",), f"{name}:1", public=f"{name}:443")
         classes = {"default": DurabilityClass(clusters=3, disks=disks)}
-        self.settings = ClusterSettings("sim", ("etcd:1",), classes, processes, storage=SETTINGS)
+        key = None
+        if self._folder is not None:
+            key = Path(self._folder.name) / "key"
+            key.write_bytes(bytes(range(32)))
+        self.settings = ClusterSettings("sim", ("etcd:1",), classes, processes, storage=SETTINGS, sealing_key_file=key)
         inner: Any = process_module
         inner.gc = SimpleNamespace(collect=int, freeze=int)  # that is for processes with a memory of their own
 
@@ -226,6 +247,30 @@ class ClusterWorld(SimWorld):
         for name in list(self.members):
             self.crash(name)
         await super().close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    async def rotate_keys(self) -> None:
+        """New messages are sealed under new keys, as `syncpoint keys rotate` does it, in any proxy."""
+        for member in self.members.values():
+            role = member.cluster.roles.get("proxy") if member.cluster is not None else None
+            if not isinstance(role, ProxyRole) or not member.up or role.proxy.sealer is None:
+                continue
+            if member.process.alive and not member.process.hung:
+                topics = [topic.incarnation for topic in role._joined.catalog.topics()]
+                try:
+                    await rotate(role.proxy.sealer.keys, topics)
+                except SyncpointError as error:
+                    self.note(f"client: keys are not rotated: {error.code.name}")
+                    continue
+                self.coverage.sometimes("keys are rotated")
+                self.note("client: keys rotated")
+                return
+
+    def registered(self) -> frozenset[tuple[int, int]]:
+        """Topics and the chains that are registered for them."""
+        places = (item.key.removeprefix(OPEN).split("/") for item in self.store.range(OPEN).items)
+        return frozenset((int(topic), int(chain)) for topic, chain in places)
 
     # -- clients -----------------------------------------------------------------------------------------------------
 
@@ -245,29 +290,68 @@ class ClusterWorld(SimWorld):
                 self.note(f"client: {method.rpartition('/')[2]}: {error.code.name}")
                 await asyncio.sleep(0.2 + 0.2 * self.random.random())
 
-    async def create_topic(self) -> None:
-        """The topic."""
-        await self.insist(PUBLISHER + "CreateTopic", pubsub.Topic(name=TOPIC), "ALREADY_EXISTS")
-        self.note("client: the topic is there")
+    async def create_topic(self, name: str = TOPIC, retention_s: int = 0) -> None:
+        """A topic."""
+        topic = pubsub.Topic(name=name)
+        if retention_s:
+            topic.message_retention_duration.seconds = retention_s
+        await self.insist(PUBLISHER + "CreateTopic", topic, "ALREADY_EXISTS")
+        self.note(f"client: {name} is there")
 
-    async def subscribe(self, name: str, *, ordered: bool = False, exactly_once: bool = False) -> None:
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic; the subscriptions on it are deleted by whoever created them."""
+        await self.insist(PUBLISHER + "DeleteTopic", pubsub.DeleteTopicRequest(topic=name), "NOT_FOUND")
+        self.coverage.sometimes("a topic is deleted")
+        self.note(f"client: {name} is deleted")
+
+    async def unsubscribe(self, name: str, creation: Creation) -> None:
+        """Delete a subscription: nothing is owed to it from here on."""
+        creation.until = self.history.stamp()
+        full = f"projects/p/subscriptions/{name}"
+        await self.insist(
+            SUBSCRIBER + "DeleteSubscription", pubsub.DeleteSubscriptionRequest(subscription=full), "NOT_FOUND"
+        )
+        self.gone.add(name)
+
+    async def seek_to_the_beginning(self, name: str) -> tuple[str, int]:
+        """Everything that the topic keeps is unacknowledged again; returns the subscription and the stamp before."""
+        begun = self.history.stamp()
+        asked = pubsub.SeekRequest(subscription=f"projects/p/subscriptions/{name}")
+        asked.time.seconds = 1
+        await self.insist(SUBSCRIBER + "Seek", asked)
+        self.coverage.sometimes("a subscription is sought back")
+        self.note(f"client: {name} sought to the beginning")
+        return name, begun
+
+    async def subscribe(
+        self,
+        name: str,
+        *,
+        ordered: bool = False,
+        exactly_once: bool = False,
+        topic: str = TOPIC,
+        judged_as: str = TOPIC,
+    ) -> Creation:
         """Create a subscription, again until it is there."""
-        operation = self.history.creating(name, TOPIC, ordered=ordered, exactly_once=exactly_once)
+        operation = self.history.creating(name, judged_as, ordered=ordered, exactly_once=exactly_once)
         asked = pubsub.Subscription(
-            name=f"projects/p/subscriptions/{name}", topic=TOPIC, ack_deadline_seconds=10,
+            name=f"projects/p/subscriptions/{name}", topic=topic, ack_deadline_seconds=10,
             enable_message_ordering=ordered, enable_exactly_once_delivery=exactly_once,
         )  # fmt: skip
         await self.insist(SUBSCRIBER + "CreateSubscription", asked, "ALREADY_EXISTS")
         self.history.end(operation, Outcome.OK)
         self.note(f"client: {name} created")
+        return operation
 
-    async def publish(self, client: str, number: int, key: str) -> None:
+    async def publish(
+        self, client: str, number: int, key: str, *, topic: str = TOPIC, judged_as: str = TOPIC, tries: int = 100
+    ) -> None:
         """Publish one message, again until it is known to be stored."""
         identity = Identity(client, number)
-        operation = self.history.publishing(TOPIC, identity, key)
+        operation = self.history.publishing(judged_as, identity, key)
         body = pubsub.PubsubMessage(data=seal(identity, bytes(40)), ordering_key=key)
-        request = pubsub.PublishRequest(topic=TOPIC, messages=[body])
-        for again in range(100):
+        request = pubsub.PublishRequest(topic=topic, messages=[body])
+        for again in range(tries):
             try:
                 answer = await self.call(PUBLISHER + "Publish", request)
             except SyncpointError as error:
@@ -284,7 +368,7 @@ class ClusterWorld(SimWorld):
     async def consume(self, name: str, receiver: str) -> None:
         """Receive for ever over streams that are opened again, acknowledging what comes."""
         full, lives = f"projects/p/subscriptions/{name}", 0
-        while True:
+        while name not in self.gone:
             lives += 1
             try:
                 channel = self.network.channel(f"proxy{self.random.randrange(0, 2)}:443")
