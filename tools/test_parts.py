@@ -79,8 +79,8 @@ def integration_paths(group: str) -> list[str]:
 TEST = (
     Part(
         "simulation",
-        "simulated worlds: 500 seeds of chains, some of whole clusters",
-        200,
+        "simulated worlds: 1,000 seeds of chains, some of whole clusters",
+        320,
         [sys.executable, "tools/sim.py", "--test"],
     ),
     Part("planted", "simulation catches every planted bug", 150, [*PYTEST, *BY_FILE, "tests/simulation"]),

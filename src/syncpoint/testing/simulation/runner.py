@@ -37,7 +37,14 @@ CHAINS_WANTED = frozenset(
         "a publish is answered after it was sent again",
         "a snapshot owes messages when all is quiet",
         "a subscription is created while messages are published",
+        "a dead letter is published",
+        "a subscription is deleted",
         "a subscription is sought back",
+        "a subscription is sought to a snapshot of another one",
+        "a subscription is sought to a time",
+        "a subscription is updated",
+        "a topic is deleted",
+        "a transaction was applied long after it was given up",
         "a subscription is sought to a snapshot",
         "a subscription stays creating",
         "an acknowledgement fails",
@@ -188,6 +195,9 @@ CLUSTER_WANTED = frozenset(
     {
         *(f"fault: {kind}" for kind in CLUSTER_FAULTS),
         "a client's stream ends",
+        "a subscription is sought back",
+        "a topic is deleted",
+        "keys are rotated",
         "a publish succeeds after a failure",
         "a transaction of unknown outcome was applied",
         "a transaction of unknown outcome was not applied",
@@ -197,6 +207,6 @@ CLUSTER_WANTED = frozenset(
 """What has to come up in whole clusters."""
 
 WORLDS = {
-    "chains": World(run_chains, CHAINS_WANTED, _replay_chains, 500, 400),
+    "chains": World(run_chains, CHAINS_WANTED, _replay_chains, 1_000, 400),
     "cluster": World(run_cluster, CLUSTER_WANTED, _replay_cluster, 30, 30),
 }
