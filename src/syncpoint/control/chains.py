@@ -13,7 +13,19 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
-from syncpoint.control.claims import Ask, Claim, ClaimMachine, Close, Confirm, Effect, Open, Phase, Release, World
+from syncpoint.control.claims import (
+    REFUSALS,
+    Ask,
+    Claim,
+    ClaimMachine,
+    Close,
+    Confirm,
+    Effect,
+    Open,
+    Phase,
+    Release,
+    World,
+)
 from syncpoint.control.doors import Peers, Reach
 from syncpoint.control.membership import Membership
 from syncpoint.control.view import OWNERS, ClusterView, chain_key
@@ -43,6 +55,7 @@ HAND_OVER = "/syncpoint.internal.v1.Chains/HandOver"
 TICK_S = 0.2
 PING_S = 0.3
 PINGED_MAX = 8
+AGAIN_S = 0.03  # between two pings of one whose connection broke
 HAND_OVER_S = 20.0
 STOP_S = 20.0
 _RETRY_S = 0.2
@@ -76,6 +89,7 @@ class ChainKeeper:
         self._loops: list[asyncio.Task[None]] = []
         self._gone: dict[int, asyncio.Future[None]] = {}
         self._pinging: set[str] = set()
+        self._watched: dict[tuple[str, int], asyncio.Task[None]] = {}  # name and incarnation -> who waits for its end
 
     def start(self) -> None:
         """Begin. View and membership have been started."""
@@ -91,9 +105,10 @@ class ChainKeeper:
         """
         self.view.on_change.remove(self._changed)
         self.membership.on_lease.remove(self._leased)
-        for task in self._loops:
+        watching = [*self._loops, *self._watched.values()]
+        for task in watching:
             task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await asyncio.gather(*watching, return_exceptions=True)
         self.machine.leased(False, self.clock.monotonic())
         left = total = len(self.machine.held)
         log.info("%s hands over %d chains", self.membership.me.name, total)
@@ -322,7 +337,9 @@ class ChainKeeper:
 
     async def _ping_others(self) -> None:
         while True:
-            for member in self._neighbours():
+            neighbours = self._neighbours()
+            self._watch_for_ends(neighbours)
+            for member in neighbours:
                 if member.name not in self._pinging:  # a silent one must not keep the others waiting
                     self._pinging.add(member.name)
                     self._spawn(self._ping(member))
@@ -330,13 +347,36 @@ class ChainKeeper:
 
     async def _ping(self, member: Member) -> None:
         try:
-            reach = await self.peers.ping(member.address, timeout_s=1.0)
+            await self._ask_whether_there(member)
         finally:
             self._pinging.discard(member.name)
-        if reach is Reach.REFUSED:
+
+    async def _ask_whether_there(self, member: Member) -> bool:
+        """Whether its address refuses connections; the machine is told."""
+        refused = await self.peers.ping(member.address, timeout_s=1.0) is Reach.REFUSED
+        if refused:
             self.machine.refused(member.name, member.incarnation)
+            self._wake.set()
         else:
             self.machine.answered(member.name, member.incarnation)
+        return refused
+
+    def _watch_for_ends(self, members: Sequence[Member]) -> None:
+        """Wait for the end of these processes, of nobody else."""
+        wanted = {(member.name, member.incarnation): member for member in members}
+        for key in self._watched.keys() - wanted.keys():
+            self._watched.pop(key).cancel()
+        for key, member in wanted.items():
+            if key not in self._watched or self._watched[key].done():
+                self._watched[key] = asyncio.get_running_loop().create_task(self._watch(member))
+
+    async def _watch(self, member: Member) -> None:
+        """A process that is killed breaks its connections at once: then nobody has to wait for the next pings."""
+        await self.peers.until_lost(member.address)
+        for _ in range(REFUSALS):
+            if not await self._ask_whether_there(member):
+                break
+            await asyncio.sleep(AGAIN_S)
 
     def _neighbours(self) -> list[Member]:
         """Owners of chains whose name comes next after this one's, in a ring: few for each, and each has few."""

@@ -8,18 +8,22 @@ from __future__ import annotations
 import asyncio
 import enum
 import json
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.transport.calls import Call, Methods, Unary
+from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
 from syncpoint.transport.lane import Message
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
 from syncpoint.wire.messages import internal
 
 PING = "/syncpoint.internal.v1.Process/Ping"
 STATUS = "/syncpoint.internal.v1.Process/GetStatus"
+STAY = "/syncpoint.internal.v1.Process/Stay"
 IDLE_S = 60.0
+
+log = logging.getLogger(__name__)
 
 
 class Reach(enum.Enum):
@@ -78,6 +82,24 @@ class Peers:
             return Reach.SILENT if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED) else Reach.ANSWERED
         return Reach.ANSWERED
 
+    async def until_lost(self, address: str) -> None:
+        """Return when the process at an address has ended, or cannot be reached, or is about to stop: what it was is
+        over as soon as its connections break. Of one that hangs this tells nothing. Never raises `SyncpointError`.
+        """
+        stream = None
+        try:
+            stream = self.stream(address, STAY)
+            while await stream.receive() is not None:
+                pass
+        except SyncpointError as error:
+            log.debug("the connection to %s is over: %s", address, error)
+        except asyncio.CancelledError:
+            if stream is not None:
+                stream.cancel()
+            self.unpin(address)
+            raise
+        self.unpin(address)
+
     async def close(self) -> None:
         """Close all channels; open calls fail."""
         if self._timer is not None:
@@ -99,7 +121,7 @@ class Peers:
 
 
 def process_methods(status: Callable[[], Mapping[str, Any]]) -> Methods:
-    """What every process answers: Ping, and its condition as JSON."""
+    """What every process answers: Ping, its condition as JSON, and Stay, which ends with the process."""
 
     def ping(call: Call, request: bytes) -> None:
         call.reply(request)
@@ -107,4 +129,7 @@ def process_methods(status: Callable[[], Mapping[str, Any]]) -> Methods:
     def get_status(call: Call, request: bytes) -> None:
         call.reply(internal.StatusResponse(json=json.dumps(status())).SerializeToString())
 
-    return {PING.encode(): Unary(ping), STATUS.encode(): Unary(get_status)}
+    def stay(stream: Stream) -> None:
+        stream.on_drain = stream.on_end = stream.finish
+
+    return {PING.encode(): Unary(ping), STATUS.encode(): Unary(get_status), STAY.encode(): Streaming(stay)}

@@ -44,7 +44,8 @@ DEADLINE_S = 60.0  # of callers who name none
 LAG_S = 3.0  # how long a forwarder may not know yet what we know
 REGION_S = 5.0  # so long a region may be away before messages that must lie in it are refused
 FULL_S = 3.0  # how long full forwarders are asked again before the caller is told
-PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+PAUSES_S = (0.01, 0.02, 0.03, *(0.05,) * 30, 0.1, 0.2, 0.4)  # the next owner of a chain is often ready in a second
+TRIES_PER_S = 2_000  # of all batches that wait, together
 JOIN_BYTES = 4096
 Refresh = Callable[[], Awaitable[None]]
 
@@ -103,6 +104,7 @@ class Publisher:
         self._number = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed: asyncio.Future[None] | None = None
+        self._pausing = 0
         routes.view.on_change.append(self.world_changed)
 
     def methods(self) -> Methods:
@@ -224,7 +226,10 @@ class Publisher:
                     continue
             chain, epoch, address = target
             try:
-                return await self._attempt(batch, chain, epoch, address)
+                answer = await self._attempt(batch, chain, epoch, address)
+                if turns:
+                    self._wake()  # others may have waited for the same
+                return answer
             except SyncpointError as error:
                 place.failed = True
                 await self._weigh(batch, error, epoch, turns)
@@ -351,8 +356,12 @@ class Publisher:
             raise Unavailable(f"None of the regions that may store {batch.topic.name} is there now. Try again later.")
         if self._changed is None:
             self._changed = asyncio.get_running_loop().create_future()
-        wait_s = min(left_s, PAUSES_S[min(turns, len(PAUSES_S) - 1)])
-        await asyncio.wait((self._changed,), timeout=wait_s)
+        pause_s = max(PAUSES_S[min(turns, len(PAUSES_S) - 1)], self._pausing / TRIES_PER_S)
+        self._pausing += 1
+        try:
+            await asyncio.wait((self._changed,), timeout=min(left_s, pause_s, PAUSES_S[-1]))
+        finally:
+            self._pausing -= 1
 
     # -- what others say ---------------------------------------------------------------------------------------------
 
@@ -364,6 +373,9 @@ class Publisher:
                 continue  # nobody else can take it: the old owner may still answer
             if now_at != batch.address:
                 batch.move()
+        self._wake()
+
+    def _wake(self) -> None:
         changed, self._changed = self._changed, None
         if changed is not None:
             changed.set_result(None)

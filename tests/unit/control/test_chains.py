@@ -41,6 +41,15 @@ async def test_a_crash_is_answered_in_a_second_and_a_half(world: ControlWorld) -
 
 
 @in_world()
+async def test_a_broken_connection_is_looked_into_at_once(world: ControlWorld) -> None:
+    """Nobody waits for the next round of pings, nor for the next tick."""
+    await world.run(QUIET_S + 2)
+    world.crash("f1")
+    await world.run(0.35)
+    assert world.disks.writers()[1] in ("f2", "f3")
+
+
+@in_world()
 async def test_a_hung_owner_is_replaced_within_eight_seconds_and_wakes_shut_out(world: ControlWorld) -> None:
     await world.run(QUIET_S + 2)
     hung = world.forwarders["f1"]
