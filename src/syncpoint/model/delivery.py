@@ -109,6 +109,11 @@ class PublishSide(Protocol):
         batches: none yet. The answer may be `Fetched`, with what could not be read.
         """
 
+    def check_grants(self, subscription: int) -> None:
+        """Asked before messages of a strict subscription are lent: what was granted and cannot be relied on at this
+        moment is named to the listener as not held.
+        """
+
     def check_writable(self) -> None:
         """Raise `Unavailable` if acknowledgements are known not to be recordable now; nothing was changed then."""
 

@@ -103,7 +103,8 @@ class Chain:
         self.follower.settle()
         now = around.clock.monotonic()
         known = {key: (grant.grant, grant.holder) for key, grant in memory.grants.items()}
-        self.hub = Hub(self.number, self.forwarder, Grants(epoch, now, known), self._rank, self._epoch_of)
+        grants = Grants(epoch, now, known)
+        self.hub = Hub(self.number, self.forwarder, grants, self._rank, self._epoch_of, store.answered_at)
         self.follower.on_ledger = self.hub.listen
         self.resends = Resends(memory.batches, self.forwarder.sources)
         self.voids = Voids(self.forwarder, self.resends, self.hub.handed)

@@ -9,7 +9,7 @@ Promise: any order of fields is read, fields of newer versions are passed over.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from syncpoint.kernel.errors import Malformed
@@ -141,9 +141,12 @@ def acknowledged_message(number: int) -> bytes:
     return b"\x3a%b%b" % (varint(len(body)), body)
 
 
-def heartbeat_message(number: int) -> bytes:
-    """Heartbeat: the answer to one."""
+def heartbeat_message(number: int, chains: Iterable[tuple[int, int]] = ()) -> bytes:
+    """Heartbeat: the answer to one, with chains and how many milliseconds ago their disks obeyed."""
     body = b"\x08" + varint(number)
+    for chain, age_ms in chains:
+        one = b"\x08%b\x10%b" % (varint(chain), varint(age_ms))
+        body += b"\x12%b%b" % (varint(len(one)), one)
     return b"\x42%b%b" % (varint(len(body)), body)
 
 

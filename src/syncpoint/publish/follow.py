@@ -49,7 +49,7 @@ class Follower:
         for number in [one for one in forwarder.snapshots if self.catalog.snapshot_by_incarnation(one) is None]:
             del forwarder.snapshots[number]
         grants = forwarder.memory.grants
-        for key in [key for key in grants if not self._is_exactly_once(key[0]) or key[1] not in sources.by_number]:
+        for key in [key for key in grants if not self._is_strict(key[0]) or key[1] not in sources.by_number]:
             del grants[key]
 
     def _forget_empty(self) -> None:
@@ -61,9 +61,9 @@ class Follower:
             if record is not None and not self.forwarder.sources.of_topic(record.topic_incarnation):
                 del self.forwarder.ledgers[number]
 
-    def _is_exactly_once(self, subscription: int) -> bool:
+    def _is_strict(self, subscription: int) -> bool:
         record = self.catalog.subscription_by_incarnation(subscription)
-        return record is not None and record.exactly_once and not record.detached
+        return record is not None and (record.exactly_once or record.ordered) and not record.detached
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

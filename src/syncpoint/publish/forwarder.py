@@ -299,6 +299,9 @@ class PublishForwarder:
     def wants(self, subscription: int, wanted: bool) -> None:
         """There is nobody else here who could have them instead."""
 
+    def check_grants(self, subscription: int) -> None:
+        """There is nobody else here who could own the log."""
+
     def hear_early(self, record: Subscription) -> None:
         """Let an attached subscription have messages before they are persisted, or no longer."""
         if record.early_delivery and record.incarnation in self._listeners:

@@ -2,9 +2,9 @@
 
 Place: `hub` feeds it with what forwarders say and what sources there are, and carries out what comes back.
 Promise (protocol rules 17 and 19): a source has one holder at a time; it goes where messages of it are wanted. An
-exactly-once subscription's acknowledgements count under the current grant alone, and what was granted is granted again
-only after its holder let go, ended, or was silent for GRANT_S on this process's own clock. Holders are incarnations of
-processes; a restarted process is another holder.
+exactly-once subscription's acknowledgements count under the current grant alone. What was granted of a strict one is
+granted again only after its holder let go, ended, or was silent for GRANT_S on this process's own clock. Holders are
+incarnations of processes; a restarted process is another holder.
 
 Two ways to share. *Strict* (ordered or exactly-once): all sources of the chain have one holder, and move together.
 Otherwise sources spread: those of one chain that still grow go to the holder at the chain's place in an order that
@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
-GRANT_S = 5.0
-RECONNECT_S = 1.0  # how long a lost stream's grants wait, where a second delivery does no harm
+from syncpoint.model.times import GRANT_S, RECONNECT_S
 
 
 class Granted(NamedTuple):
@@ -81,7 +80,7 @@ class Grants:
 
     def __init__(self, epoch: int, now: float, known: Mapping[tuple[int, int], tuple[int, int]] | None = None) -> None:
         """`epoch`: under which the chain was opened; grants of a later one are higher. `known`: the grant and holder by
-        (subscription, source) that an earlier owner left in the log, of exactly-once subscriptions.
+        (subscription, source) that an earlier owner left in the log, of strict subscriptions.
         """
         self._next = epoch << 32
         self._opened = now
@@ -117,7 +116,7 @@ class Grants:
         for source, sealed in found:
             share.sources[source] = sealed
             known = self._known.pop((subscription, source), None)
-            if known is not None and share.exactly_once and source not in share.held:
+            if known is not None and share.strict and source not in share.held:
                 share.held[source] = _Held(*known)
         return self._decide(share, now)
 
@@ -127,7 +126,7 @@ class Grants:
         if share is not None:
             share.sources.pop(source, None)
             held = share.held.pop(source, None)
-            if held is not None and share.exactly_once:
+            if held is not None and share.strict:
                 self._known[subscription, source] = (held.grant, held.holder)
 
     def source_gone(self, subscription: int, source: int) -> None:
@@ -182,7 +181,7 @@ class Grants:
             held = share.held.get(source)
             if source not in share.sources:
                 continue
-            if held is None and not share.exactly_once:
+            if held is None and not share.strict:
                 share.held[source] = _Held(grant, holder)
             elif held is None or (held.grant, held.holder) != (grant, holder):
                 effects.append(Revoked(subscription, source, grant, holder))
@@ -278,10 +277,10 @@ class Grants:
             for source, held in (share.held.items() if share is not None else ())
         ]
 
-    def is_exactly_once(self, subscription: int) -> bool:
-        """Whether it is shared as such."""
+    def is_strict(self, subscription: int) -> bool:
+        """Whether it is shared, and no message of it may be with two holders."""
         share = self._shares.get(subscription)
-        return share is not None and share.exactly_once
+        return share is not None and share.strict
 
     def held_by(self, holder: int) -> int:
         """How many sources it delivers."""

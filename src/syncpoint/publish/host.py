@@ -303,6 +303,10 @@ class ChainHost:
             for chain in self.chains.values():
                 chain.hub.wants(session.incarnation, subscription, wanted)
 
+    def owned_ages_ms(self) -> list[tuple[int, int]]:
+        """Of every chain, how long ago its disks were known to obey this owner."""
+        return [(number, chain.hub.owned_age_ms()) for number, chain in self.chains.items()]
+
     def chain_of(self, source: int) -> Chain | None:
         """Which chain here has a source."""
         for chain in self.chains.values():

@@ -8,12 +8,14 @@ and the grant was in the log before it. A holder that was told of nothing more t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch, SourceView
 from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
+from syncpoint.model.times import GRANT_S
 from syncpoint.publish import records
 from syncpoint.publish.envelope import acknowledged_message, data_message, fetched_message
 from syncpoint.publish.forwarder import PublishForwarder
@@ -24,11 +26,12 @@ from syncpoint.storage.record import Kind
 from syncpoint.wire.messages import internal
 
 FETCH_BYTES_MAX = 8 << 20  # of one answer, whatever is asked for
+AGE_MS_MAX = 1 << 31
 
 
 class Hub:
     """See the module. `rank(topic)`: the chain's place among those of the topic; `epoch(topic)`: no source of a lower
-    epoch is open in the chain, or will be opened.
+    epoch is open in the chain, or will be opened; `obeyed_at()`: as of when it is known that no later owner had begun.
     """
 
     def __init__(
@@ -38,10 +41,11 @@ class Hub:
         grants: Grants,
         rank: Callable[[int], int],
         epoch: Callable[[int], int],
+        obeyed_at: Callable[[], float],
     ) -> None:
         self.chain, self.forwarder, self.grants = chain, forwarder, grants
         self.catalog = forwarder.catalog
-        self._rank, self._epoch = rank, epoch
+        self._rank, self._epoch, self._obeyed_at = rank, epoch, obeyed_at
         self._sessions: dict[int, Session] = {}
         self._heard: set[int] = set()  # subscriptions the forwarder tells us about
         self._hungry: set[tuple[int, int]] = set()  # (subscription, source): its holder waits for Data
@@ -140,12 +144,12 @@ class Hub:
     def changed(self, record: Subscription) -> None:
         """The record of a subscription has changed."""
         subscription = record.incarnation
-        if not record.exactly_once and self.grants.is_exactly_once(subscription):
+        if not _is_strict(record) and self.grants.is_strict(subscription):
             self._forget_grants(subscription)
         if self.grants.shares(subscription):
-            became_exact = record.exactly_once and not self.grants.is_exactly_once(subscription)
+            became_strict = _is_strict(record) and not self.grants.is_strict(subscription)
             effects = self._share(record, self._now())
-            for held in self.grants.held(subscription) if became_exact else ():
+            for held in self.grants.held(subscription) if became_strict else ():
                 self._remember(held)
             self._tell(effects)
 
@@ -232,6 +236,9 @@ class Hub:
         if self.grants.grant_of(subscription, source, session.incarnation) != (request.grant or -1):
             _refuse_fetch(session, number, FailedPrecondition("The source is not granted to this forwarder."))
             return
+        if self.grants.is_strict(subscription) and self.owned_age_ms() >= 1000 * GRANT_S:
+            _refuse_fetch(session, number, Unavailable("Whether this chain has another owner by now is not known."))
+            return
         news = self._news.get(key)
 
         def reply(batches: Sequence[Batch] | Exception) -> None:
@@ -270,6 +277,12 @@ class Hub:
                 _refuse_acknowledge(session, number, _told(error))
 
         self.forwarder.acknowledge(subscription, request.generation, source, request.runs, done, urgent=request.urgent)
+
+    def owned_age_ms(self) -> int:
+        """How long ago the disks of the chain were known to obey this owner. A later one waits for GRANT_S from its
+        beginning before it grants anew what was granted of strict subscriptions.
+        """
+        return max(0, min(AGE_MS_MAX, math.ceil(1000 * (self._now() - self._obeyed_at()))))
 
     def handed(self, subscription: int, source: int) -> int:
         """The offset up to which messages have left for a holder; 0 also when that is not known any more."""
@@ -336,9 +349,9 @@ class Hub:
             session.send(self._sources(subscription, sources, holder))
 
     def _remember(self, effect: Granted) -> None:
-        """An exactly-once grant is in the log before any acknowledgement under it."""
+        """A strict grant is in the log before any acknowledgement under it, so that a later owner waits for its end."""
         record = self.catalog.subscription_by_incarnation(effect.subscription)
-        if record is not None and record.exactly_once and self.forwarder.failed is None:
+        if record is not None and _is_strict(record) and self.forwarder.failed is None:
             fact = records.GrantFact(effect.subscription, effect.source, effect.grant, effect.holder)
             self.forwarder.memory.grants[effect.subscription, effect.source] = fact
             self.forwarder.append_fact(Kind.LEDGER, records.encode_grant(fact))
@@ -374,6 +387,7 @@ class Hub:
             chain=self.chain,
             all=all_below is not None,
             epoch=all_below,
+            age_ms=self.owned_age_ms(),
         )
         if ledger is None:
             record = self.catalog.subscription_by_incarnation(subscription)
@@ -413,6 +427,11 @@ class _Ear:
 
     def on_removed(self) -> None:
         self._hub.removed(self._subscription)
+
+
+def _is_strict(record: Subscription) -> bool:
+    """Whether no message of it may be with two holders."""
+    return record.exactly_once or record.ordered
 
 
 def _is_whole(source: Source) -> bool:

@@ -162,7 +162,7 @@ class _Serving:
 
     def _on_heartbeat(self, asked: Any) -> None:
         self._host.session_heard(self)
-        self.send(heartbeat_message(asked.number))
+        self.send(heartbeat_message(asked.number, self._host.owned_ages_ms()))
 
     def _on_released(self, asked: Any) -> None:
         for chain in self._host.chains.values():

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from syncpoint.model.times import SESSION_S
 from syncpoint.transport.lane import Message
-
-SESSION_S = 30.0  # so long a forwarder whose stream is lost may come back to what it served
 
 
 class Session(Protocol):

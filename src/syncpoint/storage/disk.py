@@ -82,6 +82,7 @@ class DiskWriter:
         self.queued_bytes = 0  # counted by the owner
         self.done_bytes = 0  # counted by the writer
         self.busy_since: float | None = None
+        self.answered_at = 0.0  # when the last commit that succeeded began
         self.resting = False  # waits for company and wakes by itself
         self.given_up = False  # nothing hangs on its files any more: the disk may be opened anew
         self.active: tuple[str, FileStat] | None = None  # path and identity of the file being written
@@ -141,6 +142,7 @@ class DiskWriter:
                 self._idle_since = None
                 self._commit()
                 self._took = self._clock.monotonic() - self._began
+                self.answered_at = self._began
                 self.busy_since = None
                 if self._queue:
                     return 0.0

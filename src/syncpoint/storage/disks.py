@@ -123,6 +123,7 @@ class Disks:
         self._refuse_few(recovery, opened)
         for writer in opened[:]:
             try:
+                writer.answered_at = self._clock.monotonic()
                 writer.open_now(segment, fragment.members, fragment.rule, fragment.away)
             except OSError as error:
                 opened.remove(writer)
@@ -379,6 +380,17 @@ class Disks:
             del keeper.damaged[:-100]
         if segment.active is None and len(segment.copies) > 1 and slot in segment.copies:
             del segment.copies[slot]
+
+    def answered_at(self) -> float:
+        """As of when (monotonic seconds) an acknowledging set of the disks has obeyed this writer: a later one shuts
+        out so many that no such set was left when it began.
+        """
+        fragment = self.log.fragment
+        times = [
+            0 if writer is None or not writer.ok else round(1000 * max(writer.answered_at, keeper.answered_at))
+            for writer, keeper in zip(fragment.writers, self.keepers, strict=True)
+        ]
+        return fragment.rule.persisted(times) / 1000
 
     def list_live(self) -> None:
         """Have every disk note which sealed segments there are, so that one missing later is noticed."""

@@ -112,6 +112,7 @@ class Keeper:
         self.disks: set[bytes] = set()  # incarnations under which this disk wrote the segments it has
         self._jobs: deque[tuple[str, str, bytes]] = deque()
         self._next_probe = clock.monotonic()
+        self.answered_at = 0.0  # when the last probe that succeeded began; any thread
         self._identity: FileStat | None = None
         self._given_up: set[int] = set()
         self._aside: dict[tuple[int, int], str] = {}
@@ -268,6 +269,7 @@ class Keeper:
         self._tell_if_it_hangs()
         writer = self.writer
         assert writer is not None
+        begun = self._clock.monotonic()
         found = self._files.stat(f"{self.root}/{DISK_FILE}")
         if self._identity is not None and (found.inode, found.device) != self._identity[1:]:
             raise OSError(5, f"{self.root}/{DISK_FILE} was exchanged")
@@ -280,6 +282,7 @@ class Keeper:
                 same = False
             if not same and writer.active is active:
                 raise OSError(5, f"{active[0]} was deleted or exchanged")
+        self.answered_at = begun
         self.refresh()
         self._owner.notify(self._owner.room_changed)
 

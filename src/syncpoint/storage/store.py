@@ -378,6 +378,10 @@ class Store:
     def cached_bytes(self) -> int:
         return self._cache.bytes
 
+    def answered_at(self) -> float:
+        """As of when (monotonic seconds) it is known that no later writer had begun."""
+        return self._disks.answered_at()
+
     def status(self) -> StoreStatus:
         """What an operator wants to know; cheap enough for every second."""
         return disk_status(self, self._log, self._disks.keepers, self._settings, self._disks.room)

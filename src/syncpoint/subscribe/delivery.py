@@ -15,6 +15,7 @@ from syncpoint.kernel.filters import matches
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch, PublishSide, SourceView, passed_over
+from syncpoint.model.errors import Unavailable
 from syncpoint.subscribe.fetch import CREDIT_BYTES, Cursor
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX, Consumer
 from syncpoint.subscribe.lease import TICKS_PER_S, Lending
@@ -219,6 +220,8 @@ class Delivery:
 
     def _pump(self) -> None:
         self._scheduled = False
+        if self.strict:
+            self.publish.check_grants(self.record.incarnation)
         self._redeliver()
         self._ask()
         in_round = idle = 0
@@ -493,8 +496,16 @@ class Delivery:
         voided, void = self._voided, self.lending.voids.get(source, 0)
 
         def answer(batches: Sequence[Batch] | Exception) -> None:
-            if voided == self._voided:
-                reply(batches if void == self.lending.voids.get(source, 0) else ())
+            if self.strict:
+                self.publish.check_grants(self.record.incarnation)
+            if voided != self._voided:
+                return
+            if void != self.lending.voids.get(source, 0):
+                reply(())
+            elif self.strict and not self._sources.holds(source):
+                reply(Unavailable("whether the source is still granted here is in doubt"))
+            else:
+                reply(batches)
 
         self.publish.fetch(self.record.incarnation, source, begin, min(CREDIT_BYTES, (end - begin) << 10), answer)
 

@@ -118,6 +118,15 @@ class Gatherer:
             subscription=subscription, source=source, begin=begin, grant=view.grant, generation=served.generation,
         )  # fmt: skip
 
+    def check_grants(self, subscription: int) -> None:
+        served = self._served.get(subscription)
+        if served is not None and served.strict:
+            now = self.clock.monotonic()
+            for peer in list(self.peers.values()):
+                if peer.up and peer.silent(now):
+                    self.peer_down(peer)  # before it is noticed at the next tick
+            self._doubt_unowned(served, now)
+
     def check_writable(self) -> None:
         if self.peers and not any(peer.up for peer in self.peers.values()):
             raise Unavailable("No publish forwarder is to be reached now.")
@@ -195,6 +204,7 @@ class Gatherer:
                 served.record = record
                 if record.generation > served.generation:
                     self._renew(served, record.generation)
+            self._doubt_unowned(served, now)
         if now >= self._again_at:
             self._again_at = now + AGAIN_S
             again, self._again = self._again, set()
@@ -236,7 +246,10 @@ class Gatherer:
     def peer_said(self, peer: Peer, kind: str, what: Any) -> None:
         if kind == "owned":
             opened = set(what.chains) - peer.chains
+            gone = peer.chains - set(what.chains)
             for one in self._served.values():
+                if gone:
+                    self._doubt(one, {chain for chain in gone if self._owners.get(chain) == peer.address})
                 if not opened.isdisjoint(self.directory.chains_of(one.topic)):
                     self._attach(one, peer)
             return
@@ -271,6 +284,9 @@ class Gatherer:
         elif what.generation < served.generation:
             self._again.add((served.subscription, peer.address))  # it has not seen the seek yet
             return
+        if served.strict and what.chain in peer.unowned(self.clock.monotonic()):
+            self._again.add((served.subscription, peer.address))
+            return
         views, lost, newer = served.named(what)
         for source in lost:
             served.listener.on_revoked(source)
@@ -295,6 +311,16 @@ class Gatherer:
             views = served.doubt(chains)
             if views:
                 served.listener.on_sources(views, self._complete(served))
+
+    def _doubt_unowned(self, served: Served, now: float) -> None:
+        """The same of chains whose owners do not know lately that they still are. They are asked again."""
+        if not served.strict:
+            return
+        for peer in self.peers.values():
+            unowned = peer.unowned(now) if peer.up else ()
+            if unowned and any(view.held and view.chain in unowned for view in served.sources.values()):
+                self._again.add((served.subscription, peer.address))
+                self._doubt(served, unowned)
 
     def _renew(self, served: Served, generation: int) -> None:
         """A seek: nothing of before counts."""

@@ -2,7 +2,8 @@
 
 Machine below `gather`, above `link`. A peer is *up* from its first word on a stream until the stream is lost, or until
 it has been silent too long: then everything asked of it has an unknown outcome. The time counts from when the last
-heartbeat that came back was sent, so we stop relying on a grant before its giver stops honouring it.
+heartbeat that came back was sent, so we stop relying on a grant before its giver stops honouring it. And since a giver
+may have lost a chain without knowing, it says how long ago the chain's disks obeyed it; that counts, too.
 """
 
 import logging
@@ -12,12 +13,10 @@ from typing import Any, NamedTuple, Protocol
 
 from syncpoint.model.delivery import Batch, Fetched
 from syncpoint.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
+from syncpoint.model.times import BEAT_S, HOLD_S
 from syncpoint.runtime.clock import Clock
 from syncpoint.wire.messages import internal
 
-GRANT_S = 5.0  # so long after the last heartbeat a publish forwarder keeps grants of strict subscriptions
-HOLD_S = 4.0  # so long after sending it we rely on them
-BEAT_S = 1.0
 ANSWER_S = 15.0  # a request that is not answered on a living stream is asked again by who needs it
 VERSION = 1
 
@@ -72,6 +71,7 @@ class Peer:
         """
         self.address, self.up = address, False
         self.chains: frozenset[int] = frozenset()  # what it says to have open
+        self._owned_at: dict[int, float] = {}  # chain -> as of when its disks are known to have obeyed it
         self.attached: set[int] = set()
         self._hello = internal.Hello(member=member, incarnation=incarnation, version=VERSION, registered=registered)
         self._streams = streams or count(1)
@@ -114,8 +114,16 @@ class Peer:
         elif kind == "acknowledged":
             self._answered(message.acknowledged)
         elif kind == "heartbeat":
-            self._heard = max(self._heard, self._beats.pop(message.heartbeat.number, self._heard))
+            sent = self._beats.pop(message.heartbeat.number, self._heard)
+            self._heard = max(self._heard, sent)
+            for one in message.heartbeat.chains:
+                self._note_owned(one.chain, sent - one.age_ms / 1000)
         elif kind is not None:
+            if kind == "owned":
+                for chain in self._owned_at.keys() - set(message.owned.chains):
+                    del self._owned_at[chain]
+            elif kind == "sources":  # it was sent after the last heartbeat that came back was
+                self._note_owned(message.sources.chain, self._heard - message.sources.age_ms / 1000)
             self._visitor.peer_said(self, kind, getattr(message, kind))
             if kind == "owned":
                 self.chains = frozenset(message.owned.chains)
@@ -125,6 +133,7 @@ class Peer:
         if self.up:
             self.up = False
             self.chains = frozenset()
+            self._owned_at.clear()
             self.attached.clear()
             self._visitor.peer_down(self)
         self._give_up(list(self._asked), "the connection was lost")
@@ -172,6 +181,13 @@ class Peer:
     def silent(self, now: float) -> bool:
         """Whether nothing that was granted by it can be relied on."""
         return now - self._heard >= HOLD_S
+
+    def unowned(self, now: float) -> list[int]:
+        """Chains of which it may have ceased to be the owner without knowing."""
+        return [chain for chain, at in self._owned_at.items() if now - at >= HOLD_S]
+
+    def _note_owned(self, chain: int, at: float) -> None:
+        self._owned_at[chain] = max(at, self._owned_at.get(chain, at))
 
     def close(self) -> None:
         self._door.close()

@@ -59,6 +59,10 @@ class Sources:
                     view.source, view.begin, sealed=view.sealed, epoch=view.epoch, chain=view.chain
                 )
 
+    def holds(self, source: int) -> bool:
+        """Whether it may be delivered from here now: it was named so, and is not in doubt."""
+        return source in self._held and source not in self._elsewhere
+
     def data_came(self, source: int) -> None:
         cursor = self._cursors.get(source)
         if cursor is not None:

@@ -62,6 +62,9 @@ class LossyLink:
         else:
             self._later(lambda: self.inner.fetch(subscription, source, begin, max_bytes, arrived))
 
+    def check_grants(self, subscription: int) -> None:
+        self.inner.check_grants(subscription)
+
     def check_writable(self) -> None:
         self.inner.check_writable()
 

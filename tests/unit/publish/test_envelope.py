@@ -52,7 +52,9 @@ def test_small_answers_are_what_the_schema_says(one: int, other: int) -> None:
     data = internal.FromChains.FromString(envelope.data_message(one, other)).data
     assert (data.subscription, data.source) == (one, other)
     assert internal.FromChains.FromString(envelope.acknowledged_message(one)).acknowledged.id == one
-    assert internal.FromChains.FromString(envelope.heartbeat_message(one)).heartbeat.number == one
+    beat = internal.FromChains.FromString(envelope.heartbeat_message(one, [(3, 1500), (300, 0)])).heartbeat
+    assert beat.number == one
+    assert [(chain.chain, chain.age_ms) for chain in beat.chains] == [(3, 1500), (300, 0)]
 
 
 fetched = st.lists(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncpoint.publish.grants import GRANT_S, RECONNECT_S, Effect, Granted, Grants, Revoked
+from syncpoint.model.times import GRANT_S, RECONNECT_S
+from syncpoint.publish.grants import Effect, Granted, Grants, Revoked
 
 SUB = 5
 

@@ -6,8 +6,11 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
 from syncpoint.metadata.records import Change, Subscription
 from syncpoint.model.errors import Code
+from syncpoint.model.times import BEAT_S, GRANT_S, HOLD_S
 
 sys.path.insert(0, str(Path(__file__).parent))
 from chain_world import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
@@ -155,6 +158,58 @@ async def test_an_adopter_lets_the_holder_go_on_and_others_wait(world: ChainWorl
     await second.publish("c")
     await asyncio.sleep(0.1)
     assert await other.read_all() == ["c"]
+
+
+@pytest.mark.parametrize("options", [{"exactly_once": True}, {"ordered": True}, {}])
+def test_an_owner_whose_disks_do_not_answer_says_so_and_hands_out_nothing_strict(options: dict[str, bool]) -> None:
+    @simulated
+    async def run(world: ChainWorld) -> None:
+        process = world.process()
+        await process.open()
+        await world.subscribe(**options)
+        await process.publish("a")
+        subscriber = await Subscriber(process, 11).start()
+        await subscriber.attach()
+        (source,) = subscriber.granted
+        await asyncio.sleep(3)
+        assert max(age for _, age in _ages(subscriber)) < 1000 * (HOLD_S - BEAT_S)
+        assert not (await subscriber.fetch(source)).error
+        process.paused = True
+        await asyncio.sleep(GRANT_S + 2)
+        assert _ages(subscriber)[-1][1] > 1000 * GRANT_S
+        answer = await subscriber.fetch(source)
+        assert answer.code == (Code.UNAVAILABLE if options else 0)
+        process.paused = False
+        await asyncio.sleep(3)
+        assert _ages(subscriber)[-1][1] < 1000 * HOLD_S
+        assert not (await subscriber.fetch(source)).error
+
+    run()
+
+
+def _ages(subscriber: Subscriber) -> list[tuple[int, int]]:
+    beats = [what for kind, what in subscriber.heard if kind == "heartbeat"]
+    return [(one.chain, one.age_ms) for beat in beats for one in beat.chains]
+
+
+@simulated
+async def test_an_adopter_of_an_ordered_subscription_waits_for_its_holder_too(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe(ordered=True)
+    await first.publish("a", "b")
+    holder = await Subscriber(first, 11).start()
+    await holder.attach()
+    (source,) = holder.granted
+    await first.crash()
+    second = world.process("f2")
+    await second.open()
+    other = await Subscriber(second, 12).start()
+    await other.attach()
+    await asyncio.sleep(GRANT_S - 1)
+    assert other.granted == {}, "it may still deliver what it has read"
+    await asyncio.sleep(2)
+    assert list(other.granted) == [source]
 
 
 @simulated

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from syncpoint.publish.sessions import SESSION_S, Began, Sessions
+from syncpoint.model.times import SESSION_S
+from syncpoint.publish.sessions import Began, Sessions
 from syncpoint.transport.lane import Message
 from syncpoint.wire.messages import internal
 

@@ -6,6 +6,7 @@ keep their order, are late, and break.
 """
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from itertools import count
@@ -17,13 +18,14 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.model.errors import Code
 from syncpoint.model.identity import UNIVERSE_MIN, id_prefix, make_source
+from syncpoint.model.times import GRANT_S
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.subscribe.flow import Consumer
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.lenders import lender_of
-from syncpoint.subscribe.peers import GRANT_S, Peer
+from syncpoint.subscribe.peers import Peer
 from syncpoint.wire.messages import internal, pubsub
 
 TOPIC, SUB = "projects/p/topics/orders", "projects/p/subscriptions/billing"
@@ -81,7 +83,8 @@ class Session:
             self.tell(owned=internal.Owned(chains=sorted(self.process.chains)))
         elif kind == "heartbeat":
             self.beat_at = self.process.world.clock.monotonic()
-            self.tell(heartbeat=what)
+            owned = [internal.OwnedChain(chain=one, age_ms=self.process.age_ms()) for one in self.process.chains]
+            self.tell(heartbeat=internal.Heartbeat(number=what.number, chains=owned))
         elif kind == "attach":
             self.attached, self.wanted = True, what.wanted
             self.process.attach(self, {one.source: one.grant for one in what.grants})
@@ -110,6 +113,11 @@ class Process:
         self.sessions: dict[str, Session] = {}
         self.lost_at: dict[str, float] = {}
         self.leaving: set[int] = set()  # grants that were revoked, not released
+        self.obeyed_until = math.inf  # its disks do not answer it from then on
+
+    def age_ms(self) -> int:
+        """How long ago the disks of its chains answered."""
+        return round(1000 * max(0.0, self.world.clock.monotonic() - self.obeyed_until))
 
     @property
     def strict(self) -> bool:
@@ -148,7 +156,9 @@ class Process:
             for grant, member in [chain.grants.get(one.number, (0, ""))]
         ]  # fmt: skip
         session.tell(
-            sources=internal.Sources(subscription=SUB_NUMBER, sources=sources, chain=chain.number, all=complete)
+            sources=internal.Sources(
+                subscription=SUB_NUMBER, sources=sources, chain=chain.number, all=complete, age_ms=self.age_ms()
+            )
         )
 
     def name_all(self, chain: Chain) -> None:

@@ -1,10 +1,15 @@
 """One subscription from many chains: fairness, losing and taking over grants, order over several chains."""
 
+import math
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+
+from syncpoint.model.times import GRANT_S, HOLD_S
+from syncpoint.wire.messages import internal
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gather_world import SUB_NUMBER, Chain, Client, GatherWorld  # a helper beside the tests; they are imported by path
@@ -236,6 +241,69 @@ def test_a_new_stream_says_what_is_served_and_nothing_of_before() -> None:
     world.advance(2)
     assert world.serves[0] == [SUB_NUMBER]
     assert world.serves[-1] == []
+
+
+@pytest.mark.parametrize("options", [{"exactly_once": True}, {"ordered": True}, {}])
+def test_nothing_strict_is_lent_of_a_chain_that_its_process_may_have_lost(options: dict[str, bool]) -> None:
+    world = GatherWorld(processes=1, chains=1, **options)
+    client = Client(world, world.forwarder("a"), most=1, deadline_s=60)
+    world.publish("read")
+    world.publish("ahead")
+    world.advance(1)
+    assert client.data == ["read"]
+    process = world.processes["p0"]
+    process.obeyed_until = world.clock.monotonic()
+    world.advance(HOLD_S + 1)
+    client.consumer.max_messages = 10
+    client.forwarder.subscribe.wake(SUB_NUMBER)
+    world.advance(10)
+    assert client.data == (["read"] if options else ["read", "ahead"])
+    process.obeyed_until = math.inf
+    world.advance(3)
+    assert client.data == ["read", "ahead"], "neither is lost nor lent again"
+    for ack_id in list(client.held):
+        client.ack(ack_id)
+    world.advance(1)
+    assert world.all_done
+
+
+@pytest.mark.parametrize("options", [{"exactly_once": True}, {"ordered": True}, {}])
+def test_nothing_strict_is_lent_of_a_chain_that_its_process_says_it_has_lost(options: dict[str, bool]) -> None:
+    """Whoever hears nothing from the metadata knows no other owner; that this one has ceased is enough."""
+    world = GatherWorld(processes=1, chains=1, **options)
+    client = Client(world, world.forwarder("a"), most=1, deadline_s=60)
+    world.publish("read")
+    world.publish("ahead")
+    world.advance(1)
+    process = world.processes["p0"]
+    lost = dict(process.chains)
+    process.chains.clear()
+    for session in process.sessions.values():
+        session.tell(owned=internal.Owned())
+    world.advance(0.2)
+    client.consumer.max_messages = 10
+    client.forwarder.subscribe.wake(SUB_NUMBER)
+    world.advance(2)
+    assert client.data == (["read"] if options else ["read", "ahead"])
+    world.adopt(list(lost.values()), "p0")
+    world.advance(12)
+    assert set(client.data) == {"read", "ahead"}
+
+
+def test_who_was_paused_looks_at_the_clock_before_it_lends() -> None:
+    world = GatherWorld(processes=1, chains=1, exactly_once=True)
+    client = Client(world, world.forwarder("a"), most=1, deadline_s=60)
+    world.publish("read")
+    world.publish("ahead")
+    world.advance(1)
+    assert client.data == ["read"]
+    world.clock.advance(GRANT_S + 5)  # the process stood still
+    client.consumer.max_messages = 10
+    client.forwarder.subscribe.wake(SUB_NUMBER)
+    world.settle()
+    assert client.data == ["read"]
+    world.advance(10)
+    assert set(client.data) == {"read", "ahead"}
 
 
 STEPS = ["publish", "publish", "publish", "break", "kill", "adopt", "assign", "cut", "alone", "heal", "leave", "join"]

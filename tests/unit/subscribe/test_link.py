@@ -4,10 +4,11 @@ import asyncio
 from typing import Any
 
 from syncpoint.model.delivery import passed_over
+from syncpoint.model.times import BEAT_S, HOLD_S
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.subscribe.link import SERVE, ServeLink
-from syncpoint.subscribe.peers import BEAT_S, HOLD_S, Peer
+from syncpoint.subscribe.peers import Peer
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.calls import Methods, Stream, Streaming
 from syncpoint.transport.memory import Faults, MemoryChannel
