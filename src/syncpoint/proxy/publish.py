@@ -20,6 +20,7 @@ from syncpoint.kernel import split
 from syncpoint.kernel.errors import Malformed
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Topic
+from syncpoint.model.cluster import PUBLISH as PUBLISH_ROLE
 from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX, PUBLISH_SEALED_ROOM_BYTES
@@ -105,6 +106,7 @@ class Publisher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed: asyncio.Future[None] | None = None
         self._pausing = 0
+        self._gone: dict[tuple[str, ...], float] = {}  # regions of which nobody is there, since when that is known
         routes.view.on_change.append(self.world_changed)
 
     def methods(self) -> Methods:
@@ -215,6 +217,7 @@ class Publisher:
         while True:
             await place.wait()
             topic = batch.topic
+            self._refuse_cut_off(batch)
             target = self._keyed_target(batch)
             if target is None:
                 if not self.routes.assigned(topic):
@@ -249,6 +252,7 @@ class Publisher:
     async def _keyless(self, batch: Batch) -> bytes:
         turns = 0
         while True:
+            self._refuse_cut_off(batch)
             if self.finder.unknown_topic(batch.topic.incarnation):
                 await self.finder.topic(batch.topic.incarnation)
             target = self._keyless_target(batch)
@@ -341,18 +345,40 @@ class Publisher:
             return _outcome_unknown("the forwarders did not answer in time")
         return Unavailable(f"No publish forwarder can take messages of {batch.topic.name} now. Try again.")
 
+    def _is_gone(self, topic: Topic) -> bool:
+        """Whether no publish forwarder of the regions that may store a topic has been there for a while."""
+        if not topic.regions:
+            return False
+        if self.routes.has_region(topic):
+            self._gone.pop(topic.regions, None)
+            return False
+        now = asyncio.get_running_loop().time()
+        return now - self._gone.setdefault(topic.regions, now) > REGION_S
+
+    def _is_cut_off(self, topic: Topic) -> bool:
+        """Whether nobody in the regions that may store a topic can be reached, though they count as living."""
+        silent = self.attempts.pulse.silent
+        if not topic.regions or not silent:
+            return False
+        takers = self.routes.takers(topic)
+        return bool(takers) and all(one.address in silent for one in takers)
+
+    def _refuse_cut_off(self, batch: Batch) -> None:
+        """Nobody else may take it, and nobody knows for how long: the caller is told at once."""
+        if self._is_cut_off(batch.topic):
+            where = f"no publish forwarder of {', '.join(batch.topic.regions)} can be reached from here"
+            if batch.unknown:
+                raise _outcome_unknown(where)
+            raise Unavailable(
+                f"Messages of {batch.topic.name} may be stored nowhere else, and {where}. Try again later."
+            )
+
     async def _pause(self, batch: Batch, turns: int) -> None:
         """Wait a little, or until something changes. Raises what the caller is told when its time is over."""
         left_s = self._time_left(batch)
         if left_s <= 0 or batch.call.cancelled:
             raise self._too_late(batch)
-        waited_s = asyncio.get_running_loop().time() - batch.started
-        if (
-            batch.topic.regions
-            and waited_s > REGION_S
-            and not batch.unknown
-            and not self.routes.has_region(batch.topic)
-        ):
+        if not batch.unknown and self._is_gone(batch.topic):
             raise Unavailable(f"None of the regions that may store {batch.topic.name} is there now. Try again later.")
         if self._changed is None:
             self._changed = asyncio.get_running_loop().create_future()
@@ -384,6 +410,15 @@ class Publisher:
         """An address is silent: what has no ordering key goes elsewhere, if there is another place."""
         for batch in self.attempts.at(address):
             if isinstance(batch, Batch) and not batch.key and self._keyless_target(batch) is not None:
+                batch.move()
+        pulse, members = self.attempts.pulse, self.routes.lists.world.members.values()
+        region = next((one.region for one in members if one.address == address), self.routes.region)
+        if region != self.routes.region and address in pulse.silent:
+            for one in members:
+                if one.region == region and PUBLISH_ROLE in one.roles:
+                    pulse.look(one.address)
+        for batch in list(self.attempts.underway):
+            if isinstance(batch, Batch) and self._is_cut_off(batch.topic):
                 batch.move()
 
     async def close(self) -> None:

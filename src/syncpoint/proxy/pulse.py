@@ -29,6 +29,8 @@ class Pulse:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self.suspected: set[str] = set()
+        self.silent: set[str] = set()  # those of them that do not even refuse: the host, or the way there, is gone
+        self._looking: set[asyncio.Task[None]] = set()
         self.on_suspect: Callable[[str, bool], None] = lambda address, suspected: None
 
     def wait(self, address: str, who: object) -> None:
@@ -55,8 +57,21 @@ class Pulse:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for task in self._pinging.values():
+        for task in (*self._pinging.values(), *self._looking):
             task.cancel()
+
+    def look(self, address: str) -> None:
+        """Find out whether somebody is there, though nobody waits there: another one of his region is silent."""
+        if address not in self.suspected and not self._closed:
+            task = asyncio.get_running_loop().create_task(self._look(address))
+            self._looking.add(task)
+            task.add_done_callback(self._looking.discard)
+
+    async def _look(self, address: str) -> None:
+        for _ in range(MISSES):
+            await self._ask(address)
+            if address not in self._missed:
+                break
 
     def _beat(self) -> None:
         loop = asyncio.get_running_loop()
@@ -80,16 +95,24 @@ class Pulse:
         reach = await self._peers.ping(address, timeout_s=self._patience_s)
         if reach is Reach.ANSWERED:
             self._missed.pop(address, None)
+            self.silent.discard(address)
             if address in self.suspected:
                 self.suspected.discard(address)
                 self.on_suspect(address, False)
             return
         missed = self._missed[address] = self._missed.get(address, 0) + 1
+        if reach is Reach.REFUSED:
+            self.silent.discard(address)
+        elif missed >= MISSES:
+            self.silent.add(address)
         if address not in self.suspected and (missed >= MISSES or reach is Reach.REFUSED):
             self.suspected.add(address)
+            if self._timer is None and not self._closed:
+                self._timer = asyncio.get_running_loop().call_later(self._beat_s, self._beat)
             self.on_suspect(address, True)
 
     def forget(self, address: str) -> None:
         """Nobody is expected at this address any more."""
         self._missed.pop(address, None)
         self.suspected.discard(address)
+        self.silent.discard(address)

@@ -169,8 +169,12 @@ class Routes:
 
     def has_region(self, topic: Topic) -> bool:
         """Whether a publish forwarder lives in a region that may store the topic."""
+        return bool(self.takers(topic))
+
+    def takers(self, topic: Topic) -> list[Member]:
+        """Publish forwarders of all regions that may store a topic."""
         members = self.lists.world.members.values()
-        return any(PUBLISH in one.roles and may_store(topic, one.region) for one in members)
+        return [one for one in members if PUBLISH in one.roles and may_store(topic, one.region)]
 
     def keyless(self, topic: Topic) -> Choice:
         """Where messages without a key may go."""

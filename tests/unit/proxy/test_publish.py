@@ -299,13 +299,70 @@ async def test_nothing_is_stored_outside_of_the_allowed_regions(world: ProxyWorl
     three.lease_ends()
     three.crash()
     assert (await failing(world.publish(b"x", topic=name, timeout=3))).code is Code.DEADLINE_EXCEEDED
-    assert (await failing(world.publish(b"x", topic=name, key="k", timeout=3))).code is Code.DEADLINE_EXCEEDED
     for key in ("", "k"):  # the caller has time: it is told before its time is over
         error = await failing(world.publish(b"x", topic=name, key=key, timeout=20))
         assert (error.code, "regions" in error.message) == (Code.UNAVAILABLE, True)
+    for key in ("", "k"):  # it has been so for long
+        begun = world.loop.time()
+        assert (await failing(world.publish(b"x", topic=name, key=key, timeout=3))).code is Code.UNAVAILABLE
+        assert world.loop.time() - begun < 0.5
     world.delete(topic)
     world.add_topic(name, regions=("r2",), enforce_in_transit=True)
     assert (await failing(world.publish(b"x", topic=name))).code is Code.FAILED_PRECONDITION
+
+
+@in_world()
+async def test_a_region_that_cannot_be_reached_is_named_at_once(world: ProxyWorld) -> None:
+    """Its members live, by what the metadata say; from here nobody of them answers."""
+    _proxy, _one, _two = await cluster(world)
+    far = [await world.start(PublishProcess, f"far{number}", "r2") for number in range(3)]
+    for number, owner in enumerate(far, 3):
+        world.chain(number, owner, region="r2")
+    name = "projects/p/topics/german"
+    world.add_topic(name, regions=("r2",))
+    everywhere = "projects/p/topics/everywhere"
+    world.add_topic(everywhere, regions=("r1", "r2"))
+    await asyncio.sleep(0.1)
+    for key in ("", "k"):
+        await world.publish(b"x", topic=name, key=key)
+    for process in far:
+        process.process.hang()
+    begun = world.loop.time()
+    waiting = [failing(world.publish(b"y", topic=name, key=key, timeout=30)) for key in ("", "k")]
+    for error in await asyncio.gather(*waiting):
+        assert (error.code, "r2" in error.message) == (Code.UNAVAILABLE, True)
+    assert world.loop.time() - begun < 6
+    for key in ("", "k"):
+        begun = world.loop.time()
+        error = await failing(world.publish(b"y", topic=name, key=key, timeout=30))
+        assert error.code is Code.UNAVAILABLE
+        assert "no publish forwarder of r2 can be reached" in error.message
+        assert world.loop.time() - begun < 0.1
+    await world.publish(b"z", topic=everywhere)
+    for process in far:
+        process.process.go_on()
+    await asyncio.sleep(2)
+    for key in ("", "k"):
+        await world.publish(b"again", topic=name, key=key)
+
+
+@in_world()
+async def test_a_hung_forwarder_is_waited_for_where_others_of_its_region_answer(world: ProxyWorld) -> None:
+    _proxy, _one, _two = await cluster(world)
+    far = [await world.start(PublishProcess, f"far{number}", "r2") for number in range(2)]
+    for number, owner in enumerate(far, 3):
+        world.chain(number, owner, region="r2")
+    name = "projects/p/topics/german"
+    world.add_topic(name, regions=("r2",))
+    await asyncio.sleep(0.1)
+    await world.publish(b"x", topic=name, key="k")
+    victim = 3 if world.found(3) else 4
+    far[victim - 3].process.hang()
+    waiting = asyncio.ensure_future(world.publish(b"y", topic=name, key="k", timeout=60))
+    await asyncio.sleep(8)
+    assert not waiting.done()
+    world.chain(victim, far[4 - victim], region="r2", epoch=2)
+    assert await waiting
 
 
 @in_world()
