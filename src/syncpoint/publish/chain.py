@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -62,7 +62,7 @@ class Surroundings:
     """What chains need of their process. `open_files(record, epoch)`: the files and, in slot order, the folders of a
     chain's disks. `next_log` draws a log counter that was never drawn before. `blocking` runs what waits for disks.
     `workers` makes the threads of one store, `notify` brings their results to the loop. `registered(topic, chain)`: is
-    the chain known to hold something of the topic?
+    the chain known to hold something of the topic? `registrations(chain)`: all topics of which that is known.
     """
 
     shared: CatalogCopy
@@ -81,6 +81,7 @@ class Surroundings:
     blocking: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread
     notify: Callable[[Callable[[], None]], None] | None = None
     registered: Callable[[int, int], bool] = lambda topic, chain: True  # whether a chain is known to hold a topic
+    registrations: Callable[[int], Collection[int]] = lambda chain: ()  # topics that a chain is known to hold
     admission: Admission = field(init=False)  # limits hold for all chains of the process together
 
     def __post_init__(self) -> None:
@@ -179,6 +180,10 @@ class Chain:
                 self.hub.silence(record.incarnation)
             self.follower.forget_topic(topic)
             self.entrance.forget(topic, self.epoch)
+        for topic in self.around.registrations(self.number):
+            # Of an owner that was gone before it could say so, or could not.
+            if topic not in topics and topic not in self._topics and not self.entrance.is_waiting(topic):
+                self.entrance.forget(topic, self.epoch)
         self._topics = topics
 
     async def close(self) -> None:

@@ -216,6 +216,7 @@ class Process:
                 workers=self._workers,
                 blocking=_at_once,
                 notify=asyncio.get_running_loop().call_soon,
+                registrations=lambda chain: [topic for topic, one in world.registered if one == chain],
             )
         )
         self.host.on_ended = lambda number, error: self.ended.append((number, error))

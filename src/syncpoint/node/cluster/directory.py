@@ -22,6 +22,7 @@ class Directory:
         self._registered: View[None] = View(store, OPEN, lambda data: None)
         self._registered.listeners.append(self._keys_changed)
         self._chains: dict[int, set[int]] = {}  # by topic
+        self._topics: dict[int, set[int]] = {}  # by chain
         self.on_change: list[Callable[[], None]] = []
         self._looking: set[asyncio.Task[None]] = set()
 
@@ -45,6 +46,10 @@ class Directory:
         """Chains registered for a topic, as far as it is known here."""
         return self._chains.get(topic, ())
 
+    def topics_of(self, chain: int) -> Collection[int]:
+        """Topics that a chain is registered for, as far as it is known here."""
+        return self._topics.get(chain, frozenset())
+
     def look(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
         """Read them anew; None: it can not be read now."""
 
@@ -64,9 +69,11 @@ class Directory:
             topic, _, chain = key.partition("/")
             if key in self._registered.items:
                 self._chains.setdefault(int(topic), set()).add(int(chain))
+                self._topics.setdefault(int(chain), set()).add(int(topic))
             else:
                 left = self._chains.get(int(topic), set())
                 left.discard(int(chain))
+                self._topics.get(int(chain), set()).discard(int(topic))
                 if not left:
                     self._chains.pop(int(topic), None)
         self._tell()

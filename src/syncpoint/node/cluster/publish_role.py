@@ -63,6 +63,7 @@ class PublishRole:
                 blocking=joined.doors.blocking,
                 notify=joined.doors.notify,
                 registered=lambda topic, chain: chain in joined.directory.chains_of(topic),
+                registrations=joined.directory.topics_of,
             )
         )
         self.host.start()

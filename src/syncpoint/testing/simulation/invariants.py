@@ -51,7 +51,13 @@ def _stored(chain: Chain) -> list[str]:
         if store.bounds(number) is not None and number not in forwarder.sources.by_number
     ]
     for segment in store._disks.catalog:
-        if segment.active is not None or not segment.sealed_by or not segment.messages or segment.removed:
+        if (
+            segment.active is not None
+            or not segment.sealed_by
+            or not segment.messages
+            or segment.removed
+            or not store._removable(segment)
+        ):
             continue
         try:
             records = list(store._disks.catalog.index(segment).messages())

@@ -129,6 +129,7 @@ class Publisher(Node):
                 blocking=lambda work: run_blocking(world.strands, work),
                 notify=self._notify,
                 registered=lambda topic, chain: (topic, chain) in world.registered,
+                registrations=lambda chain: [topic for topic, one in sorted(world.registered) if one == chain],
             )
         )
         self.host.on_ended = self._ended
