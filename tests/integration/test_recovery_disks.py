@@ -224,6 +224,40 @@ def test_when_all_disks_are_full_publishing_is_refused_acks_work_and_it_resumes(
         server.terminate()
 
 
+def fill_up(folder):
+    """Somebody else takes the file system to the last byte."""
+    size = 1 << 20
+    with (folder / "others").open("ab", buffering=0) as file:
+        while size:
+            try:
+                file.write(bytes(size))
+            except OSError:
+                size //= 2
+
+
+@needs_mount
+@pytest.mark.parametrize("when", ["seconds after the start", "later"])
+def test_without_one_free_byte_acks_free_room_and_a_restart_works(boot, enter, tmp_path, when):
+    with small_disk(tmp_path / "disk", 500, "tmpfs") as disk:
+        server = boot(tmp_path / "data", disks=[disk])
+        space = enter(server.endpoint)
+        topic, subscription = space.pair(ack_deadline_seconds=600)
+        expected = publish_all(space, topic, 200, size=1_000_000, each=5)
+        if when == "later":
+            time.sleep(10)  # spares are made meanwhile
+        fill_up(disk)
+        receive_all(space, subscription, dict(list(expected.items())[:100]), within=60)
+        fill_up(disk)
+        server.restart(hard=True)
+        space = enter(server.endpoint)
+        kept = {one: body for one, body in expected.items() if one not in list(expected)[:100]}
+        fill_up(disk)
+        receive_all(space, subscription, kept, within=60)
+        (disk / "others").unlink()
+        eventually(lambda: resumed(space, topic), within=60, what="publishing resumes by itself")
+        server.terminate()
+
+
 def resumed(space, topic):
     try:
         return space.publish(topic, b"again")

@@ -26,6 +26,7 @@ __all__ = [
     "Files",
     "FolderExchanged",
     "OsFiles",
+    "overwrite_file",
     "read_exactly",
     "read_file",
     "replace_file",
@@ -100,6 +101,10 @@ class Files(Protocol):
     def rmdir(self, path: str) -> None: ...
 
     def rename(self, old: str, new: str) -> None: ...
+
+    def link(self, old: str, new: str) -> None:
+        """A second name for a file, in the same folder."""
+        ...
 
     def unlink(self, path: str) -> None: ...
 
@@ -251,6 +256,10 @@ class OsFiles:
         if place is not None:
             place.renamed(other)
 
+    def link(self, old: str, new: str) -> None:
+        _held, fd, inner = self._at(old)
+        os.link(inner, self._at(new)[2], src_dir_fd=fd, dst_dir_fd=fd)
+
     def unlink(self, path: str) -> None:
         _held, fd, inner = self._at(path)
         os.unlink(inner, dir_fd=fd)
@@ -324,6 +333,36 @@ def replace_file(files: Files, path: str, content: bytes) -> None:
         files.close(handle)
     files.rename(beside, path)
     files.sync_dir(path.rpartition("/")[0])
+
+
+def overwrite_file(files: Files, path: str, content: bytes, room: int) -> None:
+    """As `replace_file`, and without asking a full file system for anything from the second time on.
+
+    Two files of at least `room` bytes take turns: the content goes into the one that is spare, which then exchanges
+    its name with the other. Behind the content there are spaces.
+    """
+    spare, beside = path + ".spare", path + ".tmp"
+    _fill(files, spare, content, room)
+    with suppress(FileNotFoundError):
+        files.unlink(beside)
+    try:
+        files.link(path, beside)
+    except FileNotFoundError:
+        _fill(files, beside, b"", room)
+    files.rename(spare, path)
+    files.rename(beside, spare)
+    files.sync_dir(path.rpartition("/")[0])
+
+
+def _fill(files: Files, path: str, content: bytes, room: int) -> None:
+    handle = files.open(path, create=True)
+    try:
+        while room < len(content):
+            room *= 2
+        write_all(files, handle, [content.ljust(max(room, files.fstat(handle).size))], 0)
+        files.fdatasync(handle)
+    finally:
+        files.close(handle)
 
 
 def read_file(files: Files, path: str) -> bytes | None:

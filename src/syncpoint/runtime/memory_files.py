@@ -234,6 +234,16 @@ class MemoryFiles:
         if held is not None and f"{_folder(new)}/{held[1]}" == new:
             self._held[_folder(new)] = *held[:2], inode
 
+    def link(self, old: str, new: str) -> None:
+        self._call("link", new)
+        self._check(new)
+        if new in self._names:
+            raise FileExistsError(errno.EEXIST, "there is a file", new)
+        if old not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        inode = self._names[new] = self._names[old]
+        self._changes.append(_NameChange(frozenset([_folder(new)]), (), ((new, inode),)))
+
     def unlink(self, path: str) -> None:
         self._call("unlink", path)
         self._check(path)

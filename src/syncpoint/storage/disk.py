@@ -285,7 +285,7 @@ class DiskWriter:
         path = segment_path(self.root, segment.log, segment.seq)
         folder = log_dir(self.root, segment.log)
         if segment.seq == 1:
-            files.mkdir(folder)
+            self.pool.make_folder(folder)
             files.sync_dir(folder.rpartition("/")[0])
         header = SegmentHeader(
             self._universe,
@@ -298,7 +298,7 @@ class DiskWriter:
             rule,
             away,
         )
-        files.mkdir(folder)
+        self.pool.make_folder(folder)
         self._handle = handle = self.pool.take(path)
         write_all(files, handle, [encode_front(header)], 0)
         files.fdatasync(handle)

@@ -13,9 +13,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from syncpoint.runtime.files import Files, read_file, replace_file
+from syncpoint.runtime.files import Files, overwrite_file, read_file, replace_file
 from syncpoint.storage.checksum import crc32c
 from syncpoint.storage.layout import DISK_FILE, FORMAT, MARKS_FILE
+
+_MARKS_ROOM = 16 * 1024  # bytes of the file at least: deletion goes on where the disk has none left
 
 Span = tuple[int, int]  # first and last, both inside
 
@@ -192,7 +194,9 @@ def read_identity(files: Files, root: str) -> Identity | None:
 
 def write_identity(files: Files, root: str, identity: Identity) -> None:
     """From then on the folder is this disk's as long as the file is there."""
-    replace_file(files, f"{root}/{DISK_FILE}", encode_identity(identity))
+    content = encode_identity(identity)
+    if read_file(files, f"{root}/{DISK_FILE}") != content:  # a full disk that keeps its name needs no room for it
+        replace_file(files, f"{root}/{DISK_FILE}", content)
     files.anchor(root, DISK_FILE)
 
 
@@ -201,4 +205,4 @@ def read_marks(files: Files, root: str) -> Marks | None:
 
 
 def write_marks(files: Files, root: str, content: bytes) -> None:
-    replace_file(files, f"{root}/{MARKS_FILE}", content)
+    overwrite_file(files, f"{root}/{MARKS_FILE}", content, _MARKS_ROOM)

@@ -10,6 +10,7 @@ has stays. A disk out of reach is not taken for a broken one.
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -40,6 +41,7 @@ from syncpoint.storage.layout import (
     parse_log,
     parse_segment,
     quarantine_dir,
+    segment_path,
 )
 from syncpoint.storage.pool import REFILL_STEP_BYTES, Pool
 from syncpoint.storage.readmit import is_known, is_ours, left_aside, refuse_foreign, sort_out
@@ -386,6 +388,12 @@ class Keeper:
             )
         except CopiesUnreachable:
             return False  # another segment's turn comes when the disks that have it are back
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            with suppress(OSError):
+                self._files.unlink(segment_path(self.root, segment.log, segment.seq) + ".tmp")
+            return False  # it writes what is new, as long as it can; the rest once there is room
         except (DamagedIndex, Gone) as error:
             self._given_up.add(segment.id)
             self.damaged.append(f"segment {segment.log}/{segment.seq} cannot be copied: {error}")

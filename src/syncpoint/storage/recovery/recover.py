@@ -434,9 +434,11 @@ class Recovery:
     def _seal_on_enough(self, segment: Segment, found: SegmentTail) -> None:
         done: dict[int, Copy] = {}
         slots = [slot for slot in sorted(found.complete) if self.disks[slot].error is None]
+        sources = segment.copies.copy()
         for slot in self._on_copies(slots, segment, found, settle):
             done[slot] = segment.copies[slot]
             done[slot].sealed = True
+        segment.copies.update(sources)  # what cannot be written, of a full disk perhaps, can still be read
         segment.footer()
         for disk in self.good:
             if self.rule.can_acknowledge(done):

@@ -17,13 +17,14 @@ import json
 from collections.abc import Collection
 from typing import NamedTuple
 
-from syncpoint.runtime.files import Files, FolderExchanged, read_file, replace_file
+from syncpoint.runtime.files import Files, FolderExchanged, overwrite_file, read_file, replace_file
 from syncpoint.storage.checksum import crc32c
 from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.settings import Durability
 
 CLAIM_FILE = "claim.json"
 UNCLEAN = ".unclean"
+_CLAIM_ROOM = 1024  # bytes of the file: it is written again on a disk without one free byte
 
 
 class Claim(NamedTuple):
@@ -135,7 +136,7 @@ class Claims:
             self._files.mkdir(folder)
             self._files.sync_dir(f"{self.root}/chains")
             self._files.sync_dir(self.root)
-        replace_file(self._files, f"{folder}/{CLAIM_FILE}", record.encode())
+        overwrite_file(self._files, f"{folder}/{CLAIM_FILE}", record.encode(), _CLAIM_ROOM)
 
     def ensure(self, chain: int, record: Record) -> None:
         """Write it again where somebody wiped the folder."""

@@ -32,8 +32,7 @@ def execute(files: Files, folder: str, handles: Handles, request: Request) -> Re
         found = files.stat(path)
         return Reply(a=found.size, b=found.inode, c=found.device)
     if op == Op.LISTDIR:
-        hidden = {CLAIM_FILE, CLAIM_FILE + ".tmp"} if not request.path else set()
-        names = [name for name in files.listdir(path) if name not in hidden]
+        names = [name for name in files.listdir(path) if request.path or not name.startswith(CLAIM_FILE)]
         return Reply(payload="\0".join(names).encode())
     if op == Op.FREE_BYTES:
         return Reply(a=files.free_bytes(path))
@@ -43,6 +42,12 @@ def execute(files: Files, folder: str, handles: Handles, request: Request) -> Re
         files.sync_dir(path)
     elif op == Op.RENAME:
         _rename(files, path, _inside(folder, request.other), again=again)
+    elif op == Op.LINK:
+        try:
+            files.link(path, _inside(folder, request.other))
+        except FileExistsError:
+            if not again:
+                raise
     elif op in (Op.RMDIR, Op.UNLINK):
         try:
             (files.rmdir if op == Op.RMDIR else files.unlink)(path)

@@ -184,6 +184,11 @@ class RemoteFiles:
             if handle.disk is disk and (handle.path == before or handle.path.startswith(before + "/")):
                 handle.path = inner + handle.path[len(before) :]
 
+    def link(self, old: str, new: str) -> None:
+        disk, inner = self._find(new)
+        self._names_change(disk, new)
+        self._on_path(Op.LINK, old, inner)
+
     def unlink(self, path: str) -> None:
         self._names_change(self._find(path)[0], path)
         self._on_path(Op.UNLINK, path)

@@ -55,6 +55,7 @@ class Op(IntEnum):
     LEAVE = 16  # number a: 1 when nothing is left unsynced
     TOMBSTONE = 17
     DELETE = 18
+    LINK = 19
 
 
 LOOKUPS = frozenset({Op.PREAD, Op.FSTAT, Op.STAT, Op.LISTDIR, Op.FREE_BYTES})

@@ -1,0 +1,217 @@
+"""A file system that others filled to the last byte: acknowledging works and frees room, and so does a restart."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from storage_world import World  # a helper beside the tests; they are imported by path
+from test_real_files import Loop
+
+from syncpoint.runtime.files import OsFiles, overwrite_file, read_file
+from syncpoint.runtime.memory_files import FailOn, MemoryFiles
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.storage.record import Kind
+
+
+def fill(world: World) -> None:
+    """Not one byte is left."""
+    for root in world.roots:
+        world.files.capacity[root] = sum(len(world.files.content(path)) for path in world.files.paths(root))
+        assert world.files.free_bytes(root) == 0
+
+
+def acknowledge_all(world: World) -> None:
+    for _ in range(20):
+        world.note(300)
+        world.commit()
+    world.take_checkpoint()
+    world.commit()
+    world.dead.update(world.acked)
+    for _ in range(60):
+        world.store.collect(world.live)
+        world.clock.advance(1.1)
+        world.settle(30)
+
+
+@pytest.mark.parametrize("spares", [True, False], ids=["spares", "filled before there were spares"])
+@pytest.mark.parametrize("disks", [1, 3])
+def test_acknowledging_everything_frees_a_full_disk(disks: int, spares: bool) -> None:
+    world = World(1, disks, pool_segments=2 if spares else 0)
+    world.open()
+    for _ in range(150):
+        world.publish()
+        if spares:
+            world.clock.advance(1.1)
+        world.commit()
+    segments = len(list(world.store.catalog))
+    assert segments > 2
+    fill(world)
+    acknowledge_all(world)
+    assert not world.failures
+    assert [disk.state for disk in world.store.status().disks] == ["ok"] * disks
+    assert len(list(world.store.catalog)) < segments
+    assert all(world.files.free_bytes(root) > 0 for root in world.roots)
+    world.kill()
+    world.open()
+    world.judge()
+
+
+@pytest.mark.parametrize("end", ["kill", "close", "power cut"])
+@pytest.mark.parametrize("disks", [1, 3])
+def test_a_full_disk_opens_again_and_is_freed_then(disks: int, end: str) -> None:
+    world = World(1, disks, pool_segments=0)
+    world.open()
+    for _ in range(150):
+        world.publish()
+        world.commit()
+    fill(world)
+    if end == "close":
+        world.store.close()
+        world.kill()
+    elif end == "kill":
+        world.kill()
+    else:
+        world.power_cut()
+    world.open()
+    world.judge()
+    world.settle_facts()
+    acknowledge_all(world)
+    assert not world.failures
+    assert all(world.files.free_bytes(root) > 0 for root in world.roots)
+    world.kill()
+    world.open()
+    world.judge()
+
+
+def test_spares_that_no_longer_fit_do_not_cost_the_disk() -> None:
+    world = World(1, pool_segments=4, pool_segments_max=4)
+    world.open()
+    world.publish()
+    world.commit()
+    world.files.faults.append(FailOn("/d0/pool", errno.ENOSPC, ("pwritev",)))  # somebody else was faster
+    for _ in range(10):
+        world.clock.advance(1.1)
+        world.settle(5)
+    assert world.store.status().disks[0].state == "ok"
+
+
+@pytest.mark.parametrize("cut", range(8))
+def test_marks_written_over_are_old_or_new_after_a_power_cut(cut: int) -> None:
+    class Cut(Exception):
+        pass
+
+    for seed in range(10):
+        files = MemoryFiles()
+        files.mkdir("/d")
+        for content in (b"one", b"two"):
+            overwrite_file(files, "/d/marks", content, 1024)
+        left = cut
+
+        def fault(operation: str, path: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Cut
+
+        files.faults.append(fault)
+        done = True
+        try:
+            overwrite_file(files, "/d/marks", b"three", 1024)
+        except Cut:
+            done = False
+        files.power_cut(SeededRandom(seed))
+        found = (read_file(files, "/d/marks") or b"").rstrip()
+        assert found == b"three" if done else found in (b"two", b"three")
+        overwrite_file(files, "/d/marks", b"four", 1024)
+        assert (read_file(files, "/d/marks") or b"").rstrip() == b"four"
+
+
+def test_writing_over_asks_for_no_room() -> None:
+    files = MemoryFiles()
+    files.mkdir("/d")
+    overwrite_file(files, "/d/marks", b"one", 1024)
+    files.capacity["/d"] = 0
+    for number in range(5):
+        overwrite_file(files, "/d/marks", b"%d" % number, 1024)
+        assert (read_file(files, "/d/marks") or b"").rstrip() == b"%d" % number
+
+
+@pytest.fixture
+def tmpfs(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no tmpfs can be mounted: {done.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill_up(folder: Path) -> None:
+    handle = os.open(folder / "others", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    size = 1 << 20
+    while size:
+        try:
+            os.write(handle, bytes(size))
+        except OSError:
+            size //= 2
+    os.close(handle)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_real_file_system_without_one_free_byte(tmpfs: Path, restart: bool) -> None:
+    disk = tmpfs / "d"
+    loop = Loop([disk], pool_segments=0, pool_segments_max=0)
+    source = loop.store.log_counter << 24
+    for number in range(100):
+        loop.store.append(Kind.MESSAGES, os.urandom(60_000), source=source, first_offset=number, count=1)
+    loop.commit()
+    fill_up(tmpfs)
+    assert OsFiles().free_bytes(str(tmpfs)) == 0
+    if restart:
+        loop.store.close()
+        fill_up(tmpfs)
+        loop = Loop([disk], pool_segments=0, pool_segments_max=0)
+    segments = len(list(loop.store.catalog))
+    for number in range(50):
+        loop.store.append(Kind.LEDGER, b"acknowledged %d" % number)
+        loop.commit()
+    checkpoint = loop.store.checkpoint(iter([b"all of it"]))
+    while not checkpoint.step(100):
+        pass
+    loop.commit()
+
+    def freed() -> bool:
+        loop.store.collect(lambda source, first, count, time_ns: False)
+        return OsFiles().free_bytes(str(tmpfs)) > 1 << 20
+
+    loop.until(freed)
+    assert loop.store.failure is None
+    assert len(list(loop.store.catalog)) < segments
+    loop.store.close()
+
+
+def test_the_end_of_a_log_that_only_a_full_disk_has_is_read_from_it() -> None:
+    world = World(1, 3, pool_segments=0)
+    world.open()
+    for _ in range(5):
+        world.publish()
+    world.commit()
+    keys = [world.publish() for _ in range(5)]
+    world.store.flush()
+    world.run("syncpoint-write-2")  # the others never got it, and nobody was told of it
+    world.kill()
+    world.files.faults.append(FailOn("/d2/logs", errno.ENOSPC, ("pwritev",)))
+    world.open()
+    world.judge()
+    assert set(keys) <= world.stored.keys()
