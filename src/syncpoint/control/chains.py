@@ -25,9 +25,11 @@ from syncpoint.control.claims import (
     Phase,
     Release,
     World,
+    Yield,
 )
 from syncpoint.control.doors import Peers, Reach
 from syncpoint.control.membership import Membership
+from syncpoint.control.sight import Sight
 from syncpoint.control.view import OWNERS, ClusterView, chain_key
 from syncpoint.metadata.contract import (
     Compare,
@@ -52,6 +54,10 @@ from syncpoint.wire.messages import internal
 
 EPOCHS = "epochs/"
 HAND_OVER = "/syncpoint.internal.v1.Chains/HandOver"
+CAN_SERVE = "/syncpoint.internal.v1.Chains/CanServe"
+SIGHT_S = 1.0
+OFFER_S = 3.0  # for the others to look
+OFFERED_S = 5.0  # until they are asked again
 TICK_S = 0.2
 PING_S = 0.3
 PINGED_MAX = 8
@@ -88,6 +94,8 @@ class ChainKeeper:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._gone: dict[int, asyncio.Future[None]] = {}
+        self.sight = Sight(view, peers.ping, clock.monotonic)
+        self._offered: dict[int, float] = {}  # chain -> when others were asked whether they could serve it
         self._pinging: set[str] = set()
         self._watched: dict[tuple[str, int], asyncio.Task[None]] = {}  # name and incarnation -> who waits for its end
 
@@ -97,7 +105,7 @@ class ChainKeeper:
         self.view.on_change.append(self._changed)
         self.membership.on_lease.append(self._leased)
         self._leased(self.membership.lease)
-        self._loops = [loop.create_task(self._run()), loop.create_task(self._ping_others())]
+        self._loops = [loop.create_task(work) for work in (self._run(), self._ping_others(), self._watch_disks())]
 
     async def stop(self, grace_s: float = STOP_S) -> None:
         """Let go of every chain, sealed and ready for others, one after the other. What is not done within `grace_s` is
@@ -215,6 +223,8 @@ class ChainKeeper:
                 await self._close(chain)
             case Release(chain, epoch):
                 await self._release(chain, epoch)
+            case Yield(chain, epoch):
+                await self._yield(chain, epoch)
             case Ask(chain, address):
                 await self._ask(chain, address)
 
@@ -322,6 +332,13 @@ class ChainKeeper:
                 await asyncio.sleep(_RETRY_S)
         self.machine.released(chain)
 
+    async def _yield(self, chain: int, epoch: int) -> None:
+        owner_key = OWNERS + chain_key(chain)
+        try:
+            await self.store.txn([Compare(owner_key, "value", "=", self._owner(epoch))], [Delete(owner_key)])
+        except (Unavailable, Indeterminate) as error:
+            log.info("chain %d is released when it is closed: %s", chain, error)
+
     async def _ask(self, chain: int, address: str) -> None:
         request = internal.HandOverRequest(chain=chain, to=self.membership.me.name).SerializeToString()
         try:
@@ -332,6 +349,52 @@ class ChainKeeper:
     def _owner(self, epoch: int) -> bytes:
         me = self.membership.me
         return Owner(me.name, me.incarnation, epoch, me.address).encode()
+
+    # -- which disks are in sight ------------------------------------------------------------------------------------
+
+    async def can_serve(self, chain: int) -> None:
+        """Return if this process could serve a chain. Raises `FailedPrecondition` otherwise. For Chains/CanServe."""
+        record = self.view.chain(chain)
+        me = self.membership.me
+        if record is None or self.view.draining(me) or not await self.sight.could_serve(record):
+            raise FailedPrecondition(f"{me.name} cannot reach enough disks of chain {chain}, or takes nothing new.")
+
+    async def _watch_disks(self) -> None:
+        while True:
+            await asyncio.sleep(SIGHT_S)
+            numbers = {*self.open_chains, *self.machine.unserved}
+            records = [record for number in numbers if (record := self.view.chain(number)) is not None]
+            await self.sight.look(records)
+            now = self.clock.monotonic()
+            for record in records:
+                number = record.number
+                if number in self.machine.unserved:
+                    if self.sight.serves(record):
+                        self.machine.can_serve(number)
+                elif not self.sight.serves(record) and now >= self._offered.get(number, now) + OFFERED_S:
+                    self._spawn(self._offer(record))
+                elif self.sight.serves(record):
+                    self._offered[number] = now - OFFERED_S
+
+    async def _offer(self, record: ChainRecord) -> None:
+        """Give a chain up whose disks cannot be reached from here, if anybody else reaches them."""
+        number, me = record.number, self.membership.me
+        self._offered[number] = self.clock.monotonic()
+        others = [
+            one
+            for one in self.view.with_role(PUBLISH)
+            if one.name != me.name and record.region in ("", one.region) and not self.view.draining(one)
+        ]
+        request = internal.HandOverRequest(chain=number, to=me.name).SerializeToString()
+        answers = await asyncio.gather(
+            *(self.peers.call(one.address, CAN_SERVE, request, timeout_s=OFFER_S) for one in others),
+            return_exceptions=True,
+        )
+        able = [one.name for one, answer in zip(others, answers, strict=True) if isinstance(answer, bytes)]
+        if able and not await self.sight.could_serve(record):  # they may all have come back together
+            log.warning("chain %d is given up: its disks cannot be reached from here, but from %s", number, able[0])
+            self.machine.cannot_serve(number)
+            self._wake.set()
 
     # -- who is still there ------------------------------------------------------------------------------------------
 
@@ -393,15 +456,23 @@ class HandsOver(Protocol):
         """Close a chain and give its ownership up."""
         ...
 
+    async def can_serve(self, chain: int) -> None:
+        """Raises `FailedPrecondition` where it could not."""
+        ...
+
 
 def hand_over_methods(keeper: HandsOver) -> Methods:
-    """Chains/HandOver, for the method table of a publish forwarder."""
+    """Chains/HandOver and CanServe, for the method table of a publish forwarder."""
 
     async def hand_over(call: Call, request: bytes) -> bytes:
         await keeper.hand_over(internal.HandOverRequest.FromString(request).chain)
         return b""
 
-    return {HAND_OVER.encode(): unary_async(hand_over)}
+    async def can_serve(call: Call, request: bytes) -> bytes:
+        await keeper.can_serve(internal.HandOverRequest.FromString(request).chain)
+        return b""
+
+    return {HAND_OVER.encode(): unary_async(hand_over), CAN_SERVE.encode(): unary_async(can_serve)}
 
 
 def _is_value(key: str, known: KeyValue | None) -> Compare:

@@ -77,6 +77,13 @@ class Release(NamedTuple):
     epoch: int
 
 
+class Yield(NamedTuple):
+    """Delete the owner's key, if it still says this epoch, while the chain is still being closed."""
+
+    chain: int
+    epoch: int
+
+
 class Ask(NamedTuple):
     """Ask the owner at an address to hand the chain over to this process."""
 
@@ -84,7 +91,7 @@ class Ask(NamedTuple):
     address: str
 
 
-Effect = Claim | Open | Confirm | Close | Release | Ask
+Effect = Claim | Open | Confirm | Close | Release | Yield | Ask
 
 
 class Phase(enum.Enum):
@@ -127,6 +134,7 @@ class ClaimMachine:
         self._failures: dict[int, int] = {}
         self._fenced: dict[int, int] = {}
         self._refusals: dict[tuple[str, int], int] = {}
+        self.unserved: set[int] = set()  # chains that others can serve and this process cannot: too few disks in sight
         self._asked: tuple[int, float] | None = None  # a chain asked for, and until when it is waited for
 
     # -- what happened -----------------------------------------------------------------------------------------------
@@ -188,6 +196,21 @@ class ClaimMachine:
             self._close(chain, held)
         held.leaving = True
         return True
+
+    def cannot_serve(self, chain: int) -> None:
+        """Too few of a chain's disks can be reached from here, and somebody else reaches enough. It is given up at
+        once: closing it may take long, and what is written meanwhile could not be acknowledged.
+        """
+        held = self.held.get(chain)
+        if held is not None and held.phase is Phase.OPEN:
+            self.unserved.add(chain)
+            self._close(chain, held)
+            held.leaving = True
+            self._effects.append(Yield(chain, held.epoch))
+
+    def can_serve(self, chain: int) -> None:
+        """Its disks can be reached again."""
+        self.unserved.discard(chain)
 
     def confirmed(self, chain: int, revision: int) -> None:
         """The owner's key is written again."""
@@ -274,7 +297,7 @@ class ClaimMachine:
             if not ranked:
                 continue
             loads[ranked[0]] = loads.get(ranked[0], 0) + 1
-            if self.name not in ranked or chain in self.held:
+            if self.name not in ranked or chain in self.held or chain in self.unserved:
                 continue
             rank = min(ranked.index(self.name), RANK_MAX)
             if now >= max(since + rank * BACKOFF_S, self._not_before.get(chain, now)):
@@ -333,6 +356,8 @@ class ClaimMachine:
             seen = world.owners.get(chain)
             at_home = record.home == self.name and _serves(world.members[self.name].value, record)
             if not at_home or seen is None or chain in self.held or self._is_orphan(chain, now, world):
+                continue
+            if chain in self.unserved:
                 continue
             if now >= self._changed_at[chain] + QUIET_S:
                 self._asked = chain, now + ASK_S

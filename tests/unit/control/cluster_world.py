@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import Any
 
 from syncpoint.control.chains import ChainKeeper, hand_over_methods
 from syncpoint.control.doors import Peers, process_methods
 from syncpoint.control.membership import Membership, new_incarnation
-from syncpoint.control.view import CHAINS, ClusterView, chain_key
+from syncpoint.control.view import CHAINS, MEMBERS, ClusterView, chain_key
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.model.cluster import PUBLISH, ChainRecord, Member
+from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace, Member
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.storage.quorum import AckRule
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
 from syncpoint.testing.simulation.network import SimNetwork
 
@@ -127,6 +129,19 @@ class ControlWorld:
         self.ports: dict[str, int] = {}
         self.forwarders: dict[str, Forwarder] = {}
         self.homes: dict[int, str] = {}
+
+    async def store_at(self, *names: str) -> None:
+        """Storage processes with a disk each; every chain lies on all of them."""
+        for number, name in enumerate(names):
+            process = SimProcess(self.loop, name)
+            door = await process.start(self.network.serve(process_methods(dict), f"10.0.1.{number}", 1))
+            member = Member(name, (STORAGE,), f"10.0.1.{number}:{door.port}", number + 1, region="r", cluster=name)
+            self.store.txn([], [Put(MEMBERS + name, member.encode())])
+        places = tuple(DiskPlace(name, "d", name) for name in names)
+        rule = AckRule(tuple(range(len(names)))).to_values()
+        for item in self.store.range(CHAINS).items:
+            record = replace(ChainRecord.decode(item.value), places=places, rule=rule)
+            self.store.txn([], [Put(item.key, record.encode())])
 
     def start(self, *names: str) -> None:
         for name in names:

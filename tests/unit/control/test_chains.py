@@ -150,6 +150,49 @@ async def test_a_process_that_was_cut_off_for_long_loses_its_name_and_says_so(wo
     assert first.host.open_at == {}
 
 
+STORES = ("s1", "s2", "s3")
+
+
+@in_world()
+async def test_an_owner_that_reaches_too_few_disks_gives_its_chain_to_one_that_reaches_enough(
+    world: ControlWorld,
+) -> None:
+    await world.store_at(*STORES)
+    await world.run(QUIET_S + 2)
+    assert world.disks.writers() == world.homes
+    world.network.part(["f1", "s1"], ["s2", "s3"])
+    await world.run(10)
+    assert world.disks.writers()[1] in ("f2", "f3")
+    epoch = world.disks.epochs[1]
+    assert epoch == 2
+    await world.run(90)
+    assert world.disks.epochs == {1: 2, 2: 1, 3: 1}, "it is not asked for as long as it could not be served"
+    world.network.heal()
+    await world.run(QUIET_S + 20)
+    assert world.disks.writers() == world.homes
+
+
+@in_world()
+async def test_where_nobody_reaches_enough_disks_nothing_moves(world: ControlWorld) -> None:
+    await world.store_at(*STORES)
+    await world.run(QUIET_S + 2)
+    world.network.part(["f1", "f2", "f3", "s1"], ["s2", "s3"])
+    await world.run(60)
+    assert set(world.disks.epochs.values()) == {1}
+    world.network.heal()
+    await world.run(30)
+    assert set(world.disks.epochs.values()) == {1}
+
+
+@in_world()
+async def test_one_failure_domain_out_of_sight_moves_nothing(world: ControlWorld) -> None:
+    await world.store_at(*STORES)
+    await world.run(QUIET_S + 2)
+    world.network.part(["f1"], ["s3"])
+    await world.run(60)
+    assert set(world.disks.epochs.values()) == {1}
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_any_history(seed: int) -> None:
     chance = random.Random(seed)

@@ -157,6 +157,9 @@ class _LateKeeper:
     async def hand_over(self, chain: int) -> None:
         await self._role.keeper.hand_over(chain)
 
+    async def can_serve(self, chain: int) -> None:
+        await self._role.keeper.can_serve(chain)
+
 
 def kind_of(klass: DurabilityClass) -> Kind:
     """What a class of the file asks of the disks."""
