@@ -130,12 +130,14 @@ class ChainHost:
         for chain in list(self._entered.values()):
             try:
                 chain.changed(change)
-            except SyncpointError as error:
+            except Exception as error:
                 # A seek, for instance, whose place can not be read off the disks now. What is not followed must not be
                 # confirmed: the chain ends, and follows it when it is opened again.
-                chain.forwarder.give_up(error)
+                if not isinstance(error, SyncpointError):
+                    log.exception("chain %d can not follow a change of the catalog: it ends", chain.number)
+                self._guard(partial(chain.forwarder.give_up, error))
         if isinstance(change.record, Subscription):
-            self._attach_late(change.record.incarnation)
+            self._guard(partial(self._attach_late, change.record.incarnation))
 
     def _attach_late(self, subscription: int) -> None:
         """Whoever asked for a subscription before it was known here is served now."""

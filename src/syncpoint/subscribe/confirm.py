@@ -43,7 +43,7 @@ class Confirmation:
         self._answer_if_known()
 
     def lost(self, source: int) -> None:
-        """It is not, and will not be: the source is granted to somebody else."""
+        """It is not, and will not be: by the publish side's word, or because it was never sent."""
         self._lost.add(source)
         self.persisted(source)
 

@@ -180,6 +180,7 @@ class Delivery:
             linger_s = WANTED_IDLE_S if self._pulled else 0.0 if self.strict else WANTED_GONE_S
             wanted = now - self._could_take < linger_s
         self._want(wanted)
+        self.lending.examine(self._sources.holds, self._fetch, now)
         if self._passed and self.consumers:
             for run in self._passed.take_due(now):
                 if not self._read_again(run):

@@ -21,6 +21,7 @@ from syncpoint.subscribe import lenders
 from syncpoint.subscribe.dead_letter import dead_letter
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.flow import PULLS, Consumer
+from syncpoint.subscribe.guard import Guard
 
 TICK_S = 0.1
 _NOTHING = b""
@@ -54,7 +55,9 @@ class SubscribeForwarder:
         self.check_free: Callable[[Subscription], None] = lambda record: None
         self._key, self._random, self._soon = key, random, soon
         self._numbers = PULLS
-        self._lender, self._linger_s, self._tables = lender, linger_s, 0
+        self.guard = Guard()
+        self._lender, self._linger_s = lender, linger_s
+        self._tables: dict[int, int] = {}  # subscription -> how many lease tables it has had here
 
     def delivery(self, record: Subscription) -> Delivery:
         """The delivery of a subscription, begun when first needed."""
@@ -68,7 +71,7 @@ class SubscribeForwarder:
         found = self.deliveries[record.incarnation] = Delivery(
             record,
             self.publish,
-            table=LeaseTable(key, self._next_epoch(), generation),
+            table=LeaseTable(key, self._next_epoch(record.incarnation), generation),
             generation=generation,
             program=pubsub_filter.compile(record.filter_text) if record.filter_text else _NOTHING,
             now=self.clock.monotonic,
@@ -78,12 +81,12 @@ class SubscribeForwarder:
         found.start()
         return found
 
-    def _next_epoch(self) -> int:
-        """What tells the ack ids of one lease table from those of another."""
+    def _next_epoch(self, subscription: int) -> int:
+        """What tells the ack ids of one lease table from those of another of the subscription."""
         if self._lender is None:
             return self._random.randrange(0, 1 << 32)
-        self._tables += 1
-        return lenders.table_epoch(self._lender, self._tables)
+        number = self._tables[subscription] = self._tables.get(subscription, 0) + 1
+        return lenders.table_epoch(self._lender, number)
 
     def named(self, name: str) -> Subscription:
         """The subscription of that name. Raises `NotFound`."""
@@ -150,23 +153,26 @@ class SubscribeForwarder:
         """Ten times a second: expire leases, look again where a fetch failed, forget what is at rest."""
         now = self.clock.monotonic()
         for incarnation, delivery in list(self.deliveries.items()):
-            record = self.catalog.subscription_by_incarnation(incarnation)
-            if record is None or record.detached:
-                self.removed(incarnation)
-                continue
-            if delivery.consumers:
-                self.used[incarnation] = now
-            else:
-                delivery.put_back()
-            delivery.record = record
-            delivery.lending.expire(now)
-            delivery.review(now)
-            if delivery.stalled:
-                delivery.stalled = False
-                delivery.lending.resend()
-                delivery.wake()
-            if delivery.at_rest and now - self.used.get(incarnation, now) >= self._linger_s:
-                self.removed(incarnation)
+            self.guard.run(partial(self._tick, incarnation, delivery, now))
+
+    def _tick(self, incarnation: int, delivery: Delivery, now: float) -> None:
+        record = self.catalog.subscription_by_incarnation(incarnation)
+        if record is None or record.detached:
+            self.removed(incarnation)
+            return
+        if delivery.consumers:
+            self.used[incarnation] = now
+        else:
+            delivery.put_back()
+        delivery.record = record
+        delivery.lending.expire(now)
+        delivery.review(now)
+        if delivery.stalled:
+            delivery.stalled = False
+            delivery.lending.resend()
+            delivery.wake()
+        if delivery.at_rest and now - self.used.get(incarnation, now) >= self._linger_s:
+            self.removed(incarnation)
 
     def removed(self, incarnation: int) -> None:
         """The subscription is gone, detached, or at rest."""

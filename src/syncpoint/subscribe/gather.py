@@ -9,6 +9,7 @@ second. A new owner of a chain is told which grants we believe to hold.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.model.delivery import Batch, Done, Listener, Reply, SourceView
 from syncpoint.model.errors import FailedPrecondition, NotFound, Unavailable
 from syncpoint.runtime.clock import Clock
+from syncpoint.subscribe.guard import Guard
 from syncpoint.subscribe.peers import Door, Peer
 from syncpoint.subscribe.served import Served
 from syncpoint.wire.messages import internal
@@ -64,6 +66,7 @@ class Gatherer:
         self._refused: list[Callable[[], None]] = []
         self._again: set[tuple[int, str]] = set()  # (subscription, address): name your sources again, at the next beat
         self._again_at = 0.0
+        self.guard = Guard()
         self._registered, self._streams = registered, count(1)
         self.changed()
 
@@ -194,26 +197,32 @@ class Gatherer:
         """Ten times a second: heartbeats, what was refused, what has to be asked again."""
         now = self.clock.monotonic()
         refused, self._refused = self._refused, []
-        for answer in refused:
-            answer()
         for peer in list(self.peers.values()):
-            peer.tick(now)
+            self.guard.run(partial(peer.tick, now))
+        for answer in refused:
+            self.guard.run(answer)
         for served in list(self._served.values()):
-            record = self.catalog.subscription_by_incarnation(served.subscription)
-            if record is not None:
-                served.record = record
-                if record.generation > served.generation:
-                    self._renew(served, record.generation)
-            self._doubt_unowned(served, now)
+            self.guard.run(partial(self._review, served, now))
         if now >= self._again_at:
             self._again_at = now + AGAIN_S
             again, self._again = self._again, set()
-            for served in self._served.values():
-                late = {self._owners.get(chain) for chain in self._lacking(served)} if served.record.ordered else set()
-                for peer in self.peers.values():
-                    if (served.subscription, peer.address) in again or peer.address in late:
-                        self._attach(served, peer)
-                self._look(served)
+            for served in list(self._served.values()):
+                self.guard.run(partial(self._ask_again, served, again))
+
+    def _review(self, served: Served, now: float) -> None:
+        record = self.catalog.subscription_by_incarnation(served.subscription)
+        if record is not None:
+            served.record = record
+            if record.generation > served.generation:
+                self._renew(served, record.generation)
+        self._doubt_unowned(served, now)
+
+    def _ask_again(self, served: Served, again: Collection[tuple[int, str]]) -> None:
+        late = {self._owners.get(chain) for chain in self._lacking(served)} if served.record.ordered else set()
+        for peer in self.peers.values():
+            if (served.subscription, peer.address) in again or peer.address in late:
+                self._attach(served, peer)
+        self._look(served)
 
     def close(self) -> None:
         """Let go of everything: grants are free for others at once."""
@@ -227,6 +236,7 @@ class Gatherer:
         return {
             "peers": {peer.address: {"up": peer.up, "chains": sorted(peer.chains)} for peer in self.peers.values()},
             "subscriptions": len(self._served),
+            "failed_steps": self.guard.failures,
             "sources": sum(view.held for served in self._served.values() for view in served.sources.values()),
         }
 

@@ -6,17 +6,21 @@ dead letters. An exactly-once subscription accepts only the newest, unexpired ac
 was lent under, and confirms only what is persisted; any other accepts late acknowledgements, too.
 """
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
+from syncpoint.kernel.acks import decode_runs
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.delivery import PublishSide
+from syncpoint.model.delivery import Batch, PublishSide
 from syncpoint.model.errors import FailedPrecondition
-from syncpoint.subscribe.confirm import Confirmation, Confirmed, Unsure
+from syncpoint.subscribe.confirm import REMEMBER_S, Confirmation, Confirmed, Unsure
 from syncpoint.subscribe.ordering import KeyOrder
 from syncpoint.subscribe.retry import Redelivery
 
 TICKS_PER_S = 100
+Fetch = Callable[[int, int, int, Callable[[Sequence[Batch] | Exception], None]], None]
 
 
 class Owner(Protocol):
@@ -31,12 +35,15 @@ class Owner(Protocol):
 
 
 class _Record(NamedTuple):
-    """Acknowledged offsets of one source, not known to be persisted; `void` is how often its leases were void then."""
+    """Acknowledged offsets of one source, not known to be persisted; `void` is how often its leases were void then.
+    `maybe`: it was tried before, and nobody knows what became of that.
+    """
 
     source: int
     runs: bytes
     waiting: Confirmation | None
     void: int
+    maybe: bool = False
 
 
 class Lending:
@@ -49,6 +56,7 @@ class Lending:
         self.generation = 0
         self.voids: dict[int, int] = {}  # source -> how often everything lent of it became void
         self._unknown: list[_Record] = []
+        self._doubtful: list[_Record] = []  # exactly-once, of a grant that is over: may have counted before its end
         self._unsure = Unsure()
         self._under_way = 0
         self._closed = False
@@ -80,20 +88,22 @@ class Lending:
 
     def _record(self, record: _Record, *, urgent: bool) -> None:
         """Tell the publish side until it is known to be persisted; sending it again changes nothing."""
-        source, runs, waiting, void = record
+        source, runs, waiting, void, maybe = record
 
         def done(error: Exception | None) -> None:
             self._under_way -= 1
             if error is None or self._closed:
                 if waiting is not None:
                     waiting.persisted(source)
+            elif self.owner.record.exactly_once and isinstance(error, FailedPrecondition) and not maybe:
+                if waiting is not None:
+                    waiting.lost(source)
             elif self.owner.record.exactly_once and (
                 isinstance(error, FailedPrecondition) or self.voids.get(source, 0) != void
             ):
-                if waiting is not None:
-                    waiting.lost(source)
+                self._doubt(record)
             else:
-                self._unknown.append(record)
+                self._unknown.append(record._replace(maybe=True))
                 self.owner.stalled = True
 
         self._under_way += 1
@@ -104,10 +114,39 @@ class Lending:
         unknown, self._unknown = self._unknown, []
         for record in unknown:
             if self.owner.record.exactly_once and self.voids.get(record.source, 0) != record.void:
-                if record.waiting is not None:
-                    record.waiting.lost(record.source)
+                self._doubt(record)
             else:
                 self._record(record, urgent=True)
+
+    def _doubt(self, record: _Record) -> None:
+        """Its source was granted anew, to us or to others, while its outcome was unknown. It may have counted before;
+        that it has failed only the publish side can say.
+        """
+        if record.waiting is not None:
+            self._doubtful.append(record)
+
+    def examine(self, holds: Callable[[int], bool], fetch: Fetch, now: float) -> None:
+        """What is still unacknowledged under the new grant was not recorded under the old one, and is delivered again.
+        What is acknowledged by now stays unknown: it may have been by somebody who had it in between.
+        """
+        self._doubtful = [one for one in self._doubtful if one.waiting and one.waiting.at + REMEMBER_S >= now]
+        for record in self._doubtful[:]:
+            void = self.voids.get(record.source, 0)
+            if record.void != void and holds(record.source):
+                self._doubtful.remove(record)
+                runs = decode_runs(record.runs)
+                begin, end = runs[0][0], sum(runs[-1])
+                fetch(record.source, begin, end, partial(self._examined, record, runs, void))
+
+    def _examined(
+        self, record: _Record, runs: Sequence[tuple[int, int]], void: int, batches: Sequence[Batch] | Exception
+    ) -> None:
+        if isinstance(batches, Exception):
+            self._doubt(record)  # to be looked at again
+        elif any(_has(batches, begin, begin + length) for begin, length in runs) and record.waiting is not None:
+            record.waiting.lost(record.source)
+        else:
+            self._doubt(record._replace(void=void))
 
     def void(self, source: int) -> None:
         """Somebody else delivers from a source: its leases and what waits for another delivery are forgotten."""
@@ -136,7 +175,7 @@ class Lending:
     def close(self) -> None:
         """A seek: what is not recorded now is void. Whoever waits is answered."""
         self._closed = True
-        unknown, self._unknown = self._unknown, []
+        unknown, self._unknown, self._doubtful = [*self._unknown, *self._doubtful], [], []
         for record in unknown:
             if record.waiting is not None:
                 record.waiting.persisted(record.source)
@@ -173,7 +212,7 @@ class Lending:
         if self.redelivery.next_time() is not None:
             self.redelivery.wake(now)
             self.owner.wake()
-        for record in self._unknown:
+        for record in (*self._unknown, *self._doubtful):
             unsure = record.waiting.give_up(now) if record.waiting is not None else ()
             if unsure and record.waiting is not None and self.owner.record.exactly_once:
                 self._unsure.remember(unsure, record.waiting)
@@ -220,4 +259,14 @@ class Lending:
     @property
     def at_rest(self) -> bool:
         """Nothing is lent, waits for another delivery, or for a confirmation; nobody will ask again."""
-        return not self.is_out and not len(self.redelivery) and not self._unsure
+        return not self.is_out and not len(self.redelivery) and not self._unsure and not self._doubtful
+
+
+def _has(batches: Sequence[Batch], begin: int, end: int) -> bool:
+    """Whether any offset in `[begin, end)` is among what was handed out."""
+    for batch in batches:
+        for offset in range(max(begin, batch.begin), min(end, batch.end)):
+            index = offset - batch.first_offset
+            if not (batch.skip and batch.skip[index >> 3] >> (index & 7) & 1):
+                return True
+    return False

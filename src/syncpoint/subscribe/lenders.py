@@ -22,7 +22,9 @@ def lender_of(member: str, incarnation: int) -> int:
 
 
 def table_epoch(lender: int, number: int) -> int:
-    """The epoch of a forwarder's lease table, the `number`-th it made."""
+    """The epoch of a forwarder's lease table, the `number`-th it made of one subscription, whose ids have a key of
+    their own. It comes again after 65,536 tables; each lives for seconds at least, so ids of the first are days old.
+    """
     return lender << (32 - LENDER_BITS) | number & (1 << 32 - LENDER_BITS) - 1
 
 

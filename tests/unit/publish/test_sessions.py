@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
+from syncpoint.model.errors import Unavailable
 from syncpoint.model.times import SESSION_S
 from syncpoint.publish.sessions import Began, Sessions
 from syncpoint.transport.lane import Message
@@ -144,6 +147,25 @@ async def test_what_comes_while_nobody_is_there_to_be_told_is_told_later(world: 
     await process.publish("c")
     await asyncio.sleep(0.1)
     assert holder.data == [source]
+
+
+@simulated
+async def test_a_chain_that_can_not_follow_a_change_ends_and_confirms_nothing(
+    world: ChainWorld,
+) -> None:
+    process = world.process()
+    chain = await process.open()
+    await world.subscribe()
+    await process.publish("a")
+
+    def fails(change: object) -> None:
+        raise RuntimeError("a bug")
+
+    chain.follower.changed = fails
+    revision = world.update(generation=1)
+    assert [number for number, _ in process.ended] == [1]
+    with pytest.raises(Unavailable):
+        await process.host.confirm(1, 1, revision)
 
 
 @simulated

@@ -101,7 +101,9 @@ class Session:
         elif kind == "fetch":
             self.tell(fetched=self.process.fetch(self.member, what))
         elif kind == "acknowledge":
-            self.tell(acknowledged=self.process.acknowledge(self.member, what))
+            answer = self.process.acknowledge(self.member, what)
+            if not self.process.mute:
+                self.tell(acknowledged=answer)
 
 
 class Process:
@@ -113,6 +115,7 @@ class Process:
         self.sessions: dict[str, Session] = {}
         self.lost_at: dict[str, float] = {}
         self.leaving: set[int] = set()  # grants that were revoked, not released
+        self.mute = False  # its answers to acknowledgements are lost
         self.obeyed_until = math.inf  # its disks do not answer it from then on
 
     def age_ms(self) -> int:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from syncpoint.kernel.acks import AckSet
 from syncpoint.model.times import GRANT_S, HOLD_S
 from syncpoint.wire.messages import internal
 
@@ -175,6 +176,64 @@ def test_an_exactly_once_ack_nobody_answers_is_unknown_and_can_be_tried_again() 
     world.advance(1)
     assert world.confirmed == ["m"]
     assert world.all_done
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_an_ack_under_way_when_its_source_is_granted_anew_is_not_told_as_failed_by_our_own_word(counted: bool) -> None:
+    world = GatherWorld(processes=1, chains=1, exactly_once=True)
+    client = Client(world, world.forwarder("a"), deadline_s=60)
+    world.publish("m")
+    world.advance(1)
+    (ack_id,) = client.held
+    process = world.processes["p0"]
+    process.mute = True
+    client.ack(ack_id)
+    world.settle()
+    (chain,) = world.kill("p0")  # it has been written, or not, and the answer is lost
+    if not counted:
+        chain.sources[0].acks = AckSet()
+    chain.known.clear()  # so the new owner can only grant anew
+    world.advance(1)
+    world.adopt([chain], "p1")
+    world.advance(12)
+    if counted:
+        assert (client.unknown, client.refused) == (["m"], [])
+        assert client.data == ["m"]
+        client.held[ack_id] = "m"
+        client.ack(ack_id)
+        world.advance(1)
+        assert client.refused == []
+    else:
+        assert client.data == ["m", "m"]
+        client.held[ack_id] = "m"
+        client.ack(ack_id)
+        world.advance(1)
+        assert client.refused, "the publish side has said that it was not recorded"
+        for one in list(client.held):
+            client.ack(one)
+        world.advance(1)
+        assert world.confirmed == ["m"]
+    assert world.all_done
+
+
+def test_one_failing_step_does_not_end_heartbeats_or_the_others() -> None:
+    world = GatherWorld(processes=1, chains=1)
+    client = Client(world, world.forwarder("a"), deadline_s=2)
+    world.publish("m")
+    world.advance(1)
+
+    def fails(*_: object) -> None:
+        raise AssertionError("a bug")
+
+    gatherer, subscribe = client.forwarder.gatherer, client.forwarder.subscribe
+    gatherer._refused.append(fails)
+    gatherer._ask_again = fails  # type: ignore[method-assign]
+    subscribe.deliveries[-1] = object()  # type: ignore[assignment]
+    world.advance(10)
+    assert all(peer.up for peer in gatherer.peers.values())
+    assert client.data.count("m") > 1, "its deadline is looked at all the same"
+    assert gatherer.guard.failures > 1
+    assert subscribe.guard.failures == 1
 
 
 def test_keys_wait_for_what_another_forwarder_still_has_of_the_epoch_before() -> None:

@@ -4,7 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.kernel import ackids
+from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.subscribe.lenders import by_lender, lender_in, lender_of, table_epoch
+from syncpoint.testing.forwarders import World
 from syncpoint.wire.messages import pubsub
 
 
@@ -32,3 +34,15 @@ def test_a_request_is_parted_by_lender() -> None:
     ids = [ackids.encode(bytes(16), 1, n, 1, table_epoch(n % 2 + 5, n), 0) for n in range(4)]
     request = pubsub.AcknowledgeRequest(subscription="s", ack_ids=[one.decode() for one in ids]).SerializeToString()
     assert by_lender(request, 2) == {5: [ids[0], ids[2]], 6: [ids[1], ids[3]]}
+
+
+def test_tables_are_numbered_for_each_subscription() -> None:
+    """So that numbers come again only after 65,536 tables of one subscription, not of all together."""
+    world = World()
+    forwarder = SubscribeForwarder(
+        world.publish, world.publish.catalog, world.clock, key=bytes(32), random=world.random, soon=world.run_soon,
+        lender=7,
+    )  # fmt: skip
+    epochs = {forwarder._next_epoch(subscription) for subscription in range(70_000)}
+    assert epochs == {table_epoch(7, 1)}
+    assert forwarder._next_epoch(5) == table_epoch(7, 2)

@@ -71,6 +71,7 @@ class SubscribeRole:
             lender=lender_of(joined.process.name, joined.incarnation),
             linger_s=LINGER_S,
         )
+        self.forwarder.guard = self.gatherer.guard  # one count of both
         self.streams = StreamingPullService(self.forwarder, self.limits)
         self.pulls = SubscriberService(self.forwarder)
         self._uses = UseReporter(joined.store, joined.clock, self._used)
@@ -129,8 +130,8 @@ class SubscribeRole:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self.gatherer.tick()
-            self.forwarder.tick()
+            for tick in (self.gatherer.tick, self.forwarder.tick):
+                self.gatherer.guard.run(tick)
 
     def _catalog_changed(self, change: Change) -> None:
         if isinstance(change.record, Setting) and change.record.name == LIMITS:
