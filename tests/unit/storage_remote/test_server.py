@@ -157,6 +157,26 @@ def test_what_a_machine_lost_is_sent_again(durability: str) -> None:
     second.stop_now()
 
 
+def test_zeros_are_read_as_zeros(served: Served) -> None:
+    """What was never written is not sent, but told: the parts of a file, mixed ones, and what lies behind its end."""
+    files, size = served.files(), 3 << 20
+    handle = put(files, "f", bytes(size) + b"x" + bytes(99))
+    sent: list[int] = []
+    call = files._call
+
+    def counted(*arguments: object) -> Reply:
+        reply = call(*arguments)  # type: ignore[arg-type]
+        sent.append(len(reply.payload))
+        return reply
+
+    files._call = counted  # type: ignore[method-assign, assignment]
+    for begin, count in ((0, 1 << 20), (5, 100), (1 << 20, 1 << 20), (size + 1, 99), (size + 50, 1000)):
+        assert files.pread(handle, count, begin) == bytes(min(count, size + 100 - begin))
+    assert sent == [0] * 5
+    assert files.pread(handle, 101, size - 1) == b"\0x" + bytes(99)
+    assert files.pread(handle, 9, size + 100) == b""
+
+
 def test_leaving_clean_and_unclean(served: Served) -> None:
     for clean in (True, False):
         files = served.files(epoch=1 + (not clean), durability="async")
