@@ -15,6 +15,7 @@ from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderEx
 from syncpoint.storage.catalog import Copy, Segment
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex, Record, check_page
+from syncpoint.storage.lanes import Lane
 from syncpoint.storage.record import HEADER_BYTES, Header, decode_frame
 from syncpoint.storage.segment import PAGE
 
@@ -38,7 +39,8 @@ class Access:
     """`preference()` gives the slots in the order in which they should be tried, failed disks last.
 
     `late(segment, position)`: whether a disk is still going to write the entry. `answers(slot)`: whether what a read of
-    this disk fails with is the disk's word about the copy; not so for a disk that was given up.
+    this disk fails with is the disk's word about the copy; not so for a disk that was given up. `lanes`, by slot: where
+    there are several copies, a disk that hangs is waited for no longer than `patience_s`.
     """
 
     def __init__(
@@ -48,12 +50,16 @@ class Access:
         damaged: Damaged,
         late: Callable[[Segment, int], bool] = _nobody_late,
         answers: Callable[[int], bool] = _all_answer,
+        lanes: Sequence[Lane] = (),
+        patience_s: float = 0.0,
     ) -> None:
         self._files = files
         self._preference = preference
         self._damaged = damaged
         self._late = late
         self._answers = answers
+        self._lanes = lanes
+        self._patience_s = patience_s
 
     def _copies(self, segment: Segment) -> list[tuple[int, Copy]]:
         found = []
@@ -63,7 +69,12 @@ class Access:
                 found.append((slot, copy))
         return found
 
-    def _read(self, copy: Copy, size: int, offset: int) -> bytes:
+    def _read(self, segment: Segment, slot: int, copy: Copy, size: int, offset: int) -> bytes:
+        if not self._lanes or len(segment.copies) < 2:
+            return self._read_now(copy, size, offset)
+        return self._lanes[slot].run(lambda: self._read_now(copy, size, offset), self._patience_s)
+
+    def _read_now(self, copy: Copy, size: int, offset: int) -> bytes:
         handle = self._files.open(copy.path, write=False)
         try:
             return read_exactly(self._files, handle, size, offset)
@@ -80,7 +91,7 @@ class Access:
             if not copy.sealed:
                 continue
             try:
-                return check_page(self._read(copy, PAGE, offset), seed)
+                return check_page(self._read(segment, slot, copy, PAGE, offset), seed)
             except (DiskUnreachable, DiskFenced, FolderExchanged) as error:
                 away = error
             except (DamagedIndex, OSError) as error:
@@ -106,7 +117,7 @@ class Access:
         missing = list(range(len(records)))
         for slot, copy in self._copies(segment):
             try:
-                missing = self._fill(segment, copy, records, found, missing)
+                missing = self._fill(segment, slot, copy, records, found, missing)
             except (DiskUnreachable, DiskFenced, FolderExchanged) as error:
                 away = error
                 continue
@@ -144,6 +155,7 @@ class Access:
     def _fill(
         self,
         segment: Segment,
+        slot: int,
         copy: Copy,
         records: Sequence[Record],
         found: list[tuple[Header, bytes] | None],
@@ -155,7 +167,7 @@ class Access:
         for run in _runs(records, [at for at in wanted if copy.has(first + records[at].ordinal)]):
             begin = records[run[0]].offset
             end = records[run[-1]].offset + HEADER_BYTES + records[run[-1]].length
-            data = self._read(copy, end - begin, begin)
+            data = self._read(segment, slot, copy, end - begin, begin)
             for number in run:
                 record = records[number]
                 frame = decode_frame(data, record.offset - begin, copy.seed)

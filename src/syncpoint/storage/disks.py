@@ -56,7 +56,16 @@ class Disks:
         self._marks_content = encode_marks(self.marks)
         self.progress = Progress()
         self.keepers: list[Keeper] = []
-        self.access = Access(files, self._preference, self.damaged, self._late, lambda slot: self.keepers[slot].ok)
+        self._lanes = [workers.lane(f"syncpoint-read-{disk.slot}", clock) for disk in recovery.disks]
+        self.access = Access(
+            files,
+            self._preference,
+            self.damaged,
+            self._late,
+            lambda slot: self.keepers[slot].ok,
+            self._lanes,
+            settings.read_patience_s,
+        )
         self.catalog.load = self.access.page
         self._settings = settings
         self._files = files
@@ -183,6 +192,8 @@ class Disks:
                 writer.release()
         self._advance()
         self.list_live()
+        for lane in self._lanes:
+            lane.stop()
         for keeper in self.keepers:
             keeper.close()
 
@@ -328,6 +339,9 @@ class Disks:
         for place, copy in kept.items():
             if self.catalog.at(*place) is None:
                 keeper.put_drop(copy.path)
+        if self._lanes[slot].hangs(self._settings.read_patience_s):  # a call that will perhaps never return
+            self._lanes[slot].stop()
+            self._lanes[slot] = self._workers.lane(f"syncpoint-read-{slot}", self._clock)
         self.log.join(slot, writer)
         self.bury()
         self.wake()
@@ -362,8 +376,13 @@ class Disks:
 
     def _preference(self, segment: Segment) -> list[int]:
         """Copies on disks that answer come first; any thread."""
-        keepers = self.keepers
-        return sorted(segment.copies.copy(), key=lambda slot: (not keepers[slot].ok, not keepers[slot].answers))
+        keepers, patience_s = self.keepers, self._settings.read_patience_s
+
+        def trouble(slot: int) -> tuple[bool, bool]:
+            keeper = keepers[slot]
+            return not keeper.ok, not keeper.answers or self._lanes[slot].hangs(patience_s)
+
+        return sorted(segment.copies.copy(), key=trouble)
 
     def damaged(self, segment: Segment, slot: int, reason: str) -> None:
         """A copy is not what was written; any thread."""

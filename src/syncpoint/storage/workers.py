@@ -1,7 +1,7 @@
 """Threads, kept away from what decides: a worker calls its `step` again and again, and sleeps while there is nothing.
 
-Place: `store` starts one worker per disk for commits, one per disk for keeping, one for reads. Simulations hand in
-`ManualWorkers` and call the steps themselves, in an order of their choosing.
+Place: `store` starts one worker per disk for commits, one per disk for keeping, one for reads, and a lane per disk.
+Simulations hand in `ManualWorkers` and call the steps themselves, in an order of their choosing.
 Promise: `wake` may be called by any thread, costs well under a microsecond while the worker is busy, and no wake is
 lost.
 """
@@ -13,6 +13,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol, TypeVar
+
+from syncpoint.runtime.clock import Clock
+from syncpoint.storage.lanes import InlineLane, Lane, ThreadLane
 
 Step = Callable[[], float | None]
 """Does a bounded piece of work; returns the seconds until it wants to be called without being woken, None for never."""
@@ -31,6 +34,10 @@ class Worker(Protocol):
 class Workers(Protocol):
     def start(self, name: str, step: Step) -> Worker: ...
 
+    def lane(self, name: str, clock: Clock) -> Lane:
+        """The way of reads to one disk."""
+        ...
+
     def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
         """Make all the calls, at once where that saves time; what each returned or raised, in their order."""
         ...
@@ -41,6 +48,9 @@ class ThreadWorkers:
 
     def start(self, name: str, step: Step) -> Worker:
         return _Thread(name, step)
+
+    def lane(self, name: str, clock: Clock) -> Lane:
+        return ThreadLane(name, clock)
 
     def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
         if len(calls) < 2:
@@ -112,6 +122,9 @@ class ManualWorkers:
     def start(self, name: str, step: Step) -> Worker:
         self.steps[name] = step
         return _Manual(self, name, step)
+
+    def lane(self, name: str, clock: Clock) -> Lane:
+        return InlineLane()
 
     def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
         return one_by_one(calls)

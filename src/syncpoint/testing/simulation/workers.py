@@ -12,7 +12,9 @@ import contextvars
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
+from syncpoint.storage.lanes import InlineLane, Lane
 from syncpoint.storage.workers import Result, Step, one_by_one
 from syncpoint.testing.simulation.loop import here
 from syncpoint.testing.simulation.strands import Strand, Strands, on_strand, pause
@@ -35,6 +37,10 @@ class SimWorkers:
 
     def start(self, name: str, step: Step) -> SimWorker:
         return SimWorker(self, name, step)
+
+    def lane(self, name: str, clock: Clock) -> Lane:
+        """A disk is read on the strand that asks."""
+        return InlineLane()
 
     def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
         """One by one, on the strand that asks."""

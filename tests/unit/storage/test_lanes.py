@@ -1,0 +1,142 @@
+"""A disk that hangs while it is read holds up nobody for longer than a patience, and that once."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_real_files import Loop
+
+from syncpoint.runtime.clock import ManualClock, SystemClock
+from syncpoint.runtime.files import DiskUnreachable, OsFiles
+from syncpoint.storage.errors import CopiesUnreachable
+from syncpoint.storage.lanes import ThreadLane
+from syncpoint.storage.record import Kind
+
+
+class HangingFiles(OsFiles):
+    """Reads of some disks do not return before they are let go."""
+
+    def __init__(self) -> None:
+        self.hanging: set[str] = set()
+        self.go_on = threading.Event()
+        self.asked: list[str] = []
+        self.let_go_of = 0
+        self._paths: dict[int, str] = {}
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> int:
+        handle = super().open(path, create=create, write=write)
+        self._paths[handle] = path
+        return handle
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        path = self._paths[handle]
+        if any(path.startswith(f"{root}/") for root in self.hanging):
+            self.asked.append(path)
+            self.go_on.wait(60)
+            self.let_go_of += 1
+        return super().pread(handle, size, offset)
+
+
+@pytest.fixture
+def files() -> Iterator[HangingFiles]:
+    made = HangingFiles()
+    yield made
+    made.go_on.set()
+
+
+def filled(disks: list[Path], files: HangingFiles) -> Loop:
+    loop = Loop(disks, files, read_patience_s=0.1, cache_bytes=1, read_ahead_bytes=1, scrub_bytes_s=0)
+    for number in range(20):
+        loop.store.append(Kind.MESSAGES, b"%02d" % number * 20_000, source=7, first_offset=number, count=1)
+    loop.commit()
+    return loop
+
+
+def read(loop: Loop, offset: int) -> object:
+    answers: list[object] = []
+    loop.store.read(7, offset, 1, answers.append)
+    loop.until(lambda: bool(answers))
+    return answers[0]
+
+
+def test_a_hanging_disk_is_asked_once_and_the_others_are_read(tmp_path: Path, files: HangingFiles) -> None:
+    loop = filled([tmp_path / f"d{number}" for number in range(3)], files)
+    files.hanging = {str(tmp_path / "d0")}
+    for offset in range(20):
+        found = read(loop, offset)
+        assert isinstance(found, list), found
+        assert found[0].payload == b"%02d" % offset * 20_000
+    assert len(files.asked) == 1, "the others that want it are not queued behind the one that hangs"
+    assert [disk.damaged for disk in loop.store.status().disks] == [(), (), ()]
+    files.hanging = set()
+    files.go_on.set()
+    loop.until(lambda: files.let_go_of == 1)
+    loop.until(lambda: not loop.store._disks._lanes[0].hangs(0.1))
+    assert isinstance(read(loop, 3), list)
+    loop.store.close()
+
+
+def test_all_copies_that_hang_are_not_lost(tmp_path: Path, files: HangingFiles) -> None:
+    loop = filled([tmp_path / f"d{number}" for number in range(3)], files)
+    files.hanging = {str(tmp_path / f"d{number}") for number in range(3)}
+    assert isinstance(read(loop, 0), CopiesUnreachable)
+    files.hanging = set()
+    files.go_on.set()
+    loop.until(lambda: files.let_go_of == 3)
+    loop.until(lambda: isinstance(read(loop, 0), list))
+    loop.store.close()
+
+
+def test_a_lane_hands_over_what_its_calls_do() -> None:
+    lane = ThreadLane("lane", SystemClock())
+    assert lane.run(lambda: 5, 10.0) == 5
+    with pytest.raises(FileNotFoundError):
+        lane.run(lambda: open("/nowhere/at/all"), 10.0)  # noqa: SIM115
+    lane.stop()
+    with pytest.raises(DiskUnreachable):
+        lane.run(lambda: 5, 10.0)
+
+
+def test_a_slow_line_is_waited_for_and_a_call_that_hangs_is_not() -> None:
+    clock = ManualClock()
+    lane = ThreadLane("lane", clock)
+    go_on, begun = threading.Event(), threading.Event()
+
+    def slow() -> int:
+        begun.set()
+        go_on.wait(60)
+        return 1
+
+    answers: list[object] = []
+
+    def ask(call: object) -> None:
+        try:
+            answers.append(lane.run(call, 5.0))  # type: ignore[arg-type]
+        except DiskUnreachable as error:
+            answers.append(error)
+
+    first = threading.Thread(target=ask, args=(slow,))
+    first.start()
+    begun.wait(60)
+    second = threading.Thread(target=ask, args=(lambda: 2,))
+    second.start()
+    clock.advance(4.0)
+    assert not lane.hangs(5.0)
+    assert not answers
+    clock.advance(2.0)
+    first.join(60)
+    second.join(60)
+    assert [type(answer) for answer in answers] == [DiskUnreachable, DiskUnreachable]
+    with pytest.raises(DiskUnreachable):
+        lane.run(lambda: 3, 5.0)
+    go_on.set()
+    while lane.hangs(5.0):
+        pass
+    assert lane.run(lambda: 4, 5.0) == 4
+    lane.stop()
