@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 SLOWLY_S = 0.5
 EXPIRE_S = 60.0
 DISKS_S = 1.0
+LAST_S = 5.0  # for changes of the catalog that are under way at an orderly end
 QUICK_S = 0.02  # between two steps of deletion, while there is something to gain
 
 
@@ -62,12 +63,16 @@ class Upkeep:
         self._tasks = [loop.create_task(self._run()), loop.create_task(self._run_collection())]
 
     async def stop(self) -> None:
-        """End the periodic work; what a step was doing is finished, and what was used is noted."""
+        """End the periodic work; what a step was doing is finished, and what was used is noted, where the disks answer
+        in time: a later start counts from an earlier note then.
+        """
         for task in self._tasks:
             task.cancel()
         if self._tasks and self.publish.failed is None and self._uses.news:
             self._commit([self._uses.note()])
-        await asyncio.gather(*self._tasks, *self._background, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._background:
+            await asyncio.wait(self._background, timeout=LAST_S)
 
     async def _run(self) -> None:
         slowly_at = expire_at = disks_at = 0.0
