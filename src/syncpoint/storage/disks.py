@@ -415,13 +415,24 @@ class Disks:
         """Have every disk note which sealed segments there are, so that one missing later is noticed."""
         live: dict[int, list[int]] = {}
         for segment in self.catalog:
-            if segment.sealed_by and (segment.log != self.log.counter or self.closed):
+            if self._promised(segment):
                 live.setdefault(segment.log, []).append(segment.seq)
         self.marks.live = {log: to_spans(seqs) for log, seqs in live.items()}
         self.marks.version += 1
         content = self._marks_content = encode_marks(self.marks)
         for keeper in self.keepers:
             keeper.put_marks(content)
+
+    def _promised(self, segment: Segment) -> bool:
+        """Whether the segment must be found at every later opening.
+
+        What recovery found it has settled. Of this log a segment that is full in memory may be on no disk at all: it
+        counts once an acknowledging set has sealed it, and while the log is written its own headers tell of it.
+        """
+        if segment.log != self.log.counter:
+            return segment.sealed_by > 0
+        sealed = [slot for slot, copy in segment.copies.copy().items() if copy.sealed]
+        return self.closed and segment.sealed_by > 0 and segment.rule.can_acknowledge(sealed)
 
     def delete(self, segments: Sequence[Segment]) -> list[int]:
         """Tombstones first, then the files, on every disk by its keeper; returns the logs that are gone whole."""

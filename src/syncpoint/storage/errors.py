@@ -53,6 +53,12 @@ class Fenced(StorageError):
     code_default = Code.UNAVAILABLE
 
 
+class CopiesChanged(DisksMissing):
+    """What was found on a disk a moment ago is not there any more, before enough disks had it. Open again."""
+
+    code_default = Code.UNAVAILABLE
+
+
 class CounterTaken(StorageError):
     """The log counter that was handed in is not above those the disks know. Nothing was changed; draw another one."""
 

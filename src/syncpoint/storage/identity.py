@@ -62,6 +62,10 @@ class Marks:
         self.removed.pop(log, None)
         self.given_up.pop(log, None)
 
+    def is_live(self, log: int, seq: int) -> bool:
+        """Whether a store has promised that the segment is there."""
+        return contains(self.live.get(log, ()), seq)
+
     def missing(self, found: Mapping[int, Iterable[int]]) -> list[tuple[int, int]]:
         """(log, segment) pairs that were live when this was written and are neither removed nor `found` by log."""
         lost = []

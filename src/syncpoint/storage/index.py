@@ -145,6 +145,10 @@ class ActiveIndex:
             self._kind[number],
         )
 
+    def all(self) -> Iterator[Record]:
+        """Every record in the order of positions."""
+        return map(self._row, range(len(self)))
+
     def records(self, source: int, begin: int, limit: int) -> list[Record]:
         rows = self._by_source.get(source)
         if rows is None:

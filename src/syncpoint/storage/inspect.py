@@ -92,7 +92,10 @@ def _tails(files: Files, scans: Sequence[DiskScan], marks: Marks) -> Iterator[Lo
         def removed(seq: int, log: int = log) -> bool:
             return marks.need_not_be_there(log, seq)
 
-        yield find_tail(log, by_log[log], removed, scan_all, frozenset())
+        def promised(seq: int, log: int = log) -> bool:
+            return marks.is_live(log, seq)
+
+        yield find_tail(log, by_log[log], removed, promised, scan_all, frozenset())
 
 
 def _disk(scan: DiskScan) -> Report:

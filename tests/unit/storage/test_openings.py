@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from storage_world import World  # a helper beside the tests; they are imported by path
 
 from syncpoint.runtime.files import DiskUnreachable, write_all
-from syncpoint.storage.errors import DisksMissing
+from syncpoint.storage.errors import CopiesChanged, DisksMissing, StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import NOBODY, SegmentHeader, encode_front
+from syncpoint.storage.workers import _Manual
 
 GRID = AckRule.grid(3, 3)
 THREE = AckRule.single(3)
@@ -33,6 +35,10 @@ def stored(rule: AckRule, **more: object) -> World:
     assert not world.waiting
     world.kill()
     return world
+
+
+def paths(world: World) -> list[str]:
+    return [path for root in world.roots for path in world.files.paths(root)]
 
 
 def unreachable(world: World, slots: tuple[int, ...], when: Callable[[str, str], bool]) -> None:
@@ -56,7 +62,7 @@ def test_disks_that_leave_before_or_while_a_log_begins(rule: AckRule, slots: tup
     with pytest.raises(DisksMissing, match="cannot be begun"):
         world.open()
     if where == "/pool":
-        assert not any("logs/0000000002" in path for path in world.files.paths("/")), "no header of it is durable"
+        assert not any("logs/0000000002" in path for path in paths(world)), "no header of it is durable"
     world.kill()
     world.open()
     world.judge()
@@ -160,3 +166,119 @@ def test_a_disk_put_back_in_time_is_found_out_although_it_was_away_later() -> No
     world.open()
     assert any("old state" in note for note in world.store.recovered.notes)
     world.judge()
+
+
+# ------------------------------------------------------------------------------------------------ what must be there
+
+
+def hanging(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner closes while the calls of its writers do not return; everything else is written."""
+    stop = _Manual.stop
+
+    def hangs(self: _Manual, timeout_s: float) -> bool:
+        return False if self._name.startswith("syncpoint-write-") else stop(self, timeout_s)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_Manual, "stop", hangs)
+        world.store.close(0.1)
+    world.kill()
+
+
+@pytest.mark.parametrize("rule", [THREE, GRID], ids=["3", "3x3"])
+def test_segments_that_are_full_in_memory_only_are_not_listed(rule: AckRule, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(1, len(rule), rule, segment_entries_max=20)
+    world.open()
+    for _ in range(15):
+        world.publish()
+    world.commit()
+    for _ in range(60):
+        world.publish()
+    hanging(world, monkeypatch)
+    world.open()
+    world.judge()
+
+
+def test_what_one_disk_sealed_is_settled_before_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(1, 3, segment_entries_max=20, scrub_bytes_s=0)
+    world.open()
+    for _ in range(5):
+        world.publish()
+    world.commit()
+    for _ in range(40):
+        world.publish()
+    for _ in range(10):
+        world.run("syncpoint-write-0")
+    hanging(world, monkeypatch)
+    world.open()
+    world.judge()
+    world.settle_facts()
+    assert len(world.acked) > 20, "what one disk had is kept"
+    world.kill()
+    world.files.wipe("/d0")
+    world.open()
+    world.judge()
+
+
+def test_of_what_may_be_on_an_absent_disk_nobody_says_that_it_is_lost() -> None:
+    world = stored(THREE, segment_entries_max=10)
+    world.open()
+    world.settle()
+    world.store.close()
+    world.deliver()
+    world.kill()
+    held = [path for path in paths(world) if path.endswith("0000000001/00000002.seg")]
+    assert len(held) == 3
+    for path in held[1:]:
+        world.files.unlink(path)
+    world.lose_sight(0)
+    with pytest.raises(DisksMissing, match=r"segment 2 of log 1 is on no disk, as far as .* /d0"):
+        world.open()
+    world.kill()
+    world.regain(0)
+    world.open()
+    world.judge()
+    world.kill()
+    for path in held:
+        with suppress(FileNotFoundError):
+            world.files.unlink(path)
+    with pytest.raises(StorageDamaged, match="segment 2 of log 1 is on no disk"):
+        world.open()
+
+
+@pytest.mark.parametrize("when", ["marks", "trailer"])
+def test_a_tail_that_changes_between_scan_and_seal_is_decided_anew(when: str) -> None:
+    """On one disk only and not synced; its machine stops once it was read, or once the first copy is sealed."""
+    world = World(1, 3)
+    world.open()
+    for _ in range(10):
+        world.note()
+    world.commit()
+    for _ in range(10):
+        world.note()
+    world.store.flush()
+    for _ in range(3):
+        world.run("syncpoint-write-0")
+    world.kill()
+    path = "/d0/logs/0000000001/00000001.seg"
+    done: list[str] = []
+
+    def lose_unsynced(operation: str, at: str) -> None:
+        begins = operation == "rename" and "/d0/marks" in at
+        if when == "trailer":
+            begins = operation == "open" and at.startswith("/d1/logs/0000000001") and "tmp" in at
+        if begins and not done:
+            done.append(at)
+            content = bytes(world.files.content(path))
+            for offset in range(content.rfind(b"fact 13 "), content.rfind(b"fact 16 ")):
+                world.files.flip(path, offset, 0x5A)
+
+    world.files.faults.append(lose_unsynced)
+    with pytest.raises(CopiesChanged):
+        world.open()
+    assert done
+    world.kill()
+    for _ in range(2):
+        world.open()
+        world.judge()
+        world.settle_facts()
+        world.kill()

@@ -50,9 +50,18 @@ ScanFrames = Callable[[Sequence[FoundCopy]], Sequence[FrameTable]]
 
 
 def find_tail(
-    log: int, copies: Sequence[FoundCopy], removed: Callable[[int], bool], scan: ScanFrames, rescan: frozenset[int]
+    log: int,
+    copies: Sequence[FoundCopy],
+    removed: Callable[[int], bool],
+    promised: Callable[[int], bool],
+    scan: ScanFrames,
+    rescan: frozenset[int],
 ) -> LogTail:
-    """Decide the fate of every segment of one log. `rescan`: segments whose index is damaged on every disk."""
+    """Decide the fate of every segment of one log.
+
+    `promised`: segments that an earlier opening has settled on enough disks. `rescan`: segments whose index is damaged
+    on every disk.
+    """
     tail = LogTail(log)
     by_seq: dict[int, dict[int, FoundCopy]] = {}
     for copy in copies:
@@ -72,7 +81,10 @@ def find_tail(
     unproven = min((seq for seq in gaps if seq >= proven), default=None)
     if unproven is not None:
         numbers = _end_before(tail, by_seq, numbers, unproven)
-    open_ones = [copy for seq in numbers if seq in rescan or _needs_scan(by_seq[seq]) for copy in by_seq[seq].values()]
+    unsettled = {
+        seq for seq in numbers if seq in rescan or _needs_scan(by_seq[seq], settled=seq < proven or promised(seq))
+    }
+    open_ones = [copy for seq in numbers if seq in unsettled for copy in by_seq[seq].values()]
     tables = {copy.path: table for copy, table in zip(open_ones, scan(open_ones), strict=True)}
     marks = [copy.marked for seq in numbers for copy in by_seq[seq].values()]
     synced = max([0, *marks, *(table.synced for table in tables.values())])
@@ -85,13 +97,14 @@ def find_tail(
             key=lambda trailer: trailer.sealed_by,
             default=None,
         )
-        if seal is not None and seq not in rescan and not _needs_scan(found):
+        if seal is not None and seq not in unsettled:
             tail.segments.append(_sealed(log, seq, found, seal))
         else:
             if seal is not None:
                 must_end = seal.last_position
             mine = {slot: tables[copy.path] for slot, copy in found.items()}
-            sure = seq < proven or acknowledged(copy for copy in found.values() if copy.trailer is not None)
+            sealed = [copy for copy in found.values() if copy.trailer is not None]
+            sure = seq < proven or len(sealed) == len(found) or acknowledged(sealed)
             proof = must_end if must_end is not None and sure else synced
             segment = _scanned(log, seq, found, mine, must_end, proof)
             tail.segments.append(segment)
@@ -101,10 +114,13 @@ def find_tail(
     return tail
 
 
-def _needs_scan(copies: Mapping[int, FoundCopy]) -> bool:
-    """Whether a segment's frames must be read: it is not sealed, or on so few disks that the unsealed copies count."""
+def _needs_scan(copies: Mapping[int, FoundCopy], settled: bool) -> bool:
+    """Whether a segment's frames must be read, to be written and sealed on enough disks.
+
+    It is not sealed, or sealed on so few disks that unsealed copies count, or that nobody has promised it yet.
+    """
     sealed = [copy for copy in copies.values() if copy.trailer is not None]
-    return not sealed or (len(sealed) < len(copies) and not acknowledged(sealed))
+    return not sealed or (not acknowledged(sealed) and (len(sealed) < len(copies) or not settled))
 
 
 def acknowledged(copies: Iterable[FoundCopy]) -> bool:

@@ -274,8 +274,11 @@ class Recovery:
             def removed(seq: int, log: int = log) -> bool:
                 return self.marks.need_not_be_there(log, seq)
 
+            def promised(seq: int, log: int = log) -> bool:
+                return self.marks.is_live(log, seq)
+
             segments = frozenset(seq for one, seq in rescan if one == log)
-            self._tails.append(find_tail(log, by_log[log], removed, self._scan_frames, segments))
+            self._tails.append(find_tail(log, by_log[log], removed, promised, self._scan_frames, segments))
 
     def _scan_frames(self, copies: Sequence[FoundCopy]) -> list[FrameTable]:
         """All disks at once, the copies of one disk one after the other."""
@@ -304,6 +307,15 @@ class Recovery:
                     paths = ", ".join(copy.path for copy in segment.copies.values())
                     spans = _spans_text(segment.lost)
                     lost.append(f"positions {spans} of log {tail.log} were acknowledged and are damaged in {paths}")
+        away = self._away() if lost else []
+        if away and not self._settings.accept_loss:
+            raise DisksMissing(
+                f"{'; '.join(lost)}, as far as the disks that are here know. Not here are {', '.join(away)}, which may"
+                " have it. Nothing was changed. Bring them back; where they are gone for good, accept the loss"
+                " explicitly.",
+                missing=away,
+                lost=lost,
+            )
         if lost and not self._settings.accept_loss:
             raise StorageDamaged(
                 "refusing to open: " + "; ".join(lost) + ". Nothing was changed. Bring back disks that may have them,"
@@ -312,6 +324,14 @@ class Recovery:
             )
         known = self.recovered.lost
         self.recovered.lost = [*known, *(one for one in lost if one not in known)]
+
+    def _away(self) -> list[str]:
+        """Disks that are known and have said nothing: what is not found may be there."""
+        failed = [disk for disk in self.disks if disk.error is not None]
+        here = {disk.identity.incarnation for disk in self.good if disk.identity is not None}
+        here |= {disk.identity.incarnation for disk in failed if disk.identity is not None}
+        unknown = [one.hex() for one in self.old_members if one not in here and one != NOBODY]
+        return [f"{disk.root} ({disk.error})" for disk in failed] + ([] if failed else unknown)
 
     def _reserve(self, counter_floor: int, counter: int | None) -> None:
         seen = max((copy.header.log for copy in self._copies()), default=0)
@@ -455,6 +475,7 @@ class Recovery:
                     disk.slot,
                     disk.root,
                     disk.identity.incarnation,
+                    whole=not found.lost,
                 )
             except OSError as error:
                 self._fail(disk, error)

@@ -17,29 +17,78 @@ from syncpoint.runtime.random import Random
 from syncpoint.storage.access import Access
 from syncpoint.storage.catalog import Catalog, Copy, Segment, index_seed
 from syncpoint.storage.disk import write_seal
-from syncpoint.storage.errors import StorageDamaged
+from syncpoint.storage.errors import CopiesChanged, StorageDamaged
 from syncpoint.storage.index import ActiveIndex, Record, encode_index
 from syncpoint.storage.layout import log_dir, logs_dir, segment_path
-from syncpoint.storage.record import Header, Queued, encode_header
-from syncpoint.storage.segment import PAGE, SegmentHeader, align, encode_front, encode_trailer
+from syncpoint.storage.record import HEADER_BYTES, Header, Queued, decode_frame, encode_header
+from syncpoint.storage.segment import PAGE, SegmentHeader, align, decode_front, encode_front, encode_trailer
 
 _CHUNK = 1 << 20
 
 
 def settle(files: Files, path: str, header: SegmentHeader, segment: Segment) -> None:
-    """Write the accepted part of a copy again, seal it and sync it. Raises `OSError`."""
+    """Write the accepted part of a copy again, seal it and sync it.
+
+    The very bytes that are written are checked first: since they were found, a machine that stopped may have lost what
+    it had not synced. Raises `OSError`, and `CopiesChanged` before anything is sealed.
+    """
     handle = files.open(path)
     try:
+        check = _Check(segment, header, path)
         offset = 0
         while offset < segment.data_end:
             data = read_exactly(files, handle, min(_CHUNK, segment.data_end - offset), offset)
             if not data:
-                raise OSError(5, "the file became shorter")
+                raise CopiesChanged(f"{path} became shorter while it was being opened")
+            check.take(data)
             offset = write_all(files, handle, [data], offset)
+        check.end()
         write_seal(files, handle, header, segment, segment_bytes=0)
         files.fdatasync(handle)
     finally:
         files.close(handle)
+
+
+class _Check:
+    """Every accepted entry is in its place, in bytes that come one piece after the other."""
+
+    def __init__(self, segment: Segment, header: SegmentHeader, path: str) -> None:
+        assert segment.active is not None, "a segment is settled with the index that its scan made"
+        self._segment, self._header, self._path = segment, header, path
+        self._records = segment.active.all()
+        self._record = next(self._records, None)
+        self._data, self._begin = b"", 0
+
+    def take(self, data: bytes) -> None:
+        first = not self._begin and not self._data
+        self._data += data
+        if first and decode_front(data) != self._header:
+            raise self._changed("header")
+        record = self._record
+        at = 0
+        while record is not None:
+            at = record.offset - self._begin
+            if at + HEADER_BYTES + record.length > len(self._data):
+                break
+            frame = decode_frame(self._data, at, self._header.seed)
+            if frame is None or frame[0].position != self._segment.first_position + record.ordinal:
+                raise self._changed(f"frame at {record.offset}")
+            at += HEADER_BYTES + record.length
+            self._record = record = next(self._records, None)
+        done = min(at, len(self._data))
+        self._data = self._data[done:]
+        self._begin += done
+
+    def end(self) -> None:
+        if self._record is not None:
+            raise self._changed(f"frame at {self._record.offset}")
+
+    def _changed(self, what: str) -> CopiesChanged:
+        return CopiesChanged(
+            f"{self._path} is not what was found there a moment ago ({what}); opening it again decides anew",
+            log=self._segment.log,
+            segment=self._segment.seq,
+        )
 
 
 def seal_again(files: Files, path: str, header: SegmentHeader, segment: Segment) -> None:
@@ -63,10 +112,12 @@ def rebuild(
     root: str,
     disk: bytes,
     may_replace: Callable[[str], object] = lambda path: None,
+    whole: bool = False,
 ) -> tuple[Copy, list[int]]:
     """Write a fresh copy on one disk from the others; returns it and the positions that no disk has in good order.
 
-    `may_replace(path)` raises where what lies in the copy's place is not this disk's.
+    `may_replace(path)` raises where what lies in the copy's place is not this disk's. `whole`: positions that are in no
+    good order are `CopiesChanged`, and the copy's place stays as it was.
 
     Raises `OSError` of the target, `access.Gone` when the segment was removed meanwhile, `DamagedIndex` when no disk
     has its index.
@@ -99,6 +150,13 @@ def rebuild(
         for part in _chunks(records):
             frames, missing = _frames(access, segment, part)
             lost += [segment.first_position + record.ordinal for record in missing]
+            if lost and whole:
+                raise CopiesChanged(
+                    f"position {lost[0]} of log {segment.log} was there a moment ago and is in good order nowhere now;"
+                    " opening it again decides anew",
+                    log=segment.log,
+                    segment=segment.seq,
+                )
             for record, (found, payload) in frames:
                 # The old mark of sync stays true in the new place.
                 write_all(files, handle, [encode_header(seed, _queued(found), found.synced), payload], record.offset)
