@@ -41,6 +41,10 @@ OnCopy = Callable[[Files, str, SegmentHeader, Segment], None]
 _COUNTERS_UNKNOWN = 10_000  # left out where absent disks may know later logs: their message ids must not come again
 
 
+class _DiskLeft(DisksMissing):
+    """A disk that others decided by is not there any more; without it is to be decided anew."""
+
+
 @dataclass(slots=True)
 class Recovered:
     """What opening found and did; plain values for the log and for tools."""
@@ -104,9 +108,7 @@ class Recovery:
         """All steps. Raises `DisksMissing`, `StorageDamaged`, `ForeignDisk`, `Fenced`, `CounterTaken`."""
         try:
             self._read_disks(universe)
-            self._check_members(known_disks)
-            self._decide()
-            self._refuse_losses()
+            self._find_tails(known_disks)
             self._reserve(counter_floor, counter)
             self._tidy()
             self._load()
@@ -118,9 +120,7 @@ class Recovery:
     def look(self) -> None:
         """Read and decide as `run` does, and change nothing. Raises the same; `release` is left to the caller."""
         self._read_disks(None)
-        self._check_members(())
-        self._decide()
-        self._refuse_losses()
+        self._find_tails(())
         self._load()
 
     def release(self) -> None:
@@ -263,6 +263,17 @@ class Recovery:
         self.absent, self._cut_off = absent, True
         self.recovered.lost.append(message)
 
+    def _find_tails(self, known_disks: Collection[str]) -> None:
+        """Decide by what enough disks say; where one leaves while it is read, without it."""
+        while True:
+            self._check_members(known_disks)
+            try:
+                self._decide()
+            except _DiskLeft:
+                continue
+            self._refuse_losses()
+            return
+
     def _decide(self, rescan: frozenset[tuple[int, int]] = frozenset()) -> None:
         by_log: dict[int, list[FoundCopy]] = {}
         self._tails = []
@@ -291,9 +302,16 @@ class Recovery:
             for copy in mine:
                 tables[copy.path] = scan_frames(self._files, copy)
 
-        for outcome in self._together([partial(scan, mine) for mine in by_slot.values()]):
-            if isinstance(outcome, Exception):
+        left = None
+        outcomes = self._together([partial(scan, mine) for mine in by_slot.values()])
+        for slot, outcome in zip(by_slot, outcomes, strict=True):
+            if isinstance(outcome, OSError):
+                self._fail(self.disks[slot], outcome)
+                left = _DiskLeft(f"disk {self.disks[slot].root} failed while its frames were read: {outcome}")
+            elif isinstance(outcome, Exception):
                 raise outcome
+        if left is not None:
+            raise left
         return [tables[copy.path] for copy in copies]
 
     def _refuse_losses(self) -> None:
@@ -480,7 +498,8 @@ class Recovery:
             except OSError as error:
                 self._fail(disk, error)
                 continue
-            done[disk.slot] = copy
+            # It took the place of a copy that may have been the only one to hold some entry.
+            done[disk.slot] = segment.copies[disk.slot] = copy
         if not self.rule.can_acknowledge(done):
             raise DisksMissing(f"segment {segment.seq} of log {segment.log} could not be sealed on enough of the disks")
         segment.copies.clear()
