@@ -56,6 +56,13 @@ class SourceMap:
             return
         self._insert(state, segment, first, end)
 
+    def first(self, source: int, segment: int) -> int | None:
+        """The lowest offset of `source` in `segment`; None where it holds none."""
+        state = self._sources.get(source)
+        if state is None or segment not in state.segments:
+            return None
+        return min(first for first, one in zip(state.firsts, state.segments, strict=True) if one == segment)
+
     def _insert(self, state: _Source, segment: int, first: int, end: int) -> None:
         if segment in state.segments:
             at = state.segments.index(segment)

@@ -272,7 +272,10 @@ class Store:
         return (first, end) if first < end else None
 
     def offset_at(self, source: int, time_ns: int) -> int:
-        """First offset whose batch is not older than `time_ns`; the end if there is none, 0 for an unknown source."""
+        """First offset whose batch is not older than `time_ns`; the end if there is none, 0 for an unknown source.
+
+        A lower one where an index is damaged.
+        """
         known = self.bounds(source)
         if known is None:
             return 0
@@ -291,8 +294,12 @@ class Store:
     def _at_time(self, segment: Segment, source: int, time_ns: int) -> int | None:
         try:
             record = self.catalog.index(segment).at_time(source, time_ns)
-        except (DamagedIndex, Gone):
+        except Gone:
             return None
+        except (
+            DamagedIndex
+        ):  # who seeks there acknowledges what is earlier: of what is unknown nothing counts as earlier
+            return self._sources.first(source, segment.id)
         return None if record is None else record.first_offset
 
     def _narrow(self, segments: list[Segment], source: int, time_ns: int) -> list[Segment]:

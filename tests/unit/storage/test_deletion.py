@@ -12,8 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from storage_world import World  # a helper beside the tests; they are imported by path
 
+from syncpoint.storage.catalog import Segment
 from syncpoint.storage.checkpoint import Checkpoint
-from syncpoint.storage.index import Record, SealedIndex
+from syncpoint.storage.index import DamagedIndex, Index, Record, SealedIndex
 from syncpoint.storage.record import Kind
 
 BATCHES = 90
@@ -189,3 +190,30 @@ def test_after_a_broken_checkpoint_everything_before_it_is_replayed() -> None:
     world.kill()
     world.open()
     world.judge()
+
+
+@pytest.mark.parametrize("at", [0, 35, 89])
+def test_a_damaged_index_makes_a_search_by_time_find_too_much_never_too_little(at: int) -> None:
+    world = World(1, disks=3, segment_entries_max=20, scrub_bytes_s=0)
+    world.open()
+    times = []
+    for _ in range(BATCHES):
+        world.clock.advance(1.0)
+        times.append(world.clock.time_ns())
+        world.publish()
+    world.commit()
+    source = next(iter(world.store.sources()))
+    right = world.store.offset_at(source, times[at])
+    assert right == at * 3
+    index = world.store.catalog.index
+    for bad in list(world.store.catalog):
+
+        def failing(segment: Segment, bad: Segment = bad) -> Index:
+            if segment is bad:
+                raise DamagedIndex("checksum")
+            return index(segment)
+
+        world.store.catalog.index = failing
+        assert world.store.offset_at(source, times[at]) <= right
+    world.store.catalog.index = index
+    assert world.store.offset_at(source, times[at]) == right
