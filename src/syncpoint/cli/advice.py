@@ -23,7 +23,8 @@ SERVER = {
     Code.RESOURCE_EXHAUSTED: "A limit is reached or a disk is full: `syncpoint limits get`, `syncpoint disks list`.",
     Code.UNAVAILABLE: (
         "Is a server running at {endpoint}? Start one with `syncpoint serve`, or name another one with "
-        "--endpoint or PUBSUB_EMULATOR_HOST; one that serves TLS needs --tls-ca. `syncpoint doctor` finds more."
+        "--endpoint or PUBSUB_EMULATOR_HOST; one that serves TLS needs --tls-ca, and "
+        "--tls-cert where it asks for certificates. `syncpoint doctor` finds more."
     ),
     Code.DEADLINE_EXCEEDED: "The server at {endpoint} did not answer in time; look at `syncpoint server describe`.",
     Code.PERMISSION_DENIED: "The server at {endpoint} does not let you do this.",

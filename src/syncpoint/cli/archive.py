@@ -152,7 +152,8 @@ def _manifest(folder: Path) -> Manifest:
 def _server(settings: Settings) -> Cluster:
     from syncpoint.federation.spec import Cluster
 
-    tls = {"ca": settings.tls_ca} if settings.tls_ca else None
+    files = {"ca": settings.tls_ca, "cert": settings.tls_cert, "key": settings.tls_key}
+    tls = {name: path for name, path in files.items() if path} or None
     return Cluster("server", settings.endpoint, tls)
 
 

@@ -23,6 +23,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
 @click.command()
+@with_settings
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address the server listens on.")
 @click.option("--port", default=8085, show_default=True, type=click.IntRange(0, 65_535), help="Its port.")
 @click.option("--data", type=anywhere, help="Its data folder [SYNCPOINT_DATA, or your data folder].")
@@ -30,7 +31,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 @click.option("--durability", type=click.Choice(["sync", "async", "memory"]), default="sync", show_default=True)
 @click.option("--tls-cert", type=anywhere, help="Its certificate chain (PEM).")
 @click.option("--tls-key", type=anywhere, help="The certificate's private key (PEM).")
-@with_settings
+@click.option("--tls-client-ca", type=anywhere, help="Whose certificates clients must show (PEM).")
 def doctor(
     settings: Settings,
     host: str,
@@ -40,10 +41,12 @@ def doctor(
     durability: str,
     tls_cert: Path | None,
     tls_key: Path | None,
+    tls_client_ca: Path | None,
 ) -> None:
     """Examine this machine: can a server run well here, and how fast are its disks?
 
-    Give the options that `syncpoint serve` gets.
+    Give the options that `syncpoint serve` gets. Where --endpoint, PUBSUB_EMULATOR_HOST or the configuration names a
+    server, that one is asked, unless --host or --port says otherwise.
 
     \b
     Example:
@@ -63,8 +66,12 @@ def doctor(
         found += examinations.disk(disk)
     found += examinations.disk_set(disks)
     found.append(examinations.durability(durability))
-    found += examinations.tls(tls_cert, tls_key)
-    if port:
+    found += examinations.tls(tls_cert, tls_key, tls_client_ca)
+    asked = [click.get_current_context().get_parameter_source(name) for name in ("host", "port")]
+    told = settings.endpoint_source
+    if told and click.core.ParameterSource.COMMANDLINE not in asked:
+        found += examinations.endpoint(settings, told)
+    elif port:
         found += examinations.port(settings, host, port)
 
     if settings.format == "json":

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from syncpoint.cli.installed import folder_of
 from syncpoint.cli.output import count
-from syncpoint.cli.serve import unusable
+from syncpoint.cli.serve import no_authority, unusable
 from syncpoint.cli.settings import Settings
 
 MEASURE_S_MAX = 2.0
@@ -59,9 +60,10 @@ def kernel() -> Finding:
     from syncpoint import kernel as room
 
     if room.COMPILED:
-        if stale := _older_than_source(Path(room.__file__).parent):
-            found = f"compiled, but older than its sources: {', '.join(stale)}"
-            return Finding("kernel", "problem", found, "Run `make setup`.")
+        folder = Path(room.__file__).parent
+        if stale := _of_other_sources(folder):
+            found = f"compiled from other sources than those beside it: {', '.join(stale)}"
+            return Finding("kernel", "problem", found, _again(folder))
         return Finding("kernel", "ok", "compiled")
     if os.environ.get("SYNCPOINT_PURE_KERNEL"):
         advice = "Unset SYNCPOINT_PURE_KERNEL."
@@ -70,11 +72,28 @@ def kernel() -> Finding:
     return Finding("kernel", "warning", "runs uncompiled: right, but several times slower", advice)
 
 
-def _older_than_source(folder: Path) -> list[str]:
-    """Compiled modules whose source was changed after they were made."""
+def _of_other_sources(folder: Path) -> list[str]:
+    """Compiled modules whose source was changed after they were made. What they were made from they carry along: times
+    of files say nothing where somebody copied them. One that carries nothing is not judged.
+    """
+    from syncpoint.kernel.build import MARK, mark_of
+
     compiled = {path.name.partition(".")[0]: path for path in folder.glob("*.so")}
     sources = ((name, folder / f"{name}.py", path) for name, path in sorted(compiled.items()))
-    return [name for name, source, path in sources if source.exists() and source.stat().st_mtime > path.stat().st_mtime]
+    found = []
+    for name, source, path in sources:
+        made = path.read_bytes()
+        if source.exists() and MARK in made and mark_of(source) not in made:
+            found.append(name)
+    return found
+
+
+def _again(folder: Path) -> str:
+    """How the kernel is made again: in a clone, or where pip installed it from."""
+    clone = folder.parents[2]
+    if (clone / "Makefile").exists():
+        return f"Run `make setup` in {clone}."
+    return f'Install it again: pip install --force-reinstall --no-deps "{folder_of()}"'
 
 
 def event_loop() -> Finding:
@@ -143,7 +162,7 @@ def durability(chosen: str) -> Finding:
     return Finding("durability", "ok", "sync: what was confirmed is on disk")
 
 
-def tls(cert: Path | None, key: Path | None) -> list[Finding]:
+def tls(cert: Path | None, key: Path | None, client_ca: Path | None = None) -> list[Finding]:
     """Can TLS be served with these files?"""
     if cert is None or key is None:
         if cert == key:
@@ -152,6 +171,8 @@ def tls(cert: Path | None, key: Path | None) -> list[Finding]:
     if reason := unusable(cert, key):
         advice = "Both files must be in PEM form, and the key, without a password, that of the first certificate."
         return [Finding("TLS", "problem", f"{cert}, {key}: {reason}", advice)]
+    if client_ca is not None and (reason := no_authority(client_ca)):
+        return [Finding("TLS", "problem", f"{client_ca}: {reason}", "It must hold certificates in PEM form.")]
     return [Finding("TLS", "ok", f"{cert}, {key}")]
 
 
@@ -172,24 +193,41 @@ def port(settings: Settings, host: str, number: int) -> list[Finding]:
     return _server(settings, "127.0.0.1" if host in ("0.0.0.0", "") else host, number)
 
 
+def endpoint(settings: Settings, told_by: str) -> list[Finding]:
+    """What answers where every command calls."""
+    where = settings.endpoint
+    unset = {"PUBSUB_EMULATOR_HOST": "`unset`", "syncpoint config": "`syncpoint config unset endpoint`"}
+    advice = "Start a server there"
+    advice += f", or forget it: {unset[told_by]}." if told_by in unset else "."
+    advice += " One that serves TLS answers only with the right --tls-ca FILE."
+    return _asked(settings, f"endpoint {where}", f"told by {told_by}; no server answers", advice)
+
+
 def _server(settings: Settings, host: str, number: int) -> list[Finding]:
     """What answers at a port that is taken, and how its disks are."""
+    settings.endpoint_option = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
+    advice = "End it, or choose another port: syncpoint serve --port 8086."
+    advice += " A server that serves TLS answers only with the right --tls-ca FILE."
+    return _asked(settings, f"port {number}", "taken, but no server answers", advice)
+
+
+def _asked(settings: Settings, what: str, silent: str, advice: str) -> list[Finding]:
+    from syncpoint.cli.errors import Problem
     from syncpoint.model.errors import SyncpointError
     from syncpoint.wire.messages import admin
 
-    settings.endpoint_option = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
     settings.timeout_option = settings.timeout_option or 5.0
     try:
         with settings.client(patience_s=0.0) as client:
             server = client.call("Admin.GetServer", admin.GetServerRequest())
             disks = client.call("Admin.ListDisks", admin.ListDisksRequest()).disks
+    except Problem as error:
+        return [Finding(what, "problem", error.message, error.advice)]
     except (SyncpointError, OSError) as error:
-        advice = "End it, or choose another port: syncpoint serve --port 8086."
-        advice += " A server that serves TLS answers only with the right --tls-ca FILE."
-        return [Finding(f"port {number}", "problem", f"taken, but no server answers ({error})", advice)]
+        return [Finding(what, "problem", f"{silent} ({error})", advice)]
     hours = server.uptime.seconds / 3600
     told = f"a server answers: version {server.version}, up {hours:.1f} h, {count(server.topics, 'topic')}"
-    findings = [Finding(f"port {number}", "ok", told)]
+    findings = [Finding(what, "ok", told)]
     for one in disks:
         if one.reason:
             advice = "Repair or replace the disk, then restart the server; the others bring it up to date."

@@ -51,6 +51,11 @@ key_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--tls-cert", type=key_file, help="Certificate chain (PEM); serves TLS.")
 @click.option("--tls-key", type=key_file, help="The certificate's private key (PEM).")
+@click.option(
+    "--tls-client-ca",
+    type=key_file,
+    help="Clients must show a certificate that this one (PEM) signed; with --tls-cert.",
+)
 def serve(
     host: str,
     port: int,
@@ -60,6 +65,7 @@ def serve(
     workers: int | None,
     tls_cert: Path | None,
     tls_key: Path | None,
+    tls_client_ca: Path | None,
 ) -> None:
     """Run a server until it is told to stop (Ctrl-C or SIGTERM: it ends what it is doing first).
 
@@ -76,6 +82,10 @@ def serve(
         raise click.UsageError("Each --disk must be a folder of its own.")
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key belong together.")
+    if tls_client_ca and not tls_cert:
+        raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key.")
+    if tls_client_ca and (reason := no_authority(tls_client_ca)):
+        raise Problem(f"cannot use --tls-client-ca {tls_client_ca}: {reason}", "It must hold certificates in PEM form.")
     if tls_cert and tls_key and (reason := unusable(tls_cert, tls_key)):
         raise Problem(
             f"cannot serve TLS with {tls_cert} and {tls_key}: {reason}",
@@ -98,6 +108,7 @@ def serve(
         durability=durability,
         tls_cert=tls_cert,
         tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
         workers=workers,
     )
     crew = f", {count(workers, 'worker')}" if workers else ""
@@ -117,6 +128,15 @@ def serve(
         )
     if failed:
         raise Problem("the server did not start", "The line above says what is in the way.")
+
+
+def no_authority(path: Path) -> str:
+    """Why clients' certificates cannot be held against a file; empty when they can."""
+    try:
+        ssl.create_default_context(cafile=path)
+    except (ssl.SSLError, OSError) as error:
+        return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
+    return ""
 
 
 def unusable(cert: Path, key: Path) -> str:

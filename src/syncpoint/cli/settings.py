@@ -11,7 +11,8 @@ import functools
 import os
 import ssl
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -58,6 +59,8 @@ class Settings:
     endpoint_option: str | None = None
     format_option: str | None = None
     tls_ca: str | None = None
+    tls_cert: str | None = None  # what this side shows to a server that wants to see a certificate
+    tls_key: str | None = None
     timeout_option: float | None = None
     command: tuple[str, ...] = ()
     called: bool = field(default=False, init=False)  # a connection to the endpoint was asked for
@@ -79,6 +82,15 @@ class Settings:
             or self.config.get("endpoint")
             or ENDPOINT_DEFAULT
         )
+
+    @property
+    def endpoint_source(self) -> str:
+        """Who says which endpoint is in force; empty for the built-in one."""
+        if self.endpoint_option:
+            return "--endpoint"
+        if os.environ.get("PUBSUB_EMULATOR_HOST"):
+            return "PUBSUB_EMULATOR_HOST"
+        return "syncpoint config" if self.config.get("endpoint") else ""
 
     @property
     def project_or_none(self) -> str | None:
@@ -123,16 +135,31 @@ class Settings:
                 "`syncpoint config set endpoint`.",
                 exit_code=2,
             ) from error
-        try:
-            tls = client_tls(self.tls_ca) if self.tls_ca else None
-        except (ssl.SSLError, OSError) as error:
-            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-            raise Problem(
-                f"cannot use --tls-ca {self.tls_ca}: {reason}",
+        if self.tls_key and not self.tls_cert:
+            raise click.UsageError("--tls-key needs --tls-cert.")
+        tls = None
+        if self.tls_ca or self.tls_cert:
+            with _explained(
+                f"--tls-ca {self.tls_ca}",
                 "It must hold certificates in PEM form: the server's own, or that of who signed it.",
-                exit_code=2,
-            ) from error
+            ):
+                tls = client_tls(self.tls_ca)
+            if self.tls_cert:
+                with _explained(
+                    f"--tls-cert {self.tls_cert}" + (f" --tls-key {self.tls_key}" if self.tls_key else ""),
+                    "Both must be in PEM form, and the key must be that of the first certificate.",
+                ):
+                    tls = client_tls(self.tls_ca, self.tls_cert, self.tls_key)
         return Client(self.endpoint, tls=tls, timeout_s=self.timeout_option or 60.0, patience_s=patience_s)
+
+
+@contextmanager
+def _explained(what: str, advice: str) -> Iterator[None]:
+    try:
+        yield
+    except (ssl.SSLError, OSError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise Problem(f"cannot use {what}: {reason}", advice, exit_code=2) from error
 
 
 def _kept(name: str, *declaration: str, **attributes: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -146,6 +173,7 @@ def _kept(name: str, *declaration: str, **attributes: Any) -> Callable[[Callable
     return click.option(*declaration, callback=store, expose_value=False, **attributes)
 
 
+_NAMES = ("--project", "--endpoint", "--format", "--timeout", "--tls-ca", "--tls-cert", "--tls-key")
 COMMON = (
     _kept("project_option", "--project", metavar="NAME", help="Project [PUBSUB_PROJECT_ID, or the configuration]."),
     _kept(
@@ -169,13 +197,31 @@ COMMON = (
         metavar="FILE",
         help="Connect with TLS, trusting the certificates in FILE.",
     ),
+    _kept(
+        "tls_cert",
+        "--tls-cert",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="Show this certificate to a server that asks for one.",
+    ),
+    _kept(
+        "tls_key",
+        "--tls-key",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="The private key of --tls-cert.",
+    ),
 )
 
 
 def common_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Adds --project, --endpoint, --format, --timeout and --tls-ca; they may stand before or after a command's name."""
-    for option in reversed(COMMON):
-        command = option(command)
+    """Adds --project, --endpoint, --format, --timeout and those of TLS; they may stand before or after a command's
+    name. A command that has an option of that name already, and means something else by it, keeps its own.
+    """
+    own = {name for one in getattr(command, "__click_params__", ()) for name in one.opts}
+    for option, name in reversed(list(zip(COMMON, _NAMES, strict=True))):
+        if name not in own:
+            command = option(command)
     return command
 
 

@@ -56,9 +56,12 @@ def parse_endpoint(endpoint: str, default_port: int = 8085) -> tuple[str, int]:
     return host, int(port)
 
 
-def client_tls(ca_file: str | None) -> ssl.SSLContext:
-    """A context that trusts the certificates in `ca_file` (None: the system's authorities)."""
-    return ssl.create_default_context(cafile=ca_file)
+def client_tls(ca_file: str | None, cert: str | None = None, key: str | None = None) -> ssl.SSLContext:
+    """A context that trusts the certificates in `ca_file` (None: the system's authorities) and shows `cert`."""
+    context = ssl.create_default_context(cafile=ca_file)
+    if cert is not None:
+        context.load_cert_chain(cert, key)
+    return context
 
 
 class Client:

@@ -6,6 +6,7 @@ and Python's headers. Stands alone: setup.py loads this file before the package 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ PACKAGE = "syncpoint.kernel"
 MODULES = (
     "ackids", "acks", "blocks", "columns", "filters", "frames", "leases", "publish", "rows", "seal", "split", "stamps",
 )  # fmt: skip
+MARK = b"syncpoint-source sha256:"
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": False,  # the sources check foreign bytes themselves; see DESIGN.md
@@ -36,9 +38,13 @@ def extensions() -> list[Any]:
     if sys.byteorder != "little":
         return []  # the compiled primitives copy words as they lie in memory; the sources run everywhere
     folder = os.path.relpath(HERE)
-    wanted = [
-        Extension(f"{PACKAGE}.{name}", [f"{folder}/{name}.py"], extra_compile_args=["-O3", "-g0"]) for name in MODULES
-    ]
+    wanted = []
+    for name in MODULES:
+        marked = _marked(name)
+        flags = ["-O3", "-g0", "-include", marked]
+        wanted.append(
+            Extension(f"{PACKAGE}.{name}", [f"{folder}/{name}.py"], extra_compile_args=flags, depends=[marked])
+        )
     return list(
         cythonize(  # type: ignore[no-untyped-call]
             wanted,
@@ -48,6 +54,26 @@ def extensions() -> list[Any]:
             quiet=True,
         )
     )
+
+
+def mark_of(source: Path) -> bytes:
+    """What a compiled module carries of the source it was made from, so that an old one is known whatever the times of
+    the files say.
+    """
+    digest = hashlib.sha256()
+    for path in (source, source.with_suffix(".pxd")):
+        digest.update(path.read_bytes() if path.exists() else b"")
+    return MARK + digest.hexdigest().encode()
+
+
+def _marked(name: str) -> str:
+    """A C header that puts the mark into the module; written only when it changes, since it makes the module anew."""
+    path = Path("build/kernel") / f"{name}.mark.h"
+    text = f'__attribute__((used)) static const char syncpoint_source[] = "{mark_of(HERE / f"{name}.py").decode()}";\n'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+    return str(path)
 
 
 def main() -> None:

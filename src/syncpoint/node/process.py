@@ -164,6 +164,9 @@ class Node:
         if settings.tls_cert is not None:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(settings.tls_cert, settings.tls_key)
+            if settings.tls_client_ca is not None:
+                tls.load_verify_locations(settings.tls_client_ca)
+                tls.verify_mode = ssl.CERT_REQUIRED
         return await serve(methods, settings.host, settings.port, tls=tls, limits=settings.door)
 
     def _log_failed(self) -> None:

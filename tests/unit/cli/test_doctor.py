@@ -21,21 +21,26 @@ def test_an_old_python():
     assert examinations.python_version().state == "ok"
 
 
-def test_a_compiled_kernel_older_than_its_source(tmp_path, monkeypatch):
+def test_a_kernel_compiled_from_other_sources(tmp_path, monkeypatch):
+    """Whatever the times of the files say: pip writes sources after what was compiled from them."""
     from syncpoint import kernel
+    from syncpoint.kernel.build import mark_of
 
-    for name, age in (("fresh", 10), ("stale", -10)):
-        (tmp_path / f"{name}.py").touch()
+    for name in ("fresh", "stale"):
+        source = tmp_path / f"{name}.py"
+        source.write_text(name)
         made = tmp_path / f"{name}.cpython-311-x86_64-linux-gnu.so"
-        made.touch()
-        at = (tmp_path / f"{name}.py").stat().st_mtime + age
-        os.utime(made, (at, at))
+        made.write_bytes(b"\x7fELF" + mark_of(source) + b"\0")
+        os.utime(made, (1, 1))
+    (tmp_path / "stale.py").write_text("changed since")
     monkeypatch.setattr(kernel, "__file__", str(tmp_path / "__init__.py"))
     monkeypatch.setattr(kernel, "COMPILED", True)
     finding = examinations.kernel()
     assert finding.state == "problem"
     assert "stale" in finding.found
     assert "fresh" not in finding.found
+    (tmp_path / "stale.py").write_text("stale")
+    assert examinations.kernel().state == "ok"
 
 
 def test_a_disk_is_measured_and_left_as_it_was(tmp_path):
@@ -111,6 +116,20 @@ def test_a_port_taken_by_something_else(server, listener):
     (finding,) = examinations.port(Settings(connect=lambda _: server), "127.0.0.1", listener)
     assert finding.state == "problem"
     assert "another port" in finding.advice
+
+
+def test_the_endpoint_in_force_is_examined(run_json, run, monkeypatch, server, tmp_path):
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "far:9")
+    server.answers["Admin.GetServer"] = Unavailable("nobody there")
+    found = run("doctor", "--data", str(tmp_path))
+    assert found.exit_code == 1
+    assert "endpoint far:9" in found.stdout
+    assert "PUBSUB_EMULATOR_HOST" in found.stdout
+    assert server.settings.endpoint == "far:9"
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        free = one.getsockname()[1]
+    assert "far:9" not in run("doctor", "--data", str(tmp_path), "--port", str(free)).stdout
 
 
 def test_durability_and_tls(tmp_path):

@@ -1,9 +1,11 @@
 """Where a setting comes from, and the small commands that show or keep one."""
 
+import click
 import pytest
 
 from syncpoint.cli.errors import Problem
 from syncpoint.cli.settings import Settings
+from syncpoint.testing.certificates import Authority
 from syncpoint.wire.messages import pubsub
 
 
@@ -55,6 +57,17 @@ def test_an_address_that_is_none():
 def test_a_file_without_certificates():
     with pytest.raises(Problem, match="--tls-ca"):
         Settings(tls_ca=__file__).client()
+
+
+def test_a_client_certificate_goes_with_the_connection(tmp_path):
+    authority = Authority(tmp_path)
+    cert, key = map(str, authority.issue("me"))
+    Settings(tls_ca=str(authority.ca), tls_cert=cert, tls_key=key).client().close()
+    other = str(authority.issue("other")[1])
+    with pytest.raises(Problem, match="--tls-cert"):
+        Settings(tls_ca=str(authority.ca), tls_cert=cert, tls_key=other).client()
+    with pytest.raises(click.UsageError, match="--tls-key needs"):
+        Settings(tls_ca=str(authority.ca), tls_key=key).client()
 
 
 @pytest.mark.parametrize("words", [["--timeout", "0"], ["--timeout", "-1"], ["--tls-ca", "/nowhere"]])

@@ -32,6 +32,7 @@ class Plan:
     durability: str
     tls_cert: Path | None
     tls_key: Path | None
+    tls_client_ca: Path | None
     drain_s: float
 
     def encode(self) -> str:
@@ -45,6 +46,7 @@ class Plan:
             "durability": self.durability,
             "tls_cert": str(self.tls_cert or ""),
             "tls_key": str(self.tls_key or ""),
+            "tls_client_ca": str(self.tls_client_ca or ""),
             "drain_s": self.drain_s,
         }
         return json.dumps(values)
@@ -54,7 +56,7 @@ class Plan:
         """The other way."""
         found = json.loads(text)
         found["disks"] = {name: Path(path) for name, path in found["disks"].items()}
-        for key in ("tls_cert", "tls_key"):
+        for key in ("tls_cert", "tls_key", "tls_client_ca"):
             found[key] = Path(found[key]) if found[key] else None
         return Plan(**found)
 
@@ -77,6 +79,7 @@ class Plan:
             disks=self.disks,
             tls_cert=self.tls_cert,
             tls_key=self.tls_key,
+            tls_client_ca=self.tls_client_ca,
         )
 
 
@@ -95,6 +98,7 @@ def plan_of(settings: ServeSettings, metadata: str, port: int) -> Plan:
         settings.durability,
         settings.tls_cert,
         settings.tls_key,
+        settings.tls_client_ca,
         settings.drain_s,
     )
 
