@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ import click
 from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import count, said
 from syncpoint.cli.settings import ENDPOINT_DEFAULT
+from syncpoint.storage.layout import DISK_FILE
 
 
 def default_data() -> Path:
@@ -49,6 +51,11 @@ key_file = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.IntRange(1, 256),
     help="Processes that share the port and the disks, for machines with many cores [as last time, or 1].",
 )
+@click.option(
+    "--require-disks",
+    is_flag=True,
+    help="Refuse a disk folder that is new, wiped or not mounted, instead of filling it from the others.",
+)
 @click.option("--tls-cert", type=key_file, help="Certificate chain (PEM); serves TLS.")
 @click.option("--tls-key", type=key_file, help="The certificate's private key (PEM).")
 @click.option(
@@ -63,6 +70,7 @@ def serve(
     disks: tuple[Path, ...],
     durability: str,
     workers: int | None,
+    require_disks: bool,
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_client_ca: Path | None,
@@ -111,6 +119,7 @@ def serve(
         tls_client_ca=tls_client_ca,
         workers=workers,
     )
+    announce_new(settings.disk_folders, refuse=require_disks)
     crew = f", {count(workers, 'worker')}" if workers else ""
 
     def announce(endpoint: str) -> None:
@@ -137,6 +146,20 @@ def no_authority(path: Path) -> str:
     except (ssl.SSLError, OSError) as error:
         return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
     return ""
+
+
+def announce_new(disks: Sequence[Path], *, refuse: bool) -> None:
+    """Say which disks hold nothing of a server. Raises `Problem` with `refuse`; nothing was written then."""
+    new = [disk for disk in disks if not any((disk / name).exists() for name in (DISK_FILE, "chains"))]
+    for disk in new:
+        if refuse:
+            raise Problem(
+                f"disk {disk} holds no {DISK_FILE}: it is new, was wiped, or is not mounted",
+                "Mount the disk that belongs there. If it is to be taken as a new one, start once without "
+                "--require-disks: it is then filled from the others.",
+            )
+        if len(new) < len(disks):
+            said(f"Disk {disk} is new: it is filled from the others.")
 
 
 def unusable(cert: Path, key: Path) -> str:

@@ -1,0 +1,48 @@
+"""`syncpoint serve`: disks that hold nothing are said, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from syncpoint.cli.serve import announce_new, serve
+
+
+def disks(tmp_path: Path, *named: str) -> list[Path]:
+    for name in named:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "disk.json").write_text("{}")
+    return [tmp_path / name for name in "abc"]
+
+
+def test_a_new_disk_among_others_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    announce_new(disks(tmp_path, "a", "c"), refuse=False)
+    told = "".join(capsys.readouterr())
+    assert f"Disk {tmp_path / 'b'} is new: it is filled from the others." in told
+    assert told.count("is new") == 1
+
+
+@pytest.mark.parametrize("named", [(), ("a", "b", "c")], ids=["the first start", "a usual start"])
+def test_otherwise_nothing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str], named: tuple[str, ...]) -> None:
+    announce_new(disks(tmp_path, *named), refuse=False)
+    assert "".join(capsys.readouterr()) == ""
+
+
+def test_folders_of_workers_are_not_new(tmp_path: Path) -> None:
+    (tmp_path / "a" / "chains").mkdir(parents=True)
+    announce_new([tmp_path / "a"], refuse=True)
+
+
+def test_required_disks_are_not_made(tmp_path: Path) -> None:
+    every = disks(tmp_path, "a", "c")
+    arguments = ["--require-disks", "--port", "0", "--data", str(tmp_path / "data")]
+    for disk in every:
+        arguments += ["--disk", str(disk)]
+    outcome = CliRunner().invoke(serve, arguments)
+    assert outcome.exit_code == 1
+    assert f"disk {every[1]} holds no disk.json" in outcome.output
+    assert "without --require-disks" in " ".join(outcome.output.split())
+    assert not every[1].exists()
+    assert not (tmp_path / "data").exists()
