@@ -45,8 +45,8 @@ sim: dev ## replay one simulated world and all that happens in it: make sim SEED
 sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from FIRST on: [WORLD=chains|cluster]
 	@$(BIN)/python tools/sim.py --seconds $(or $(SECONDS_MAX),3600) --first $(or $(FIRST),100000) --world $(or $(WORLD),chains)
 
-faults: dev ## break networks, disks, etcd and clocks of a real cluster, under load (needs root); FAULTS="--seed 2 --only pairs"
-	@$(BIN)/python tests/faults/scenarios.py $(FAULTS)
+faults: dev ## break networks, disks, etcd and clocks of a real cluster, under load (needs root); result into docs/faults.md; FAULTS="--seed 2 --only pairs"
+	@SYNCPOINT_FAULTS_TABLE=docs/faults.md $(BIN)/python tests/faults/scenarios.py $(FAULTS)
 
 faults-spark: dev ## kill and spoil copies on Spark at every point, judge by ids; result into docs/faults-spark.md
 	@SYNCPOINT_FAULTS_TABLE=docs/faults-spark.md $(BIN)/python -m pytest -q -p no:cacheprovider tests/faults_spark $(FAULTS)

@@ -63,6 +63,22 @@ class Scenario:
     topic: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Played:
+    """What came of a scenario. `line`: what is printed; `unsure`: publishes whose outcome the client does not know."""
+
+    name: str
+    what: str
+    good: bool
+    line: str
+    seconds: float
+    confirmed: int
+    unsure: int
+    delivered: int
+    gaps: list[float]
+    notes: list[str]
+
+
 def scenario(name: str, **options: Any) -> Callable[[Callable[[Stage], None]], None]:
     """Enter a function as a scenario; its docstring is what the list shows. `options`: see `Scenario`."""
 
@@ -72,8 +88,8 @@ def scenario(name: str, **options: Any) -> Callable[[Callable[[Stage], None]], N
     return add
 
 
-def play(kit: Kit, net: NetCluster, one: Scenario, options: argparse.Namespace) -> tuple[bool, str]:
-    """One scenario; whether every promise held, and its line of the table."""
+def play(kit: Kit, net: NetCluster, one: Scenario, options: argparse.Namespace) -> Played:
+    """One scenario."""
     kit.settle(90.0)
     chance = random.Random(f"{options.seed}-{one.name}")
     problems: list[str] = []
@@ -94,11 +110,22 @@ def play(kit: Kit, net: NetCluster, one: Scenario, options: argparse.Namespace) 
     problems += [str(verdict) for verdict in verdicts if not verdict.good]
     counts = load.history.counts()
     unsure = sum(one.outcome is not Outcome.OK for one in load.history.publishes)
-    gaps = " ".join(f"{gap:5.1f}" for gap in load.gaps)
+    took, confirmed = time.monotonic() - begun, counts.get("publish ok", 0)
     line = (
-        f"{one.name:<24}{'good' if not problems else 'BROKEN':<8}{time.monotonic() - begun:6.0f} s"
-        f"{counts.get('publish ok', 0):8}{unsure:6}{counts['deliveries']:8}  {gaps}"
+        f"{one.name:<24}{'good' if not problems else 'BROKEN':<8}{took:6.0f} s"
+        f"{confirmed:8}{unsure:6}{counts['deliveries']:8}  {' '.join(f'{gap:5.1f}' for gap in load.gaps)}"
     )
     for text in problems:
         print(text, flush=True)
-    return not problems, "\n    ".join([line, *stage.notes])
+    return Played(
+        one.name,
+        one.what,
+        not problems,
+        "\n    ".join([line, *stage.notes]),
+        took,
+        confirmed,
+        unsure,
+        counts["deliveries"],
+        list(load.gaps),
+        [*stage.notes, *problems],
+    )
