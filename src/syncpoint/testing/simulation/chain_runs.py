@@ -64,6 +64,8 @@ class ChainsRun(SimRun[ChainsWorld]):
         self.settling = False  # all is drained; what is done by the clock comes round
         self.clients = Clients(world)
         self.seconds = 3.0 if beyond else self._length()
+        if self.random.random() < 0.15 and not beyond:
+            self.seconds += 12.0
         slow = max(1.0, self.seconds / 4.5)
         self.nemesis.pause_s *= slow**0.5
         self.lives = Lives(world, self.clients, self.random, slow, sane="clock jump" not in self.nemesis.kinds)

@@ -13,6 +13,7 @@ import errno
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from syncpoint.runtime.clock import Clock
@@ -34,6 +35,7 @@ QUICK = Patience(connect_s=0.5, silence_s=1.0, give_up_s=1.5, retry_s=0.1, quiet
 _STEP_S = 0.15
 _SHARE_MIN = 65  # small, so that the small messages of a simulation are shared; a frame's header is not
 _WRITER = "syncpoint-write-"
+_WRITES = (Op.CHANGE, Op.FDATASYNC)
 _QUIET_OPS = {*LOOKUPS, Op.LEAVE, Op.CLOSE}  # change nothing of what is stored
 
 
@@ -144,6 +146,16 @@ class DiskServer:
         return reply
 
 
+@dataclass
+class _Strike:
+    """See `DiskFarm.after`."""
+
+    process: SimProcess
+    left: int
+    act: Callable[[], None]
+    writes: bool
+
+
 class DiskFarm:
     """All servers of disks, and what lies between them and the processes."""
 
@@ -156,21 +168,20 @@ class DiskFarm:
         self.intruders: list[str] = []  # who wrote although somebody else had taken over
         self.on_death: Callable[[DiskServer], None] = lambda server: None
         self._lives = 0
-        self._strikes: list[tuple[SimProcess, int, Callable[[], None]]] = []
+        self._strikes: list[_Strike] = []
 
-    def after(self, process: SimProcess, commands: int, act: Callable[[], None]) -> None:
-        """Do something before a process's next command but so many."""
-        self._strikes.append((process, commands, act))
+    def after(self, process: SimProcess, commands: int, act: Callable[[], None], *, writes: bool = False) -> None:
+        """Do something before a process's next command but so many; `writes`: of those that change something."""
+        self._strikes.append(_Strike(process, commands, act, writes))
 
-    def command_of(self, process: SimProcess) -> None:
+    def command_of(self, process: SimProcess, op: int) -> None:
         """A process sends a command."""
-        if self._strikes:
-            due = [act for one, left, act in self._strikes if one is process and not left]
-            self._strikes = [
-                (one, left - (one is process), act) for one, left, act in self._strikes if one is not process or left
-            ]
-            for act in due:
-                act()
+        for one in self._strikes[:]:
+            if one.process is process and (op in _WRITES or not one.writes):
+                one.left -= 1
+                if one.left < 0:
+                    self._strikes.remove(one)
+                    one.act()
 
     def serve(self, name: str, disks: tuple[str, ...]) -> DiskServer:
         """A new server."""
@@ -318,7 +329,7 @@ class SimLane(Lane):
         if far is None:
             raise Lost("not connected")
         server, _, lane, attempt = far
-        farm.command_of(self._process)
+        farm.command_of(self._process, request.op)
         self._travel()
         self._wait(far, lane.chain.disk)
         if farm.cut_chance and farm.random.random() < farm.cut_chance:

@@ -19,6 +19,7 @@ from syncpoint.testing.simulation.shape import BRIEF, DEAD, PATIENT, TOPIC
 Life = Coroutine[Any, Any, None]
 DOOMED, LETTERS = "projects/p/subscriptions/doomed", "letters"
 SEEKS_MAX = 3
+REST_S = 9.0
 
 
 class Lives:
@@ -35,8 +36,9 @@ class Lives:
         self.moving = random.random() < (0.7 if world.shape.chains > 1 else 0.3)
         self.burying = random.random() < 0.15
         self.brief = random.random() < 0.2
-        self.resting = random.random() < 0.25  # nobody publishes for a while, so that the topic runs empty
+        self.resting = slow > 2 and random.random() < 0.6  # nobody publishes for a while: the topic runs empty
         self._senders = 0
+        self._rests_until = 0.0
 
     def _chance(self, chance: float) -> bool:
         return self.random.random() < chance
@@ -81,6 +83,8 @@ class Lives:
             lives.append(self._operate(sought))
         if self.moving:
             lives.append(self._move())
+        if self.resting:
+            lives.append(self._rest())
         if self.brief:
             lives.append(self._recreate())
         return lives
@@ -99,8 +103,8 @@ class Lives:
             await self.clients.publish(Messages(client, number, key, sender, sizes), 20.0)
             number += len(sizes)
             await asyncio.sleep(self.random.random() ** 3 * 0.36 * self.slow)
-            if self.resting and self._chance(0.06):
-                await asyncio.sleep(1.0 + 3.0 * self.random.random())
+            while self.publishing() and self.world.loop.time() < self._rests_until:
+                await asyncio.sleep(0.1)
 
     def _size(self) -> int:
         if self.world.shape.heavy:
@@ -145,6 +149,13 @@ class Lives:
             await self.clients.seek(name, time_ns=now_ns + 86_400 * 10**9)
         else:
             await self.clients.seek(name)
+
+    async def _rest(self) -> None:
+        """Nobody publishes for so long that nothing of the topic is left, unless it is kept."""
+        while self.publishing():
+            await asyncio.sleep((0.3 + self.random.random()) * self.slow)
+            self._rests_until = self.world.loop.time() + 1.0 + self.random.random() * REST_S
+            await asyncio.sleep(self._rests_until - self.world.loop.time())
 
     # -- topics ------------------------------------------------------------------------------------------------------
 

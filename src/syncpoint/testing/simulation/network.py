@@ -23,6 +23,8 @@ from syncpoint.transport.lane import Message
 from syncpoint.transport.memory import MemoryStream
 from syncpoint.transport.network import AnyChannel, Listening, join_address
 
+BACKOFF_S = 2.0
+
 
 class SimNetwork:
     """Who listens where, and what lies between any two processes."""
@@ -192,13 +194,15 @@ class _Way:
         if not safe and network.breaks():
             stream.lost()
         elif network.parted(stream.caller_name, stream.callee.name):
-            network.wait_for_healing(stream.caller_name, stream.callee.name, lambda: self._send(action))
+            network.wait_for_healing(stream.caller_name, stream.callee.name, lambda: self._send(action, late=True))
         else:
             self._send(action)
 
-    def _send(self, action: Callable[[], None]) -> None:
+    def _send(self, action: Callable[[], None], *, late: bool = False) -> None:
         loop = self._stream.loop
         delay = self._stream.network.random.random() * self._stream.network.delay_s_max
+        if late:
+            delay += self._stream.backoff_s()
         self._last = max(math.nextafter(self._last, math.inf), loop.time() + delay)
         context = self._end.context() if self._end is not None else contextvars.copy_context()
         loop.call_at(self._last, action, context=context)
@@ -220,15 +224,26 @@ class SimStream(MemoryStream):
         self.network, self.caller, self.callee = network, caller, callee
         self.caller_name = caller.name if caller is not None else "client"
         self.loop = asyncio.get_running_loop()
+        self._again_at = -1.0
         network.opened(self)
         super().__init__(methods, path, metadata, timeout, None)
 
     def _ways(self) -> tuple[_Way, _Way]:
         return _Way(self, self.callee), _Way(self, self.caller)
 
+    def backoff_s(self) -> float:
+        """So long after a healing what waited on this connection is sent again: each has a time of its own for that, so
+        the words of an older connection may come behind those of a newer one.
+        """
+        now = self.loop.time()
+        if now > self._again_at:
+            self._again_at = now + self.network.random.random() ** 3 * BACKOFF_S
+        return self._again_at - now
+
     def lost_later(self) -> None:
         """As `lost`, once what is under way has arrived."""
-        self.loop.call_later(2 * self.network.delay_s_max, self.lost, context=contextvars.Context())
+        seconds = self.backoff_s() + 2 * self.network.delay_s_max
+        self.loop.call_later(seconds, self.lost, context=contextvars.Context())
 
     def lost(self) -> None:
         """The connection under this call is gone: both ends hear it, if they still live."""

@@ -287,13 +287,13 @@ PLANTED: dict[str, Planted] = {
         again.late_words_count, SMALL, ("subscribe forwarder parted", "hang of a subscribe forwarder")
     ),
     "what is passed over is taken for acknowledged": Planted(
-        again.what_is_passed_over_is_taken_for_acknowledged, THREE, ("disk hung", "disk slow", "disk server killed")
+        again.what_is_passed_over_is_taken_for_acknowledged, SMALL, ("disk server hung", "partition from disks")
     ),
     "a lock stays with a lost farewell": Planted(
-        again.a_lock_stays_with_a_lost_farewell, THREE, ("commands cut in the middle", "partition from disks")
+        again.a_lock_stays_with_a_lost_farewell, THREE, ("commands cut in the middle", "disk server hung", "disk fails")
     ),
     "a late removal removes the next registration": Planted(
-        again.a_late_removal_removes_the_next_registration, SMALL, ("metadata in doubt", "takeover")
+        again.a_late_removal_removes_the_next_registration, SMALL, ("metadata in doubt",)
     ),
 }
 

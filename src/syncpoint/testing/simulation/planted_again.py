@@ -5,7 +5,7 @@ Each patch takes out what mended it, in the shipped modules as they are now.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -15,9 +15,11 @@ from syncpoint.publish import sessions
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.hub import Hub
 from syncpoint.publish.sessions import Sessions
-from syncpoint.storage import readmit
-from syncpoint.storage.catalog import Copy
+from syncpoint.storage.access import Access
+from syncpoint.storage.catalog import Segment
 from syncpoint.storage.disks import Disks
+from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
+from syncpoint.storage.index import Record
 from syncpoint.storage.recovery import recover
 from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.remote.disk import RemoteDisk
@@ -72,7 +74,14 @@ def late_words_count() -> AbstractContextManager[None]:
         self._sessions[session.incarnation] = session
         right(self, session, *arguments)
 
-    return _together(patched(Sessions, of=anybody), patched(Hub, attach=attach))
+    def data_came(self: Hub, subscription: int, source: int) -> None:
+        key = (subscription, source)
+        if key in self._hungry and self._sessions.get(self.grants.holder(subscription, source) or 0) is None:
+            self._hungry.discard(key)
+        news(self, subscription, source)
+
+    news = Hub.data_came
+    return _together(patched(Sessions, of=anybody), patched(Hub, attach=attach, data_came=data_came))
 
 
 def a_late_hello_ends_the_living() -> AbstractContextManager[None]:
@@ -99,12 +108,23 @@ def what_is_passed_over_is_taken_for_acknowledged() -> AbstractContextManager[No
     def nothing(batches: Any) -> tuple[tuple[int, int], ...]:
         return ()
 
+    frames = Access.frames
+
+    def damaged(self: Access, segment: Segment, records: Sequence[Record]) -> Any:
+        try:
+            return frames(self, segment, records)
+        except CopiesUnreachable:
+            one = records[0]
+            raise StorageDamaged(
+                "it is on no disk in good order", resume_offset=one.first_offset + one.count, log=segment.log,
+                segment=segment.seq, position=segment.first_position + one.ordinal, source=one.source,
+                first_offset=one.first_offset,
+            ) from None  # fmt: skip
+
     return _together(
         patched(delivery, passed_over=nothing),
         patched(fetch, passed_over=nothing),
-        patched(Disks, _late=lambda self, segment, position: False),
-        patched(Copy, has=lambda self, position: True),
-        patched(readmit, _part=lambda segment, slot, path: None),
+        patched(Access, frames=damaged),
     )
 
 

@@ -8,7 +8,7 @@ from syncpoint.testing.simulation.disk_faults import DiskFaults, Heal
 from syncpoint.testing.simulation.nodes import Node, Publisher
 
 SPLIT_S = 3.0
-OPENING_COMMANDS = 250  # about what an opening takes
+OPENING_COMMANDS, OPENING_WRITES = 250, 60  # about what an opening takes
 _HOUR_NS = 3_600 * 10**9
 _FAR_DAYS = 40
 
@@ -117,6 +117,8 @@ class ProcessFaults(DiskFaults):
         world.take_over(numbers[self.random.randrange(0, len(numbers))], found)
         kind, heals, over = self.random.randrange(0, 3), list[Heal](), list[bool]()
         chosen = [server for server in servers_of(world) if self.random.random() < 0.7]
+        writes = self.random.random() < 0.6
+        commands = self.random.randrange(0, OPENING_WRITES if writes else OPENING_COMMANDS)
 
         def strike() -> None:
             if over:
@@ -138,7 +140,7 @@ class ProcessFaults(DiskFaults):
             for one in heals:
                 one()
 
-        world.farm.after(found.process, self.random.randrange(0, OPENING_COMMANDS), strike)
+        world.farm.after(found.process, commands, strike, writes=writes)
         return heal
 
     def _replaced_at_the_worst_time(self) -> Heal | None:
