@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from syncpoint.control.registration import HEAD, OPEN
@@ -226,8 +227,10 @@ class ChainsWorld(SimWorld):
 
     async def supervise(self) -> None:
         """Find an owner for what has none."""
-        while True:
+        for turn in count():
             await asyncio.sleep(0.1)
+            for node in self.nodes.values() if turn % 10 == 0 else ():
+                self.tell_time(node)
             for one in self.publishers:
                 for chain in one.host.chains.values() if one.process.alive and not one.process.hung else ():
                     self._watch_lag(chain)
@@ -236,6 +239,14 @@ class ChainsWorld(SimWorld):
                     living = [one for one in self.publishers if one.process.alive and not one.process.hung]
                     if living:
                         self.take_over(number, living[self.random.randrange(0, len(living))])
+
+    def tell_time(self, node: Node) -> None:
+        """What the clocks of other machines show, as members of a cluster tell it to each other."""
+        if not node.process.alive or node.process.hung or node.shared.cut:
+            return
+        for name in ("metadata", "router", *self.nodes):
+            if name != node.name:
+                node.clock.heard(name, name, self.clock_of(name).time_ns())
 
     def _watch_lag(self, chain: Chain) -> None:
         """A disk far behind leaves the live stream, where the others suffice (rule 8)."""

@@ -31,7 +31,8 @@ AWAY = (
     "disks lost in an opening",
 )  # fmt: skip
 """Disks that are away for a while. A disk that lied, and one that was away when it mattered, say "no such entry" of the
-same one, which no quorum of so few survives; so lies come without these."""
+same one, which no quorum of so few survives; so lies come without these, and so does a loss of power where what counts
+is not synced."""
 
 
 def duration(random: Random) -> float:
@@ -54,6 +55,8 @@ class Nemesis(ProcessFaults):
         self.kinds = list(kinds) or [kind for kind in FAULTS if self.random.random() < 0.4] or ["crash", "takeover"]
         if "disk lies" in self.kinds and not kinds:
             self.kinds = [kind for kind in self.kinds if kind not in AWAY]
+        elif world.shape.durability != "sync" and "power cut" in self.kinds and not kinds:
+            self.kinds = [kind for kind in self.kinds if kind not in AWAY or kind == "power cut"]
 
     async def run(self, seconds: float) -> None:
         """Let faults happen for so long, and heal them."""

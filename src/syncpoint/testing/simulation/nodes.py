@@ -19,6 +19,7 @@ from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.service import ChainsService
 from syncpoint.runtime.files import Files
+from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.remote.disk import DiskAddress
 from syncpoint.testing.simulation.accidents import Accident, Accidents
 from syncpoint.testing.simulation.disks import SimFiles
@@ -78,7 +79,8 @@ class Node:
         self.process = SimProcess(world.loop, name)
         self.accidents = Accidents(world.random)
         self.shared = Copy(world, self.accidents)
-        self.clock = world.clock_of(name)
+        self.clock = TrustedClock(world.clock_of(name), host=name)
+        world.tell_time(self)
         self.address = f"{name}:1"
 
     def cut(self, more: int) -> None:

@@ -254,9 +254,11 @@ class ProcessFaults(DiskFaults):
         agree nobody could tell which is right.
         """
         names = sorted(self.world.nodes)
-        clock = self.world.clock_of(names[self.random.randrange(0, len(names))])
+        name = names[self.random.randrange(0, len(names))]
+        clock = self.world.clock_of(name)
         far = self.random.random() < 0.5 and not any(abs(one.off_ns) > _HOUR_NS for one in self.world.clocks.values())
         clock.off_ns = round((self.random.random() - 0.5) * 2 * (_FAR_DAYS * 24 * _HOUR_NS if far else _HOUR_NS))
+        self.world.note(f"the clock of {name} is off by {clock.off_ns / _HOUR_NS / 24:.2f} days")
 
         def heal() -> None:
             clock.off_ns = 0
