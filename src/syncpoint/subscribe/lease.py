@@ -56,6 +56,7 @@ class Lending:
         self.generation = 0
         self.voids: dict[int, int] = {}  # source -> how often everything lent of it became void
         self._unknown: list[_Record] = []
+        self._asked: list[_Record] = []  # sent again, and not answered yet
         self._doubtful: list[_Record] = []  # exactly-once, of a grant that is over: may have counted before its end
         self._unsure = Unsure()
         self._under_way = 0
@@ -92,6 +93,8 @@ class Lending:
 
         def done(error: Exception | None) -> None:
             self._under_way -= 1
+            if maybe:
+                self._asked.remove(record)
             if error is None or self._closed:
                 if waiting is not None:
                     waiting.persisted(source)
@@ -107,6 +110,8 @@ class Lending:
                 self.owner.stalled = True
 
         self._under_way += 1
+        if maybe:
+            self._asked.append(record)
         self.publish.acknowledge(self.owner.record.incarnation, self.generation, source, runs, done, urgent=urgent)
 
     def resend(self) -> None:
@@ -117,6 +122,26 @@ class Lending:
                 self._doubt(record)
             else:
                 self._record(record, urgent=True)
+
+    def without_unknown(self, batch: Batch) -> Batch:
+        """A batch without what was acknowledged here under the grant of now, and is not known to be recorded: as long
+        as that stands it is asked again until it is, so nobody may get it another time.
+        """
+        records = [
+            one
+            for one in (*self._unknown, *self._asked)
+            if one.source == batch.source and one.void == self.voids.get(batch.source, 0)
+        ]
+        if not records:
+            return batch
+        count = batch.end - batch.first_offset
+        skip = bytearray(batch.skip or b"").ljust((count + 7) // 8, b"\0")
+        for record in records:
+            for begin, length in decode_runs(record.runs):
+                for offset in range(max(begin, batch.begin), min(begin + length, batch.end)):
+                    at = offset - batch.first_offset
+                    skip[at >> 3] |= 1 << (at & 7)
+        return batch._replace(skip=bytes(skip))
 
     def _doubt(self, record: _Record) -> None:
         """Its source was granted anew, to us or to others, while its outcome was unknown. It may have counted before;

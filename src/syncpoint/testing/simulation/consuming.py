@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from syncpoint.metadata.records import ACTIVE, Subscription
@@ -148,4 +149,5 @@ class Client:
 
     def _nack(self, ack_id: str) -> None:
         request = pubsub.ModifyAckDeadlineRequest(subscription=self.record.name, ack_ids=[ack_id]).SerializeToString()
-        self.node.subscribe.delivery(self.record).lending.modify(request, 4, 0, self.world.clock.monotonic())
+        with suppress(SyncpointError):  # the subscription was deleted
+            self.node.subscribe.delivery(self.record).lending.modify(request, 4, 0, self.world.clock.monotonic())
