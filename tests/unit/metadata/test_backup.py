@@ -279,6 +279,42 @@ def test_a_restore_that_was_broken_off_is_begun_again() -> None:
     run(work)
 
 
+def test_what_arrives_after_a_restore_undoes_nothing() -> None:
+    """A batch whose outcome nobody heard was sent again; the first copy comes when processes have drawn numbers."""
+
+    async def work(clock: ManualClock) -> None:
+        source, target = made(clock), Twice(MemoryStore(clock=clock, random=SeededRandom(4)), clock)
+        await founded(source)
+        backup = read_backup(await take_backup(source, clock))
+        target.store.txn([], [Put(UNIVERSE, b"1000000000001")])
+        await restore(target, backup, SeededRandom(5), clock)
+        drawn = await target.counter("counter/log")
+        after = await everything(target)
+        assert len(target.late) > 3
+        assert not any(target.store.txn(compares, then).ok for compares, then in target.late)
+        assert await everything(target) == after
+        assert await target.counter("counter/log") == drawn + 1
+
+    run(work)
+
+
+class Twice(LocalShared):
+    """A store that carries every write out and keeps a copy of it for later, and says of each second one nothing."""
+
+    def __init__(self, store: MemoryStore, clock: ManualClock) -> None:
+        super().__init__(store, clock)
+        self.late: list[tuple[Sequence[Compare], Sequence[Operation]]] = []
+
+    async def txn(
+        self, compares: Sequence[Compare], then: Sequence[Operation], orelse: Sequence[Operation] = (), **more: float
+    ) -> TxnResult:
+        result = await super().txn(compares, then, orelse)
+        self.late.append((compares, then))
+        if len(self.late) % 2:
+            raise Indeterminate("nobody said whether it was done")
+        return result
+
+
 def test_who_starts_meanwhile_ends_the_restore() -> None:
     async def work(clock: ManualClock) -> None:
         source, target = made(clock), made(clock, 3)
