@@ -1,6 +1,7 @@
 """The `pubsub` format of PySpark: topics of Syncpoint as tables and streams, written by epochs exactly once.
 
-Spark finds `DefaultSource` here by the package's name; no import and no `register` is needed:
+Spark finds `DefaultSource` here by the package's name, where the Python it looks with has this package. Importing it
+makes that so: PYSPARK_PYTHON becomes the running Python where nothing is set, and an active session knows the format.
 
     spark.readStream.format("pubsub").option("endpoint", "localhost:8085").option("topic", "projects/p/topics/t").load()
 
@@ -10,7 +11,10 @@ The user's page is docs/spark.md.
 from __future__ import annotations
 
 import os
+import sys
+from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -77,3 +81,13 @@ def _no_connect() -> None:
             f"The pubsub format does not work over Spark Connect ({found[0]} is set): make the session with"
             " SparkSession.builder.master(...), or run the job with spark-submit."
         )
+
+
+def _prepare(session: Any) -> None:
+    """Let Spark look for the format with the Python that runs, unless somebody chose one; tell a session of it."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if session is not None:
+        session.dataSource.register(DefaultSource)
+
+
+_prepare(SparkSession.getActiveSession())

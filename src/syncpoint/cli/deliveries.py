@@ -38,7 +38,7 @@ ack_ids_option = click.option(
 @click.argument("subscription")
 @click.option("--limit", default=1, show_default=True, type=click.IntRange(1, 1000), help="At most this many messages.")
 @click.option("--auto-ack", is_flag=True, help="Acknowledge the messages once they are printed.")
-@click.option("--wait", is_flag=True, help="Wait until there is a message; with --timeout, at most so long.")
+@click.option("--wait", is_flag=True, help="Wait for a message; with --timeout, for LIMIT messages, at most so long.")
 @with_settings
 def pull(settings: Settings, subscription: str, limit: int, auto_ack: bool, wait: bool) -> None:
     """Receive messages of a subscription. Those not acknowledged come again after their deadline.
@@ -63,7 +63,9 @@ def pull(settings: Settings, subscription: str, limit: int, auto_ack: bool, wait
 
 
 def _receive(client: Any, request: Any, wait_s: float | None) -> Any:
-    """Pull until something comes, or until `wait_s` seconds have passed (None: for ever); the last answer."""
+    """Pull until something comes (`wait_s` None), or until there are as many as were asked for or `wait_s` seconds have
+    passed: one answer of a server may hold fewer than wait.
+    """
     if wait_s is None:
         answer = client.call("Subscriber.Pull", request)
         while not answer.received_messages:
@@ -71,13 +73,15 @@ def _receive(client: Any, request: Any, wait_s: float | None) -> Any:
         return answer
     end = time.monotonic() + wait_s
     answer = client.call("Subscriber.Pull", request, timeout_s=wait_s)
+    wanted = request.max_messages
     # The server answers a little before a call's time is over; what is left is spent on another call.
-    while not answer.received_messages and (left := end - time.monotonic()) > WAIT_S_MIN:
+    while len(answer.received_messages) < wanted and (left := end - time.monotonic()) > WAIT_S_MIN:
+        request.max_messages = wanted - len(answer.received_messages)
         try:
-            answer = client.call("Subscriber.Pull", request, timeout_s=left)
+            answer.MergeFrom(client.call("Subscriber.Pull", request, timeout_s=left))
         except SyncpointError as error:
-            if error.code is not Code.DEADLINE_EXCEEDED:
-                raise
+            if error.code is not Code.DEADLINE_EXCEEDED and not answer.received_messages:
+                raise  # what was received is leased by now: it is shown first
             break
     return answer
 

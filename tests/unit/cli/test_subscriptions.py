@@ -125,6 +125,19 @@ def test_pull_waits_until_something_comes(server, run):
     assert not server.calls[0][1].return_immediately
 
 
+def test_pull_collects_until_it_has_what_was_asked_for(server, run):
+    def answer(request):
+        asked.append(request.max_messages)
+        return pubsub.PullResponse(received_messages=[pubsub.ReceivedMessage(ack_id=str(len(asked)))])
+
+    asked = []
+    server.answers["Subscriber.Pull"] = answer
+    result = run("subscriptions", "pull", "billing", "--wait", "--limit", "3", "--timeout", "60")
+    assert result.exit_code == 0, result.output
+    assert asked == [3, 2, 1]
+    assert result.stdout.splitlines()[2:] == ["1", "2", "3"]
+
+
 def test_pull_waits_no_longer_than_told(server, run):
     server.answers["Subscriber.Pull"] = pulled()
     result = run("subscriptions", "pull", "billing", "--wait", "--timeout", "0.05")
