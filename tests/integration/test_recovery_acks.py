@@ -148,3 +148,29 @@ def test_confirmed_admin_calls_survive_crashes(boot, enter):
         assert set(shown) <= set(labels) | unsure
         there = api.list_subscriptions({"project": f"projects/{project}", "page_size": 10_000}).subscriptions
         assert set(subscriptions) <= {one.name for one in there}
+
+
+def test_deliveries_and_backoffs_are_counted_on_after_a_crash(boot, enter):
+    server = boot()
+    space = enter(server.endpoint)
+    topic, letters = space.topic("main"), space.topic("letters")
+    counted = space.subscription(
+        topic, "counted", dead_letter_policy={"dead_letter_topic": letters, "max_delivery_attempts": 7}
+    )
+    ten_minutes = {"minimum_backoff": {"seconds": 600}, "maximum_backoff": {"seconds": 600}}
+    resting = space.subscription(topic, "resting", retry_policy=ten_minutes)
+    space.publish(topic, b"m")
+
+    def nack(space, subscription):
+        (one,) = space.pull(subscription, 1, within=20)
+        request = {"subscription": subscription, "ack_ids": [one.ack_id], "ack_deadline_seconds": 0}
+        space.api.modify_ack_deadline(request)
+        return one.delivery_attempt
+
+    nack(space, resting)
+    assert [nack(space, counted) for _ in range(2)] == [1, 2]
+    assert not space.pull_once(resting, wait=2.0)  # longer than counts wait to be written
+    server.restart(hard=True)
+    after = enter(server.endpoint)
+    assert nack(after, counted) == 3
+    assert not after.pull_once(resting, wait=2.0)

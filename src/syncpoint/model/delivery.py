@@ -47,21 +47,43 @@ class SourceView(NamedTuple):
     done: bool = False
 
 
+class Attempts(NamedTuple):
+    """Messages `[begin, end)` of a source came back undone `times` times by now; not to be delivered again before
+    `rest_ms` are over.
+    """
+
+    begin: int
+    end: int
+    times: int
+    rest_ms: int
+
+
 class Fetched(list[Batch]):
-    """Batches, and what lies before or between them that could not be read now.
+    """Batches, and what lies before or between them that could not be read now; how often some came back before.
 
     Offsets in `passed`, ranges of begin and end, are not acknowledged and may be readable later. What is neither here
     nor there, up to the end of the last batch, needs no delivery.
     """
 
-    def __init__(self, batches: Iterable[Batch] = (), passed: Iterable[tuple[int, int]] = ()) -> None:
+    def __init__(
+        self,
+        batches: Iterable[Batch] = (),
+        passed: Iterable[tuple[int, int]] = (),
+        attempts: Iterable[Attempts] = (),
+    ) -> None:
         super().__init__(batches)
         self.passed = tuple(passed)
+        self.attempts = tuple(attempts)
 
 
 def passed_over(batches: Sequence[Batch]) -> tuple[tuple[int, int], ...]:
     """The ranges an answer passed over."""
     return batches.passed if isinstance(batches, Fetched) else ()
+
+
+def attempts_of(batches: Sequence[Batch]) -> tuple[Attempts, ...]:
+    """What an answer says of earlier deliveries."""
+    return batches.attempts if isinstance(batches, Fetched) else ()
 
 
 Reply = Callable[[Sequence[Batch] | Exception], None]
@@ -125,6 +147,9 @@ class PublishSide(Protocol):
         `done` hears when the record is persisted, or that nobody knows; `FailedPrecondition` when an exactly-once
         subscription's source is granted to somebody else. Not urgent: it may ride with the next commit.
         """
+
+    def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[Attempts]) -> None:
+        """Messages came back undone; remembered for whoever reads them next. Nobody waits for it."""
 
     def generation(self, subscription: int) -> int:
         """The subscription's seek generation, which ack ids carry."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from syncpoint.kernel.errors import Malformed
-from syncpoint.model.delivery import Batch, passed_over
+from syncpoint.model.delivery import Batch, attempts_of, passed_over
 
 PUBLISH = "/syncpoint.internal.v1.Chains/Publish"
 SERVE = "/syncpoint.internal.v1.Chains/Serve"
@@ -167,4 +167,7 @@ def fetched_message(number: int, batches: Sequence[Batch]) -> list[bytes]:
     for begin, end in passed_over(batches):
         found = b"\x08%b\x10%b" % (varint(begin), varint(end))
         parts.append(b"\x2a%b%b" % (varint(len(found)), found))
+    for run in attempts_of(batches):
+        found = b"\x08%b\x10%b\x18%b\x20%b" % tuple(map(varint, run))
+        parts.append(b"\x32%b%b" % (varint(len(found)), found))
     return [b"\x32" + varint(sum(map(len, parts))), *parts]

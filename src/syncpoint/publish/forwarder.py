@@ -14,6 +14,7 @@ from syncpoint.kernel import publish as kernel
 from syncpoint.kernel.acks import AckSet
 from syncpoint.kernel.errors import Invalid, Malformed
 from syncpoint.metadata.records import Change, Op, Snapshot, Subscription
+from syncpoint.model.delivery import Attempts as Run
 from syncpoint.model.delivery import Batch, Done, Fetched, Listener, Reply, SourceView
 from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
@@ -21,6 +22,7 @@ from syncpoint.model.names import parse_topic
 from syncpoint.publish import records
 from syncpoint.publish.admission import Admission
 from syncpoint.publish.append import Caller, PendingEntry, Settled, WaitingRoom, outcome_unknown
+from syncpoint.publish.attempts import Attempts
 from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.recovery import Memory, snapshot_state
 from syncpoint.publish.source import Source
@@ -74,7 +76,10 @@ class PublishForwarder:
         self.on_failed: Callable[[], None] = lambda: None  # the log can not be written any more
         self.published = 0
         self.early: set[int] = set()  # attached subscriptions that take messages before they are persisted
-        self.extensions: list[Extension] = []
+        self.attempts = Attempts(
+            self.ledgers, clock, self._write_attempts, later, memory.extensions.pop(Attempts.number, [])
+        )
+        self.extensions: list[Extension] = [self.attempts]
         self.batches: list[records.BatchFact] = []  # numbered ones of this turn; their fact goes before their messages
         self._soon, self._later = soon, later
         self._waiting = WaitingRoom()
@@ -353,7 +358,8 @@ class PublishForwarder:
                 reply([])  # a seek came between: the listener was told and asks again
             else:
                 granted = self._granted(ledger, begin, end, stored)
-                reply(Fetched(granted, passed) if passed else granted)
+                known = self.attempts.of(subscription, source, granted[0].begin, granted[-1].end) if granted else ()
+                reply(Fetched(granted, passed, known) if passed or known else granted)
 
         self.store.read(source, begin, max_bytes, answer, early=early)
 
@@ -410,6 +416,13 @@ class PublishForwarder:
         self._lingering = False
         if self._acks:
             self.flush_soon()
+
+    def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[Run]) -> None:
+        self.attempts.note(subscription, generation, source, runs)
+
+    def _write_attempts(self, fact: bytes) -> None:
+        if self.failed is None:
+            self.append_fact(Kind.LEDGER, records.encode_extension(Attempts.number, fact))
 
     def generation(self, subscription: int) -> int:
         """The seek generation ack ids of the subscription must carry."""

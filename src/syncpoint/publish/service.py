@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from syncpoint.kernel.errors import Malformed
+from syncpoint.model.delivery import Attempts
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.publish.envelope import PUBLISH, SERVE, acknowledged_message, heartbeat_message, read_publish
 from syncpoint.publish.host import ChainHost
@@ -159,6 +160,12 @@ class _Serving:
             error = Unavailable("No chain here has the source.")
             answer = internal.Acknowledged(id=asked.id, error=error.message, code=error.code)
             self.send(internal.FromChains(acknowledged=answer).SerializeToString())
+
+    def _on_note_attempts(self, asked: Any) -> None:
+        chain = self._host.chain_of(asked.source)
+        if chain is not None:
+            runs = [Attempts(one.begin, one.end, one.times, one.rest_ms) for one in asked.runs if one.begin < one.end]
+            chain.forwarder.note_attempts(asked.subscription, asked.generation, asked.source, runs)
 
     def _on_heartbeat(self, asked: Any) -> None:
         self._host.session_heard(self)

@@ -14,7 +14,7 @@ from syncpoint.kernel import frames
 from syncpoint.kernel.filters import matches
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.delivery import Batch, PublishSide, SourceView, passed_over
+from syncpoint.model.delivery import Batch, PublishSide, SourceView, attempts_of, passed_over
 from syncpoint.model.errors import Unavailable
 from syncpoint.subscribe.fetch import CREDIT_BYTES, Cursor
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX, Consumer
@@ -71,6 +71,7 @@ class Delivery:
         self._redelivered: deque[tuple[Batch, int]] = deque()
         self._refetching = 0
         self._passed = PassedOver()
+        self._resuming: dict[Identity, float | None] = {}  # came back before, in order: until when they rest
         self._scheduled = False
         self._voided = 0  # counts resets: answers that were asked for before one are void
 
@@ -125,6 +126,7 @@ class Delivery:
         self._grants.clear()
         self._redelivered.clear()
         self._passed.clear()
+        self._resuming.clear()
         self._refetching = 0
         self.lending.close()
         self.lending = Lending(self, self.table, self.publish)
@@ -141,6 +143,8 @@ class Delivery:
         self._grants.pop(source, None)
         self._drop_read_again(source)
         self._passed.forget_source(source)
+        for identity in [one for one in self._resuming if one[0] == source]:
+            del self._resuming[identity]
         self.lending.void(source)
 
     def _go_back(self) -> None:
@@ -349,7 +353,10 @@ class Delivery:
                     break
                 wanted = not self.program or matches(self.program, frames.message_at(batch.payload, index))
                 key, nbytes = keys[index], sizes[index]
-                if wanted and key and not order.admit(key, (batch.source, at), consumer.holder, nbytes):
+                if wanted and (batch.source, at) in self._resuming:
+                    skip[index >> 3] |= 1 << (index & 7)
+                    self._resume_in_order(order, (batch.source, at), key, consumer.holder, nbytes)
+                elif wanted and key and not order.admit(key, (batch.source, at), consumer.holder, nbytes):
                     skip[index >> 3] |= 1 << (index & 7)
                 elif wanted:
                     taken += 1
@@ -526,9 +533,44 @@ class Delivery:
             return
         for begin, end in passed_over(batches):
             self._pass_over(Run(cursor.source, begin, end, 1), batches)
+        if attempts_of(batches):
+            batches = self._resume(cursor.source, batches)
         cursor.received(batches)
         if batches or cursor.drained:  # what comes after a source that is drained may begin
             self.wake()
+
+    def _resume(self, source: int, batches: Sequence[Batch]) -> list[Batch]:
+        """Of messages that came back before, to another forwarder perhaps: go on with their counts and rests. They take
+        the way of those that come back here; where keys are kept in order, once their turn has come.
+        """
+        now, skips = (
+            self.now(),
+            [bytearray(one.skip or bytes((one.end - one.first_offset + 7) // 8)) for one in batches],
+        )
+        for run in attempts_of(batches):
+            for batch, skip in zip(batches, skips, strict=True):
+                for offset in range(max(run.begin, batch.begin), min(run.end, batch.end)):
+                    index = offset - batch.first_offset
+                    if batch.source != source or skip[index >> 3] >> (index & 7) & 1:
+                        continue
+                    at = now + run.rest_ms / 1000 if run.rest_ms else None
+                    attempts = self.lending.redelivery.attempts
+                    attempts[source, offset] = max(run.times, attempts.get((source, offset), 0))
+                    if self.lending.order is None:
+                        skip[index >> 3] |= 1 << (index & 7)
+                        self.lending.redelivery.add(source, offset, at=at)
+                    else:
+                        self._resuming[source, offset] = at
+        return [one._replace(skip=bytes(skip)) for one, skip in zip(batches, skips, strict=True)]
+
+    def _resume_in_order(self, order: KeyOrder, identity: Identity, key: bytes, holder: int, nbytes: int) -> None:
+        """The turn of such a message has come: its key goes on once it has rested."""
+        at = self._resuming.pop(identity)
+        if key:
+            order.admit(key, identity, holder, nbytes)
+            order.take_back(identity, block=at is not None)
+        if not key or at is not None:
+            self.lending.redelivery.add(*identity, at=at)
 
     def _has_room(self) -> bool:
         return any(consumer.room(self.table)[0] for consumer in self.consumers)

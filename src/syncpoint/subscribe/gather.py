@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.model.delivery import Batch, Done, Listener, Reply, SourceView
+from syncpoint.model.delivery import Attempts, Batch, Done, Listener, Reply, SourceView
 from syncpoint.model.errors import FailedPrecondition, NotFound, Unavailable
 from syncpoint.runtime.clock import Clock
 from syncpoint.subscribe.guard import Guard
@@ -154,6 +154,20 @@ class Gatherer:
                 done, runs, urgent=urgent,
                 subscription=subscription, generation=generation, source=source, grant=view.grant,
             )  # fmt: skip
+
+    def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[Attempts]) -> None:
+        served = self._served.get(subscription)
+        view = served.sources.get(source) if served is not None else None
+        peer = self._peer_of(view.chain) if view is not None and view.held else None
+        if peer is not None:
+            peer.tell(
+                note_attempts=internal.NoteAttempts(
+                    subscription=subscription,
+                    generation=generation,
+                    source=source,
+                    runs=[internal.Attempts(**one._asdict()) for one in runs],
+                )
+            )
 
     @staticmethod
     def _is_in_doubt(served: Served, view: SourceView) -> bool:

@@ -13,11 +13,11 @@ from typing import NamedTuple, Protocol
 from syncpoint.kernel.acks import decode_runs
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.delivery import Batch, PublishSide
+from syncpoint.model.delivery import Attempts, Batch, PublishSide
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.subscribe.confirm import REMEMBER_S, Confirmation, Confirmed, Unsure
 from syncpoint.subscribe.ordering import KeyOrder
-from syncpoint.subscribe.retry import Redelivery
+from syncpoint.subscribe.retry import Redelivery, note_run
 
 TICKS_PER_S = 100
 Fetch = Callable[[int, int, int, Callable[[Sequence[Batch] | Exception], None]], None]
@@ -259,10 +259,13 @@ class Lending:
         """Messages whose lease ended undone are offered again: now, after a backoff, or as dead letters."""
         record, order = self.owner.record, self.order
         retry, dead = record.retry, record.dead_letter
+        counted: dict[int, list[Attempts]] = {}
         for source, offset in sorted(identities):
             attempts = self.redelivery.count(source, offset) if delivered and (retry or dead) else 0
             is_dead = dead is not None and attempts >= dead[1]
             delay = min(retry[1], retry[0] * 2.0 ** min(attempts - 1, 60)) if retry and attempts else 0.0
+            if attempts:
+                note_run(counted.setdefault(source, []), offset, attempts, round(1000 * delay))
             if order is not None and order.knows((source, offset)):
                 for later in order.take_back((source, offset), block=is_dead or delay > 0):
                     self.table.revoke(*later)
@@ -274,6 +277,8 @@ class Lending:
                 self.owner.dead_letter(source, offset, attempts)
             else:
                 self.redelivery.add(source, offset, at=now + delay if delay else None)
+        for source, runs in counted.items():
+            self.publish.note_attempts(record.incarnation, self.generation, source, runs)
         self.owner.wake()
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
-from syncpoint.model.delivery import Batch, Fetched
+from syncpoint.model.delivery import Attempts, Batch, Fetched
 from syncpoint.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.model.times import BEAT_S, HOLD_S
 from syncpoint.runtime.clock import Clock
@@ -153,7 +153,8 @@ class Peer:
                 return
             batches = [_batch(one) for one in answer.batches]
             passed = [(one.begin, one.end) for one in answer.passed]
-            answered(Fetched(batches, passed) if passed else batches)
+            attempts = [Attempts(one.begin, one.end, one.times, one.rest_ms) for one in answer.attempts]
+            answered(Fetched(batches, passed, attempts) if passed or attempts else batches)
 
         self.tell(fetch=internal.Fetch(id=self._ask(fetched), max_bytes=max_bytes, **fields))
 

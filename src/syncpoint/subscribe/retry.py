@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from syncpoint.kernel.acks import decode_runs
+from syncpoint.model.delivery import Attempts
 
 RUN_MAX = 256
 
@@ -21,6 +22,14 @@ class Run(NamedTuple):
     begin: int
     end: int
     attempt: int
+
+
+def note_run(runs: list[Attempts], offset: int, count: int, rest_ms: int) -> None:
+    """Add an offset, which rises, to runs of the same count and rest."""
+    if runs and runs[-1].end == offset and runs[-1][2:] == (count, rest_ms):
+        runs[-1] = runs[-1]._replace(end=offset + 1)
+    else:
+        runs.append(Attempts(offset, offset + 1, count, rest_ms))
 
 
 class Redelivery:

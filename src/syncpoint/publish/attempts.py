@@ -1,0 +1,143 @@
+"""Attempts: how often messages came back undone, and how long they have to rest. Kept beside the ledgers.
+
+Only subscriptions with a dead letter or a retry policy have any: a subscribe forwarder notes what came back to it, in
+batches; whoever reads such messages next is told. So counts and rests outlive restarts, adoption, moves of a source.
+An extension of the log: notes are written within WRITE_S, all that were made meanwhile in one entry, and nobody waits
+for them; a crash loses at most those. A count only grows within a seek generation, so notes may be applied in any order
+and more than once. What was acknowledged is left out of the next checkpoint.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from syncpoint.kernel.acks import AckSet
+from syncpoint.model.delivery import Attempts as Run
+from syncpoint.publish.ledger import Ledger
+from syncpoint.publish.source import Source
+from syncpoint.runtime.clock import Clock
+
+NUMBER = 3  # among the extensions of the log
+WRITE_S = 0.5
+RUNS_MAX = 100_000  # of one source of one subscription; what comes back beyond that is counted anew after a restart
+_HEAD = struct.Struct("<QIQ")  # subscription, generation, source
+_RUN = struct.Struct("<QQIQ")  # begin, end, count, not before (ms of the wall clock)
+_Key = tuple[int, int]
+
+
+class Attempts:
+    """`append(fact)` writes an entry; `later(seconds, act)` does something after a while."""
+
+    number = NUMBER
+
+    def __init__(
+        self,
+        ledgers: Mapping[int, Ledger],
+        clock: Clock,
+        append: Callable[[bytes], None],
+        later: Callable[[float, Callable[[], None]], object],
+        found: Iterable[bytes] = (),
+    ) -> None:
+        self._ledgers, self._clock, self._append, self._later = ledgers, clock, append, later
+        self._of: dict[_Key, tuple[int, list[Run]]] = {}  # (subscription, source) -> generation, runs in order
+        self._new: dict[_Key, list[Run]] = {}
+        for fact in found:
+            subscription, generation, source = _HEAD.unpack_from(fact)
+            runs = [Run(*one) for one in _RUN.iter_unpack(fact[_HEAD.size :])]
+            self._apply((subscription, source), generation, runs)
+
+    def note(self, subscription: int, generation: int, source: int, runs: Iterable[Run]) -> None:
+        """Messages came back: `rest_ms` of each run counts from now."""
+        ledger = self._ledgers.get(subscription)
+        if ledger is None or ledger.generation != generation:
+            return
+        now = self._clock.time_ns() // 1_000_000
+        dated = sorted(one._replace(rest_ms=now + one.rest_ms if one.rest_ms else 0) for one in runs)
+        key = subscription, source
+        self._apply(key, generation, dated)
+        if not self._new:
+            self._later(WRITE_S, self._write)
+        self._new.setdefault(key, []).extend(dated)
+
+    def of(self, subscription: int, source: int, begin: int, end: int) -> list[Run]:
+        """What is known of messages in `[begin, end)`; their rests count from now."""
+        generation, runs = self._of.get((subscription, source), (0, ()))
+        ledger = self._ledgers.get(subscription)
+        if not runs or ledger is None or ledger.generation != generation:
+            return []
+        now = self._clock.time_ns() // 1_000_000
+        return [
+            Run(max(begin, one.begin), min(end, one.end), one.times, max(0, one.rest_ms - now))
+            for one in runs
+            if one.begin < end and begin < one.end
+        ]
+
+    def _apply(self, key: _Key, generation: int, runs: list[Run]) -> None:
+        known, before = self._of.get(key, (generation, []))
+        if generation < known:
+            return
+        self._of[key] = (generation, _merged(before if generation == known else [], runs)[-RUNS_MAX:])
+
+    def _write(self) -> None:
+        new, self._new = self._new, {}
+        for key, runs in new.items():
+            if key in self._of:
+                self._append(_encode(key, self._of[key][0], _merged([], runs)))
+
+    # -- an extension of the log -------------------------------------------------------------------------------------
+
+    def facts(self) -> Iterator[bytes]:
+        """See `forwarder.Extension`."""
+        for key in list(self._of):
+            found, ledger = self._of.get(key), self._ledgers.get(key[0])
+            if found is None:
+                continue
+            generation, runs = found
+            left: list[Run] = []
+            if ledger is not None and ledger.generation == generation:
+                left = _unacknowledged(runs, ledger.acks.get(key[1]))
+            if left:
+                self._of[key] = generation, left
+                yield _encode(key, generation, left)
+            else:
+                del self._of[key]
+
+    def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
+        """See `forwarder.Extension`: counts keep no message."""
+        return False
+
+    def forgotten(self, source: Source) -> None:
+        """See `forwarder.Extension`."""
+        for key in [key for key in self._of if key[1] == source.number]:
+            del self._of[key]
+
+
+def _encode(key: _Key, generation: int, runs: list[Run]) -> bytes:
+    return _HEAD.pack(key[0], generation, key[1]) + b"".join(_RUN.pack(*one) for one in runs)
+
+
+def _unacknowledged(runs: list[Run], acks: AckSet | None) -> list[Run]:
+    """The runs of which something is left, each from its first such offset on."""
+    if acks is None:
+        return runs
+    begun = (one._replace(begin=acks.first_gap(one.begin)) for one in runs)
+    return [one for one in begun if one.begin < one.end]
+
+
+def _merged(one: list[Run], other: list[Run]) -> list[Run]:
+    """Both, without overlaps: of two counts of an offset the higher one, with its rest."""
+    edges = sorted({edge for run in (*one, *other) for edge in run[:2]})
+    best: dict[int, tuple[int, int]] = {}
+    at = {edge: place for place, edge in enumerate(edges)}
+    for run in (*one, *other):
+        for place in range(at[run.begin], at[run.end]):
+            best[place] = max(best.get(place, (0, 0)), run[2:])
+    merged: list[Run] = []
+    for place in sorted(best):
+        run = Run(edges[place], edges[place + 1], *best[place])
+        if merged and merged[-1].end == run.begin and merged[-1][2:] == run[2:]:
+            merged[-1] = merged[-1]._replace(end=run.end)
+        else:
+            merged.append(run)
+    return merged

@@ -1,0 +1,160 @@
+"""Counts and rests of messages that came back, through restarts, checkpoints and any order of notes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncpoint.metadata.records import Change, DeadLetter, Retry, Topic
+from syncpoint.model.delivery import Attempts as Run
+from syncpoint.publish.attempts import WRITE_S, Attempts
+from syncpoint.publish.ledger import Ledger
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.testing.forwarders import Subscriber, World
+from syncpoint.wire.messages import internal
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chain_world import SUB_NUMBER, ChainWorld, simulated
+from chain_world import Subscriber as Session
+
+DEAD = "projects/p/topics/dead"
+
+
+def world_with(**options: object) -> World:
+    world = World(**options)  # type: ignore[arg-type]
+    world.commit(Change.put(Topic(9, DEAD)))
+    return world
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_counts_and_rests_survive_a_crash(key: str, checkpoint: bool) -> None:
+    world = world_with(ordered=bool(key), dead_letter=DeadLetter(DEAD, 5), retry=Retry(600.0, 600.0))
+    subscriber = Subscriber(world)
+    for data in "abc":
+        world.send(data, key=key if data != "c" else "")
+    first = next(one for one, data in subscriber.held.items() if data == "a")
+    subscriber.nack(first)
+    world.advance(2 * WRITE_S)
+    if checkpoint:
+        written = world.store.checkpoint(world.publish.checkpoint_parts())
+        while not written.step():
+            pass
+        world.settle()
+    world.restart()
+    again = Subscriber(world)
+    world.advance(5)
+    assert sorted(again.data) == (["c"] if key else ["b", "c"]), "a rests, and so does what comes after it in its key"
+    again.ack()
+    world.advance(600)
+    assert again.data[-2:] == (["a", "b"] if key else ["c", "a"])
+    assert {one.message.data: one.delivery_attempt for one in again.received}[b"a"] == 2
+
+
+def test_a_message_becomes_a_dead_letter_although_the_server_died_between_its_deliveries() -> None:
+    world = world_with(dead_letter=DeadLetter(DEAD, 5))
+    world.send("a")
+    for attempt in range(1, 6):
+        subscriber = Subscriber(world)
+        world.settle()
+        assert [one.delivery_attempt for one in subscriber.received][:1] == [attempt]
+        subscriber.consumer.max_messages = 0
+        subscriber.nack(*subscriber.held)
+        world.advance(2 * WRITE_S)
+        world.restart()
+    subscriber = Subscriber(world)
+    world.advance(1)
+    assert subscriber.data in ([], ["a"])
+    for ack_id in list(subscriber.held):
+        subscriber.nack(ack_id)
+    world.settle()
+    assert len(world.publish.sources.of_topic(9)) == 1, "it is in the dead letter topic"
+
+
+def test_without_a_policy_nothing_is_noted() -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("a")
+    before = len(world.store.entries)
+    subscriber.nack(*subscriber.held)
+    world.advance(2 * WRITE_S)
+    assert len(world.store.entries) == before
+    assert list(world.publish.attempts.facts()) == []
+
+
+def test_what_is_acknowledged_or_sought_is_left_out_of_checkpoints() -> None:
+    world = world_with(dead_letter=DeadLetter(DEAD, 5))
+    subscriber = Subscriber(world)
+    world.send("a", "b")
+    subscriber.nack(*subscriber.held)
+    world.settle()
+    assert len(list(world.publish.attempts.facts())) == 1
+    subscriber.ack()
+    assert list(world.publish.attempts.facts()) == []
+    world.send("c")
+    subscriber.nack(*subscriber.held)
+    world.publish.replace_acks(2, {}, None)
+    world.settle()
+    (source,) = world.publish.sources.of_topic(1)
+    assert world.publish.attempts.of(2, source.number, 0, 10) == []
+
+
+noted = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(1, 9), st.integers(1, 4), st.sampled_from([0, 5000])), max_size=4
+)
+
+
+@given(st.lists(noted, max_size=6), st.randoms())
+def test_notes_may_come_in_any_order_and_more_than_once(notes: list[list[tuple[int, ...]]], random: object) -> None:
+    def fresh(append: Callable[[bytes], None], found: list[bytes]) -> Attempts:
+        return Attempts({1: Ledger(1)}, ManualClock(), append, lambda seconds, act: later.append(act), found)
+
+    facts: list[bytes] = []
+    later: list[Callable[[], None]] = []
+    attempts = fresh(facts.append, [])
+    expected: dict[int, int] = {}
+    for note in notes:
+        attempts.note(1, 0, 7, [Run(begin, begin + length, times, rest) for begin, length, times, rest in note])
+        for begin, length, times, _ in note:
+            for offset in range(begin, begin + length):
+                expected[offset] = max(times, expected.get(offset, 0))
+        while later:
+            later.pop()()
+    facts += facts[:2]
+    random.shuffle(facts)  # type: ignore[attr-defined]
+    for one in (attempts, fresh(facts.append, list(facts))):
+        runs = one.of(1, 7, 0, 100)
+        assert {offset: run.times for run in runs for offset in range(run.begin, run.end)} == expected
+        assert all(first.end <= second.begin for first, second in pairwise(runs))
+
+
+@simulated
+async def test_an_adopter_of_a_chain_hands_out_what_its_predecessor_was_told(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe(retry=Retry(600.0, 600.0))
+    await first.publish("a", "b")
+    teller = await Session(first, 11).start()
+    await teller.attach()
+    (source,) = teller.granted
+    run = internal.Attempts(begin=1, end=2, times=3, rest_ms=600_000)
+    await teller.tell(note_attempts=internal.NoteAttempts(subscription=SUB_NUMBER, source=source, runs=[run]))
+    await asyncio.sleep(1)
+    (told,) = (await teller.fetch(source)).attempts
+    assert (told.begin, told.end, told.times) == (1, 2, 3)
+    await first.crash()
+    second = world.process("f2")
+    await second.open()
+    other = await Session(second, 12).start()
+    await other.attach()
+    await asyncio.sleep(1)
+    (told,) = (await other.fetch(source)).attempts
+    assert (told.begin, told.end, told.times) == (1, 2, 3)
+    assert 500_000 < told.rest_ms <= 600_000
