@@ -65,7 +65,7 @@ def test_epochs_that_were_decided_are_finished_first(tmp_path: Path, monkeypatch
         try:
             assert not node.memory.sources.of_topic(1)
             await node.finish_epochs()
-            assert node.forwarder.extensions == []
+            assert node.forwarder.extensions == [node.forwarder.attempts]
             (source,) = node.memory.sources.of_topic(1)
             (batch,) = await node.read(source.number, 0)
             return [frames.message_at(batch.payload, at) for at in range(batch.count)]
