@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -87,7 +89,8 @@ def _(stage: Stage) -> None:
 
 
 PROBES = 4  # messages of two megabytes to see whom they go through
-LARGE_MAX = 60  # until a process must have asked for memory
+TOGETHER = 8  # such messages at once: no process has room for them among what it has already
+ROUNDS_MAX = 15  # until a process must have asked for memory
 
 
 def bytes_read(stage: Stage, name: str) -> int:
@@ -97,10 +100,12 @@ def bytes_read(stage: Stage, name: str) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("rchar:")), 0)
 
 
-def address_space(pid: int) -> int:
-    """Bytes of addresses that a process has."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmSize:"))
+def no_more_memory(pid: int) -> None:
+    """From now on the process gets nothing: neither new mappings nor pages of arenas whose addresses it has already."""
+    held = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    for limit, field in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        # Below what it has: what it gives back it does not get again.
+        resource.prlimit(pid, limit, (int(held[field].split()[0]) << 9, resource.RLIM_INFINITY))
 
 
 def shortages(stage: Stage, name: str) -> int:
@@ -125,22 +130,23 @@ def large(stage: Stage, api: official.Api, number: int) -> None:
 @scenario("memory")
 def _(stage: Stage) -> None:
     """a publish and a subscribe forwarder get no more memory, and are killed if they live on"""
-    api = official.Api(stage.kit.proxies[0])
-    for turn, role in enumerate(("publish-forwarder", "subscribe-forwarder")):
+    api, numbers = official.Api(stage.kit.proxies[0]), itertools.count()
+    for role in ("publish-forwarder", "subscribe-forwarder"):
         before_io = {name: bytes_read(stage, name) for name in stage.kit.names(role)}
-        for number in range(PROBES):
-            large(stage, api, (LARGE_MAX + PROBES) * turn + number)
+        for _ in range(PROBES):
+            large(stage, api, next(numbers))
         # The one that large messages go through; nothing asks much of the others.
         name = max(before_io, key=lambda one: bytes_read(stage, one) - before_io[one])
         pid = stage.net.state(name).pid
         assert pid is not None, f"{name} does not run"
-        resource.prlimit(pid, resource.RLIMIT_AS, (address_space(pid), resource.RLIM_INFINITY))
+        no_more_memory(pid)
         refused = before = shortages(stage, name)
         lives, sent = True, 0
-        while sent < LARGE_MAX and lives and refused == before:
-            large(stage, api, (LARGE_MAX + PROBES) * turn + PROBES + sent)
-            sent += 1
-            refused, lives = shortages(stage, name), stage.net.state(name).state == "running"
+        with ThreadPoolExecutor(TOGETHER) as pool:
+            while sent < ROUNDS_MAX * TOGETHER and lives and refused == before:
+                list(pool.map(lambda _: large(stage, api, next(numbers)), range(TOGETHER)))
+                sent += TOGETHER
+                refused, lives = shortages(stage, name), stage.net.state(name).state == "running"
         stage.wait(0.3)
         refused, lives = shortages(stage, name) - before, stage.net.state(name).state == "running"
         stage.notes.append(

@@ -154,18 +154,19 @@ def holds(folder: Path, marker: bytes) -> bool:
 class Prober(threading.Thread):
     """Publishes one message after the other through one proxy, by plain calls without retries.
 
-    `gap` is the longest time between two answers; every error is kept.
+    `gap` is the longest time without an answer, from the first call to the end; every error is kept.
     """
 
     def __init__(self, endpoint: str, topic: str, key: str = "", timeout: float = 15.0) -> None:
         super().__init__(name="prober", daemon=True)
         self.api, self.topic, self.key, self.timeout = official.Api(endpoint), topic, key, timeout
-        self.answered: list[float] = []
+        self.answered: list[float] = []  # when; with its begin before the first one, and its end behind the last one
         self.errors: list[str] = []
         self.stop = threading.Event()
 
     def run(self) -> None:
         number = 0
+        self.answered.append(time.monotonic())
         while not self.stop.wait(0.02):
             body = seal(Identity(f"prober{self.key}", number))
             number += 1
@@ -176,6 +177,7 @@ class Prober(threading.Thread):
                 self.errors.append(f"{error.code().name}: {error.details()}")
             else:
                 self.answered.append(time.monotonic())
+        self.answered.append(time.monotonic())
 
     @property
     def gap(self) -> float:

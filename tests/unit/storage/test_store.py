@@ -14,7 +14,7 @@ from storage_world import World  # a helper beside the tests; they are imported 
 from syncpoint.model.errors import ResourceExhausted, Unavailable
 from syncpoint.storage.errors import DisksFailed, DisksMissing, ForeignDisk, StorageDamaged
 from syncpoint.storage.record import Kind
-from syncpoint.storage.segment import DATA_START
+from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer
 
 
 def test_an_even_number_of_disks_is_refused() -> None:
@@ -389,13 +389,23 @@ def test_a_damaged_index_is_built_again() -> None:
     world.store.close()
     world.kill()
     path = "/d0/logs/0000000001/00000001.seg"
-    offset = world.store is None and len(world.files.content(path))
-    for at in (offset - 10, offset - 4096 - 50, offset - 2 * 4096):
-        world.files.flip(path, at % offset)
+    whole = world.files.content(path)
+    size = len(whole)
+    for at in (size - 10, size - PAGE - 50, size - 2 * PAGE):  # the trailer, and the index before it
+        world.files.flip(path, at)
         world.open()
+        assert world.store.recovered.scanned == ["1/1"]
         world.judge()
         world.store.close()
         world.kill()
+        again = world.files.content(path)
+        assert again[:-PAGE] == whole[:-PAGE], "the index is what it was"
+        sealed = decode_trailer(again[-PAGE:])
+        assert sealed is not None
+        assert sealed[1].index_offset == decode_trailer(whole[-PAGE:])[1].index_offset
+    world.open()
+    assert "1/1" not in world.store.recovered.scanned
+    world.judge()
 
 
 def test_two_processes_do_not_share_a_disk() -> None:
