@@ -47,6 +47,7 @@ def new_snapshot(request: Any, subscription: Subscription, state: bytes, oldest_
         expire_ns=now_ns + round(lifetime_s * _NANOS),
         state=state,
         subscription=subscription.incarnation,
+        generation=subscription.generation,
     )
 
 

@@ -108,7 +108,7 @@ class Snapshot:
     """What a subscription had acknowledged at one moment.
 
     `state` is opaque here: on one node the publish forwarder wrote it; in a cluster it is empty, each chain keeps its
-    part, and `status` is CREATING until all of them have.
+    part, and `status` is CREATING until all of them have. `generation` is the subscription's at its creation.
     """
 
     incarnation: int
@@ -121,6 +121,7 @@ class Snapshot:
     state: bytes = b""
     status: str = ACTIVE
     subscription: int = 0
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +239,8 @@ def _fill(stored: Any, record: Record) -> None:
         case Snapshot():
             _copy(stored.snapshot, record, _SNAPSHOT_FIELDS)
             stored.snapshot.status = _shortened(record.status)
+            if record.generation is not None:
+                stored.snapshot.generation = record.generation
         case Setting():
             stored.setting.SetInParent()
             _copy(stored.setting, record, ("name", "value"))
@@ -261,7 +264,9 @@ def _read(stored: Any) -> Record:
             target=_target(found.target) if found.HasField("target") else None,
         )
     if kind == "snapshot":
-        return Snapshot(**_values(stored.snapshot, _SNAPSHOT_FIELDS), status=stored.snapshot.status or ACTIVE)
+        found = stored.snapshot
+        generation = found.generation if found.HasField("generation") else None
+        return Snapshot(**_values(found, _SNAPSHOT_FIELDS), status=found.status or ACTIVE, generation=generation)
     if kind == "setting":
         return Setting(stored.setting.name, stored.setting.value)
     raise ValueError("a catalog record of an unknown kind: written by a newer version?")

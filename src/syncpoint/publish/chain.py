@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Change, Op, Subscription
 from syncpoint.model.cluster import ChainRecord
-from syncpoint.model.errors import Unavailable
+from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.publish.admission import Admission
 from syncpoint.publish.entrance import Assignments, Entrance, Registrar, Sealed
@@ -26,6 +26,7 @@ from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
 from syncpoint.publish.hub import Hub
 from syncpoint.publish.known_disks import Known, KnownDisks
+from syncpoint.publish.records import encode_batches
 from syncpoint.publish.recovery import Memory, replay
 from syncpoint.publish.resends import Resends
 from syncpoint.publish.retention import forget_empty_sources, orphans
@@ -35,6 +36,7 @@ from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random
 from syncpoint.storage.quorum import AckRule
+from syncpoint.storage.record import Kind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
 from syncpoint.storage.workers import ThreadWorkers, Workers
@@ -107,7 +109,9 @@ class Chain:
         grants = Grants(epoch, now, known)
         self.hub = Hub(self.number, self.forwarder, grants, self._rank, self._epoch_of, store.answered_at)
         self.follower.on_ledger = self.hub.listen
-        self.resends = Resends(memory.batches, self.forwarder.sources)
+        self.resends = Resends(memory.batches, memory.unsure, self.forwarder.sources)
+        if self.resends.decided:
+            self.forwarder.append_fact(Kind.LEDGER, encode_batches(self.resends.decided))
         self.voids = Voids(self.forwarder, self.resends, self.hub.handed)
         self.entrance = Entrance(
             self.number, self.follower, self.resends, self.voids, around.registrar, around.assignments, around.sealed
@@ -125,8 +129,17 @@ class Chain:
         self._idle: dict[int, int] = {}  # open source of which nothing is stored -> its end, at the last look
 
     def changed(self, change: Change) -> None:
-        """The catalog has changed."""
-        self.follower.changed(change)
+        """The catalog has changed. What can not be followed must not be confirmed: the chain ends then, and the next
+        opening follows it.
+        """
+        try:
+            self.follower.changed(change)
+        except Exception as error:
+            if not isinstance(error, SyncpointError):
+                log.exception("chain %d can not follow the catalog to revision %d", self.number, change.revision)
+            if self.forwarder.failed is None:
+                self.forwarder.give_up(error)
+            return
         if isinstance(change.record, Subscription) and change.op is Op.PUT:
             self.hub.changed(change.record)
 

@@ -12,14 +12,14 @@ not returned yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from syncpoint.metadata.records import CREATING, Change, Op, Snapshot, Subscription
 from syncpoint.publish import records, seek
 from syncpoint.publish.append import Settled
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.ledger import Ledger, SnapshotState
-from syncpoint.publish.recovery import settle
+from syncpoint.publish.ledger import begun
+from syncpoint.publish.recovery import drop_ledgers, settle_sources
 from syncpoint.publish.source import Source
 from syncpoint.storage.record import Kind
 
@@ -37,29 +37,31 @@ class Follower:
     def settle(self) -> None:
         """Catch up with the catalog, which is at or above the revision of the log; the facts are on their way then."""
         forwarder, sources = self.forwarder, self.forwarder.sources
-        settle(forwarder.memory, forwarder.store)
+        settle_sources(forwarder.memory, forwarder.store)
+        snapshots = [one for topic in sources.topics() for one in self.catalog.snapshots_of(topic)]
+        # In the order in which it came to be: a snapshot may be of a subscription that was deleted or sought since.
+        self._keep_snapshots(snapshots)
+        drop_ledgers(forwarder.memory)
         self._forget_empty()
-        for topic in sources.topics():
-            for record in self.catalog.subscriptions_of(topic):
-                self._begin(record)
-            for snapshot in self.catalog.snapshots_of(topic):
-                self._keep_snapshot(snapshot)
-            for record in self.catalog.subscriptions_of(topic):
-                self._follow_seek(record)
+        subscriptions = [one for topic in sources.topics() for one in self.catalog.subscriptions_of(topic)]
+        for record in subscriptions:
+            self._begin(record)
+        self._keep_snapshots(snapshots)
+        for record in subscriptions:
+            self._follow_seek(record)
+        self._keep_snapshots(snapshots)
         for number in [one for one in forwarder.snapshots if self.catalog.snapshot_by_incarnation(one) is None]:
-            del forwarder.snapshots[number]
+            forwarder.ledgers.drop_snapshot(number)
         grants = forwarder.memory.grants
         for key in [key for key in grants if not self._is_strict(key[0]) or key[1] not in sources.by_number]:
             del grants[key]
 
     def _forget_empty(self) -> None:
-        """Ledgers of topics of which recovery found nothing: they begin anew when something comes, as after
-        `forget_topic`. Nobody follows seeks of theirs meanwhile, so they would be of an old generation then.
-        """
+        """Ledgers of topics of which nothing is here: they begin anew when something comes, as after `forget_topic`."""
         for number in list(self.forwarder.ledgers):
             record = self.catalog.subscription_by_incarnation(number)
             if record is not None and not self.forwarder.sources.of_topic(record.topic_incarnation):
-                del self.forwarder.ledgers[number]
+                self.forwarder.ledgers.drop(number)
 
     def _is_strict(self, subscription: int) -> bool:
         record = self.catalog.subscription_by_incarnation(subscription)
@@ -75,15 +77,14 @@ class Follower:
         if isinstance(record, Subscription):
             if change.op is Op.DELETE or record.detached:
                 forwarder.subscription_removed(record.incarnation)
-            elif forwarder.sources.of_topic(record.topic_incarnation):
-                self._begin(record)
-                self._follow_seek(record)
+            elif record.incarnation in forwarder.ledgers or forwarder.sources.of_topic(record.topic_incarnation):
+                self._catch_up(record)
                 forwarder.hear_early(record)
         elif isinstance(record, Snapshot):
             if change.op is Op.DELETE:
-                forwarder.snapshots.pop(record.incarnation, None)
+                forwarder.ledgers.drop_snapshot(record.incarnation)
             elif forwarder.sources.of_topic(record.topic_incarnation):
-                self._keep_snapshot(record)
+                self._keep_snapshots([record])
 
     def confirm(self, done: Settled) -> None:
         """`done` once the facts that follow from the catalog as it is now are persisted."""
@@ -93,15 +94,14 @@ class Follower:
 
     def open_source(self, topic: int, epoch: int) -> Source:
         """Open the topic's source at the catalog's revision. The chain is registered for the topic."""
-        source = self.forwarder.open_source(topic, epoch, self.catalog.revision)
         for record in self.catalog.subscriptions_of(topic):
-            self._begin(record)
-        return source
+            self._catch_up(record)
+        return self.forwarder.open_source(topic, epoch, self.catalog.revision)
 
     def forget_topic(self, topic: int) -> None:
         """Nothing of the topic is left: its subscriptions begin anew when something comes."""
         for record in self.catalog.subscriptions_of(topic):
-            self.forwarder.ledgers.pop(record.incarnation, None)
+            self.forwarder.ledgers.drop(record.incarnation)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -111,38 +111,35 @@ class Follower:
 
     def _facts(self) -> Iterator[bytes]:
         forwarder, memory = self.forwarder, self.forwarder.memory
+        forwarder.append_pending()  # the batches that are named here are in front of the checkpoint's end
         yield records.encode_revision(self.catalog.revision)
-        for ledger in list(forwarder.ledgers.values()):
-            yield self._start_of(ledger)
-        yield from forwarder.facts()
         for state in list(forwarder.snapshots.values()):
-            yield records.encode_snapshot_fact(state)
+            yield records.encode_snapshot(state, self.catalog.revision)
         for grant in list(memory.grants.values()):
             yield records.encode_grant(grant)
         batches = list(memory.batches)
         for at in range(0, len(batches), 500):
             yield records.encode_batches(batches[at : at + 500])
+        yield from forwarder.facts()
 
     # -- one record --------------------------------------------------------------------------------------------------
+
+    def _catch_up(self, record: Subscription) -> None:
+        """Bring the ledger of a subscription to where its record is. What is published from now on belongs to it."""
+        self._begin(record)
+        self._follow_seek(record)
 
     def _begin(self, record: Subscription) -> None:
         forwarder = self.forwarder
         if record.detached or record.incarnation in forwarder.ledgers:
             return
         forwarder.append_pending()
-        ledger = forwarder.ledgers[record.incarnation] = Ledger(record.incarnation, record.generation)
-        ledger.begin_at(
-            (source.number, source.end)
-            for source in forwarder.sources.of_topic(record.topic_incarnation)
-            if source.end and source.revision < record.created_revision
-        )
-        forwarder.append_fact(Kind.LEDGER, self._start_of(ledger))
+        sources = forwarder.sources.of_topic(record.topic_incarnation)
+        places = {one.number: one.end for one in sources if one.end and one.revision < record.created_revision}
+        # Where something is stored a seek has yet to be followed; where nothing is, there is nothing to follow.
+        generation = 0 if sources else record.generation
+        forwarder.begin_ledger(begun(record.incarnation, generation, places))
         self.on_ledger(record.incarnation)
-
-    def _start_of(self, ledger: Ledger) -> bytes:
-        return records.encode_start(
-            records.Start(ledger.subscription, ledger.generation, self.catalog.revision, tuple(ledger.start.items()))
-        )
 
     def _follow_seek(self, record: Subscription) -> None:
         """Only the newest seek counts: each one gives a generation sets of its own."""
@@ -152,23 +149,26 @@ class Follower:
             return
         target = record.target
         if target is None or (target.snapshot is None and target.time_ns is None):
-            forwarder.replace_acks(record.incarnation, ledger.acks, None, record.generation)
+            acks = {source: held.copy() for source, held in ledger.acks.items()}
+            forwarder.replace_acks(record.incarnation, acks, None, record.generation)
         elif target.snapshot is None:
             seek.seek_to_time(forwarder, record, target.time_ns or 0, None, record.generation)
         elif target.snapshot in forwarder.snapshots:
             seek.seek_to_snapshot(forwarder, record, target.snapshot, None, record.generation)
         else:  # taken when nothing of the topic was here: all that is here came later
-            forwarder.replace_acks(record.incarnation, {}, None, record.generation)
+            forwarder.replace_acks(record.incarnation, {}, None, record.generation, forwarder.clock.time_ns())
 
-    def _keep_snapshot(self, record: Snapshot) -> None:
-        """A snapshot that is being created: what its subscription has acknowledged here, as of now."""
+    def _keep_snapshots(self, snapshots: Iterable[Snapshot]) -> None:
+        """Snapshots that are being created: what their subscriptions have acknowledged here, as of now. One of another
+        generation than the ledger's is of a seek that is followed next, or never was: then all that is here counts as
+        unacknowledged in it.
+        """
         forwarder = self.forwarder
-        if record.incarnation in forwarder.snapshots or record.status != CREATING:
-            return
-        subscription = self.catalog.subscription_by_incarnation(record.subscription)
-        if subscription is None or record.subscription not in forwarder.ledgers:
-            return
-        forwarder.append_pending()
-        state = SnapshotState(record.incarnation, seek.take_snapshot(forwarder, subscription).acks)
-        forwarder.snapshots[record.incarnation] = state
-        forwarder.append_fact(Kind.LEDGER, records.encode_snapshot_fact(state))
+        for record in snapshots:
+            ledger = forwarder.ledgers.get(record.subscription)
+            if record.incarnation in forwarder.snapshots or record.status != CREATING or ledger is None:
+                continue
+            if record.generation is None or record.generation == ledger.generation:
+                forwarder.append_pending()
+                state = seek.snapshot_of(forwarder, ledger, record.topic_incarnation, record.incarnation)
+                forwarder.keep_snapshot(state)

@@ -23,7 +23,8 @@ from syncpoint.publish import records
 from syncpoint.publish.admission import Admission
 from syncpoint.publish.append import Caller, PendingEntry, Settled, WaitingRoom, outcome_unknown
 from syncpoint.publish.attempts import Attempts
-from syncpoint.publish.ledger import Ledger
+from syncpoint.publish.ledger import Ledger, SnapshotState
+from syncpoint.publish.ledgers import Verdict
 from syncpoint.publish.recovery import Memory, snapshot_state
 from syncpoint.publish.source import Source
 from syncpoint.runtime.clock import Clock
@@ -71,7 +72,7 @@ class PublishForwarder:
         self.store, self.memory, self.catalog = store, memory, memory.catalog
         self.clock = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
         self.admission = admission or Admission(limits)
-        self.sources, self.ledgers, self.snapshots = memory.sources, memory.ledgers, memory.snapshots
+        self.sources, self.ledgers, self.snapshots = memory.sources, memory.ledgers, memory.ledgers.snapshots
         self.failed: Exception | None = None
         self.on_failed: Callable[[], None] = lambda: None  # the log can not be written any more
         self.published = 0
@@ -118,7 +119,7 @@ class PublishForwarder:
         entry = self._pending.get(source.number)
         if entry is None or entry.full:
             if entry is not None:
-                self._append_entry(entry)
+                self.append_pending()
             entry = self._pending[source.number] = PendingEntry(source, source.end, self._time_ns)
         entry.add(count, payload, caller, response)
         source.end += count
@@ -199,14 +200,16 @@ class PublishForwarder:
         """Give what arrived in this turn its place in the log now, so that a fact appended next comes after it."""
         if self._pending:
             pending, self._pending = self._pending, {}
+            if self.batches:
+                # In front of the messages they became, and nothing in between: recovery knows by the place alone
+                # whether these were persisted, also when they were deleted since.
+                batches, self.batches = self.batches, []
+                self.store.append(Kind.LEDGER, records.encode_batches(batches, len(pending)))
             for entry in pending.values():
                 self._append_entry(entry)
 
     def _append_entry(self, entry: PendingEntry) -> None:
         source = entry.source
-        if self.batches:
-            batches, self.batches = self.batches, []
-            self.store.append(Kind.LEDGER, records.encode_batches(batches))
         position = self.store.append(
             Kind.MESSAGES,
             entry.payloads,
@@ -368,15 +371,17 @@ class PublishForwarder:
         topic = self.catalog.topic_of(record) if record else None
         kept_s = max(record.retention_s if record else 0, topic.retention_s if topic else 0)
         oldest = self.clock.sure_ns() - kept_s * 1_000_000_000
+        if ledger.renewed_ns >= oldest:
+            oldest = 0  # a snapshot was sought that kept them
         out = []
         for batch in stored:
             last = min(end, batch.first_offset + batch.count)
             if batch.first_offset > begin:
-                ledger.of(batch.source).add(begin, min(batch.first_offset, end))  # deleted: nobody can have it any more
+                self.ledgers.pass_over(ledger, batch.source, begin, min(batch.first_offset, end))  # deleted
             if batch.first_offset >= end:
                 break
             if batch.time_ns < oldest:
-                ledger.of(batch.source).add(batch.first_offset, last)
+                self.ledgers.pass_over(ledger, batch.source, batch.first_offset, last)
             acks = ledger.acks.get(batch.source)
             skip = acks.mask(batch.first_offset, batch.first_offset + batch.count) if acks is not None else None
             out.append(
@@ -396,14 +401,16 @@ class PublishForwarder:
     def acknowledge(
         self, subscription: int, generation: int, source: int, runs: bytes, done: Done, *, urgent: bool
     ) -> None:
-        ledger = self.ledgers.get(subscription)
-        if ledger is None or ledger.generation != generation:
-            done(None)  # nothing to remember: the subscription is gone, or was sought meanwhile
-            return
         if self.failed is not None:
             done(outcome_unknown(self.failed))
             return
-        ledger.of(source).add_runs(runs)
+        if source not in self.sources.by_number:
+            done(None)  # nothing of it is left
+            return
+        verdict = self.ledgers.acknowledge(subscription, generation, source, runs)
+        if verdict is not Verdict.COUNTS:
+            done(self._not_counted(subscription, verdict))
+            return
         self._acks.append(records.Acks(subscription, generation, source, runs))
         self._ack_done.append(done)
         if urgent:
@@ -411,6 +418,15 @@ class PublishForwarder:
         elif not self._lingering:
             self._lingering = True
             self._later(ACK_LINGER_S, self._linger_over)
+
+    def _not_counted(self, subscription: int, verdict: Verdict) -> SyncpointError | None:
+        """Why an acknowledgement is not recorded; None when there is nothing to record."""
+        if verdict is Verdict.OLD:
+            return None  # the subscription was sought meanwhile
+        record = self.catalog.subscription_by_incarnation(subscription)
+        if verdict is Verdict.NO_LEDGER and (record is None or record.detached):
+            return None  # the subscription is gone
+        return Unavailable("What the subscription was sought to is not known here yet.")
 
     def _linger_over(self) -> None:
         self._lingering = False
@@ -446,30 +462,48 @@ class PublishForwarder:
                 self.hear_early(record)
         elif isinstance(record, Snapshot):
             if change.op is Op.DELETE:
-                self.snapshots.pop(record.incarnation, None)
+                self.ledgers.drop_snapshot(record.incarnation)
             else:
-                self.snapshots[record.incarnation] = snapshot_state(record)
+                self.ledgers.keep(snapshot_state(record))
 
     def subscription_removed(self, subscription: int) -> None:
         """The subscription was deleted or detached: nobody needs its backlog."""
-        self.ledgers.pop(subscription, None)
+        self.ledgers.drop(subscription)
         listener = self._listeners.get(subscription)
         self.detach(subscription)
         if listener is not None:
             listener.on_removed()
 
     def replace_acks(
-        self, subscription: int, acks: dict[int, AckSet], done: Settled | None, generation: int | None = None
+        self,
+        subscription: int,
+        acks: dict[int, AckSet],
+        done: Settled | None,
+        generation: int | None = None,
+        renewed_ns: int | None = None,
     ) -> None:
         """A seek: a new generation (the next one unless given) with these sets, persisted before `done`. Cursors and
-        leases of the old one are void at once.
+        leases of the old one are void at once. `renewed_ns`: see `Ledger`; as it was unless given.
         """
         ledger = self.ledgers[subscription]
-        ledger.replace(ledger.generation + 1 if generation is None else generation, acks)
-        self.append_fact(Kind.LEDGER, records.encode_ledger(ledger), done)
+        number = ledger.generation + 1 if generation is None else generation
+        renewed = ledger.renewed_ns if renewed_ns is None else renewed_ns
+        state = Ledger(subscription, number, acks, dict(ledger.start), renewed)
+        self.begin_ledger(state, done)
         listener = self._listeners.get(subscription)
         if listener is not None:
             listener.on_reset()
+
+    def begin_ledger(self, state: Ledger, done: Settled | None = None) -> None:
+        """A ledger is in this state from now on; persisted before `done`."""
+        self.check_writable()
+        self.append_fact(Kind.LEDGER, records.encode_ledger(self.ledgers.take(state), self.catalog.revision), done)
+
+    def keep_snapshot(self, state: SnapshotState) -> None:
+        """A chain's part of a snapshot."""
+        self.check_writable()
+        self.ledgers.keep(state)
+        self.append_fact(Kind.LEDGER, records.encode_snapshot(state, self.catalog.revision))
 
     def checkpoint_parts(self) -> Iterator[bytes]:
         """Everything recovery needs beside the messages. Fuzzy: facts appended meanwhile are replayed over it."""
@@ -478,18 +512,24 @@ class PublishForwarder:
         yield from records.bundles(self.facts())
 
     def facts(self) -> Iterator[bytes]:
-        """Sources and ledgers as they are when drawn."""
-        for number in list(self.sources.by_number):
-            source = self.sources.by_number.get(number)
-            if source is not None:
-                yield records.encode_source(source)
+        """Ledgers and sources as they are when drawn. Sources come last: one that is forgotten in between was empty,
+        and is not named; one that is named still had everything when the rest was drawn.
+        """
         for subscription in list(self.ledgers):
             ledger = self.ledgers.get(subscription)
             if ledger is not None:
-                yield records.encode_ledger(ledger)
+                yield records.encode_ledger(ledger, self.catalog.revision)
         for extension in self.extensions:
             for payload in extension.facts():
                 yield records.encode_extension(extension.number, payload)
+        sources = self.sources
+        stored = frozenset(self.store.sources()) if sources.unknown else frozenset()
+        unknown = tuple(sorted(sources.unknown & stored))
+        yield records.encode_sources_below(records.SourcesBelow(sources.next_number, unknown))
+        for number in list(sources.by_number):
+            source = sources.by_number.get(number)
+            if source is not None:
+                yield records.encode_source(source)
 
 
 class _Internal:

@@ -1,12 +1,9 @@
-"""The ledger: which offsets each subscription (and each snapshot) has acknowledged.
+"""The ledger: which offsets a subscription (or a snapshot) has acknowledged. Values; `ledgers` is where they change.
 
-Station 11 of a message's life: an acknowledgement arrives here from `subscribe/lease`, is written to the log beside
-the messages, and lets `storage/recovery/trim` delete what nobody needs. A ledger belongs to one subscription
-incarnation and one *seek generation*: range sets merge by union inside a generation, a higher generation replaces
-lower ones (protocol rule 12), so replaying a record twice, or over a newer checkpoint, changes nothing.
+A ledger belongs to one subscription incarnation and one *seek generation*: range sets merge by union inside a
+generation, a higher generation replaces lower ones (protocol rule 12).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from syncpoint.kernel.acks import AckSet
@@ -14,12 +11,16 @@ from syncpoint.kernel.acks import AckSet
 
 @dataclass(slots=True)
 class Ledger:
-    """Acknowledged offsets by source. `start` is the sync point: offsets below it were never the subscription's."""
+    """Acknowledged offsets by source. `start` is the sync point: offsets below it were published before the
+    subscription existed. `renewed_ns`: the newest seek to a snapshot; for the subscription's retention no message is
+    older than that, or what the snapshot kept would be gone as soon as it is sought.
+    """
 
     subscription: int
     generation: int = 0
     acks: dict[int, AckSet] = field(default_factory=dict)
     start: dict[int, int] = field(default_factory=dict)
+    renewed_ns: int = 0
 
     def of(self, source: int) -> AckSet:
         """The acknowledged set of one source, created when first needed."""
@@ -27,13 +28,6 @@ class Ledger:
         if found is None:
             found = self.acks[source] = AckSet()
         return found
-
-    def begin_at(self, start: Iterable[tuple[int, int]]) -> None:
-        """Apply the sync point: everything before these ends was published before the subscription existed."""
-        for source, offset in start:
-            self.start[source] = offset
-            if offset:
-                self.of(source).add(0, offset)
 
     def covers(self, source: int, begin: int, end: int) -> bool:
         """Whether every offset in `[begin, end)` is acknowledged."""
@@ -45,17 +39,33 @@ class Ledger:
         found = self.acks.get(source)
         return begin if found is None else found.first_gap(begin)
 
-    def replace(self, generation: int, acks: dict[int, AckSet]) -> bool:
-        """Take a higher generation's sets; False (and no change) if it is not higher."""
-        if generation <= self.generation:
-            return False
-        self.generation, self.acks = generation, acks
-        return True
+    def merge(self, state: "Ledger") -> None:
+        """Take over what another state of the same ledger says. Any number of states, in any order, any of them twice,
+        come to the same.
+        """
+        for source, offset in state.start.items():
+            self.start.setdefault(source, offset)
+        if state.generation == self.generation:
+            self.renewed_ns = max(self.renewed_ns, state.renewed_ns)
+            for source, acks in state.acks.items():
+                self.of(source).union(acks)
+        elif state.generation > self.generation:
+            self.generation, self.renewed_ns = state.generation, state.renewed_ns
+            self.acks = {source: acks.copy() for source, acks in state.acks.items()}
 
     def forget(self, source: int) -> None:
         """Nothing of the source is stored any more."""
         self.acks.pop(source, None)
         self.start.pop(source, None)
+
+
+def begun(subscription: int, generation: int, places: dict[int, int]) -> Ledger:
+    """A ledger at its sync point: everything before these offsets was published before the subscription existed."""
+    ledger = Ledger(subscription, generation, start=dict(places))
+    for source, offset in places.items():
+        if offset:
+            ledger.of(source).add(0, offset)
+    return ledger
 
 
 @dataclass(slots=True)

@@ -16,13 +16,16 @@ from syncpoint.publish.source import Source
 
 _SOURCE = struct.Struct("<BQQ")
 _SOURCE_AT = struct.Struct("<BQQQQB")  # number, topic, epoch, revision, flags
-_START = struct.Struct("<BQQQI")  # subscription, generation, catalog revision, number of sources
+_LEDGER = struct.Struct("<BQQQQII")  # subscription, generation, catalog revision, renewed, numbers of starts and sets
 _PLACE = struct.Struct("<QQ")  # source, offset
 _REVISION = struct.Struct("<BQ")
 _GRANT = struct.Struct("<BQQQQ")  # subscription, source, grant, holder
 _BATCH = struct.Struct("<QQQQI")  # sender, batch, source, first offset, count
+_BATCHES = struct.Struct("<BI")  # entries that hold them
 _SEALED, _KEYED = 1, 2
-_HEAD = struct.Struct("<BQQI")  # kind, identity, generation or topic, number of sets
+_SNAPSHOT = struct.Struct("<BQQI")  # snapshot, catalog revision, number of sets
+_BELOW = struct.Struct("<BQI")  # bound, number of exceptions
+_NUMBER = struct.Struct("<Q")
 _SET = struct.Struct("<QI")
 _ACKS = struct.Struct("<QIQI")  # subscription, generation, source, bytes of runs
 _LENGTH = struct.Struct("<I")
@@ -33,12 +36,12 @@ class Fact(IntEnum):
     """First byte of a LEDGER entry or of a checkpoint part."""
 
     SOURCE = 1
-    LEDGER = 2
+    LEDGER = 2  # all of a ledger as it was: begun, sought, or in a checkpoint
     CATALOG = 3
     BUNDLE = 4  # many sources and ledgers in one checkpoint part, each with its length before it
     # Those of a chain, whose catalog is not in its log:
     SOURCE_AT = 5  # a source, where it stands in the order of keys and of the catalog; again when that changes
-    START = 6  # where a subscription begins
+    SOURCES_BELOW = 6  # of a checkpoint: what it does not name below a number is gone
     SNAPSHOT = 7  # what a snapshot remembers of this chain
     REVISION = 8  # the catalog up to here has been acted by
     GRANT = 9  # who may acknowledge a source of an exactly-once subscription
@@ -55,13 +58,20 @@ class Acks(NamedTuple):
     runs: bytes
 
 
-class Start(NamedTuple):
-    """The sync point of one subscription in one chain, with the generation it began in."""
+class LedgerFact(NamedTuple):
+    """A state of a ledger, and the catalog's revision that was acted by when it was written."""
 
-    subscription: int
-    generation: int
+    ledger: Ledger
     revision: int
-    places: tuple[tuple[int, int], ...]
+
+
+class SourcesBelow(NamedTuple):
+    """Every source of a number below `bound` that a checkpoint does not name was known to hold nothing any more when it
+    was written, but for these: they were found in storage, and nobody knew what they are.
+    """
+
+    bound: int
+    unknown: tuple[int, ...]
 
 
 class GrantFact(NamedTuple):
@@ -101,15 +111,15 @@ def decode_source(payload: bytes) -> Source:
     )
 
 
-def encode_start(start: Start) -> bytes:
-    head = _START.pack(Fact.START, start.subscription, start.generation, start.revision, len(start.places))
-    return head + b"".join(_PLACE.pack(*place) for place in start.places)
+def encode_sources_below(fact: SourcesBelow) -> bytes:
+    head = _BELOW.pack(Fact.SOURCES_BELOW, fact.bound, len(fact.unknown))
+    return head + b"".join(_NUMBER.pack(one) for one in fact.unknown)
 
 
-def decode_start(payload: bytes) -> Start:
-    _, subscription, generation, revision, count = _START.unpack_from(payload)
-    places = tuple(_PLACE.unpack_from(payload, _START.size + at * _PLACE.size) for at in range(count))
-    return Start(subscription, generation, revision, places)
+def decode_sources_below(payload: bytes) -> SourcesBelow:
+    _, bound, count = _BELOW.unpack_from(payload)
+    unknown = (_NUMBER.unpack_from(payload, _BELOW.size + at * _NUMBER.size)[0] for at in range(count))
+    return SourcesBelow(bound, tuple(unknown))
 
 
 def encode_revision(revision: int) -> bytes:
@@ -129,12 +139,18 @@ def decode_grant(payload: bytes) -> GrantFact:
     return GrantFact(*_GRANT.unpack(payload)[1:])
 
 
-def encode_batches(batches: Iterable[BatchFact]) -> bytes:
-    return bytes((Fact.BATCHES,)) + b"".join(_BATCH.pack(*batch) for batch in batches)
+def encode_batches(batches: Iterable[BatchFact], entries: int = 0) -> bytes:
+    """`entries`: so many entries behind this one hold the messages; 0: they are persisted already."""
+    return _BATCHES.pack(Fact.BATCHES, entries) + b"".join(_BATCH.pack(*batch) for batch in batches)
+
+
+def entries_of_batches(payload: bytes) -> int:
+    entries: int = _BATCHES.unpack_from(payload)[1]
+    return entries
 
 
 def decode_batches(payload: bytes) -> Iterator[BatchFact]:
-    for at in range(1, len(payload), _BATCH.size):
+    for at in range(_BATCHES.size, len(payload), _BATCH.size):
         yield BatchFact(*_BATCH.unpack_from(payload, at))
 
 
@@ -143,52 +159,48 @@ def encode_extension(number: int, payload: bytes) -> bytes:
     return bytes((Fact.EXTENSION, number)) + payload
 
 
-def _encode_sets(kind: Fact, identity: int, second: int, acks: dict[int, AckSet]) -> bytes:
-    parts = [_HEAD.pack(kind, identity, second, len(acks))]
+def _encode_sets(acks: dict[int, AckSet]) -> list[bytes]:
+    parts: list[bytes] = []
     for source, held in acks.items():
         encoded = held.encode()
         parts += (_SET.pack(source, len(encoded)), encoded)
-    return b"".join(parts)
+    return parts
 
 
-def _decode_sets(payload: bytes) -> tuple[int, int, dict[int, AckSet]]:
-    _, identity, second, count = _HEAD.unpack_from(payload)
-    at, acks = _HEAD.size, {}
+def _decode_sets(payload: bytes, at: int, count: int) -> dict[int, AckSet]:
+    acks = {}
     for _ in range(count):
         source, length = _SET.unpack_from(payload, at)
         at += _SET.size
         acks[source] = AckSet.decode(payload[at : at + length])
         at += length
-    return identity, second, acks
+    return acks
 
 
-def encode_ledger(ledger: Ledger) -> bytes:
-    """The whole state of a ledger: written by a seek (with its new generation) and by checkpoints."""
-    return _encode_sets(Fact.LEDGER, ledger.subscription, ledger.generation, ledger.acks)
+def encode_ledger(ledger: Ledger, revision: int = 0) -> bytes:
+    """The whole state of a ledger. `revision`: of a catalog that is not in the same log."""
+    counts = len(ledger.start), len(ledger.acks)
+    head = _LEDGER.pack(Fact.LEDGER, ledger.subscription, ledger.generation, revision, ledger.renewed_ns, *counts)
+    return b"".join((head, *(_PLACE.pack(*place) for place in ledger.start.items()), *_encode_sets(ledger.acks)))
 
 
-def decode_ledger(payload: bytes) -> Ledger:
-    subscription, generation, acks = _decode_sets(payload)
-    return Ledger(subscription, generation, acks)
+def decode_ledger(payload: bytes) -> LedgerFact:
+    _, subscription, generation, revision, renewed_ns, starts, sets = _LEDGER.unpack_from(payload)
+    start = dict(_PLACE.unpack_from(payload, _LEDGER.size + at * _PLACE.size) for at in range(starts))
+    acks = _decode_sets(payload, _LEDGER.size + starts * _PLACE.size, sets)
+    return LedgerFact(Ledger(subscription, generation, acks, start, renewed_ns), revision)
 
 
-def encode_snapshot(state: SnapshotState) -> bytes:
-    """The opaque `state` of a snapshot's record in the catalog."""
-    return _encode_sets(Fact.LEDGER, 0, 0, state.acks)
+def encode_snapshot(state: SnapshotState, revision: int = 0) -> bytes:
+    """A snapshot's sets: the opaque `state` of its record in the catalog, or a chain's part of it in its log."""
+    head = _SNAPSHOT.pack(Fact.SNAPSHOT, state.snapshot, revision, len(state.acks))
+    return b"".join((head, *_encode_sets(state.acks)))
 
 
-def decode_snapshot(snapshot: int, payload: bytes) -> SnapshotState:
-    return SnapshotState(snapshot, _decode_sets(payload)[2])
-
-
-def encode_snapshot_fact(state: SnapshotState) -> bytes:
-    """A chain's part of a snapshot, in its own log."""
-    return _encode_sets(Fact.SNAPSHOT, state.snapshot, 0, state.acks)
-
-
-def decode_snapshot_fact(payload: bytes) -> SnapshotState:
-    snapshot, _, acks = _decode_sets(payload)
-    return SnapshotState(snapshot, acks)
+def decode_snapshot(payload: bytes) -> tuple[SnapshotState, int]:
+    """The state, and the catalog's revision that was acted by."""
+    _, snapshot, revision, count = _SNAPSHOT.unpack_from(payload)
+    return SnapshotState(snapshot, _decode_sets(payload, _SNAPSHOT.size, count)), revision
 
 
 def encode_acks(acks: Iterable[Acks]) -> list[bytes]:

@@ -1,25 +1,31 @@
 """Recovery: the forwarder's memory from what storage found.
 
-Storage hands over the newest complete checkpoint and every fact written after it began. All facts are idempotent (a
-ledger's sets merge by union inside a generation, catalog changes carry revisions), so replaying them over a checkpoint
-that was taken while they were written is right. What this incarnation inherits are sealed sources; it opens new ones in
-its own log.
+Storage hands over the newest complete checkpoint and every fact written after it began. All facts are idempotent
+(`ledgers` says how, catalog changes carry revisions), so replaying them over a checkpoint that was taken while they
+were written is right. What this incarnation inherits are sealed sources; it opens new ones in its own log.
+
+A source is forgotten before what held it has left the disks, so an owner that dies in between leaves it there. A
+checkpoint draws its sources last, behind a number that none of them had yet: what it does not name below that number
+had been forgotten, whatever is found of it. A source that no checkpoint speaks of, and no fact, is unknown and kept.
 
 One node has its catalog in the log, and all is settled here. A chain has not: `replay` tells which revision of the
 catalog is the least it may be judged by, and `follow` settles it.
 """
 
+import logging
 from collections import deque
 from dataclasses import dataclass, field
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Change, Snapshot, Subscription, decode_changes
 from syncpoint.publish import records
-from syncpoint.publish.ledger import Ledger, SnapshotState
+from syncpoint.publish.ledger import SnapshotState, begun
+from syncpoint.publish.ledgers import Ledgers
 from syncpoint.publish.source import SourceTable
 from syncpoint.storage.record import Kind
 from syncpoint.storage.store import Store
 
+log = logging.getLogger(__name__)
 BATCHES_MAX = 50_000  # numbered batches whose ids are remembered, for those who send them again
 
 
@@ -29,9 +35,9 @@ class Memory:
 
     sources: SourceTable
     catalog: Catalog = field(default_factory=Catalog)
-    ledgers: dict[int, Ledger] = field(default_factory=dict)
-    snapshots: dict[int, SnapshotState] = field(default_factory=dict)
+    ledgers: Ledgers = field(default_factory=Ledgers)
     checkpointed: bool = False  # a checkpoint was found
+    named: frozenset[int] = frozenset()  # the sources in it
     facts: int = 0  # read after it
     extensions: dict[int, list[bytes]] = field(default_factory=dict)  # by number: what rooms above wrote, in order
     changes: list[Change] = field(default_factory=list)  # those of the catalog among them; drop them when done
@@ -39,24 +45,22 @@ class Memory:
     revision: int = 0  # the highest of the catalog that was acted by
     grants: dict[tuple[int, int], records.GrantFact] = field(default_factory=dict)  # by subscription and source
     batches: deque[records.BatchFact] = field(default_factory=lambda: deque(maxlen=BATCHES_MAX))
+    unsure: set[records.BatchFact] = field(default_factory=set)  # those of them whose messages may not be persisted
 
-    def begin_ledger(self, record: Subscription) -> Ledger:
-        """The ledger of a subscription, begun at its sync point when there is none yet."""
-        ledger = self.ledgers.get(record.incarnation)
-        if ledger is None:
-            ledger = self.ledgers[record.incarnation] = Ledger(record.incarnation)
-            ledger.begin_at(record.start)
-        elif not ledger.start:
-            ledger.start = dict(record.start)
-        return ledger
+    def begin_ledger(self, record: Subscription) -> None:
+        """One node: begin the ledger of a subscription at the sync point in its record, if there is none yet."""
+        if record.incarnation not in self.ledgers:
+            self.ledgers.take(begun(record.incarnation, 0, dict(record.start)))
 
 
 def recover(store: Store) -> Memory:
     """The memory of one node. Raises `ValueError` when something is of a newer version."""
     memory = replay(store)
-    settle(memory, store)
+    settle_sources(memory, store)
+    drop_ledgers(memory)
     for snapshot in memory.catalog.snapshots():
-        memory.snapshots[snapshot.incarnation] = snapshot_state(snapshot)
+        memory.ledgers.keep(snapshot_state(snapshot))
+    memory.ledgers.only_sources(memory.sources.by_number)
     return memory
 
 
@@ -65,6 +69,8 @@ def replay(store: Store) -> Memory:
     memory = Memory(SourceTable(store.universe, store.log_counter))
     catalog_parts: list[bytes] = []
     in_checkpoint = True
+    ends: dict[int, int] = {}  # of each log, as far as it was found
+    announced: list[tuple[int, int, records.BatchFact]] = []  # log and last position of what became of a batch
     for entry in store.replay():
         if entry.kind == Kind.CHECKPOINT_PART:
             memory.checkpointed = True
@@ -76,21 +82,32 @@ def replay(store: Store) -> Memory:
         if in_checkpoint:
             in_checkpoint = False
             _end_checkpoint(memory, catalog_parts)
+        ends[entry.log] = max(entry.position, ends.get(entry.log, 0))
         memory.facts += entry.kind in (Kind.LEDGER, Kind.ACKS, Kind.CATALOG)
         if entry.kind == Kind.LEDGER:
             _apply_fact(memory, entry.payload)
+            if entry.payload[0] == records.Fact.BATCHES:
+                last = entry.position + records.entries_of_batches(entry.payload)
+                announced += ((entry.log, last, fact) for fact in records.decode_batches(entry.payload))
         elif entry.kind == Kind.ACKS:
             _apply_acks(memory, entry.payload)
         elif entry.kind == Kind.CATALOG:
             _apply_changes(memory, entry.payload)
     if in_checkpoint:
         _end_checkpoint(memory, catalog_parts)
+    newest = announced[-BATCHES_MAX:]
+    memory.unsure = {fact for number, last, fact in newest if last > ends[number]}
+    sources = memory.sources
+    for source in list(sources.by_number.values()):
+        if source.number not in memory.named and sources.was_deleted(source.number):
+            sources.remove(source)  # a fact about it was written behind the checkpoint's beginning
     return memory
 
 
 def _end_checkpoint(memory: Memory, catalog_parts: list[bytes]) -> None:
     if catalog_parts:
         memory.catalog = Catalog.from_parts(catalog_parts)
+    memory.named = frozenset(memory.sources.by_number)
     for record in memory.catalog.subscriptions():
         memory.begin_ledger(record)
 
@@ -104,21 +121,17 @@ def _apply_fact(memory: Memory, payload: bytes) -> None:
             found = records.decode_source(payload)
             memory.sources.add(found)
             memory.revision = max(memory.revision, found.revision)
+        case records.Fact.SOURCES_BELOW:
+            below = records.decode_sources_below(payload)
+            memory.sources.below, memory.sources.unknown = below.bound, frozenset(below.unknown)
         case records.Fact.LEDGER:
-            fresh = records.decode_ledger(payload)
-            held = memory.ledgers.get(fresh.subscription)
-            if held is None:
-                memory.ledgers[fresh.subscription] = fresh
-            elif fresh.generation == held.generation:
-                for source, acks in fresh.acks.items():
-                    held.of(source).union(acks)
-            else:
-                held.replace(fresh.generation, fresh.acks)
-        case records.Fact.START:
-            _apply_start(memory, records.decode_start(payload))
+            ledger, revision = records.decode_ledger(payload)
+            memory.ledgers.take(ledger)
+            memory.revision = max(memory.revision, revision)
         case records.Fact.SNAPSHOT:
-            state = records.decode_snapshot_fact(payload)
-            memory.snapshots[state.snapshot] = state
+            state, revision = records.decode_snapshot(payload)
+            memory.ledgers.keep(state)
+            memory.revision = max(memory.revision, revision)
         case records.Fact.REVISION:
             memory.revision = max(memory.revision, records.decode_revision(payload))
         case records.Fact.GRANT:
@@ -132,25 +145,9 @@ def _apply_fact(memory: Memory, payload: bytes) -> None:
             raise ValueError(f"a ledger record of kind {other}: written by a newer version?")
 
 
-def _apply_start(memory: Memory, start: records.Start) -> None:
-    memory.revision = max(memory.revision, start.revision)
-    ledger = memory.ledgers.get(start.subscription)
-    if ledger is None:
-        ledger = memory.ledgers[start.subscription] = Ledger(start.subscription, start.generation)
-    elif start.generation > ledger.generation:
-        ledger.replace(start.generation, {})
-    for source, offset in start.places:
-        if source not in ledger.start:
-            ledger.start[source] = offset
-            if offset and start.generation == ledger.generation:
-                ledger.of(source).add(0, offset)
-
-
 def _apply_acks(memory: Memory, payload: bytes) -> None:
     for entry in records.decode_acks(payload):
-        ledger = memory.ledgers.get(entry.subscription)
-        if ledger is not None and ledger.generation == entry.generation:
-            ledger.of(entry.source).add_runs(entry.runs)
+        memory.ledgers.acknowledge(entry.subscription, entry.generation, entry.source, entry.runs)
 
 
 def _apply_changes(memory: Memory, payload: bytes) -> None:
@@ -161,24 +158,30 @@ def _apply_changes(memory: Memory, payload: bytes) -> None:
                 memory.begin_ledger(change.record)
 
 
-def settle(memory: Memory, store: Store) -> None:
-    """Ends of sealed sources, and only what the catalog and storage still know."""
-    catalog, sources = memory.catalog, memory.sources
-    for incarnation in list(memory.ledgers):
-        record = catalog.subscription_by_incarnation(incarnation)
-        if record is None or record.detached:
-            del memory.ledgers[incarnation]
+def settle_sources(memory: Memory, store: Store) -> None:
+    """Ends of sealed sources, and only those that storage still knows."""
+    sources = memory.sources
     for source in list(sources.by_number.values()):
         bounds = store.bounds(source.number)
         if bounds is None:
             sources.forget(source)
         else:
             source.end = source.visible = bounds[1]
-    for ledger in memory.ledgers.values():
-        for number in [number for number in ledger.acks if number not in sources.by_number]:
-            ledger.forget(number)
+    found = (number for number in store.sources() if number not in sources.by_number)
+    sources.unknown = frozenset(number for number in found if not sources.was_deleted(number))
+    if sources.unknown:
+        log.warning("%d sources are in storage that nobody knows: they are kept", len(sources.unknown))
+    memory.ledgers.only_sources(sources.by_number)
+
+
+def drop_ledgers(memory: Memory) -> None:
+    """Only ledgers of subscriptions that the catalog knows."""
+    for incarnation in list(memory.ledgers):
+        record = memory.catalog.subscription_by_incarnation(incarnation)
+        if record is None or record.detached:
+            memory.ledgers.drop(incarnation)
 
 
 def snapshot_state(record: Snapshot) -> SnapshotState:
     """The acknowledged sets inside a snapshot's record."""
-    return records.decode_snapshot(record.incarnation, record.state)
+    return SnapshotState(record.incarnation, records.decode_snapshot(record.state)[0].acks)

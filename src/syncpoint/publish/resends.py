@@ -8,6 +8,7 @@ Promise: within the newest `BATCHES_MAX` batches of a chain no batch is stored t
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
 from syncpoint.publish.records import BatchFact
 from syncpoint.publish.source import SourceTable
@@ -16,9 +17,12 @@ from syncpoint.publish.source import SourceTable
 class Resends:
     """What became of the newest batches. `answered` counts those that were sent again and known."""
 
-    def __init__(self, found: deque[BatchFact], sources: SourceTable) -> None:
-        """`found` is what recovery found; it is kept up to date, as part of checkpoints."""
-        persisted = [one for one in found if self._is_persisted(one, sources)]
+    def __init__(self, found: deque[BatchFact], unsure: Collection[BatchFact], sources: SourceTable) -> None:
+        """`found` is what recovery found; it is kept up to date, as part of checkpoints. `unsure`: those of them of
+        which the log does not say that their messages followed.
+        """
+        persisted = [one for one in found if one not in unsure or self._is_persisted(one, sources)]
+        self.decided = [one for one in persisted if one in unsure]  # to be written down: sources are forgotten
         found.clear()
         found.extend(persisted)
         self._order = found
@@ -27,7 +31,9 @@ class Resends:
 
     @staticmethod
     def _is_persisted(fact: BatchFact, sources: SourceTable) -> bool:
-        """The fact is written first: what it speaks of may have been lost."""
+        """The fact is written first: what it speaks of may have been lost. If it was not, it is there: it came last,
+        and nothing that would have let it go came after it.
+        """
         source = sources.by_number.get(fact.source)
         return source is not None and source.end >= fact.first_offset + fact.messages
 

@@ -18,8 +18,8 @@ _NS = 1_000_000_000
 def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count: int, time_ns: int) -> bool:
     """Whether any message of the entry `[first_offset, first_offset + count)`, published at `time_ns`, must be kept."""
     found = forwarder.sources.by_number.get(source)
-    if found is None:
-        return True  # a source we know nothing of: unknown is never absent
+    if found is None:  # a source we know nothing of: unknown is never absent
+        return not forwarder.sources.was_deleted(source)
     catalog, now_ns = forwarder.catalog, forwarder.clock.sure_ns()  # one wrong clock must not delete
     age_ns = now_ns - time_ns
     topic = catalog.topic_by_incarnation(found.topic)
@@ -29,10 +29,14 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
         return True
     end = first_offset + count
     for record in catalog.subscriptions_of(found.topic):
-        if record.detached or age_ns >= record.retention_s * _NS:
+        if record.detached:
             continue
-        ledger = forwarder.ledgers.get(record.incarnation)
-        if ledger is None or record.retain_acked or not ledger.covers(source, first_offset, end):
+        ledger, kept_ns = forwarder.ledgers.get(record.incarnation), record.retention_s * _NS
+        if age_ns < kept_ns and (ledger is None or record.retain_acked):
+            return True
+        if ledger is None or min(age_ns, now_ns - ledger.renewed_ns) >= kept_ns:
+            continue
+        if not ledger.covers(source, first_offset, end):
             return True
     for snapshot in catalog.snapshots_of(found.topic):
         if snapshot.expire_ns <= now_ns:
@@ -81,10 +85,6 @@ def forget_empty_sources(forwarder: PublishForwarder) -> int:
         for extension in forwarder.extensions:
             extension.forgotten(source)
         forwarder.sources.forget(source)
-        for record in forwarder.catalog.subscriptions_of(source.topic):
-            ledger = forwarder.ledgers.get(record.incarnation)
-            if ledger is not None:
-                ledger.forget(source.number)
-        for state in forwarder.snapshots.values():
-            state.acks.pop(source.number, None)
+        subscriptions = (record.incarnation for record in forwarder.catalog.subscriptions_of(source.topic))
+        forwarder.ledgers.forget_source(source.number, subscriptions)
     return len(empty)

@@ -2,7 +2,9 @@
 
 A seek makes a new generation of the ledger (protocol rule 12): acknowledgements still under way for the old one can
 not mix into it. To a time: everything published before is acknowledged, everything since is not, as far as it is
-retained. To a snapshot: its sets are taken over, and what was published after it is unacknowledged.
+retained. To a snapshot: its sets are taken over, and what was published after it is unacknowledged. The snapshot has
+kept its messages for as long as it exists, however short the subscription's retention is; so the retention of what it
+had counts from the seek on.
 """
 
 from syncpoint.kernel.acks import AckSet
@@ -10,7 +12,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import NotFound
 from syncpoint.publish.append import Settled
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.ledger import SnapshotState
+from syncpoint.publish.ledger import Ledger, SnapshotState
 
 _NS = 1_000_000_000
 
@@ -65,18 +67,23 @@ def seek_to_snapshot(
         raise NotFound(str(snapshot))
     known = forwarder.sources.by_number
     acks = {number: held.copy() for number, held in state.acks.items() if number in known}
-    forwarder.replace_acks(record.incarnation, acks, done, generation)
+    forwarder.replace_acks(record.incarnation, acks, done, generation, forwarder.clock.time_ns())
 
 
 def take_snapshot(forwarder: PublishForwarder, record: Subscription) -> SnapshotState:
-    """The state of a snapshot of this subscription as of now. Sources opened later are unacknowledged in it by being
-    absent. Raises `NotFound` when the subscription was deleted or detached meanwhile.
+    """The state of a snapshot of this subscription as of now. Raises `NotFound` when the subscription was deleted or
+    detached meanwhile.
     """
     ledger = forwarder.ledgers.get(record.incarnation)
     if ledger is None:
         raise NotFound(record.name)
+    return snapshot_of(forwarder, ledger, record.topic_incarnation, 0)
+
+
+def snapshot_of(forwarder: PublishForwarder, ledger: Ledger, topic: int, snapshot: int) -> SnapshotState:
+    """The state of a snapshot of a ledger as of now. Sources opened later are unacknowledged in it by being absent."""
     acks = {}
-    for source in forwarder.sources.of_topic(record.topic_incarnation):
+    for source in forwarder.sources.of_topic(topic):
         held = ledger.acks.get(source.number)
         acks[source.number] = held.copy() if held is not None else AckSet()
-    return SnapshotState(0, acks)
+    return SnapshotState(snapshot, acks)

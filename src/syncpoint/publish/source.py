@@ -52,6 +52,8 @@ class SourceTable:
         self._by_topic: dict[int, TopicSources] = {}
         self._next_index = 0
         self.gone: dict[int, None] = {}  # the newest of those that were forgotten
+        self.below = 0  # what recovery was told of: a source of a lower number that is not here holds nothing,
+        self.unknown: frozenset[int] = frozenset()  # but for these
 
     def of_topic(self, topic: int) -> list[Source]:
         """Sources of a topic incarnation in publish order."""
@@ -76,6 +78,17 @@ class SourceTable:
         self._next_index += 1
         self.add(source)
         return source, True
+
+    @property
+    def next_number(self) -> int:
+        """Every source that was ever opened in the chain of logs has a lower number."""
+        return make_source(self.log_counter, self._next_index)
+
+    def was_deleted(self, number: int) -> bool:
+        """Whether a source that is not in the table is known to have held nothing any more, by what is persisted. What
+        storage finds of it was about to be deleted when an owner of the log died.
+        """
+        return number < self.below and number not in self.unknown
 
     def seal(self, source: Source) -> None:
         """It grows no more; the topic's next message opens another one."""
@@ -104,11 +117,17 @@ class SourceTable:
 
     def forget(self, source: Source) -> None:
         """A sealed source of which nothing is stored any more leaves the table."""
-        del self.by_number[source.number]
+        self.remove(source)
         self.gone[source.number] = None
         if len(self.gone) > GONE_MAX:
             del self.gone[next(iter(self.gone))]
+
+    def remove(self, source: Source) -> None:
+        """A source leaves the table."""
+        del self.by_number[source.number]
         entry = self._by_topic[source.topic]
         entry.sources.remove(source)
+        if entry.open is source:
+            entry.open = None
         if not entry.sources:
             del self._by_topic[source.topic]

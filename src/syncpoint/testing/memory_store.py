@@ -158,6 +158,11 @@ class MemoryStore:
                 size += len(entry.payload)
         reply(batches)
 
+    def sources(self) -> set[int]:
+        """Sources of which messages are stored."""
+        kept = (entry for entry in self.entries if entry.position not in self._deleted)
+        return {entry.source for entry in kept if entry.kind == Kind.MESSAGES}
+
     def bounds(self, source: int) -> tuple[int, int] | None:
         held = self._of(source)
         return (held[0].first_offset, held[-1].first_offset + held[-1].count) if held else None

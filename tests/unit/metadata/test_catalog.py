@@ -171,7 +171,7 @@ def test_every_field_is_stored() -> None:
             assert getattr(full, field.name) != field.default, field.name
     others = [
         Topic(7, "n", b"c", 20, 1, "bulk", ("eu", "us"), True),
-        Snapshot(7, "n", 8, "t", b"c", 1, 2, b"s", CREATING, 9),
+        Snapshot(7, "n", 8, "t", b"c", 1, 2, b"s", CREATING, 9, 0),
     ]
     for record in others:
         for field in dataclasses.fields(record):

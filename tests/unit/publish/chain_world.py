@@ -400,22 +400,24 @@ class Subscriber:
             await asyncio.sleep(0.01)
         raise AssertionError("no answer")
 
-    async def fetch(self, source: int, begin: int = 0, *, grant: int | None = None) -> Any:
+    async def fetch(
+        self, source: int, begin: int = 0, *, grant: int | None = None, subscription: int = SUB_NUMBER
+    ) -> Any:
         self.number += 1
         number = self.number
         await self.tell(
             fetch=internal.Fetch(
-                id=number, subscription=SUB_NUMBER, source=source, begin=begin, max_bytes=1 << 20,
+                id=number, subscription=subscription, source=source, begin=begin, max_bytes=1 << 20,
                 grant=self.granted.get(source, 0) if grant is None else grant, generation=self.generation,
             )
         )  # fmt: skip
         return await self._answer(number)
 
-    async def read(self, source: int, begin: int = 0) -> list[str]:
+    async def read(self, source: int, begin: int = 0, subscription: int = SUB_NUMBER) -> list[str]:
         """Everything from there on that is not acknowledged."""
         out: list[str] = []
         while True:
-            answer = await self.fetch(source, begin)
+            answer = await self.fetch(source, begin, subscription=subscription)
             assert not answer.error, answer.error
             if not answer.batches:
                 return out
@@ -427,10 +429,10 @@ class Subscriber:
                         out.append(pubsub.PubsubMessage.FromString(raw).data.decode())
                 begin = batch.end
 
-    async def read_all(self) -> list[str]:
+    async def read_all(self, subscription: int = SUB_NUMBER) -> list[str]:
         out = []
         for source in sorted(self.granted):
-            out += await self.read(source)
+            out += await self.read(source, subscription=subscription)
         return out
 
     async def ack(self, source: int, *runs: tuple[int, int], grant: int | None = None) -> Any:

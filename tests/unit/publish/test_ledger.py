@@ -1,11 +1,14 @@
 """Ledgers and their records: generations, round trips, idempotent replay."""
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.kernel.acks import AckSet, encode_runs
 from syncpoint.publish import records
-from syncpoint.publish.ledger import Ledger, SnapshotState
+from syncpoint.publish.ledger import Ledger, SnapshotState, begun
+from syncpoint.publish.ledgers import Ledgers, Verdict
 from syncpoint.publish.source import Source
 
 offsets = st.sets(st.integers(0, 200_000), max_size=30)
@@ -18,9 +21,12 @@ def acked(values: set[int]) -> AckSet:
     return found
 
 
+def shown(sets: dict[int, AckSet]) -> dict[int, list[tuple[int, int]]]:
+    return {source: list(acks.runs()) for source, acks in sets.items()}
+
+
 def test_the_sync_point_hides_what_came_before() -> None:
-    ledger = Ledger(1)
-    ledger.begin_at([(5, 100), (6, 0)])
+    ledger = begun(1, 0, {5: 100, 6: 0})
     assert ledger.first_gap(5, 0) == 100
     assert ledger.first_gap(6, 0) == 0
     assert ledger.covers(5, 0, 100)
@@ -28,25 +34,70 @@ def test_the_sync_point_hides_what_came_before() -> None:
 
 
 def test_only_a_higher_generation_replaces() -> None:
-    ledger = Ledger(1, generation=3)
-    assert not ledger.replace(3, {7: acked({1})})
-    assert ledger.replace(4, {7: acked({1})})
-    assert ledger.covers(7, 1, 2)
+    ledger = Ledger(1, 3, {7: acked({4})}, renewed_ns=5)
+    ledger.merge(Ledger(1, 3, {7: acked({1})}, renewed_ns=2))
+    assert (shown(ledger.acks), ledger.renewed_ns) == ({7: [(1, 1), (4, 1)]}, 5)
+    ledger.merge(Ledger(1, 2, {7: acked({9})}, renewed_ns=9))
+    assert (shown(ledger.acks), ledger.renewed_ns) == ({7: [(1, 1), (4, 1)]}, 5)
+    ledger.merge(Ledger(1, 4, {8: acked({1})}))
+    assert (shown(ledger.acks), ledger.renewed_ns) == ({8: [(1, 1)]}, 0)
 
 
-@given(st.dictionaries(st.integers(0, 2**60), offsets, max_size=4), st.integers(0, 2**30))
-def test_a_ledger_comes_back_as_it_was_written(sets: dict[int, set[int]], generation: int) -> None:
-    ledger = Ledger(9, generation, {source: acked(values) for source, values in sets.items()})
-    again = records.decode_ledger(records.encode_ledger(ledger))
-    assert (again.subscription, again.generation) == (9, generation)
-    assert {s: list(a.runs()) for s, a in again.acks.items()} == {s: list(a.runs()) for s, a in ledger.acks.items()}
+states = st.builds(
+    lambda generation, values, renewed_ns: Ledger(9, generation, {5: acked(values)}, {5: 3}, renewed_ns),
+    st.integers(0, 3), offsets, st.integers(0, 9),
+)  # fmt: skip
+
+
+@given(st.lists(states, min_size=1, max_size=5), st.randoms())
+def test_states_may_come_in_any_order_and_twice(found: list[Ledger], random: Random) -> None:
+    """A checkpoint is taken while facts are written: recovery finds both."""
+    again = [*found, *random.sample(found, random.randrange(len(found)))]
+    random.shuffle(again)
+    one, other = Ledgers(), Ledgers()
+    for state in found:
+        one.take(records.decode_ledger(records.encode_ledger(state)).ledger)
+    for state in again:
+        other.take(records.decode_ledger(records.encode_ledger(state)).ledger)
+    assert (one[9].generation, one[9].renewed_ns, one[9].start) == (
+        other[9].generation, other[9].renewed_ns, other[9].start,
+    )  # fmt: skip
+    assert shown(one[9].acks) == shown(other[9].acks)
+
+
+def test_an_acknowledgement_is_measured_by_its_generation() -> None:
+    ledgers = Ledgers()
+    runs = encode_runs([(0, 1)])
+    assert ledgers.acknowledge(1, 0, 7, runs) is Verdict.NO_LEDGER
+    ledgers.take(Ledger(1, 2))
+    assert ledgers.acknowledge(1, 1, 7, runs) is Verdict.OLD
+    assert ledgers.acknowledge(1, 3, 7, runs) is Verdict.NEWER
+    assert not ledgers[1].covers(7, 0, 1)
+    assert ledgers.acknowledge(1, 2, 7, runs) is Verdict.COUNTS
+    assert ledgers[1].covers(7, 0, 1)
+
+
+@given(
+    st.dictionaries(st.integers(0, 2**60), offsets, max_size=4),
+    st.dictionaries(st.integers(0, 2**60), st.integers(0, 2**60), max_size=4),
+    st.integers(0, 2**30),
+    st.integers(0, 2**63),
+)
+def test_a_ledger_comes_back_as_it_was_written(
+    sets: dict[int, set[int]], start: dict[int, int], generation: int, renewed_ns: int
+) -> None:
+    acks = {source: acked(values) for source, values in sets.items()}
+    ledger = Ledger(9, generation, acks, start, renewed_ns)
+    again, revision = records.decode_ledger(records.encode_ledger(ledger, 77))
+    assert (again.subscription, again.generation, again.start, revision) == (9, generation, start, 77)
+    assert (shown(again.acks), again.renewed_ns) == (shown(ledger.acks), renewed_ns)
 
 
 @given(st.dictionaries(st.integers(0, 2**60), offsets, max_size=4))
 def test_a_snapshot_comes_back_as_it_was_written(sets: dict[int, set[int]]) -> None:
     state = SnapshotState(4, {source: acked(values) for source, values in sets.items()})
-    again = records.decode_snapshot(4, records.encode_snapshot(state))
-    assert {s: list(a.runs()) for s, a in again.acks.items()} == {s: list(a.runs()) for s, a in state.acks.items()}
+    again, revision = records.decode_snapshot(records.encode_snapshot(state, 12))
+    assert (again.snapshot, shown(again.acks), revision) == (4, shown(state.acks), 12)
 
 
 @given(st.lists(st.tuples(st.integers(1, 2**50), st.integers(0, 2**31), st.integers(0, 2**63), offsets), max_size=5))

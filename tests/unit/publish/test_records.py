@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.publish import records
-from syncpoint.publish.ledger import SnapshotState
+from syncpoint.publish.ledger import Ledger, SnapshotState, begun
 from syncpoint.publish.recovery import replay
 from syncpoint.publish.resends import Resends
 from syncpoint.publish.source import Source, SourceTable
@@ -38,10 +38,10 @@ def test_a_source_of_one_node_is_stored_as_ever() -> None:
     assert encoded == bytes((1,)) + (3 << 24 | 5).to_bytes(8, "little") + (77).to_bytes(8, "little")
 
 
-@given(u64, u64, u64, st.lists(st.tuples(u64, u64), max_size=5).map(tuple))
-def test_a_start(subscription: int, generation: int, revision: int, places: tuple[tuple[int, int], ...]) -> None:
-    start = records.Start(subscription, generation, revision, places)
-    assert records.decode_start(records.encode_start(start)) == start
+@given(u64, st.lists(u64, max_size=5).map(tuple))
+def test_what_a_checkpoint_says_of_sources(bound: int, unknown: tuple[int, ...]) -> None:
+    fact = records.SourcesBelow(bound, unknown)
+    assert records.decode_sources_below(records.encode_sources_below(fact)) == fact
 
 
 @given(st.lists(st.tuples(u64, u64, u64, u64, st.integers(0, 2**32 - 1)), max_size=5))
@@ -54,17 +54,16 @@ def test_batches_grants_and_revisions(rows: list[tuple[int, int, int, int, int]]
         assert records.decode_revision(records.encode_revision(row[0])) == row[0]
 
 
-def test_replaying_a_start_over_what_came_after_it_changes_nothing() -> None:
-    start = records.encode_start(records.Start(5, 0, 9, ((100, 10), (200, 3))))
+def test_replaying_a_beginning_over_what_came_after_it_changes_nothing() -> None:
+    start = records.encode_ledger(begun(5, 0, {100: 10, 200: 3}), 9)
     memory = replayed(start, start)
     ledger = memory.ledgers[5]
     assert (ledger.first_gap(100, 0), ledger.first_gap(200, 0), ledger.first_gap(300, 0)) == (10, 3, 0)
     assert memory.revision == 9
-    ledger.replace(2, {})
-    sought = records.encode_ledger(ledger)
+    sought = records.encode_ledger(Ledger(5, 2, {}, dict(ledger.start)), 10)
     ledger = replayed(start, sought, start).ledgers[5]
     assert (ledger.generation, ledger.first_gap(100, 0), ledger.start) == (2, 0, {100: 10, 200: 3})
-    anew = records.encode_start(records.Start(5, 4, 12, ()))
+    anew = records.encode_ledger(Ledger(5, 4), 12)
     ledger = replayed(start, sought, anew).ledgers[5]
     assert ledger.generation == 4
 
@@ -82,11 +81,11 @@ def test_a_source_that_was_sealed_stays_sealed_in_whatever_order_it_is_read() ->
 def test_a_chains_part_of_a_snapshot_and_its_grants_come_back() -> None:
     state = SnapshotState(50, {})
     memory = replayed(
-        records.encode_snapshot_fact(state),
+        records.encode_snapshot(state),
         records.encode_grant(records.GrantFact(5, 100, 7, 11)),
         records.encode_grant(records.GrantFact(5, 100, 8, 12)),
     )
-    assert list(memory.snapshots) == [50]
+    assert list(memory.ledgers.snapshots) == [50]
     assert memory.grants[5, 100].holder == 12
 
 
@@ -108,9 +107,10 @@ def test_only_so_many_batches_are_remembered() -> None:
     source, _ = table.open_for(7)
     source.end = 10
     found: deque[records.BatchFact] = deque(maxlen=3)
-    found.append(records.BatchFact(1, 0, source.number, 9, 2))  # was not persisted
+    late = records.BatchFact(1, 0, source.number, 9, 2)  # was not persisted
+    found.append(late)
     found.append(records.BatchFact(1, 1, source.number, 0, 2))
-    resends = Resends(found, table)
+    resends = Resends(found, {late}, table)
     assert resends.find(1, 0) is None
     for batch in (2, 3, 4):
         resends.note(records.BatchFact(1, batch, source.number, batch, 1))

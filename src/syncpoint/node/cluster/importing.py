@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from syncpoint.metadata.contract import TXN_BYTES_MAX, TXN_OPS_MAX, Operation, Put, absent
 from syncpoint.metadata.mirror import Identities
-from syncpoint.metadata.records import Record, Setting, Snapshot, encode_record
+from syncpoint.metadata.records import Record, Setting, Snapshot, Subscription, encode_record
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.metadata.shared_catalog import HEAD, INCARNATIONS, record_key
 from syncpoint.model.cluster import ChainRecord
@@ -141,14 +141,20 @@ class OneNode:
 
     def facts(self) -> Iterator[bytes]:
         """What the chain must know beside the messages."""
-        revision = self.catalog.revision
-        yield records.encode_revision(revision)
-        for ledger in self.memory.ledgers.values():
-            places = tuple(ledger.start.items())
-            yield records.encode_start(records.Start(ledger.subscription, ledger.generation, revision, places))
+        yield records.encode_revision(self.catalog.revision)
+        for state in self.memory.ledgers.snapshots.values():
+            yield records.encode_snapshot(state)
         yield from self.forwarder.facts()
-        for state in self.memory.snapshots.values():
-            yield records.encode_snapshot_fact(state)
+
+    def record(self, record: Record) -> Record:
+        """A record as it stands in a cluster: what a snapshot holds is known to the chain, and how often a subscription
+        was sought to the catalog.
+        """
+        if isinstance(record, Snapshot):
+            return replace(record, state=b"")
+        if isinstance(record, Subscription) and (ledger := self.memory.ledgers.get(record.incarnation)) is not None:
+            return replace(record, generation=ledger.generation)
+        return record
 
 
 async def copy_chain(node: OneNode, store: Store) -> tuple[int, int]:
@@ -224,7 +230,7 @@ async def import_node(
     catalog, key = node.catalog, node.catalog.setting(NODE_ACK_KEY)
     if key is not None:
         await _put_all(shared, [Put(ACK_KEY, key.hex().encode())])
-    await _put_all(shared, (_record_put(one) for one in catalog.records() if not _is_ack_key(one)))
+    await _put_all(shared, (_record_put(node.record(one)) for one in catalog.records() if not _is_ack_key(one)))
     number = record.number
     topics = {source.topic for source in node.memory.sources.by_number.values() if source.topic != STAGING_TOPIC}
     await _put_all(shared, (Put(f"open/{topic}/{number}", b"{}") for topic in sorted(topics)))
@@ -278,9 +284,7 @@ async def _put_unfinished(shared: SharedStore, batch: list[Operation]) -> None:
 
 
 def _record_put(record: Record) -> Put:
-    """As it stands in a cluster: what a snapshot holds is known to the chain."""
-    stored = replace(record, state=b"") if isinstance(record, Snapshot) else record
-    return Put(record_key(record), encode_record(stored))
+    return Put(record_key(record), encode_record(record))
 
 
 def _is_ack_key(record: Record) -> bool:

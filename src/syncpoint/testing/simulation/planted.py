@@ -14,7 +14,7 @@ from typing import Any
 
 from syncpoint.model.delivery import Batch
 from syncpoint.publish import chain as chain_module
-from syncpoint.publish import follow, records
+from syncpoint.publish import follow
 from syncpoint.publish import hub as hub_module
 from syncpoint.publish import recovery as publish_recovery
 from syncpoint.publish.entrance import Entrance
@@ -157,28 +157,17 @@ def rule_8() -> AbstractContextManager[None]:
 def rule_12() -> AbstractContextManager[None]:
     """Recovery merges acknowledgements over seeks."""
 
-    class Merging(Ledger):
-        def replace(self, generation: int, acks: Any) -> bool:
-            held = self.acks
-            if not super().replace(generation, acks):
-                return False
-            for source, found in held.items():
-                self.of(source).union(found)
-            return True
+    merge, right = Ledger.merge, publish_recovery.replay
 
-    def merged(payload: bytes) -> Ledger:
-        fresh = decode(payload)
-        return Merging(fresh.subscription, fresh.generation, fresh.acks, fresh.start)
-
-    decode = records.decode_ledger
-    right = publish_recovery.replay
+    def merged(self: Ledger, state: Ledger) -> None:
+        held = self.acks if state.generation > self.generation else {}
+        merge(self, state)
+        for source, found in held.items():
+            self.of(source).union(found)
 
     def replay(store: Any) -> Any:
-        with patched(records, decode_ledger=merged), patched(publish_recovery, Ledger=Merging):
-            memory = right(store)
-        for number, ledger in list(memory.ledgers.items()):
-            memory.ledgers[number] = Ledger(ledger.subscription, ledger.generation, ledger.acks, ledger.start)
-        return memory
+        with patched(Ledger, merge=merged):
+            return right(store)
 
     return patched(chain_module, replay=replay)
 

@@ -1,0 +1,306 @@
+"""What a chain does because the catalog says so stands after every opening: starts, seeks, snapshots, deletion."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncpoint.kernel.acks import encode_runs
+from syncpoint.metadata.records import CREATING, Change, SeekTarget, Snapshot
+from syncpoint.model.errors import Code, SyncpointError
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chain_world import (  # a helper beside the tests; they are imported by path
+    SUB_NUMBER,
+    TOPIC,
+    TOPIC_NUMBER,
+    ChainWorld,
+    Process,
+    Subscriber,
+    simulated,
+)
+
+DAY = 86_400
+
+
+async def unacknowledged(process: Process, incarnation: int = 11, subscription: int = SUB_NUMBER) -> list[str]:
+    subscriber = await Subscriber(process, incarnation).start()
+    await subscriber.attach(subscription)
+    return await subscriber.read_all(subscription)
+
+
+async def acknowledge(chain: Any, source: int, *runs: tuple[int, int], subscription: int = SUB_NUMBER) -> None:
+    """Persisted on return. Raises what it is refused with."""
+    done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+    generation = chain.forwarder.generation(subscription)
+    chain.forwarder.acknowledge(subscription, generation, source, encode_runs(runs), done.set_result, urgent=True)
+    if (error := await done) is not None:
+        raise error
+
+
+async def hand_over(world: ChainWorld, first: Process, how: str = "crash") -> Process:
+    """The next owner, not opened yet."""
+    if how == "close":
+        await first.host.close(1)
+    elif how == "checkpoint":
+        first.host.chains[1].upkeep.last_checkpoint()
+        await first.host.chains[1].confirm()
+    await first.crash()
+    return world.process(first.name + "+")
+
+
+def snapshot_of(subscription: int = SUB_NUMBER, number: int = 50, generation: int | None = None) -> Snapshot:
+    name = f"projects/p/snapshots/n{number}"
+    return Snapshot(
+        number, name, TOPIC_NUMBER, TOPIC, expire_ns=1 << 62, status=CREATING, subscription=subscription,
+        generation=generation,
+    )  # fmt: skip
+
+
+async def until_forgotten(chain: Any) -> None:
+    for _ in range(500):
+        await asyncio.sleep(0.02)
+        if not chain.forwarder.sources.by_number:
+            return
+    raise AssertionError("the chain still has sources")
+
+
+@pytest.mark.parametrize("how", ["close", "checkpoint", "crash"])
+@pytest.mark.parametrize("to", ["time", "snapshot"])
+def test_a_seek_to_before_a_subscriptions_start_stands_after_the_next_opening(to: str, how: str) -> None:
+    @simulated
+    async def run(world: ChainWorld) -> None:
+        topic = world.master.topic(TOPIC)
+        assert topic is not None
+        world.commit(Change.put(replace(topic, retention_s=DAY)))
+        first = world.process("f1")
+        await first.open()
+        await world.subscribe(77, "projects/p/subscriptions/older")
+        await first.publish("a", "b", "c")
+        await world.confirm(world.commit(Change.put(snapshot_of(77))))
+        await world.subscribe()  # its sync point is behind c
+        await first.publish("d")
+        target = SeekTarget(time_ns=0) if to == "time" else SeekTarget(snapshot=50)
+        await world.confirm(world.update(generation=1, target=target))
+        assert await unacknowledged(first) == ["a", "b", "c", "d"]
+        second = await hand_over(world, first, how)
+        await second.open()
+        assert await unacknowledged(second, 12) == ["a", "b", "c", "d"]
+
+    run()
+
+
+@simulated
+async def test_a_seek_while_nothing_of_the_topic_is_there_is_followed(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe()
+    await first.publish("a", "b")
+    second = await hand_over(world, first, "close")
+    chain = await second.open()
+    (source,) = chain.forwarder.sources.by_number
+    await acknowledge(chain, source, (0, 2))
+    await until_forgotten(chain)
+    assert SUB_NUMBER in chain.forwarder.ledgers  # until the chain is tidied
+    await world.confirm(world.update(generation=1, target=SeekTarget(time_ns=0)))
+    await second.publish("c", "d")
+    assert chain.forwarder.generation(SUB_NUMBER) == 1
+    assert await unacknowledged(second) == ["c", "d"]
+    third = await hand_over(world, second)
+    assert (await third.open()).forwarder.generation(SUB_NUMBER) == 1
+    assert await unacknowledged(third, 12) == ["c", "d"]
+
+
+@simulated
+async def test_a_subscription_made_and_sought_while_the_chain_has_no_owner(world: ChainWorld) -> None:
+    topic = world.master.topic(TOPIC)
+    assert topic is not None
+    world.commit(Change.put(replace(topic, retention_s=DAY)))
+    first = world.process("f1")
+    await first.open()
+    await first.publish("a", "b")
+    second = await hand_over(world, first)
+    world.registered.clear()  # nobody waits for the chain
+    await world.subscribe()
+    world.update(generation=1, target=SeekTarget(time_ns=0))
+    await second.open()
+    assert await unacknowledged(second) == ["a", "b"]
+
+
+@simulated
+async def test_an_acknowledgement_of_a_seek_that_was_not_followed_is_not_confirmed(world: ChainWorld) -> None:
+    process = world.process("f1")
+    chain = await process.open()
+    await world.subscribe()
+    await process.publish("a")
+    (source,) = chain.forwarder.sources.by_number
+    process.shared.held = True  # its copy of the catalog is late
+    world.update(generation=1, target=SeekTarget(time_ns=0))
+    told: list[Any] = []
+    chain.forwarder.acknowledge(SUB_NUMBER, 1, source, encode_runs([(0, 1)]), told.append, urgent=True)
+    assert isinstance(told[0], SyncpointError)
+    assert told[0].code is Code.UNAVAILABLE
+    process.shared.held = False
+    process.shared.catch_up()
+    chain.forwarder.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), told.append, urgent=True)
+    assert told[1] is None  # of before the seek: there is nothing to remember
+    assert await unacknowledged(process) == ["a"]
+    await acknowledge(chain, source, (0, 1))
+    assert await unacknowledged(process, 12) == []
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_a_snapshot_is_of_the_seek_it_was_taken_after(generation: int) -> None:
+    """Both while the chain has no owner: the seek goes to the end, so it decides what the snapshot holds."""
+
+    @simulated
+    async def run(world: ChainWorld) -> None:
+        first = world.process("f1")
+        await first.open()
+        await world.subscribe()
+        await world.subscribe(77, "projects/p/subscriptions/other")
+        await first.publish("a", "b")
+        second = await hand_over(world, first)
+        world.update(generation=1, target=SeekTarget(time_ns=1 << 62))
+        world.commit(Change.put(snapshot_of(generation=generation)))
+        await second.open()
+        world.update(77, generation=1, target=SeekTarget(snapshot=50))
+        left = await unacknowledged(second, subscription=77)
+        assert left == (["a", "b"] if generation == 0 else [])
+
+    run()
+
+
+@simulated
+async def test_a_snapshot_of_a_subscription_that_is_gone_when_the_chain_opens(world: ChainWorld) -> None:
+    first = world.process("f1")
+    chain = await first.open()
+    record = await world.subscribe()
+    await world.subscribe(77, "projects/p/subscriptions/other")
+    await first.publish("a", "b", "c")
+    (source,) = chain.forwarder.sources.by_number
+    await acknowledge(chain, source, (1, 1))
+    second = await hand_over(world, first)
+    world.commit(Change.put(snapshot_of()))
+    world.commit(Change.delete(record))
+    await second.open()
+    world.update(77, generation=1, target=SeekTarget(snapshot=50))
+    assert await unacknowledged(second, subscription=77) == ["a", "c"]
+
+
+@simulated
+async def test_what_can_not_be_followed_ends_the_chain(world: ChainWorld) -> None:
+    process = world.process("f1")
+    chain = await process.open()
+    await world.subscribe()
+    await process.publish("a", "b")
+
+    def broken(source: int, time_ns: int) -> int:
+        raise IndexError("a page of the index that nobody expected")
+
+    chain.store.offset_at = broken
+    world.update(generation=1, target=SeekTarget(time_ns=5))
+    assert [number for number, _ in process.ended] == [1]
+    await process.host.close(1)
+    second = world.process("f2")
+    await process.crash()
+    await second.open()
+    assert second.host.chains[1].forwarder.generation(SUB_NUMBER) == 1
+
+
+async def slow_keepers(process: Process) -> None:
+    """The process's threads, without those that delete files."""
+    for _ in count():
+        await asyncio.sleep(0.004)
+        for workers in process.workers:
+            for name in list(workers.steps):
+                if name in workers.steps and "-keep-" not in name:
+                    workers.run(name)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_what_was_forgotten_and_is_still_stored_does_not_come_back(checkpoint: bool) -> None:
+    @simulated
+    async def run(world: ChainWorld) -> None:
+        first = world.process("f1")
+        await first.open()
+        await world.subscribe()
+        await first.publish(*["x" * 900] * 100, batch=5)
+        await asyncio.sleep(1)
+        second = await hand_over(world, first, "close")
+        chain = await second.open()
+        await asyncio.sleep(1)
+        second._pump.cancel()
+        second._pump = asyncio.get_running_loop().create_task(slow_keepers(second))
+        (source,) = chain.forwarder.sources.by_number
+        await acknowledge(chain, source, (0, 100))
+        await until_forgotten(chain)
+        if checkpoint:
+            chain.upkeep.last_checkpoint()
+            await chain.confirm()
+        third = await hand_over(world, second)  # before the keepers had their turn
+        chain = await third.open()
+        assert source in set(chain.store.sources())
+        assert await unacknowledged(third) == []
+        for _ in range(100):
+            await asyncio.sleep(0.5)
+            if not set(chain.store.sources()):
+                break
+        assert not set(chain.store.sources())
+
+    run()
+
+
+@simulated
+async def test_a_source_that_nobody_can_explain_is_kept(world: ChainWorld) -> None:
+    """Whatever made it unknown, no checkpoint of a later owner says that it was deleted."""
+    first = world.process("f1")
+    chain = await first.open()
+    await world.subscribe()
+    await first.publish(*["x" * 900] * 100)
+    (source,) = chain.forwarder.sources.by_number.values()
+    await asyncio.sleep(1)
+    del chain.forwarder.sources.by_number[source.number]
+    chain.forwarder.sources._by_topic.clear()
+    chain.upkeep.last_checkpoint = lambda: None  # what is lost is not explained away by its owner
+    await first.host.close(1)
+    await first.crash()
+    for name in ("f2", "f3", "f4"):
+        process = world.process(name)
+        process.shared.catch_up()
+        chain = await process.open()
+        if name == "f2":
+            chain.forwarder.sources.remove(chain.forwarder.sources.by_number[source.number])
+            chain.forwarder.sources.unknown |= {source.number}
+        assert source.number in chain.forwarder.sources.unknown
+        await asyncio.sleep(40)
+        assert set(chain.store.sources()) == {source.number}
+        await process.host.close(1)
+        await process.crash()
+
+
+@simulated
+async def test_a_batch_whose_messages_were_deleted_is_not_stored_again(world: ChainWorld) -> None:
+    """Two failovers: its sender never heard its ids, others have had and acknowledged its messages."""
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe()
+    ids = await first.publish("a", "b", batch=901)
+    second = await hand_over(world, first)
+    chain = await second.open()
+    (source,) = chain.forwarder.sources.by_number
+    await acknowledge(chain, source, (0, 2))
+    await until_forgotten(chain)
+    third = await hand_over(world, second)
+    await third.open()
+    assert await third.publish("a", "b", batch=901, resent=True) == ids
+    fourth = await hand_over(world, third, "close")
+    await fourth.open()
+    assert await fourth.publish("a", "b", batch=901, resent=True) == ids
+    assert await unacknowledged(fourth) == []
