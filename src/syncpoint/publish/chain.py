@@ -213,6 +213,8 @@ class Chain:
                 if self.forwarder.failed is None:
                     self.forwarder.on_failed = lambda: None
                     self.forwarder.give_up(Unavailable(f"chain {self.number} was closed: {error}"))
+        if self.forwarder.failed is None:  # timers that are still set find a log that takes nothing
+            self.forwarder.failed = Unavailable(f"chain {self.number} was closed")
         await self._release()
 
     async def _release(self) -> None:
