@@ -264,18 +264,33 @@ PLANTED: dict[str, Planted] = {
         an_epoch_begins_unknowing, Shape(clusters=1, disks=1, chains=2, subscribers=2), ("disk slow",)
     ),
     "a late hello ends the living": Planted(
-        again.a_late_hello_ends_the_living, SMALL, ("subscribe forwarder parted", "crash of a subscribe forwarder")
+        again.a_late_hello_ends_the_living,
+        SMALL,
+        ("subscribe forwarder parted", "crash of a subscribe forwarder"),
+        seed=9,
     ),
-    "a log begins on too few disks": Planted(again.a_log_begins_on_too_few_disks, THREE, ("disks lost in an opening",)),
     "late words count": Planted(
-        again.late_words_count, SMALL, ("subscribe forwarder parted", "hang of a subscribe forwarder"), seed=26
+        again.late_words_count, SMALL, ("subscribe forwarder parted", "hang of a subscribe forwarder"), seed=39
     ),
     "what is passed over is taken for acknowledged": Planted(
         again.what_is_passed_over_is_taken_for_acknowledged,
         SMALL,
         ("disk server hung", "partition from disks"),
-        seed=27,
+        seed=25,
     ),
+    "strict delivery goes on without ownership": Planted(
+        again.strict_delivery_goes_on_without_ownership, SMALL, ("island", "takeover")
+    ),
+    "an acknowledgement fails by our own word": Planted(
+        again.an_acknowledgement_fails_by_our_own_word, SMALL, ("takeover", "crash", "partition of processes")
+    ),
+    "one clock says what is too old": Planted(
+        again.one_clock_says_what_is_too_old, SMALL, ("clock jump", "takeover"), seed=0
+    ),
+    "what was acknowledged is lent again": Planted(
+        again.what_was_acknowledged_is_lent_again, SMALL, ("takeover", "crash", "disk server hung")
+    ),
+    "a log begins on too few disks": Planted(again.a_log_begins_on_too_few_disks, THREE, ("disks lost in an opening",)),
     "a lock stays with a lost farewell": Planted(
         again.a_lock_stays_with_a_lost_farewell, THREE, ("commands cut in the middle", "disk server hung", "disk fails")
     ),

@@ -15,6 +15,7 @@ from syncpoint.publish import sessions
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.hub import Hub
 from syncpoint.publish.sessions import Sessions
+from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.access import Access
 from syncpoint.storage.catalog import Segment
 from syncpoint.storage.disks import Disks
@@ -25,6 +26,8 @@ from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.remote.disk import RemoteDisk
 from syncpoint.storage.segment import NOBODY
 from syncpoint.subscribe import delivery, fetch
+from syncpoint.subscribe.gather import Gatherer
+from syncpoint.subscribe.lease import Lending
 from syncpoint.testing.simulation.scaled import patched
 
 
@@ -146,3 +149,37 @@ def a_late_removal_removes_the_next_registration() -> AbstractContextManager[Non
         return Compare(key, "revision", ">", -1)
 
     return patched(registration, unchanged=whatever)
+
+
+def strict_delivery_goes_on_without_ownership() -> AbstractContextManager[None]:
+    """Who is cut off from the chain's disks hands out messages of exactly-once and ordered subscriptions, and who was
+    granted them lends them.
+    """
+    return _together(
+        patched(Gatherer, _doubt_unowned=lambda self, served, now: None),
+        patched(Hub, owned_age_ms=lambda self: 0),
+    )
+
+
+def an_acknowledgement_fails_by_our_own_word() -> AbstractContextManager[None]:
+    """One that was under way when its source was granted anew is told as failed, whatever became of it."""
+
+    def failed(self: Lending, record: Any) -> None:
+        if record.waiting is not None:
+            record.waiting.lost(record.source)
+
+    return patched(Lending, _doubt=failed)
+
+
+def one_clock_says_what_is_too_old() -> AbstractContextManager[None]:
+    """What is stamped, and deleted for its age, is so by one reading of one wall clock."""
+    return patched(
+        TrustedClock,
+        sure_ns=lambda self: self._clock.time_ns(),
+        time_ns=lambda self: self._clock.time_ns(),
+    )
+
+
+def what_was_acknowledged_is_lent_again() -> AbstractContextManager[None]:
+    """A message whose acknowledgement is not known to be recorded is lent again under the same grant."""
+    return patched(Lending, without_unknown=lambda self, batch: batch)
