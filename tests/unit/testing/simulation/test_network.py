@@ -108,3 +108,38 @@ def test_what_was_under_way_arrives_after_the_healing() -> None:
         assert await calling == b"heard z"
 
     in_world(work)
+
+
+def test_what_a_parted_process_still_said_arrives_after_its_end_and_the_healing() -> None:
+    async def work(loop: ProcessLoop, network: SimNetwork) -> None:
+        seen: list[str] = []
+        await serve(network, SimProcess(loop, "server"), seen)
+        caller = SimProcess(loop, "caller")
+
+        async def call() -> None:
+            await network.channel("10.0.0.1:80").unary("/a/b", b"x")
+
+        heal = network.part(["caller"], ["server"])
+        caller.start(call())
+        await asyncio.sleep(0.1)
+        caller.crash()
+        network.ended(caller)
+        await asyncio.sleep(1.0)
+        assert seen == []
+        heal()
+        await asyncio.sleep(5.0)
+        assert seen == ["server"]
+
+    in_world(work)
+
+
+def test_two_partings_of_the_same_processes_are_healed_one_by_one() -> None:
+    async def work(loop: ProcessLoop, network: SimNetwork) -> None:
+        first, second = network.part(["a"], ["b"]), network.part(["a"], ["b", "c"])
+        first()
+        assert network.parted("a", "b")
+        second()
+        assert not network.parted("a", "b")
+        assert not network.parted("c", "a")
+
+    in_world(work)
