@@ -38,6 +38,7 @@ class Faults:
         self._library = build(folder)
         self._rules = folder / "faults"
         self._rules.write_text("")
+        self._hits = folder / "faults.hits"
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -45,7 +46,13 @@ class Faults:
         return {"LD_PRELOAD": str(self._library), "FAULTS": str(self._rules)}
 
     def set(self, *rules: str) -> None:
-        """These rules and no others; counting starts anew."""
+        """These rules and no others; counting starts anew, of hits as well."""
+        self._hits.unlink(missing_ok=True)
         beside = self._rules.with_suffix(".new")
         beside.write_text("".join(rule + "\n" for rule in rules))
         os.replace(beside, self._rules)
+
+    def hits(self, part: str = "") -> int:
+        """How many calls were hit since `set`, of files whose paths contain `part`."""
+        lines = self._hits.read_text().splitlines() if self._hits.exists() else []
+        return sum(part in line for line in lines)

@@ -15,6 +15,7 @@
  *         flip NUMBER            a read finds the lowest bit of its byte NUMBER changed
  *
  * The first rule that hits decides. Counters are those of the process, and start anew when the file changes.
+ * Each hit is a line of the file FAULTS.hits: the rule's operation and action, and the path.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -83,6 +84,20 @@ static void load_rules(void)
     }
 }
 
+/* Bare system calls here too: they meet no rule. */
+static void note_hit(const struct rule *rule, const char *path)
+{
+    char file[4096], line[4200];
+    snprintf(file, sizeof file, "%s.hits", getenv("FAULTS"));
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return;
+    int size = snprintf(line, sizeof line, "%s %s %s\n", rule->operation, rule->action, path);
+    if (syscall(SYS_write, fd, line, size) != size)
+        fprintf(stderr, "a hit could not be noted\n");
+    syscall(SYS_close, fd);
+}
+
 /* Whether a rule hits this call; a copy of the rule is left in `hit`. */
 static int hits(const char *operation, int fd, struct rule *hit)
 {
@@ -105,6 +120,7 @@ static int hits(const char *operation, int fd, struct rule *hit)
             if (seen >= rule->skip && (rule->count < 0 || seen < rule->skip + rule->count)) {
                 *hit = *rule;
                 found = 1;
+                note_hit(rule, path);
             }
         }
     }

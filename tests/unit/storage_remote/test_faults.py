@@ -51,6 +51,9 @@ def test_one_disk_fails_and_the_others_go_on(three: list[DiskProcess], faults: F
     faults.set(rule)
     for _ in range(20):
         chain.commit(10)
+    assert faults.hits("/s1/") > 0
+    assert faults.hits() == faults.hits("/s1/")
+    chain.until(lambda: chain.failed == {"/c1/d0"})
     faults.set()
     chain.commit(10)
     chain.until(lambda: good(chain))
@@ -78,7 +81,10 @@ def test_a_slow_disk_is_waited_for(three: list[DiskProcess], faults: Faults) -> 
     handle = files.open("/c1/d0/a", create=True)
     files.pwritev(handle, [b"data"], 0)
     faults.set("sync /s1/ 0 1 slow 4500")
+    begun = time.monotonic()
     files.fdatasync(handle)
+    assert faults.hits() == 1
+    assert time.monotonic() - begun >= 4.5, "it was said before the disk had it"
     files.close(handle)
 
 
@@ -90,6 +96,7 @@ def test_a_slow_disk_does_not_slow_the_others(three: list[DiskProcess], faults: 
     for _ in range(10):
         chain.commit(1)
     assert time.monotonic() - begun < 15
+    assert faults.hits("/s1/") > 0
     faults.set()
     chain.until(lambda: good(chain))
     chain.reopen()
@@ -105,6 +112,11 @@ def test_a_server_that_dies_in_the_middle_of_a_write(three: list[DiskProcess], f
     chain.commit(1)
     chain.commit(1)
     chain.commit(100)
+    more = 0
+    while not faults.hits("/s2/") and more < 500:  # the other two disks are enough, so it may be late
+        chain.commit(1)
+        more += 1
+    assert faults.hits("/s2/") == 1
     faults.set()
     if action != "short":
         three[2].end()
@@ -112,7 +124,7 @@ def test_a_server_that_dies_in_the_middle_of_a_write(three: list[DiskProcess], f
     chain.commit(100)
     chain.until(lambda: good(chain))
     chain.reopen()
-    assert chain.persisted == 302
+    assert chain.persisted == 302 + more
     chain.store.close()
 
 
@@ -120,6 +132,7 @@ def test_a_disk_that_lies_about_syncing_is_one_of_three(three: list[DiskProcess]
     chain = Chain(three)
     faults.set("sync /s0/ 0 -1 lie")
     chain.commit(100)
+    assert faults.hits("/s0/") > 0
     three[0].end()
     segments = sorted(three[0].folders["d0"].glob("chains/*/logs/*/*.seg"))
     with segments[-1].open("r+b") as file:
@@ -139,5 +152,6 @@ def test_a_rotten_read_is_served_by_another_disk(three: list[DiskProcess], fault
     chain.commit(100)
     faults.set("read /s0/ 0 -1 flip 4000")
     assert chain.read_all() == 100
+    assert faults.hits("/s0/") > 0
     faults.set()
     chain.store.close()

@@ -44,6 +44,7 @@ class Chain:
         self.epoch = 0
         self.appended = 0  # messages handed to the store, in all lives
         self.persisted = 0  # of them, known to be safe
+        self.failed: set[str] = set()  # disks that were out of use at any time
         self.open()
 
     def open(self) -> None:
@@ -91,6 +92,7 @@ class Chain:
             self.queue.get(timeout=wait_s)()
         except queue.Empty:
             return
+        self.failed |= {root for root, state in zip(self.roots, self.states(), strict=True) if state == "failed"}
 
     def commit(self, count: int = 1) -> None:
         self.append(count)
