@@ -67,6 +67,17 @@ def print_message(message: Any, form: str, *, with_zeros: bool = False) -> None:
         print_fields(as_dict(message, with_zeros=with_zeros))
 
 
+def print_described(value: dict[str, Any], options: dict[str, Any], form: str) -> None:
+    """A resource as the REST interface has it, and those of Syncpoint's own options that are set, under `options`."""
+    chosen = {name: content for name, content in options.items() if content}
+    if chosen:
+        value = {**value, "options": chosen}
+    if form == "json":
+        print_json(value)
+    else:
+        print_fields(value)
+
+
 def print_fields(value: dict[str, Any]) -> None:
     """A table of two columns: a field's path, and what it holds."""
     print_table(["FIELD", "VALUE"], [[path, show(content)] for path, content in _flatten(value)])

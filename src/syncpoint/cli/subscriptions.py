@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from syncpoint.cli import deliveries
-from syncpoint.cli.output import as_dict, print_json, print_message, print_messages, said
+from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_messages, said
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.topics import clear_labels, labels_option, remove_labels, require_change, update_labels
 from syncpoint.cli.values import DurationType, change_labels, parse_pairs, put_duration
@@ -55,6 +55,12 @@ OPTIONS = (
     click.option("--max-retry-delay", type=DurationType(), help="Longest pause before a redelivery (0 to 600s)."),
     click.option(
         "--expiration-period", type=DurationType(never=True), help="Delete it when unused so long (from 1d), or never."
+    ),
+    click.option(
+        "--early-delivery/--no-early-delivery",
+        "early_delivery",
+        default=None,
+        help="Deliver while the write is under way: faster, but a message may be seen whose publish fails in the end.",
     ),
     click.option("--push-endpoint", metavar="URL", help="Push messages to this address (not served yet)."),
 )
@@ -99,6 +105,7 @@ def create(
     message_filter: str,
     ordering: bool,
     labels: tuple[str, ...],
+    early_delivery: bool | None,
     **chosen: Any,
 ) -> None:
     """Create one or more subscriptions of a topic. They get every message published from now on.
@@ -124,6 +131,8 @@ def create(
             configure(request, settings, chosen)
             made.append(client.call("Subscriber.CreateSubscription", request))
             said(f"Created subscription [{made[-1].name}].")
+            if early_delivery:
+                _deliver_early(client, made[-1].name, early_delivery)
     if settings.format == "json":
         print_json([as_dict(one) for one in made])
 
@@ -145,13 +154,15 @@ def list_all(settings: Settings, limit: int | None) -> None:
 @click.argument("subscription")
 @with_settings
 def describe(settings: Settings, subscription: str) -> None:
-    """Show a subscription's configuration."""
-    from syncpoint.wire.messages import pubsub
+    """Show a subscription's configuration, and early delivery where it is on."""
+    from syncpoint.wire.messages import admin, pubsub
 
-    request = pubsub.GetSubscriptionRequest(subscription=settings.name("subscriptions", subscription))
+    name = settings.name("subscriptions", subscription)
     with settings.client() as client:
-        found = client.call("Subscriber.GetSubscription", request)
-    print_message(found, settings.format)
+        found = as_dict(client.call("Subscriber.GetSubscription", pubsub.GetSubscriptionRequest(subscription=name)))
+        request = admin.GetSubscriptionStateRequest(subscription=name, ranges_max=1)
+        options = client.call("Admin.GetSubscriptionState", request).options
+    print_described(found, {"earlyDelivery": options.early_delivery}, settings.format)
 
 
 @subscriptions.command()
@@ -198,6 +209,7 @@ def update(
     update_labels: tuple[str, ...],
     remove_labels: tuple[str, ...],
     clear_labels: bool,
+    early_delivery: bool | None,
     **chosen: Any,
 ) -> None:
     """Change a subscription. Topic, filter and ordering are fixed when it is created.
@@ -221,12 +233,26 @@ def update(
                 changed.append(policy)
         if change_labels(request.subscription.labels, update_labels, remove_labels, clear_labels):
             changed.append("labels")
-        require_change(changed)
-        request.update_mask.paths.extend(dict.fromkeys(changed))
-        answer = client.call("Subscriber.UpdateSubscription", request)
+        if early_delivery is None:
+            require_change(changed)
+        else:
+            _deliver_early(client, name, early_delivery)
+        answer = current
+        if changed:
+            request.update_mask.paths.extend(dict.fromkeys(changed))
+            answer = client.call("Subscriber.UpdateSubscription", request)
     said(f"Updated subscription [{name}].")
     if settings.format == "json":
         print_message(answer, "json")
+
+
+def _deliver_early(client: Any, name: str, early: bool) -> None:
+    from syncpoint.wire.messages import admin
+
+    request = admin.UpdateSubscriptionOptionsRequest()
+    request.options.subscription, request.options.early_delivery = name, early
+    request.update_mask.paths.append("early_delivery")
+    client.call("Admin.UpdateSubscriptionOptions", request)
 
 
 def configure(target: Any, settings: Settings, chosen: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from syncpoint.cli.output import as_dict, print_json, print_message, print_messages, print_table, said
+from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_messages, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.values import DurationType, change_labels, parse_list, parse_pairs, put_duration
 
@@ -21,6 +21,12 @@ labels_option = click.option("--labels", multiple=True, metavar="KEY=VALUE,...",
 update_labels = click.option("--update-labels", multiple=True, metavar="KEY=VALUE,...", help="Labels to set.")
 remove_labels = click.option("--remove-labels", multiple=True, metavar="KEY,...", help="Labels to take away.")
 clear_labels = click.option("--clear-labels", is_flag=True, help="Take all labels away first.")
+durability_class_option = click.option(
+    "--durability-class",
+    "durability_class",
+    metavar="NAME",
+    help="Of a cluster: store new messages with this class of cluster.yaml.",
+)
 
 
 @click.group()
@@ -44,6 +50,7 @@ def topics() -> None:
     metavar="REGION,...",
     help="Kept and given back; with one node there is nothing to choose.",
 )
+@durability_class_option
 @labels_option
 @with_settings
 def create(
@@ -51,9 +58,10 @@ def create(
     topic: tuple[str, ...],
     retention: tuple[int, int] | None,
     regions: tuple[str, ...],
+    durability_class: str | None,
     labels: tuple[str, ...],
 ) -> None:
-    """Create one or more topics.
+    """Create one or more topics. A durability class is set right after a topic is made.
 
     \b
     Example:
@@ -72,6 +80,8 @@ def create(
                 request.ClearField("message_storage_policy")
             made.append(client.call("Publisher.CreateTopic", request))
             said(f"Created topic [{made[-1].name}].")
+            if durability_class:
+                _store_with(client, made[-1].name, durability_class)
     if settings.format == "json":
         print_json([as_dict(one) for one in made])
 
@@ -93,12 +103,14 @@ def list_topics(settings: Settings, limit: int | None) -> None:
 @click.argument("topic")
 @with_settings
 def describe(settings: Settings, topic: str) -> None:
-    """Show a topic's configuration."""
-    from syncpoint.wire.messages import pubsub
+    """Show a topic's configuration, and its durability class where it is not the default."""
+    from syncpoint.wire.messages import admin, pubsub
 
+    name = settings.name("topics", topic)
     with settings.client() as client:
-        found = client.call("Publisher.GetTopic", pubsub.GetTopicRequest(topic=settings.name("topics", topic)))
-    print_message(found, settings.format)
+        found = as_dict(client.call("Publisher.GetTopic", pubsub.GetTopicRequest(topic=name)))
+        options = client.call("Admin.GetTopicOptions", admin.GetTopicOptionsRequest(topic=name))
+    print_described(found, {"durabilityClass": options.durability_class}, settings.format)
 
 
 @topics.command()
@@ -131,6 +143,8 @@ def delete(settings: Settings, topic: tuple[str, ...]) -> None:
 @click.argument("topic")
 @click.option("--message-retention-duration", "retention", type=DurationType(), help="Keep messages this long.")
 @click.option("--clear-message-retention-duration", "clear_retention", is_flag=True, help="Keep none for seeking.")
+@durability_class_option
+@click.option("--clear-durability-class", is_flag=True, help="Store new messages with the default class.")
 @update_labels
 @remove_labels
 @clear_labels
@@ -140,6 +154,8 @@ def update(
     topic: str,
     retention: tuple[int, int] | None,
     clear_retention: bool,
+    durability_class: str | None,
+    clear_durability_class: bool,
     update_labels: tuple[str, ...],
     remove_labels: tuple[str, ...],
     clear_labels: bool,
@@ -160,8 +176,14 @@ def update(
                 request.topic.labels[key] = value
             change_labels(request.topic.labels, update_labels, remove_labels, clear_labels)
             request.update_mask.paths.append("labels")
-        require_change(request.update_mask.paths)
-        changed = client.call("Publisher.UpdateTopic", request)
+        if clear_durability_class or durability_class is not None:
+            _store_with(client, name, "" if clear_durability_class else durability_class or "")
+            if not request.update_mask.paths:
+                changed = client.call("Publisher.GetTopic", pubsub.GetTopicRequest(topic=name))
+        else:
+            require_change(request.update_mask.paths)
+        if request.update_mask.paths:
+            changed = client.call("Publisher.UpdateTopic", request)
     said(f"Updated topic [{name}].")
     if settings.format == "json":
         print_message(changed, "json")
@@ -230,6 +252,16 @@ def detach_subscription(settings: Settings, subscription: tuple[str, ...]) -> No
             name = settings.name("subscriptions", given)
             client.call("Publisher.DetachSubscription", pubsub.DetachSubscriptionRequest(subscription=name))
             said(f"Detached subscription [{name}].")
+
+
+def _store_with(client: Any, name: str, durability_class: str) -> None:
+    """Choose the durability class of messages published from now on; "" is the default one."""
+    from syncpoint.wire.messages import admin
+
+    request = admin.UpdateTopicOptionsRequest()
+    request.options.topic, request.options.durability_class = name, durability_class
+    request.update_mask.paths.append("durability_class")
+    client.call("Admin.UpdateTopicOptions", request)
 
 
 def require_change(paths: Any) -> None:

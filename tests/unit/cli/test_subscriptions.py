@@ -208,3 +208,27 @@ def test_snapshots(server, run, run_json):
     changed = server.request("Subscriber.UpdateSnapshot")
     assert dict(changed.snapshot.labels) == {"b": "2"}
     assert list(changed.update_mask.paths) == ["labels"]
+
+
+def test_early_delivery_is_chosen_when_a_subscription_is_made(server, run):
+    server.answers["Subscriber.CreateSubscription"] = lambda request: request
+    server.answers["Admin.UpdateSubscriptionOptions"] = lambda request: request.options
+    assert run("subscriptions", "create", "billing", "--topic", "orders", "--early-delivery").exit_code == 0
+    request = server.request("Admin.UpdateSubscriptionOptions")
+    assert (request.options.subscription, request.options.early_delivery) == (NAME, True)
+    assert list(request.update_mask.paths) == ["early_delivery"]
+
+
+def test_early_delivery_alone_changes_nothing_else(server, run, existing):
+    server.answers["Admin.UpdateSubscriptionOptions"] = lambda request: request.options
+    assert run("subscriptions", "update", "billing", "--no-early-delivery").exit_code == 0
+    assert not server.request("Admin.UpdateSubscriptionOptions").options.early_delivery
+    assert "Subscriber.UpdateSubscription" not in [method for method, _ in server.calls]
+
+
+@pytest.mark.parametrize(("early", "shown"), [(True, {"options": {"earlyDelivery": True}}), (False, {})])
+def test_describe_shows_early_delivery_where_it_is_on(server, run_json, early, shown):
+    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=NAME)
+    state = admin.SubscriptionState(options=admin.SubscriptionOptions(early_delivery=early))
+    server.answers["Admin.GetSubscriptionState"] = state
+    assert run_json("subscriptions", "describe", "billing") == {"name": NAME, **shown}

@@ -3,7 +3,7 @@
 import pytest
 
 from syncpoint.model.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
-from syncpoint.wire.messages import pubsub
+from syncpoint.wire.messages import admin, pubsub
 
 
 def test_create_sends_the_options(server, run_json):
@@ -138,3 +138,40 @@ def test_failures_in_json(server, run):
     told = json.loads(result.stderr)["error"]
     assert told["code"] == "NOT_FOUND"
     assert "orders" in told["message"]
+
+
+def test_create_with_a_durability_class(server, run):
+    server.answers["Publisher.CreateTopic"] = lambda request: request
+    server.answers["Admin.UpdateTopicOptions"] = lambda request: request.options
+    assert run("topics", "create", "orders", "--durability-class", "telemetry").exit_code == 0
+    request = server.request("Admin.UpdateTopicOptions")
+    assert (request.options.topic, request.options.durability_class) == ("projects/p/topics/orders", "telemetry")
+    assert list(request.update_mask.paths) == ["durability_class"]
+
+
+def test_a_class_that_does_not_exist_is_told_after_the_topic_that_does(server, run):
+    server.answers["Publisher.CreateTopic"] = lambda request: request
+    server.answers["Admin.UpdateTopicOptions"] = InvalidArgument("durability_class", "there is no class x")
+    result = run("topics", "create", "orders", "--durability-class", "x")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Created topic [projects/p/topics/orders].\nerror: INVALID_ARGUMENT: ")
+    assert "there is no class x" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"), [(["--durability-class", "telemetry"], "telemetry"), (["--clear-durability-class"], "")]
+)
+def test_update_of_the_durability_class_alone(server, run_json, words, wanted):
+    server.answers["Admin.UpdateTopicOptions"] = lambda request: request.options
+    server.answers["Publisher.GetTopic"] = pubsub.Topic(name="projects/p/topics/orders")
+    assert run_json("topics", "update", "orders", *words) == {"name": "projects/p/topics/orders"}
+    assert server.request("Admin.UpdateTopicOptions").options.durability_class == wanted
+    assert "Publisher.UpdateTopic" not in [method for method, _ in server.calls]
+
+
+@pytest.mark.parametrize(("kind", "shown"), [("telemetry", {"options": {"durabilityClass": "telemetry"}}), ("", {})])
+def test_describe_shows_a_class_that_is_not_the_default(server, run, run_json, kind, shown):
+    server.answers["Publisher.GetTopic"] = pubsub.Topic(name="projects/p/topics/orders")
+    server.answers["Admin.GetTopicOptions"] = admin.TopicOptions(durability_class=kind)
+    assert run_json("topics", "describe", "orders") == {"name": "projects/p/topics/orders", **shown}
+    assert ("options.durabilityClass" in run("topics", "describe", "orders").stdout) is bool(kind)
