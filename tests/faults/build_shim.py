@@ -39,6 +39,8 @@ class Faults:
         self._rules = folder / "faults"
         self._rules.write_text("")
         self._hits = folder / "faults.hits"
+        self._current: tuple[str, ...] = ()
+        self.unmet: list[tuple[str, ...]] = []  # rules that were taken away, none of which any call had met
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -47,6 +49,9 @@ class Faults:
 
     def set(self, *rules: str) -> None:
         """These rules and no others; counting starts anew, of hits as well."""
+        if self._current and not self.hits():
+            self.unmet.append(self._current)
+        self._current = rules
         self._hits.unlink(missing_ok=True)
         beside = self._rules.with_suffix(".new")
         beside.write_text("".join(rule + "\n" for rule in rules))

@@ -47,6 +47,8 @@ def play_on(shape: Shape, chosen: list[Scenario], folder: Path, options: argpars
         for one in chosen:
             done.append(play(kit, net, one, options))
             print(done[-1].line, flush=True)
+            if os.environ.get(TABLE):
+                enter(Path(os.environ[TABLE]), done[-1:], options.seed, datetime.now(UTC))
     finally:
         net.close()
     return done
@@ -83,8 +85,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.disable()  # clients that are being stopped complain
     good = all(one.good for one in done)
     print("", HEAD, *(one.line for one in done), sep="\n")
-    if os.environ.get(TABLE):
-        enter(Path(os.environ[TABLE]), done, options.seed, datetime.now(UTC))
     if good and options.dir is None:
         shutil.rmtree(folder)
     else:

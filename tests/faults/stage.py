@@ -93,6 +93,8 @@ def play(kit: Kit, net: NetCluster, one: Scenario, options: argparse.Namespace) 
     kit.settle(90.0)
     chance = random.Random(f"{options.seed}-{one.name}")
     problems: list[str] = []
+    for faults in net.faults.values():
+        faults.unmet.clear()
     load = Load(kit, rate=options.rate, topic=one.topic)
     stage = Stage(kit, net, load, chance, options.seconds)
     begun = time.monotonic()
@@ -103,6 +105,8 @@ def play(kit: Kit, net: NetCluster, one: Scenario, options: argparse.Namespace) 
                     one.act(stage)
             except Exception as error:  # told; whether anything was lost is judged all the same
                 problems.append(f"{type(error).__name__}: {error}")
+            unmet = [rules for faults in net.faults.values() for rules in faults.unmet]
+            problems += [f"no call met the fault {', '.join(rules)}: nothing was tried" for rules in unmet]
             load.flows(1.0, 60.0)
     except Exception as error:
         problems.append(f"{type(error).__name__}: {error}")
