@@ -21,9 +21,15 @@ from syncpoint.runtime.clock import Clock
 NUMBER = 3  # among the extensions of the log
 WRITE_S = 0.5
 RUNS_MAX = 100_000  # of one source of one subscription; what comes back beyond that is counted anew after a restart
+REST_MS_MAX = 600_000  # no policy lets a message rest longer
 _HEAD = struct.Struct("<QIQ")  # subscription, generation, source
 _RUN = struct.Struct("<QQIQ")  # begin, end, count, not before (ms of the wall clock)
 _Key = tuple[int, int]
+
+
+def _left(rest_ms: int) -> int:
+    """What is left of a rest; one that no policy allows was dated by a clock that was wrong, and is over."""
+    return rest_ms if 0 < rest_ms <= REST_MS_MAX + 1000 else 0
 
 
 class Attempts:
@@ -68,7 +74,7 @@ class Attempts:
             return []
         now = self._clock.time_ns() // 1_000_000
         return [
-            Run(max(begin, one.begin), min(end, one.end), one.times, max(0, one.rest_ms - now))
+            Run(max(begin, one.begin), min(end, one.end), one.times, _left(one.rest_ms - now))
             for one in runs
             if one.begin < end and begin < one.end
         ]

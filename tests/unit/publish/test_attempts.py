@@ -158,3 +158,14 @@ async def test_an_adopter_of_a_chain_hands_out_what_its_predecessor_was_told(wor
     (told,) = (await other.fetch(source)).attempts
     assert (told.begin, told.end, told.times) == (1, 2, 3)
     assert 500_000 < told.rest_ms <= 600_000
+
+
+def test_a_rest_that_a_wrong_clock_has_dated_is_over_when_the_clock_is_right_again() -> None:
+    clock, ledger = ManualClock(), Ledger(SUB_NUMBER, 0)
+    attempts = Attempts({SUB_NUMBER: ledger}, clock, lambda fact: None, lambda seconds, act: None)
+    right = clock.time_ns()
+    clock.set_time_ns(right + 10 * 86_400 * 10**9)
+    attempts.note(SUB_NUMBER, 0, 5, [Run(1, 2, 3, 400)])
+    assert attempts.of(SUB_NUMBER, 5, 0, 9) == [Run(1, 2, 3, 400)]
+    clock.set_time_ns(right)
+    assert attempts.of(SUB_NUMBER, 5, 0, 9) == [Run(1, 2, 3, 0)]
