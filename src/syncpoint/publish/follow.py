@@ -111,12 +111,13 @@ class Follower:
 
     def _facts(self) -> Iterator[bytes]:
         forwarder, memory = self.forwarder, self.forwarder.memory
-        forwarder.append_pending()  # the batches that are named here are in front of the checkpoint's end
         yield records.encode_revision(self.catalog.revision)
         for state in list(forwarder.snapshots.values()):
             yield records.encode_snapshot(state, self.catalog.revision)
         for grant in list(memory.grants.values()):
             yield records.encode_grant(grant)
+        # Named here, a batch counts as persisted: its messages go in front, also those that came since the first part.
+        forwarder.append_pending()
         batches = list(memory.batches)
         for at in range(0, len(batches), 500):
             yield records.encode_batches(batches[at : at + 500])

@@ -12,6 +12,7 @@ from syncpoint.metadata.records import CREATING, Change, SeekTarget, Snapshot, T
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.model.flow import FlowLimit
 from syncpoint.model.identity import parse_message_id
+from syncpoint.publish import records
 from syncpoint.publish.envelope import PUBLISH, PublishBatch, write_publish
 from syncpoint.publish.service import DESCRIBE
 from syncpoint.runtime.files import DiskFenced
@@ -450,6 +451,44 @@ async def test_a_batch_that_was_lost_on_the_way_is_stored_when_it_is_sent_again(
     lost.cancel()
     assert await second.publish("b", batch=2, resent=True)
     assert chain.resends.answered == 0
+
+
+class Nobody:
+    """A caller who is gone."""
+
+    def reply(self, response: bytes) -> None:
+        """Nobody hears it."""
+
+    def fail(self, error: SyncpointError) -> None:
+        """Nobody hears it."""
+
+
+@simulated
+async def test_a_batch_that_came_while_a_checkpoint_was_written_is_not_named_before_its_messages(
+    world: ChainWorld,
+) -> None:
+    first = world.process("f1")
+    chain = await first.open()
+    await world.subscribe()
+    await first.publish("a", batch=70)
+    for number in range(2_000):  # more than one part of the checkpoint, in front of what names batches
+        chain.forwarder.memory.grants[number, 1] = records.GrantFact(number, 1, 1, 1)
+    checkpoint = chain.store.checkpoint(chain.follower.checkpoint_parts())
+    assert not checkpoint.step(1)
+    request = pubsub.PublishRequest(topic=TOPIC, messages=[pubsub.PubsubMessage(data=b"b")]).SerializeToString()
+    chain.entrance.publish(Nobody(), PublishBatch(1, 0, False, 7, 71, False, request))
+    while not checkpoint.step():  # in the same turn
+        pass
+    chain.store.flush()
+    for name in list(first.workers[0].steps):
+        first.workers[0].run(name)
+    await first.crash()
+    second = world.process("f2")
+    await second.open()
+    await second.publish("b", batch=71, resent=True)
+    subscriber = await Subscriber(second, 11).start()
+    await subscriber.attach()
+    assert await subscriber.read_all() == ["a", "b"]
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------
