@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from syncpoint.metadata.catalog import Catalog
@@ -35,9 +36,10 @@ from syncpoint.publish.voids import Voids
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random
+from syncpoint.storage.errors import CopiesChanged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Kind
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.settings import OPENINGS_MAX, StorageSettings
 from syncpoint.storage.store import Store
 from syncpoint.storage.workers import ThreadWorkers, Workers
 
@@ -267,11 +269,10 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
     for it. Raises what storage says, and `DiskFenced` when a later epoch is known to the disks.
     """
     known = await around.known_disks.known(record.number) if around.known_disks is not None else Known()
-    counter = await around.next_log()
     loop = asyncio.get_running_loop()
     notify = around.notify or _notifier(loop)
 
-    def recover() -> tuple[Store, Memory]:
+    def recover(counter: int) -> tuple[Store, Memory]:
         files, roots = around.open_files(record, epoch)
         store = Store.open(
             roots,
@@ -292,12 +293,19 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
             store.close()
             raise
 
-    opening = asyncio.ensure_future(around.blocking(recover))
-    try:
-        store, memory = await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        opening.add_done_callback(lambda done: _abandon(done, loop, around))
-        raise
+    for left in reversed(range(OPENINGS_MAX)):
+        counter = await around.next_log()
+        opening = asyncio.ensure_future(around.blocking(partial(recover, counter)))
+        try:
+            store, memory = await asyncio.shield(opening)
+            break
+        except asyncio.CancelledError:
+            opening.add_done_callback(lambda done: _abandon(done, loop, around))
+            raise
+        except CopiesChanged as error:
+            log.warning("chain %d: %s", record.number, error)
+            if not left:
+                raise
     try:
         if around.known_disks is not None:
             await around.known_disks.note(record.number, known, store.recovered.disks)

@@ -138,6 +138,12 @@ class Files(Protocol):
         """The folder is not held any more."""
         ...
 
+    def restarts(self, root: str) -> int:
+        """How often the machine of this disk was seen to have started anew, as of the last call that reached it. What
+        was found there before may not be there any more.
+        """
+        ...
+
     def abandon(self, root: str) -> None:
         """Give up the disk at `root`: calls that hang on its files fail now, and its handles are dead.
 
@@ -275,6 +281,10 @@ class OsFiles:
         held, fd, _inner = self._at(path)
         found = os.statvfs(path) if held is None else os.statvfs(fd)  # type: ignore[arg-type]
         return found.f_bavail * found.f_frsize
+
+    def restarts(self, root: str) -> int:
+        """With its machine this process ends, too."""
+        return 0
 
     def abandon(self, root: str) -> None:
         """A call in the kernel ends when the kernel says so."""

@@ -45,6 +45,7 @@ class MemoryFiles:
         self.lying: set[str] = set()  # roots whose fdatasync does nothing
         self.capacity: dict[str, int] = {}  # root -> bytes
         self.abandoned: list[str] = []  # roots given up, in order
+        self.restarted: dict[str, int] = {}  # root -> how often its machine was seen to have started anew
         self.calls = 0
         self._files: dict[int, _File] = {}
         self._names: dict[str, int] = {}
@@ -93,6 +94,9 @@ class MemoryFiles:
     def anchor(self, root: str, name: str) -> None:
         if root in self._held:
             self._held[root] = self._held[root][0], name, self._names.get(f"{root}/{name}", -1)
+
+    def restarts(self, root: str) -> int:
+        return self.restarted.get(root, 0)
 
     def let_go(self, root: str) -> None:
         self._held.pop(root, None)

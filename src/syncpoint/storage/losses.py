@@ -24,6 +24,7 @@ from syncpoint.storage.errors import StorageError
 from syncpoint.storage.index import DamagedIndex, Record
 from syncpoint.storage.layout import audit_dir
 from syncpoint.storage.quorum import AckRule
+from syncpoint.storage.record import MESSAGE_KINDS
 from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.recovery.scan import newest_header, scan_disk
 from syncpoint.storage.settings import StorageSettings
@@ -205,7 +206,10 @@ def _at_risk(recovery: Recovery) -> dict[int, list[Span]]:
         for source, seen in sources.items():
             if cut_off or seen.losses < losses:
                 risky.setdefault(source, []).append((seen.end, None))
-    found = {source: list(_without(spans, covered.get(source, []))) for source, spans in risky.items()}
+    for record in (record for holes in recovery.holes.values() for record in holes):
+        if record.kind in MESSAGE_KINDS:
+            risky.setdefault(record.source, []).append((record.first_offset, record.first_offset + record.count))
+    found = {source: list(_without(_joined(spans), covered.get(source, []))) for source, spans in risky.items()}
     return {source: spans for source, spans in found.items() if spans}
 
 
@@ -221,13 +225,25 @@ def _in_order(recovery: Recovery, log: int) -> Iterator[tuple[Record | None, int
         records: list[Record] = []
         with suppress(DamagedIndex):  # `look` read every index, or built it from the frames
             records = sorted(recovery.catalog.index(segment).messages(), key=lambda record: record.ordinal)
-        lost = list(tail.lost)
+        lost = [] if (log, seq) in recovery.holes else list(tail.lost)  # its index says what is in the holes
         for record in records:
             before = [position for position in lost if position < segment.first_position + record.ordinal]
             lost = lost[len(before) :]
             yield record, len(before)
         if lost:
             yield None, len(lost)
+
+
+def _joined(spans: Sequence[Span]) -> list[Span]:
+    """The same offsets, none named twice."""
+    joined: list[Span] = []
+    for first, end in sorted(spans, key=lambda span: span[0]):
+        if joined and (joined[-1][1] is None or first <= joined[-1][1]):
+            begin, reach = joined[-1]
+            joined[-1] = (begin, None if reach is None or end is None else max(reach, end))
+        else:
+            joined.append((first, end))
+    return joined
 
 
 def _without(spans: Sequence[Span], covered: Sequence[tuple[int, int]]) -> Iterator[Span]:

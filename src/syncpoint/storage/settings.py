@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MIB = 1 << 20
+OPENINGS_MAX = 5  # of disks that change while they are opened: each time it is decided anew
 
 
 class Durability(StrEnum):

@@ -28,7 +28,7 @@ from syncpoint.storage.index import DamagedIndex
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.reader import Reader, Reply, Request
 from syncpoint.storage.record import MESSAGE_KINDS, Batch, Entry, Header, Kind
-from syncpoint.storage.recovery.recover import Recovered, Recovery
+from syncpoint.storage.recovery.recover import Recovered, Recovery, recover
 from syncpoint.storage.recovery.trim import CollectReport, Live, Trim
 from syncpoint.storage.replay import Replay
 from syncpoint.storage.settings import StorageSettings
@@ -124,15 +124,26 @@ class Store:
         said otherwise; with a rule, entries of durability memory count once the disks' processes have them, without one
         at once. `counter`: the new log's counter, where somebody else hands them out. Raises `DisksMissing`,
         `StorageDamaged`, `ForeignDisk`, `Fenced`, `CounterTaken`, and `ValueError` for an even number of disks, or
-        another one than the rule has.
+        another one than the rule has. Disks that change while they are read are `CopiesChanged` at once where a
+        counter was handed in, which is used up then; otherwise only if they do so again and again.
         """
         local = rule is None
         rule = rule or AckRule.single(len(disks))
         if len(rule) != len(disks):
             raise ValueError(f"the ack rule is about {len(rule)} disks, {len(disks)} are given")
         workers = workers or ThreadWorkers()
-        recovery = Recovery([str(disk) for disk in disks], rule, settings, files, random, workers.together)
-        recovery.run(counter_floor, universe, known_disks, counter)
+        recovery = recover(
+            [str(disk) for disk in disks],
+            rule,
+            settings,
+            files,
+            random,
+            workers.together,
+            counter_floor=counter_floor,
+            universe=universe,
+            known_disks=known_disks,
+            counter=counter,
+        )
         try:
             return Store(recovery, settings, files, clock, random, notify, workers, local)
         except BaseException:

@@ -181,6 +181,28 @@ async def test_disks_that_were_all_wiped_do_not_pass_for_new_ones(world: ChainWo
 
 
 @simulated
+async def test_a_disk_that_changes_while_a_chain_is_opened_is_decided_anew_under_another_counter(
+    world: ChainWorld,
+) -> None:
+    first = world.process()
+    await first.open()
+    assert await first.publish("a")
+    await first.crash()
+    files = world.disks[1].files
+
+    def restart(operation: str, path: str) -> None:
+        if operation == "rename" and path.endswith("/marks.json") and not files.restarted:
+            files.restarted[path.rpartition("/")[0]] = 1
+
+    files.faults.append(restart)
+    logs = world.logs
+    chain = await world.process("f2").open()
+    assert files.restarted, "the schedule is not the one that is meant"
+    assert world.logs == logs + 2, "the first counter is used up"
+    assert chain.store.log_counter == world.logs
+
+
+@simulated
 async def test_a_lower_epoch_is_shut_out_and_says_so(world: ChainWorld) -> None:
     first = world.process("f1")
     await first.open()

@@ -13,6 +13,7 @@ from storage_world import World  # a helper beside the tests; they are imported 
 
 from syncpoint.model.identity import parse_message_id
 from syncpoint.storage.errors import DisksMissing, StorageDamaged
+from syncpoint.storage.identity import encode_marks, read_marks, write_marks
 from syncpoint.storage.losses import Losses, accept, arrange, assess
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import DATA_START
@@ -200,3 +201,66 @@ def test_without_a_disk_that_takes_the_audit_file_nothing_is_given_up() -> None:
     world.files.faults.remove(fault)
     with pytest.raises(StorageDamaged):
         world.open()
+
+
+@pytest.mark.parametrize("disks", [1, 3])
+def test_sealed_segments_with_holes_are_opened_once_the_loss_is_accepted(disks: int) -> None:
+    """What the seal promises is on no disk: a batch, all of a source, a fact that replay needs."""
+    world = World(5, disks)
+    world.open()
+    source = world.store.log_counter << 24
+    for _ in range(10):
+        world.publish(0, 2)
+        world.note()
+    last = world.publish(1, 3)
+    world.commit()
+    assert not world.waiting
+    world.store.close()
+    world.kill()
+    paths = [f"{root}/logs/0000000001/00000001.seg" for root in world.roots]
+    holes = [world.appended[source, 6][1], world.appended[last][1], sorted(world.facts)[4]]
+    for path in paths:
+        content = bytes(world.files.content(path))
+        for hole in holes:
+            world.files.flip(path, content.index(hole) + 3)
+    world.open()
+    with pytest.raises(StorageDamaged):
+        list(world.store.replay())
+    world.kill()
+    losses = look(world)
+    assert losses.any
+    assert at_risk(losses, world) == {source: [(6, 8)], source | 1: [(0, 3)]}
+    give_up(world, losses)
+    world.files.kill()
+    for key in ((source, 6), last):
+        del world.acked[key]
+    world.acked_facts.discard(holes[2])
+    world.open()
+    world.judge()
+    assert not look_again(world)
+
+
+def test_segments_that_the_marks_list_and_that_never_were_are_given_up() -> None:
+    world = World(5, 3)
+    world.open()
+    world.publish()
+    world.commit()
+    assert not world.waiting
+    world.store.close()
+    world.kill()
+    for root in world.roots:
+        marks = read_marks(world.files, root)
+        assert marks is not None
+        marks.live = {1: [(1, 3)], 5: [(1, 2)]}
+        marks.version += 1
+        write_marks(world.files, root, encode_marks(marks))
+    with pytest.raises(StorageDamaged, match="segment 2 of log 5"):
+        world.open()
+    world.files.kill()
+    losses = look(world)
+    assert len(losses.problems) == 4
+    give_up(world, losses)
+    world.files.kill()
+    world.open()
+    world.judge()
+    assert not look_again(world)

@@ -273,12 +273,64 @@ def test_a_tail_that_changes_between_scan_and_seal_is_decided_anew(when: str) ->
                 world.files.flip(path, offset, 0x5A)
 
     world.files.faults.append(lose_unsynced)
-    with pytest.raises(CopiesChanged):
-        world.open()
+    world.open()
     assert done
+    assert any("decided anew" in note for note in world.store.recovered.notes)
+    world.judge()
+    world.settle_facts()
     world.kill()
     for _ in range(2):
         world.open()
         world.judge()
         world.settle_facts()
         world.kill()
+
+
+@pytest.mark.parametrize("counter", [None, 7])
+def test_deciding_anew_ends(counter: int | None) -> None:
+    """A disk that changes in every opening; with a counter that was handed in there is one opening only."""
+    world = stored(THREE)
+    reserved: list[str] = []
+
+    def change(operation: str, at: str) -> None:
+        if operation == "listdir" and at == "/d1/logs":  # the scan
+            reserved.append(at)
+        if operation == "open" and at == "/d1/disk.json" and len(reserved) > world.files.restarted.get("/d1", 0):
+            world.files.restarted["/d1"] = len(reserved)
+
+    world.files.faults.append(change)
+    with pytest.raises(CopiesChanged, match="restarted"):
+        world.open(counter=counter)
+    assert len(reserved) == (1 if counter else 5)
+    world.kill()
+    world.files.faults.clear()
+    world.open()
+    world.judge()
+
+
+@pytest.mark.parametrize("when", ["reserved", "settled"])
+def test_a_machine_that_restarts_while_its_disk_is_opened_does_not_get_the_old_name_back(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have lost what was not synced, and its server took the name from it."""
+    world = stored(THREE, durability="async")
+    old = world.known[0]
+    calls = {"reserved": ("open", "/d0/disk.json"), "settled": ("open", "/d0/logs/0000000001/00000001.seg")}
+    seen: list[str] = []
+
+    def restart(operation: str, at: str) -> None:
+        if (operation, at) != calls[when] or world.files.restarted:
+            return
+        seen.append(at)
+        if len(seen) == (2 if when == "reserved" else 3):  # at first it is scanned
+            world.files.restarted["/d0"] = 1
+            world.files.rename("/d0/disk.json", "/d0/disk.json.unclean")
+
+    world.files.faults.append(restart)
+    monkeypatch.setattr(world.files, "anchor", lambda root, name: None)  # that is for the server to do
+    world.open()
+    assert world.files.restarted, "the schedule is not the one that is meant"
+    assert world.known[0] != old
+    assert world.store.recovered.disks[0] not in ("", old)
+    assert old.encode() not in world.files.content("/d0/disk.json")
+    world.judge()

@@ -21,17 +21,32 @@ from syncpoint.runtime.files import DiskFenced, Files
 from syncpoint.runtime.random import Random
 from syncpoint.storage.access import Access
 from syncpoint.storage.catalog import Catalog, Copy, Segment
-from syncpoint.storage.errors import CounterTaken, DisksMissing, Fenced, ForeignDisk, StorageDamaged
-from syncpoint.storage.identity import Identity, Marks, encode_marks, merge_marks, write_identity, write_marks
-from syncpoint.storage.index import DamagedIndex
-from syncpoint.storage.layout import LOCK_FILE, logs_dir
+from syncpoint.storage.errors import (
+    CopiesChanged,
+    CounterTaken,
+    DisksMissing,
+    Fenced,
+    ForeignDisk,
+    StorageDamaged,
+)
+from syncpoint.storage.identity import (
+    Identity,
+    Marks,
+    encode_marks,
+    merge_marks,
+    read_identity,
+    write_identity,
+    write_marks,
+)
+from syncpoint.storage.index import DamagedIndex, Record
+from syncpoint.storage.layout import DISK_FILE, LOCK_FILE, logs_dir
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery.find_tail import LogTail, SegmentTail, find_tail
-from syncpoint.storage.recovery.repair import rebuild, seal_again, settle
+from syncpoint.storage.recovery.repair import broken_records, rebuild, seal_again, settle
 from syncpoint.storage.recovery.scan import DiskScan, FoundCopy, FrameTable, newest_header, scan_disk, scan_frames
 from syncpoint.storage.recovery.tidy import tidy
 from syncpoint.storage.segment import NOBODY, SegmentHeader
-from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.settings import OPENINGS_MAX, StorageSettings
 from syncpoint.storage.workers import one_by_one
 
 Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
@@ -41,7 +56,7 @@ OnCopy = Callable[[Files, str, SegmentHeader, Segment], None]
 _COUNTERS_UNKNOWN = 10_000  # left out where absent disks may know later logs: their message ids must not come again
 
 
-class _DiskLeft(DisksMissing):
+class _DiskLeft(CopiesChanged):
     """A disk that others decided by is not there any more; without it is to be decided anew."""
 
 
@@ -71,6 +86,7 @@ class DiskState:
     lock: int | None = None
     scan: DiskScan | None = None
     fresh: bool = False  # a new incarnation: holds nothing yet
+    restarts: int = 0  # of its machine, when it was read
 
 
 class Recovery:
@@ -96,6 +112,9 @@ class Recovery:
         self.absent: list[str] = []  # members without which nobody knows what was acknowledged; the loss is accepted
         self._cut_off = False  # old members that cannot be told of the new log are given up
         self.gone: list[tuple[int, int]] = []  # (log, segment) that must exist and are on no disk
+        self.holes: dict[
+            tuple[int, int], list[Record]
+        ] = {}  # of sealed segments: what their index knows and no disk has
         self._settings = settings
         self._files = files
         self._random = random
@@ -113,6 +132,8 @@ class Recovery:
             self._tidy()
             self._load()
             self._settle_tails()
+            for disk in self.good:
+                self._refuse_restarted(disk)
         except BaseException:
             self.release()
             raise
@@ -183,6 +204,7 @@ class Recovery:
             self._files.hold(disk.root)
             disk.lock = self._files.open(f"{disk.root}/{LOCK_FILE}", create=True)
             self._files.lock(disk.lock)
+            disk.restarts = self._files.restarts(disk.root)
             disk.scan = scan_disk(self._files, disk.root, disk.slot)
         except BlockingIOError as error:
             raise ForeignDisk(f"disk {disk.root} is in use by another process") from error
@@ -371,7 +393,7 @@ class Recovery:
 
         def reserve(disk: DiskState) -> None:
             assert disk.identity is not None
-            write_identity(self._files, disk.root, disk.identity)
+            self._claim_identity(disk)
             write_marks(self._files, disk.root, content)
             self._files.mkdir(logs_dir(disk.root))
             self._files.sync_dir(disk.root)
@@ -381,6 +403,27 @@ class Recovery:
         if not self.known_to_old(present):
             raise DisksMissing("the next log could not be reserved on enough of the disks")
         self.recovered.universe, self.recovered.log_counter = self.universe, self.counter
+
+    def _claim_identity(self, disk: DiskState) -> None:
+        """Write who the disk is where that is new; where it was read, it has to be there still.
+
+        A disk whose machine stopped may have lost what it had not synced. Its server takes the name from it, and
+        nobody gives it back.
+        """
+        assert disk.identity is not None
+        assert disk.scan is not None
+        found = read_identity(self._files, disk.root)
+        self._refuse_restarted(disk)
+        if disk.fresh or not disk.scan.named:
+            write_identity(self._files, disk.root, disk.identity)
+        elif found == disk.identity:
+            self._files.anchor(disk.root, DISK_FILE)
+        else:
+            raise CopiesChanged(f"disk {disk.root} is not the one that was read a moment ago", disks=[disk.root])
+
+    def _refuse_restarted(self, disk: DiskState) -> None:
+        if self._files.restarts(disk.root) != disk.restarts:
+            raise CopiesChanged(f"the machine of disk {disk.root} was restarted during the opening", disks=[disk.root])
 
     def _tidy(self) -> None:
         void = {copy.path for tail in self._tails for copy in tail.void}
@@ -392,9 +435,14 @@ class Recovery:
                 self._fail(disk, error)
 
     def _load(self) -> None:
-        """The catalog, and proof that every index can be read; segments whose index is gone are scanned."""
+        """The catalog, and proof that every index can be read; segments whose index is gone are scanned.
+
+        A seal is believed without reading what it covers. Where losses are accepted it is read, and a segment lacking
+        some of it is scanned and sealed anew: otherwise no later opening could get past the hole.
+        """
+        rescanned: set[tuple[int, int]] = set()
         for _ in range(2):
-            damaged = set()
+            damaged: set[tuple[int, int]] = set()
             self.catalog = Catalog(self.universe, self._settings.index_cache_bytes)
             self.access = Access(self._files, lambda segment: sorted(segment.copies), self._note_damage)
             self.catalog.load = self.access.page
@@ -410,12 +458,21 @@ class Recovery:
                             rows.append((summary.source, summary.first_offset, summary.end_offset))
                             segment.bytes += summary.payload_bytes
                         self.summaries[segment.id] = rows
+                        if self._settings.accept_loss and found.trailer is not None:
+                            self._find_holes(segment)
                     except (DamagedIndex, OSError):
                         damaged.add((segment.log, segment.seq))
+            damaged |= {place for place in self.holes if place not in rescanned}
+            rescanned |= damaged
             if not damaged:
                 return
-            self._decide(frozenset(damaged))
+            self._decide(frozenset(rescanned))
             self._refuse_losses()
+
+    def _find_holes(self, segment: Segment) -> None:
+        holes = broken_records(self.catalog, self.access, segment)
+        if holes:
+            self.holes[segment.log, segment.seq] = holes
 
     def _segment(self, found: SegmentTail) -> Segment:
         segment = self.catalog.add(found.log, found.seq, found.first_position, found.index)
@@ -505,6 +562,40 @@ class Recovery:
         segment.copies.clear()
         segment.copies.update(done)
         segment.forget_active()
+
+
+def recover(
+    roots: Sequence[str],
+    rule: AckRule,
+    settings: StorageSettings,
+    files: Files,
+    random: Random,
+    together: Together,
+    *,
+    counter_floor: int,
+    universe: int | None,
+    known_disks: Collection[str],
+    counter: int | None,
+) -> Recovery:
+    """Run a recovery; from its beginning again where a disk changed meanwhile, a few times. Raises as `Recovery.run`.
+
+    Not with a counter that was handed in: the attempt that failed has used it up, and of two that seal with the same
+    one nobody could tell the later.
+    """
+    left = 1 if counter is not None else OPENINGS_MAX
+    changed: list[str] = []
+    while True:
+        left -= 1
+        recovery = Recovery(roots, rule, settings, files, random, together)
+        try:
+            recovery.run(counter_floor, universe, known_disks, counter)
+        except CopiesChanged as error:
+            if not left:
+                raise
+            changed.append(f"decided anew: {error}")
+            continue
+        recovery.recovered.notes[:0] = changed
+        return recovery
 
 
 def slots_of(members: Sequence[bytes], holders: Collection[bytes]) -> list[int]:

@@ -179,6 +179,16 @@ def rebuild(
     return Copy(incarnation, header.seed, path, sealed=True), lost
 
 
+def broken_records(catalog: Catalog, access: Access, segment: Segment) -> list[Record]:
+    """Read all of a sealed segment: the records of its index that are on no disk in good order.
+
+    Raises `DamagedIndex`, `CopiesUnreachable`, `OSError`.
+    """
+    index = catalog.index(segment)
+    records = sorted([*index.messages(), *index.controls()], key=lambda record: record.ordinal)
+    return [record for part in _chunks(records) for record in _frames(access, segment, part)[1]]
+
+
 def _queued(header: Header) -> Queued:
     return Queued(
         header.kind,

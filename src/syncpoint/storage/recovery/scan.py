@@ -51,6 +51,7 @@ class DiskScan:
     copies: list[FoundCopy] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)  # segment files without a header
     empty: bool = True  # no identity and no segment: a new or wiped disk
+    named: bool = False  # the identity was read from its file
 
 
 @dataclass(slots=True)
@@ -79,6 +80,7 @@ def scan_disk(files: Files, root: str, slot: int) -> DiskScan:
     except FileNotFoundError:
         return scan
     scan.identity = read_identity(files, root)
+    scan.named = scan.identity is not None
     scan.marks = read_marks(files, root)
     try:
         names = files.listdir(logs_dir(root))

@@ -225,6 +225,9 @@ class RemoteFiles:
     def let_go(self, root: str) -> None:
         """See `hold`."""
 
+    def restarts(self, root: str) -> int:
+        return self._disks[root].restarts
+
     def abandon(self, root: str) -> None:
         """Give a disk up: calls that wait for it fail now, its handles are dead; it may be opened anew."""
         disk = self._disks[root]
