@@ -164,6 +164,7 @@ class Delivery:
         for consumer in consumers:
             consumer.closed = True
             consumer.gone()
+        self.lending.close()
 
     def add(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)

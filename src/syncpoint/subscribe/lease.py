@@ -58,6 +58,7 @@ class Lending:
         self._unknown: list[_Record] = []
         self._asked: list[_Record] = []  # sent again, and not answered yet
         self._doubtful: list[_Record] = []  # exactly-once, of a grant that is over: may have counted before its end
+        self._examining: list[_Record] = []  # of these, those that the publish side is being asked about
         self._unsure = Unsure()
         self._under_way = 0
         self._closed = False
@@ -159,6 +160,7 @@ class Lending:
             void = self.voids.get(record.source, 0)
             if record.void != void and holds(record.source):
                 self._doubtful.remove(record)
+                self._examining.append(record)
                 runs = decode_runs(record.runs)
                 begin, end = runs[0][0], sum(runs[-1])
                 fetch(record.source, begin, end, partial(self._examined, record, runs, void))
@@ -166,6 +168,7 @@ class Lending:
     def _examined(
         self, record: _Record, runs: Sequence[tuple[int, int]], void: int, batches: Sequence[Batch] | Exception
     ) -> None:
+        self._examining.remove(record)
         if isinstance(batches, Exception):
             self._doubt(record)  # to be looked at again
         elif any(_has(batches, begin, begin + length) for begin, length in runs) and record.waiting is not None:
@@ -200,7 +203,8 @@ class Lending:
     def close(self) -> None:
         """A seek: what is not recorded now is void. Whoever waits is answered."""
         self._closed = True
-        unknown, self._unknown, self._doubtful = [*self._unknown, *self._doubtful], [], []
+        unknown = [*self._unknown, *self._doubtful, *self._examining]
+        self._unknown, self._doubtful = [], []
         for record in unknown:
             if record.waiting is not None:
                 record.waiting.persisted(record.source)
@@ -237,7 +241,7 @@ class Lending:
         if self.redelivery.next_time() is not None:
             self.redelivery.wake(now)
             self.owner.wake()
-        for record in (*self._unknown, *self._doubtful):
+        for record in (*self._unknown, *self._doubtful, *self._examining):
             unsure = record.waiting.give_up(now) if record.waiting is not None else ()
             if unsure and record.waiting is not None and self.owner.record.exactly_once:
                 self._unsure.remember(unsure, record.waiting)
@@ -289,7 +293,7 @@ class Lending:
     @property
     def at_rest(self) -> bool:
         """Nothing is lent, waits for another delivery, or for a confirmation; nobody will ask again."""
-        return not self.is_out and not len(self.redelivery) and not self._unsure and not self._doubtful
+        return not self.is_out and not len(self.redelivery) and not (self._unsure or self._doubtful or self._examining)
 
 
 def _has(batches: Sequence[Batch], begin: int, end: int) -> bool:

@@ -99,7 +99,10 @@ class Session:
         elif kind == "released":
             self.process.released(self.member, what)
         elif kind == "fetch":
-            self.tell(fetched=self.process.fetch(self.member, what))
+            answer = self.process.fetch(self.member, what)
+            self.process.fetches += 1
+            if not self.process.slow:
+                self.tell(fetched=answer)
         elif kind == "acknowledge":
             answer = self.process.acknowledge(self.member, what)
             if not self.process.mute:
@@ -115,6 +118,8 @@ class Process:
         self.sessions: dict[str, Session] = {}
         self.lost_at: dict[str, float] = {}
         self.leaving: set[int] = set()  # grants that were revoked, not released
+        self.fetches = 0
+        self.slow = False  # nothing that is fetched arrives
         self.mute = False  # its answers to acknowledgements are lost
         self.obeyed_until = math.inf  # its disks do not answer it from then on
 

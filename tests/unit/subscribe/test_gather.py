@@ -216,6 +216,37 @@ def test_an_ack_under_way_when_its_source_is_granted_anew_is_not_told_as_failed_
     assert world.all_done
 
 
+@pytest.mark.parametrize("then", ["nothing", "sought", "removed"])
+def test_whoever_waits_for_an_ack_hears_of_it_while_the_publish_side_is_asked_what_became_of_it(then: str) -> None:
+    world = GatherWorld(processes=1, chains=1, exactly_once=True)
+    forwarder = world.forwarder("a")
+    client = Client(world, forwarder, deadline_s=60)
+    world.publish("m")
+    world.advance(1)
+    (ack_id,) = client.held
+    world.processes["p0"].mute = True
+    client.ack(ack_id)
+    world.settle()
+    (chain,) = world.kill("p0")
+    chain.sources[0].acks = AckSet()  # it was not written
+    chain.known.clear()
+    world.adopt([chain], "p1")
+    chain.waits_until = 0.0  # granted anew at once
+    world.processes["p1"].slow = True
+    world.advance(3)
+    assert world.processes["p1"].fetches, "the new owner is being asked"
+    assert (client.unknown, client.refused, world.confirmed) == ([], [], [])
+    if then == "nothing":
+        world.advance(4)
+        assert client.unknown == ["m"]
+    elif then == "sought":
+        forwarder.subscribe.delivery(world.record).on_reset()
+        assert world.confirmed == ["m"], "what it was acknowledged in is over"
+    else:
+        forwarder.subscribe.removed(world.record.incarnation)
+        assert world.confirmed == ["m"], "there is nothing left to acknowledge"
+
+
 def test_one_failing_step_does_not_end_heartbeats_or_the_others() -> None:
     world = GatherWorld(processes=1, chains=1)
     client = Client(world, world.forwarder("a"), deadline_s=2)
