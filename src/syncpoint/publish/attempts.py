@@ -10,7 +10,8 @@ and more than once. What was acknowledged is left out of the next checkpoint.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from syncpoint.kernel.acks import AckSet
 from syncpoint.model.delivery import Attempts as Run
@@ -40,12 +41,13 @@ class Attempts:
     def __init__(
         self,
         ledgers: Mapping[int, Ledger],
+        sources: Container[int],
         clock: Clock,
         append: Callable[[bytes], None],
         later: Callable[[float, Callable[[], None]], object],
         found: Iterable[bytes] = (),
     ) -> None:
-        self._ledgers, self._clock, self._append, self._later = ledgers, clock, append, later
+        self._ledgers, self._sources, self._clock, self._append, self._later = ledgers, sources, clock, append, later
         self._of: dict[_Key, tuple[int, list[Run]]] = {}  # (subscription, source) -> generation, runs in order
         self._new: dict[_Key, list[Run]] = {}
         for fact in found:
@@ -56,7 +58,7 @@ class Attempts:
     def note(self, subscription: int, generation: int, source: int, runs: Iterable[Run]) -> None:
         """Messages came back: `rest_ms` of each run counts from now."""
         ledger = self._ledgers.get(subscription)
-        if ledger is None or ledger.generation != generation:
+        if ledger is None or ledger.generation != generation or source not in self._sources:
             return
         now = self._clock.time_ns() // 1_000_000
         dated = sorted(one._replace(rest_ms=now + one.rest_ms if one.rest_ms else 0) for one in runs)
@@ -75,7 +77,7 @@ class Attempts:
         now = self._clock.time_ns() // 1_000_000
         return [
             Run(max(begin, one.begin), min(end, one.end), one.times, _left(one.rest_ms - now))
-            for one in runs
+            for one in runs[slice(*_window(runs, begin, end))]
             if one.begin < end and begin < one.end
         ]
 
@@ -83,7 +85,11 @@ class Attempts:
         known, before = self._of.get(key, (generation, []))
         if generation < known:
             return
-        self._of[key] = (generation, _merged(before if generation == known else [], runs)[-RUNS_MAX:])
+        if generation == known and before:
+            _add(before, runs)
+            del before[:-RUNS_MAX]
+        else:
+            self._of[key] = generation, _merged([], runs)[-RUNS_MAX:]
 
     def _write(self) -> None:
         new, self._new = self._new, {}
@@ -101,7 +107,7 @@ class Attempts:
                 continue
             generation, runs = found
             left: list[Run] = []
-            if ledger is not None and ledger.generation == generation:
+            if ledger is not None and ledger.generation == generation and key[1] in self._sources:
                 left = _unacknowledged(runs, ledger.acks.get(key[1]))
             if left:
                 self._of[key] = generation, left
@@ -129,6 +135,21 @@ def _unacknowledged(runs: list[Run], acks: AckSet | None) -> list[Run]:
         return runs
     begun = (one._replace(begin=acks.first_gap(one.begin)) for one in runs)
     return [one for one in begun if one.begin < one.end]
+
+
+def _window(runs: Sequence[Run], begin: int, end: int) -> tuple[int, int]:
+    """Where runs that `[begin, end)` overlaps or touches begin and end, among runs in order."""
+    low = bisect_left(runs, (begin,))
+    if low and runs[low - 1].end >= begin:
+        low -= 1
+    return low, bisect_left(runs, (end + 1,), low)
+
+
+def _add(runs: list[Run], more: Iterable[Run]) -> None:
+    """Merge some into runs in order, at the cost of those they meet: each thing that comes back adds a few to many."""
+    for one in more:
+        low, high = _window(runs, one.begin, one.end)
+        runs[low:high] = _merged(runs[low:high], [one])
 
 
 def _merged(one: list[Run], other: list[Run]) -> list[Run]:

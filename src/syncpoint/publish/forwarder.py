@@ -78,7 +78,12 @@ class PublishForwarder:
         self.published = 0
         self.early: set[int] = set()  # attached subscriptions that take messages before they are persisted
         self.attempts = Attempts(
-            self.ledgers, clock, self._write_attempts, later, memory.extensions.pop(Attempts.number, [])
+            self.ledgers,
+            self.sources.by_number,
+            clock,
+            self._write_attempts,
+            later,
+            memory.extensions.pop(Attempts.number, []),
         )
         self.extensions: list[Extension] = [self.attempts]
         self.batches: list[records.BatchFact] = []  # numbered ones of this turn; their fact goes before their messages

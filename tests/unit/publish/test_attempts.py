@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from syncpoint.metadata.records import Change, DeadLetter, Retry, Topic
 from syncpoint.model.delivery import Attempts as Run
+from syncpoint.publish import attempts as attempts_module
 from syncpoint.publish.attempts import WRITE_S, Attempts
 from syncpoint.publish.ledger import Ledger
 from syncpoint.runtime.clock import ManualClock
@@ -106,6 +107,40 @@ def test_what_is_acknowledged_or_sought_is_left_out_of_checkpoints() -> None:
     assert world.publish.attempts.of(2, source.number, 0, 10) == []
 
 
+def test_of_a_source_that_is_gone_nothing_is_kept() -> None:
+    sources = {7, 8}
+    facts: list[bytes] = []
+    later: list[Callable[[], None]] = []
+    attempts = Attempts({1: Ledger(1)}, sources, ManualClock(), facts.append, lambda seconds, act: later.append(act))
+    for source in (7, 8):
+        attempts.note(1, 0, source, [Run(0, 1, 1, 0)])
+    later.pop()()
+    found = Attempts({1: Ledger(1)}, {7}, ManualClock(), facts.append, lambda seconds, act: None, list(facts))
+    assert len(list(found.facts())) == 1, "what recovery found of source 8 goes with the next checkpoint"
+    sources.remove(8)
+    attempts.note(1, 0, 8, [Run(5, 6, 1, 0)])
+    assert not later, "a note that comes late is of no use"
+
+
+def test_one_that_comes_back_costs_as_much_among_many_as_among_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = Attempts({1: Ledger(1)}, {7}, ManualClock(), lambda fact: None, lambda seconds, act: None)
+    attempts.note(1, 0, 7, [Run(2 * one, 2 * one + 1, 1, 0) for one in range(20_000)])
+    merged: list[int] = []
+    inner = attempts_module._merged
+
+    def counted(one: list[Run], other: list[Run]) -> list[Run]:
+        merged.append(len(one) + len(other))
+        return inner(one, other)
+
+    monkeypatch.setattr(attempts_module, "_merged", counted)
+    attempts.note(1, 0, 7, [Run(20_000, 20_001, 2, 0), Run(30_001, 30_002, 1, 0)])
+    assert sum(merged) <= 6
+    assert [one[:3] for one in attempts.of(1, 7, 19_998, 20_003)] == [
+        (19_998, 19_999, 1), (20_000, 20_001, 2), (20_002, 20_003, 1),
+    ]  # fmt: skip
+    assert [one[:3] for one in attempts.of(1, 7, 30_000, 30_003)] == [(30_000, 30_003, 1)]
+
+
 noted = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 9), st.integers(1, 4), st.sampled_from([0, 5000])), max_size=4
 )
@@ -114,7 +149,7 @@ noted = st.lists(
 @given(st.lists(noted, max_size=6), st.randoms())
 def test_notes_may_come_in_any_order_and_more_than_once(notes: list[list[tuple[int, ...]]], random: object) -> None:
     def fresh(append: Callable[[bytes], None], found: list[bytes]) -> Attempts:
-        return Attempts({1: Ledger(1)}, ManualClock(), append, lambda seconds, act: later.append(act), found)
+        return Attempts({1: Ledger(1)}, {7}, ManualClock(), append, lambda seconds, act: later.append(act), found)
 
     facts: list[bytes] = []
     later: list[Callable[[], None]] = []
@@ -162,7 +197,7 @@ async def test_an_adopter_of_a_chain_hands_out_what_its_predecessor_was_told(wor
 
 def test_a_rest_that_a_wrong_clock_has_dated_is_over_when_the_clock_is_right_again() -> None:
     clock, ledger = ManualClock(), Ledger(SUB_NUMBER, 0)
-    attempts = Attempts({SUB_NUMBER: ledger}, clock, lambda fact: None, lambda seconds, act: None)
+    attempts = Attempts({SUB_NUMBER: ledger}, {5}, clock, lambda fact: None, lambda seconds, act: None)
     right = clock.time_ns()
     clock.set_time_ns(right + 10 * 86_400 * 10**9)
     attempts.note(SUB_NUMBER, 0, 5, [Run(1, 2, 3, 400)])
