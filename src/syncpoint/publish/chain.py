@@ -189,6 +189,7 @@ class Chain:
                     idle[source.number] = source.end
         self._idle = idle
         forget_empty_sources(forwarder)
+        self.hub.forget_gone()
         topics = set(sources.topics())
         for topic in self._topics - topics:
             for record in self.follower.catalog.subscriptions_of(topic):

@@ -13,7 +13,7 @@ every chain computes alike, so that many chains with one source each serve all w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
@@ -132,6 +132,11 @@ class Grants:
     def source_gone(self, subscription: int, source: int) -> None:
         """Nothing of it is stored any more."""
         self._known.pop((subscription, source), None)
+
+    def only_sources(self, stored: Container[int]) -> None:
+        """Forget who held others: nothing of them is stored any more."""
+        for key in [key for key in self._known if key[1] not in stored]:
+            del self._known[key]
 
     def open_sources(self, subscription: int) -> dict[int, bool]:
         """The sources that are shared now, and whether each is sealed."""

@@ -126,6 +126,13 @@ class Hub:
                 elif sealed and (ledger is None or ledger.first_gap(number, 0) >= source.visible == source.end):
                     self._done(subscription, number)
 
+    def forget_gone(self) -> None:
+        """Of sources of which nothing is stored nobody has to know who held them: they come and go without end."""
+        stored, grants = self.forwarder.sources.by_number, self.forwarder.memory.grants
+        for key in [key for key in grants if key[1] not in stored]:
+            del grants[key]
+        self.grants.only_sources(stored)
+
     # -- what the forwarder says -------------------------------------------------------------------------------------
 
     def listen(self, subscription: int) -> None:

@@ -605,6 +605,29 @@ async def test_a_topic_of_which_nothing_is_left_is_forgotten_and_may_come_back(w
 
 
 @simulated
+async def test_who_held_a_source_is_forgotten_with_it(world: ChainWorld) -> None:
+    process = world.process()
+    chain = await process.open()
+    await world.subscribe(ordered=True, exactly_once=True)
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    await process.publish("a")
+    await asyncio.sleep(0.1)
+    (source,) = subscriber.granted
+    await subscriber.ack(source, (0, 1))
+    assert list(chain.forwarder.memory.grants) == [(SUB_NUMBER, source)]
+    other = "projects/p/topics/other"
+    world.commit(Change.put(Topic(9, other)))
+    for _ in range(60):  # until the segment is full, and can go
+        await process.publish("x" * 20_000, topic=other)
+        await asyncio.sleep(1)
+    await asyncio.sleep(100)
+    assert source not in chain.forwarder.sources.by_number
+    assert chain.forwarder.memory.grants == {}, "every checkpoint names them all"
+    assert chain.hub.grants._known == {}
+
+
+@simulated
 async def test_limits_hold_for_all_chains_of_a_process_together(world: ChainWorld) -> None:
     process = world.process()
     await process.open(1)
