@@ -224,6 +224,7 @@ class Chain:
         # Nobody waits for it any more; what its threads still report goes nowhere.
         self.store.on_persisted = lambda position: None
         self.store.on_failed = lambda error: None
+        self.store.begin_close()
         await self.around.blocking(self.store.close)
 
     def status(self) -> dict[str, Any]:
@@ -313,6 +314,7 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
         await around.shared.at(memory.revision)
         chain = Chain(record, epoch, store, memory, around)
     except BaseException:
+        store.begin_close()
         await around.blocking(store.close)
         raise
     entered(chain)
@@ -331,6 +333,7 @@ def _abandon(done: asyncio.Future[tuple[Store, Memory]], loop: asyncio.AbstractE
     """Nobody waits for this chain any more: give the disks back once they are had."""
     if not done.cancelled() and done.exception() is None:
         store = done.result()[0]
+        store.begin_close()
         closing = asyncio.ensure_future(around.blocking(store.close), loop=loop)
         _closing.add(closing)
         closing.add_done_callback(_closing.discard)

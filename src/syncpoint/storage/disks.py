@@ -12,7 +12,9 @@ Threads: owner's thread, but for what says otherwise.
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced, Files
@@ -72,6 +74,9 @@ class Disks:
         self._clock = clock
         self._random = random
         self._notify = notify
+        self._turn = threading.RLock()  # held by whatever changes the log for the threads, and while it is said who may
+        self._ended = False  # and nobody is in `close` any more
+        self._late: list[Callable[[], None]] = []  # what came while the disks were being closed
         self._workers = workers
         self._persisted = persisted
         self._failed = failed
@@ -176,11 +181,19 @@ class Disks:
     def _start_writer(self, writer: DiskWriter) -> None:
         self._writer_workers[writer] = self._workers.start(f"syncpoint-write-{writer.slot}", writer.step)
 
+    def begin_close(self) -> None:
+        """Take nothing more, and seal the log; from now on whoever is in `close` alone changes the log. Idempotent."""
+        with self._turn:
+            if self.closed:
+                return
+            self.closed = True
+            if self.failure is None:
+                self.log.roll(final=True)
+
     def close(self, timeout_s: float) -> None:
-        """Seal the log on all live disks, stop the threads, give the disks back."""
-        self.closed = True
-        if self.failure is None:
-            self.log.roll(final=True)
+        """Seal the log on all live disks, stop the threads, give the disks back. Any thread, after `begin_close` on the
+        owner's."""
+        self.begin_close()
         end = self._clock.monotonic() + timeout_s
         for worker in self._keeper_workers:
             worker.stop(self._left(end))
@@ -190,12 +203,21 @@ class Disks:
             else:
                 writer.drain()  # whatever was still queued, on this thread
                 writer.release()
+        self._run_late()
         self._advance()
         self.list_live()
         for lane in self._lanes:
             lane.stop()
         for keeper in self.keepers:
             keeper.close()
+        while not self._ended:
+            self._run_late()
+            with self._turn:
+                self._ended = not self._late
+
+    def _run_late(self) -> None:
+        while self._late:
+            self._late.pop(0)()
 
     def _left(self, end: float) -> float:
         """Seconds to wait for a thread; those behind a hanging one get some, too."""
@@ -208,6 +230,8 @@ class Disks:
 
     def wake(self) -> None:
         """Let the writers take what is queued; a disk far behind is let go."""
+        if self.closed:
+            return
         lag_max = self._settings.lag_bytes_max
         for writer in self.log.live:
             worker = self._writer_workers.get(writer)
@@ -260,8 +284,19 @@ class Disks:
         return self.log.fragment.rule.persisted(rooms)
 
     def notify(self, act: Callable[[], None]) -> None:
-        """Run `act` on the owner's thread; any thread."""
-        self._notify(act)
+        """Run `act` on the owner's thread, or on the one that is closing the disks; any thread."""
+        with self._turn:
+            if self.closed and not self._ended:
+                self._late.append(act)
+                return
+        self._notify(partial(self._act, act))
+
+    def _act(self, act: Callable[[], None]) -> None:
+        with self._turn:
+            if self.closed and not self._ended:
+                self._late.append(act)
+            else:
+                act()
 
     def make_writer(self, slot: int, incarnation: bytes, pool: Pool) -> DiskWriter:
         return DiskWriter(

@@ -27,7 +27,7 @@ from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.reader import Reader, Reply, Request
-from syncpoint.storage.record import MESSAGE_KINDS, Batch, Entry, Header, Kind
+from syncpoint.storage.record import MESSAGE_KINDS, Batch, Entry, Header, Kind, Queued
 from syncpoint.storage.recovery.recover import Recovered, Recovery, recover
 from syncpoint.storage.recovery.trim import CollectReport, Live, Trim
 from syncpoint.storage.replay import Replay
@@ -73,7 +73,7 @@ class Store:
         self.on_failed: Callable[[Exception], None] = lambda error: None
         self.catalog: Catalog = recovery.catalog
         self._settings = settings
-        self._notify = notify
+        self._closed = False
         self._sources = SourceMap()
         self._cache = TailCache(settings.cache_bytes)
         self._checkpoints: list[Checkpoint] = []
@@ -155,12 +155,20 @@ class Store:
         """Why no entry is taken any more, once too few disks are left."""
         return self._disks.failure
 
+    def begin_close(self) -> None:
+        """Take no more entries. Call it on the owner's thread where `close`, which may take long, runs on another one:
+        from now on nothing that the owner does or hears changes the log. Idempotent.
+        """
+        self._disks.begin_close()
+
     def close(self, timeout_s: float = 10.0) -> None:
         """Write and seal what was appended, stop the threads, give the disks back. Idempotent.
 
         A hung disk is left behind after `timeout_s`.
         """
-        if not self._disks.closed:
+        if not self._closed:
+            self._closed = True
+            self._disks.begin_close()
             self._reader_worker.stop(timeout_s)
             self._disks.close(timeout_s)
 
@@ -276,7 +284,8 @@ class Store:
         if known is None:
             return None
         first, end = known
-        for entry in self._log.unpersisted:
+        waiting: Iterable[Queued] = self._log.unpersisted
+        for entry in list(waiting) if self._disks.closed else waiting:  # another thread may be closing the log
             if entry.source == source and entry.kind == Kind.MESSAGES:
                 end = min(end, entry.first_offset)
                 break
@@ -358,7 +367,7 @@ class Store:
             self._drop(self._trim.step(live, report), report)
             if report.copied_entries:
                 self.flush()
-        self._disks.bury()
+            self._disks.bury()
         return report
 
     def _copy_forward(self, header: Header, payload: bytes) -> int:

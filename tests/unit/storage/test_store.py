@@ -527,3 +527,36 @@ def test_a_commit_that_does_not_end_costs_the_disk_and_nothing_else() -> None:
     world.publish()
     world.commit()
     assert not world.waiting
+
+
+def test_what_the_owner_hears_while_another_thread_closes_the_store_changes_nothing() -> None:
+    world = World(1, 3)
+    store = world.open()
+    for _ in range(5):
+        world.publish()
+    store.flush()
+    for slot in (0, 1):
+        world.run(f"syncpoint-write-{slot}")
+    assert world.inbox, "what the writers reported is still to be heard"
+    store.begin_close()
+    with pytest.raises(Unavailable):
+        store.append(Kind.LEDGER, b"too late")
+    seen: list[tuple[int, int]] = []
+
+    def owner_goes_on(operation: str, path: str) -> None:
+        """In the middle of what the other thread does."""
+        if operation == "fdatasync":
+            before = store._log.persisted
+            world.deliver()
+            store.collect(world.live)
+            seen.append((before, store._log.persisted))
+
+    world.files.faults.append(owner_goes_on)
+    store.close()
+    assert seen
+    assert all(before == after for before, after in seen)
+    assert not world.waiting, "all was told in the end, by whoever closed"
+    world.kill()
+    world.files.faults.clear()
+    world.open()
+    world.judge()
