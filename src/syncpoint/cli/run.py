@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 @click.option("--public", help="HOST:PORT where clients call a proxy [from the file].")
 @click.option("--region", help="Region this process stands in [from the file].")
 @click.option(
+    "--require-disks",
+    is_flag=True,
+    help="Refuse a disk folder that is new, wiped or not mounted [from the file].",
+)
+@click.option(
     "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="Written once the process is ready."
 )
 def run(
@@ -42,6 +47,7 @@ def run(
     listen: str | None,
     public: str | None,
     region: str | None,
+    require_disks: bool,
     ready_file: Path | None,
 ) -> None:
     """Run one process of a cluster until it is told to stop (Ctrl-C or SIGTERM: it drains first).
@@ -72,6 +78,8 @@ def run(
         process = replace(process, public=public)
     if region:
         process = replace(process, region=region)
+    if require_disks:
+        process = replace(process, require_disks=True)
     code = run_process(settings, process, ready_file)
     if code:
         raise SystemExit(code)  # the last line on standard error says why

@@ -76,7 +76,7 @@ class Disks:
         self._notify = notify
         self._turn = threading.RLock()  # held by whatever changes the log for the threads, and while it is said who may
         self._ended = False  # and nobody is in `close` any more
-        self._late: list[Callable[[], None]] = []  # what came while the disks were being closed
+        self._deferred: list[Callable[[], None]] = []  # what came while the disks were being closed
         self._workers = workers
         self._persisted = persisted
         self._failed = failed
@@ -203,7 +203,7 @@ class Disks:
             else:
                 writer.drain()  # whatever was still queued, on this thread
                 writer.release()
-        self._run_late()
+        self._run_deferred()
         self._advance()
         self.list_live()
         for lane in self._lanes:
@@ -211,13 +211,13 @@ class Disks:
         for keeper in self.keepers:
             keeper.close()
         while not self._ended:
-            self._run_late()
+            self._run_deferred()
             with self._turn:
-                self._ended = not self._late
+                self._ended = not self._deferred
 
-    def _run_late(self) -> None:
-        while self._late:
-            self._late.pop(0)()
+    def _run_deferred(self) -> None:
+        while self._deferred:
+            self._deferred.pop(0)()
 
     def _left(self, end: float) -> float:
         """Seconds to wait for a thread; those behind a hanging one get some, too."""
@@ -287,14 +287,14 @@ class Disks:
         """Run `act` on the owner's thread, or on the one that is closing the disks; any thread."""
         with self._turn:
             if self.closed and not self._ended:
-                self._late.append(act)
+                self._deferred.append(act)
                 return
         self._notify(partial(self._act, act))
 
     def _act(self, act: Callable[[], None]) -> None:
         with self._turn:
             if self.closed and not self._ended:
-                self._late.append(act)
+                self._deferred.append(act)
             else:
                 act()
 

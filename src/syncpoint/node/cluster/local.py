@@ -86,7 +86,7 @@ class LocalCluster:
         if shape.clusters % 2 == 0 or shape.disks % 2 == 0:
             raise InvalidArgument("clusters", "clusters and disks must be odd, so that a majority decides")
         self.folder.mkdir(parents=True, exist_ok=True)
-        each = shape.clusters + 2 * shape.forwarders + shape.routers + 2 * shape.proxies
+        each = 2 * shape.clusters + 2 * shape.forwarders + shape.routers + 2 * shape.proxies
         ports = iter(free_ports(2 * shape.etcd + shape.regions * each, self._host))
         content: dict[str, Any] = {
             "cluster": self.folder.name or "dev",
@@ -127,7 +127,15 @@ class LocalCluster:
             for number in range(1, shape.clusters + 1):
                 folders = {f"d{disk}": f"disks/{prefix}c{number}-d{disk}" for disk in range(1, shape.disks + 1)}
                 cluster = f"{prefix}c{number}"
-                add(f"storage-c{number}", "storage", cluster=cluster, rack=f"{prefix}k{number}", disks=folders)
+                disks_listen = f"{self._host}:{next(ports)}"
+                add(
+                    f"storage-c{number}",
+                    "storage",
+                    cluster=cluster,
+                    rack=f"{prefix}k{number}",
+                    disks=folders,
+                    disks_listen=disks_listen,
+                )
             for number in range(1, shape.forwarders + 1):
                 add(f"publish-forwarder-{number}", "publish-forwarder", rack=f"{prefix}k{number}")
             for number in range(1, shape.forwarders + 1):

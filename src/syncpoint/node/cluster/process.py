@@ -104,8 +104,7 @@ class ClusterProcess:
             methods = {**methods, **role.methods()}
         host, port = split_address(self.process.listen)
         self._door = await self.doors.network.serve(methods, host, port)
-        disks = next((role.disk_address for role in self.roles.values() if role.disk_address), "")
-        await self.common.register(self.address, disks)
+        await self.common.register(self.address, self.disk_address)
         for role in self.roles.values():
             await role.joined()
         self._reporting = asyncio.get_running_loop().create_task(self._report())
@@ -124,6 +123,16 @@ class ClusterProcess:
         for role in reversed(list(self.roles.values())):
             await role.stop()
         await self.common.close()
+
+    @property
+    def disk_address(self) -> str:
+        """Where its disks are served; empty without any."""
+        return next((role.disk_address for role in self.roles.values() if role.disk_address), "")
+
+    @property
+    def named_address(self) -> str:
+        """The address that its settings name: of a process that only stores and has one, that of its disks."""
+        return self.address if split_address(self.process.listen)[1] else self.disk_address or self.address
 
     @property
     def address(self) -> str:

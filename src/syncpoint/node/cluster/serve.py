@@ -62,11 +62,11 @@ async def _serve(settings: ClusterSettings, process: ProcessSettings, ready_file
         loop.add_signal_handler(number, stopping.set)
     node = ClusterProcess(settings, process)
     await node.start()
-    print(f"{process.name} ready on {node.address}", flush=True)
+    print(f"{process.name} ready on {node.named_address}", flush=True)
     if node.public_address:
         print(f"syncpoint ready on {node.public_address}", flush=True)
     if ready_file is not None:
-        ready_file.write_text(node.public_address or node.address)
+        ready_file.write_text(node.public_address or node.named_address)
     membership = node.common.membership
     if not await _until_superseded(membership, stopping):
         await node.stop()

@@ -73,7 +73,8 @@ class ProcessSettings:
     rack: str = ""
     cluster: str = ""  # storage: the failure domain its disks belong to
     disks: Mapping[str, Path] = field(default_factory=dict)  # storage: name -> folder
-    disks_listen: str = ""  # storage: where the disks are served; a process that only stores uses `listen` for it
+    disks_listen: str = ""  # storage: where the disks are served; without it a process that only stores uses `listen`
+    require_disks: bool = False  # storage: refuse a disk folder that is new, wiped or not mounted
     tls_cert: Path | None = None  # proxies: what clients are shown
     tls_key: Path | None = None
     tls_client_ca: Path | None = None  # proxies: clients must show a certificate that it signed
@@ -188,9 +189,9 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         processes[name] = _process(name, listed.section(name))
     store = top.section("storage")
     storage = StorageSettings(
-        segment_bytes=store.whole("segment_bytes", 64 * MIB),
+        segment_bytes=store.whole("segment_bytes", 16 * MIB),  # each disk has one, and a spare one, for every chain
         cache_bytes=store.whole("cache_bytes", 64 * MIB),
-        pool_segments=store.whole("pool_segments", 2),
+        pool_segments=store.whole("pool_segments", 1),
         hung_s=store.number("hung_s", 10.0),
         probe_interval_s=store.number("probe_interval_s", 2.0),
         commit_spacing_s=store.number("commit_spacing_s", 0.03),  # binds only where a commit takes more than half of it
@@ -262,6 +263,7 @@ def _process(name: str, reader: _Reader) -> ProcessSettings:
         cluster=reader.text("cluster"),
         disks={disk: disks.path(disk) or Path() for disk in disks.names()},
         disks_listen=reader.text("disks_listen"),
+        require_disks=reader.flag("require_disks", False),
         tls_cert=reader.path("tls_cert"),
         tls_key=reader.path("tls_key"),
         tls_client_ca=reader.path("tls_client_ca"),
@@ -275,6 +277,8 @@ def _process(name: str, reader: _Reader) -> ProcessSettings:
         if role not in ROLES:
             raise InvalidArgument(f"{reader.place}.roles", f"{role!r} is none of {', '.join(ROLES)}")
     _address(f"{reader.place}.listen", made.listen)
+    if made.disks_listen:
+        _address(f"{reader.place}.disks_listen", made.disks_listen)
     if made.public:
         _address(f"{reader.place}.public", made.public)
     reader.done()

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster.joined import Joined
+from syncpoint.node.cluster.settings import ProcessSettings
+from syncpoint.storage.remote.claims import CHAINS
 from syncpoint.storage.remote.server import DiskServer, DiskServerSettings, serve_disks
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import split_address
+
+log = logging.getLogger(__name__)
+
+
+def announce_new(process: ProcessSettings) -> None:
+    """Say which disks hold no chains. Where none may be new, raises `FailedPrecondition` before it writes."""
+    for name, folder in process.disks.items():
+        if (folder / CHAINS).exists():
+            continue
+        if process.require_disks:
+            raise FailedPrecondition(
+                f"disk {name} at {folder} holds no {CHAINS} folder: it is new, was wiped, or is not mounted. Mount the"
+                " disk that belongs there. If it is to be taken as a new one, start once without `require_disks`."
+            )
+        log.warning(
+            "disk %s at %s is new: it holds no chains; what belongs on it is filled from the others", name, folder
+        )
 
 
 class StorageRole:
@@ -17,8 +38,9 @@ class StorageRole:
         self._joined = joined
 
     async def start(self) -> None:
-        """Serve the disks; from now on `disk_address` says where. Raises `OSError`."""
+        """Serve the disks; from now on `disk_address` says where. Raises `OSError`, `FailedPrecondition`."""
         process = self._joined.process
+        announce_new(process)
         host, port = split_address(process.disks_listen)
         tls = self._joined.doors.tls.server() if self._joined.doors.tls is not None else None
         self._server: DiskServer = await serve_disks(DiskServerSettings(process.disks, host, port, tls=tls))

@@ -22,6 +22,7 @@ from syncpoint.storage.checksum import crc32c
 from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.settings import Durability
 
+CHAINS = "chains"  # the folder that every disk has had since it was served first
 CLAIM_FILE = "claim.json"
 UNCLEAN = ".unclean"
 _CLAIM_ROOM = 1024  # bytes of the file: it is written again on a disk without one free byte
