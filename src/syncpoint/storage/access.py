@@ -20,6 +20,7 @@ from syncpoint.storage.record import HEADER_BYTES, Header, decode_frame
 from syncpoint.storage.segment import PAGE
 
 Damaged = Callable[[Segment, int, str], None]
+SLOWEST_BYTES_S = 1 << 20  # a disk that hands out this much does not hang, however large a message is
 RUN_GAP = 64 * 1024  # frames that lie closer are fetched in one read
 
 
@@ -72,7 +73,8 @@ class Access:
     def _read(self, segment: Segment, slot: int, copy: Copy, size: int, offset: int) -> bytes:
         if not self._lanes or len(segment.copies) < 2:
             return self._read_now(copy, size, offset)
-        return self._lanes[slot].run(lambda: self._read_now(copy, size, offset), self._patience_s)
+        patience_s = self._patience_s + size / SLOWEST_BYTES_S
+        return self._lanes[slot].run(lambda: self._read_now(copy, size, offset), patience_s)
 
     def _read_now(self, copy: Copy, size: int, offset: int) -> bytes:
         handle = self._files.open(copy.path, write=False)

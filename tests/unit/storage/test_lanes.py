@@ -93,6 +93,27 @@ def test_all_copies_that_hang_are_not_lost(tmp_path: Path, files: HangingFiles) 
     loop.store.close()
 
 
+def test_a_large_message_may_take_its_time(
+    tmp_path: Path, files: HangingFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = filled([tmp_path / f"d{number}" for number in range(3)], files)
+    loop.store.append(Kind.MESSAGES, bytes(3 << 20), source=7, first_offset=20, count=1)
+    loop.commit()
+    waited: list[float] = []
+    inner = ThreadLane.run
+
+    def run(lane: ThreadLane, call: object, patience_s: float) -> object:
+        waited.append(patience_s)
+        return inner(lane, call, patience_s)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ThreadLane, "run", run)
+    assert isinstance(read(loop, 3), list)
+    assert max(waited) < 0.5
+    assert isinstance(read(loop, 20), list)
+    assert max(waited) >= 3, "over a line of a megabyte a second it would never arrive from any disk"
+    loop.store.close()
+
+
 def test_a_lane_hands_over_what_its_calls_do() -> None:
     lane = ThreadLane("lane", SystemClock())
     assert lane.run(lambda: 5, 10.0) == 5
