@@ -42,6 +42,7 @@ class LogUpkeep:
         self._checkpointed = 0  # position of the last checkpoint's end
         self._checkpointed_bytes = 0
         self._checkpointed_at = now
+        self._not_before = now  # a checkpoint that broke is not begun anew at once: what there was of it is in the log
         self._more_to_collect = False
         self._quick_steps = QUICK_STEPS
         self._disk_states: dict[str, str] = {}
@@ -60,10 +61,12 @@ class LogUpkeep:
                 or self.store.appended_bytes - self._checkpointed_bytes >= CHECKPOINT_BYTES
                 or (news and now - self._checkpointed_at >= CHECKPOINT_S)
             )
-            if not (self.overdue or due):
+            if not (self.overdue or due) or now < self._not_before:
                 return
+            self._not_before = now + CHECKPOINT_S
             self.checkpoint = self.store.checkpoint(self._parts())
         if self.checkpoint.step():
+            self._not_before = now
             self.overdue, self._quick_steps = False, QUICK_STEPS
             self._checkpointed, self._checkpointed_at, self.checkpoint = self.store.appended, now, None
             self._checkpointed_bytes = self.store.appended_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -242,6 +243,26 @@ async def test_what_happens_while_a_checkpoint_is_written_is_in_it_or_behind_it(
     assert count(world, Kind.CHECKPOINT_END) == ends == 2
     assert world.record.ack_deadline_s == 77
     assert sorted(one.message.data for one in await world.pull()) == [b"b", b"c"]
+
+
+@simulated()
+async def test_a_checkpoint_that_breaks_is_begun_anew_after_a_while_and_not_at_once(world: ServicerWorld) -> None:
+    await checkpointed(world)
+    inner = world.upkeep.log._parts
+
+    def broken() -> Iterator[bytes]:
+        yield next(inner())
+        raise RuntimeError("broken")
+
+    world.upkeep.log._parts = broken
+    world.upkeep.log.overdue = True
+    before = len(world.store.entries)
+    await asyncio.sleep(60)
+    assert len(world.store.entries) - before <= 3 * 2, "what there is of each stays in the log"
+    world.upkeep.log._parts = inner
+    ends = count(world, Kind.CHECKPOINT_END)
+    await checkpointed(world)
+    assert count(world, Kind.CHECKPOINT_END) == ends + 1
 
 
 @simulated()
