@@ -97,6 +97,7 @@ class PublishForwarder:
         self._turn_time: tuple[int, int] | None = None
         self._listeners: dict[int, Listener] = {}  # by subscription
         self._audience: dict[int, list[int]] = {}  # topic -> subscriptions with a listener
+        self._unsettled: dict[int, Ledger] = {}  # sought to this state, which is not persisted: nobody is served yet
         store.on_persisted = self._persisted
         store.on_failed = self.give_up
 
@@ -305,6 +306,8 @@ class PublishForwarder:
 
     def _name_sources(self, subscription: int, sources: Sequence[Source]) -> None:
         """Tell a listener of sources. All there are, are here: nobody else grants any."""
+        if subscription in self._unsettled:
+            return  # they are named when the listener hears of the seek
         ledger = self.ledgers[subscription]
         views = [SourceView(one.number, ledger.first_gap(one.number, 0), one.sealed, one.epoch) for one in sources]
         self._listeners[subscription].on_sources(views, complete=True)
@@ -339,8 +342,8 @@ class PublishForwarder:
 
     def fetch(self, subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
         ledger, found = self.ledgers.get(subscription), self.sources.by_number.get(source)
-        if ledger is None or found is None:
-            reply([])
+        if ledger is None or found is None or subscription in self._unsettled:
+            reply([])  # the listener hears of a seek once it is persisted, and asks again
             return
         early = subscription in self.early
         end = found.end if early else found.visible
@@ -487,17 +490,32 @@ class PublishForwarder:
         generation: int | None = None,
         renewed_ns: int | None = None,
     ) -> None:
-        """A seek: a new generation (the next one unless given) with these sets, persisted before `done`. Cursors and
-        leases of the old one are void at once. `renewed_ns`: see `Ledger`; as it was unless given.
+        """A seek: a new generation (the next one unless given) with these sets, persisted before `done`. From now on
+        nothing counts in the old one, and nobody is served from it; the listener hears of the new one, and is served
+        from it, once it is persisted. Its sets stand on acknowledgements that may not be: were this log lost now, its
+        next owner would come to other sets, and whoever had read on by these would not look back. `renewed_ns`: see
+        `Ledger`; as it was unless given.
         """
         ledger = self.ledgers[subscription]
         number = ledger.generation + 1 if generation is None else generation
         renewed = ledger.renewed_ns if renewed_ns is None else renewed_ns
         state = Ledger(subscription, number, acks, dict(ledger.start), renewed)
-        self.begin_ledger(state, done)
-        listener = self._listeners.get(subscription)
-        if listener is not None:
-            listener.on_reset()
+
+        def persisted(error: Exception | None) -> None:
+            if error is None and self._unsettled.get(subscription) is state:
+                del self._unsettled[subscription]
+                listener = self._listeners.get(subscription)
+                if listener is not None:
+                    listener.on_reset()
+            if done is not None:
+                done(error)
+
+        self.begin_ledger(state, persisted)
+        self._unsettled[subscription] = state
+
+    def is_settled(self, subscription: int) -> bool:
+        """Whether what the subscription was sought to last is persisted."""
+        return subscription not in self._unsettled
 
     def begin_ledger(self, state: Ledger, done: Settled | None = None) -> None:
         """A ledger is in this state from now on; persisted before `done`."""

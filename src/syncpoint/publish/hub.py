@@ -117,6 +117,8 @@ class Hub:
             self._to_sweep = self.grants.subscriptions()
         now, self._to_sweep = self._to_sweep[:at_most], self._to_sweep[at_most:]
         for subscription in now:
+            if not self.forwarder.is_settled(subscription):
+                continue
             ledger = self.forwarder.ledgers.get(subscription)
             for number, sealed in list(self.grants.open_sources(subscription).items()):
                 source = self.forwarder.sources.by_number.get(number)
@@ -349,7 +351,8 @@ class Hub:
             self._news.pop(effect[:2], None)
             self._remember(effect)
             source = self.forwarder.sources.by_number.get(effect.source)
-            if source is not None and session is not None and effect.holder != named:
+            told = session is not None and effect.holder != named and self.forwarder.is_settled(effect.subscription)
+            if source is not None and told:
                 granted.setdefault((effect.holder, effect.subscription), []).append(source)
         for (holder, subscription), sources in granted.items():
             session = self._sessions[holder]
@@ -365,6 +368,8 @@ class Hub:
 
     def _name_all(self, session: Session, record: Subscription) -> None:
         subscription = record.incarnation
+        if not self.forwarder.is_settled(subscription):
+            return  # it hears of the seek once that is persisted, and asks again
         alive = self.grants.open_sources(subscription)
         found = [one for one in self.forwarder.sources.of_topic(record.topic_incarnation) if one.number in alive]
         epoch = self._epoch(record.topic_incarnation)
@@ -377,6 +382,8 @@ class Hub:
 
     def _send_sources(self, subscription: int, sources: Sequence[Source]) -> None:
         """Something has changed about these: their holders are told."""
+        if not self.forwarder.is_settled(subscription):
+            return
         for source in sources:
             holder = self.grants.holder(subscription, source.number)
             session = self._sessions.get(holder) if holder is not None else None

@@ -304,3 +304,63 @@ async def test_a_batch_whose_messages_were_deleted_is_not_stored_again(world: Ch
     await fourth.open()
     assert await fourth.publish("a", "b", batch=901, resent=True) == ids
     assert await unacknowledged(fourth) == []
+
+
+@simulated
+async def test_what_a_seek_came_to_is_served_once_it_is_persisted(world: ChainWorld) -> None:
+    """It stands on acknowledgements that are as little persisted: the next owner may come to other sets, and who had
+    read on by the first ones would pass a message over.
+    """
+    first = world.process("f1")
+    chain = await first.open()
+    await world.subscribe()
+    await first.publish("a", "b")
+    subscriber = await Subscriber(first, 11).start()
+    await subscriber.attach()
+    (source,) = subscriber.granted
+    first.paused = True
+    acknowledging = asyncio.get_running_loop().create_task(subscriber.ack(source, (0, 1)))
+    await asyncio.sleep(0.1)
+    world.update(generation=1, target=SeekTarget(time_ns=5))  # keeps what is acknowledged, the topic keeps nothing
+    await asyncio.sleep(0.1)
+    other = await Subscriber(first, 12).start()
+    for one in (subscriber, other):
+        await one.attach()
+        one.generation = 1
+        assert (await one.fetch(source, grant=subscriber.granted[source])).batches == []
+        one.generation = 0
+    chain.forwarder.seal_source(chain.forwarder.sources.by_number[source])
+    chain.hub.sweep()
+    await asyncio.sleep(1)
+    assert [what for one in (subscriber, other) for _, what in one.heard if getattr(what, "generation", 0)] == []
+    assert not acknowledging.done()
+    second = world.process("f2")
+    await first.crash()  # with what it had not persisted
+    acknowledging.cancel()
+    await second.open()
+    assert await unacknowledged(second, 13) == ["a", "b"]
+
+
+@simulated
+async def test_who_waits_for_a_seek_hears_of_it_when_it_is_persisted(world: ChainWorld) -> None:
+    process = world.process("f1")
+    chain = await process.open()
+    await world.subscribe()
+    await process.publish("a", "b")
+    (source,) = chain.forwarder.sources.by_number
+    await acknowledge(chain, source, (0, 1))
+    early = await Subscriber(process, 11).start()
+    await early.attach()
+    process.paused = True
+    world.update(generation=1, target=SeekTarget(time_ns=5))
+    late = await Subscriber(process, 12).start()
+    await late.attach()
+    world.update(generation=2, target=SeekTarget(time_ns=6))
+    await asyncio.sleep(0.1)
+    process.paused = False
+    await asyncio.sleep(0.5)
+    for one in (early, late):
+        assert [what.generation for kind, what in one.heard if kind == "reset"] == [2]
+        await one.attach()
+    reader = early if early.granted else late
+    assert await reader.read_all() == ["b"]
