@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from syncpoint.cli import examinations
+from syncpoint.cli import examinations, spark_examinations
 from syncpoint.cli.examinations import Finding
 from syncpoint.cli.output import count, print_json, print_table
 from syncpoint.cli.serve import default_data, unusable
@@ -32,6 +32,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 @click.option("--tls-cert", type=anywhere, help="Its certificate chain (PEM).")
 @click.option("--tls-key", type=anywhere, help="The certificate's private key (PEM).")
 @click.option("--tls-client-ca", type=anywhere, help="Whose certificates clients must show (PEM).")
+@click.option("--spark", is_flag=True, help="Also what jobs on Spark need: Java, PySpark, its Python.")
 def doctor(
     settings: Settings,
     host: str,
@@ -42,6 +43,7 @@ def doctor(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_client_ca: Path | None,
+    spark: bool,
 ) -> None:
     """Examine this machine: can a server run well here, and how fast are its disks?
 
@@ -67,6 +69,8 @@ def doctor(
     found += examinations.disk_set(disks)
     found.append(examinations.durability(durability))
     found += examinations.tls(tls_cert, tls_key, tls_client_ca)
+    if spark:
+        found += spark_examinations.spark()
     asked = [click.get_current_context().get_parameter_source(name) for name in ("host", "port")]
     told = settings.endpoint_source
     if told and click.core.ParameterSource.COMMANDLINE not in asked:
