@@ -72,6 +72,12 @@ class Files(Protocol):
         """Up to `size` bytes; fewer at the end of the file."""
         ...
 
+    def skip_zeros(self, handle: int, offset: int) -> int:
+        """An offset up to which, from `offset` on, there is nothing but zeros: the file's end, or a little before the
+        first other byte.
+        """
+        ...
+
     def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
         """Write at most `IOV_MAX` buffers one after the other; returns the bytes written, which may be fewer."""
         ...
@@ -154,6 +160,7 @@ class Files(Protocol):
 
 IOV_MAX = 1024
 _ZEROS = bytes(1 << 20)
+_LOOK_BYTES = 1 << 17  # looked through for zeros at a time: what a processor's cache takes
 
 
 class OsFiles:
@@ -203,6 +210,16 @@ class OsFiles:
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         return os.pread(handle, size, offset)
+
+    def skip_zeros(self, handle: int, offset: int) -> int:
+        end = os.fstat(handle).st_size
+        room = bytearray(_LOOK_BYTES)
+        while offset < end:
+            got = os.preadv(handle, [room], offset)
+            if got == 0 or not _ZEROS.startswith(room if got == len(room) else room[:got]):
+                break
+            offset += got
+        return offset
 
     def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
         return os.pwritev(handle, buffers, offset)

@@ -144,6 +144,11 @@ class MemoryFiles:
         self._call("pread", path)
         return bytes(file.data[offset : offset + size])
 
+    def skip_zeros(self, handle: int, offset: int) -> int:
+        file, path = self._file(handle)
+        self._call("pread", path)
+        return max(offset, len(file.data) - len(file.data[offset:].lstrip(b"\0")))
+
     def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
         file, path = self._file(handle)
         self._call("pwritev", path)

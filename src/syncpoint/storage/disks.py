@@ -135,18 +135,25 @@ class Disks:
         fragment, segment = self.log.fragment, self.log.segment
         opened = [writer for writer in writers if writer is not None]
         self._refuse_few(recovery, opened)
-        for writer in opened[:]:
-            try:
-                writer.answered_at = self._clock.monotonic()
-                writer.open_now(segment, fragment.members, fragment.rule, fragment.away)
-            except OSError as error:
-                opened.remove(writer)
-                writer.error = error
-                writer.given_up = True
-                self.log.dropped(writer)
-                if isinstance(error, DiskFenced):
-                    self._release(writers)
-                _refuse_fenced(writer.root, error)
+        answered_at = self._clock.monotonic()
+
+        def begin(writer: DiskWriter) -> None:
+            writer.open_now(segment, fragment.members, fragment.rule, fragment.away)
+            writer.answered_at = answered_at
+
+        outcomes = self._workers.together([partial(begin, writer) for writer in opened])
+        failed = [(writer, error) for writer, error in zip(opened, outcomes, strict=True) if error is not None]
+        for writer, error in sorted(failed, key=lambda one: not isinstance(one[1], DiskFenced)):
+            if not isinstance(error, OSError):
+                self._release(writers)
+                raise error
+            opened.remove(writer)
+            writer.error = error
+            writer.given_up = True
+            self.log.dropped(writer)
+            if isinstance(error, DiskFenced):
+                self._release(writers)
+            _refuse_fenced(writer.root, error)
         try:
             self._refuse_few(recovery, opened)
         except DisksMissing:

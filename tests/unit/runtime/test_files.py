@@ -144,6 +144,21 @@ def test_zeros_are_written_all_and_nothing_else(door: tuple[Files, str]) -> None
     files.close(handle)
 
 
+def test_zeros_are_skipped_as_far_as_they_reach(door: tuple[Files, str]) -> None:
+    files, root = door
+    handle = files.open(root + "/file", create=True)
+    files.allocate(handle, 3_000_000)
+    assert files.skip_zeros(handle, 7) == 3_000_000
+    assert files.skip_zeros(handle, 4_000_000) == 4_000_000
+    files.pwritev(handle, [b"x"], 1_000_000)
+    reached = 7
+    while (further := files.skip_zeros(handle, reached)) > reached:
+        reached = further
+    assert 1_000_000 - (1 << 17) <= reached <= 1_000_000
+    assert files.skip_zeros(handle, 1_000_001) == 3_000_000
+    files.close(handle)
+
+
 def test_a_disk_given_up_may_be_opened_anew(door: tuple[Files, str]) -> None:
     files, root = door
     handle = files.open(root + "/file", create=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -16,8 +18,9 @@ from storage_world import World  # a helper beside the tests; they are imported 
 from syncpoint.runtime.files import DiskUnreachable, write_all
 from syncpoint.storage.errors import CopiesChanged, DisksMissing, StorageDamaged
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.segment import NOBODY, SegmentHeader, encode_front
-from syncpoint.storage.workers import _Manual
+from syncpoint.storage.segment import NOBODY, PAGE, SegmentHeader, encode_front
+from syncpoint.storage.store import Store
+from syncpoint.storage.workers import ThreadWorkers, _Manual
 
 GRID = AckRule.grid(3, 3)
 THREE = AckRule.single(3)
@@ -334,3 +337,46 @@ def test_a_machine_that_restarts_while_its_disk_is_opened_does_not_get_the_old_n
     assert world.store.recovered.disks[0] not in ("", old)
     assert old.encode() not in world.files.content("/d0/disk.json")
     world.judge()
+
+
+def test_a_segment_of_which_a_crash_left_only_the_header_is_opened() -> None:
+    world = World(1, 1)
+    world.open()
+    world.note()
+    world.commit()
+    world.store.close()
+    world.open()
+    world.kill()
+    path = "/d0/logs/0000000002/00000001.seg"
+    handle = world.files.open(path)
+    world.files.truncate(handle, 2 * PAGE)  # its length reached the disk no further
+    world.files.close(handle)
+    world.open()
+    world.judge()
+    world.settle_facts()
+
+
+def test_a_log_begins_on_all_disks_at_once() -> None:
+    """Each of them waits for its disk several times: one after the other nine take long."""
+    world = World(1, 3, THREE)
+    together = threading.Barrier(3, timeout=30.0)
+    asked = world.files.sync_dir
+
+    def sync_dir(path: str) -> None:
+        if path.endswith("logs/0000000001"):
+            together.wait()  # raises where the others are not under way, too
+        asked(path)
+
+    with patch.object(world.files, "sync_dir", sync_dir):
+        store = Store.open(
+            world.roots,
+            world.settings,
+            files=world.files,
+            clock=world.clock,
+            random=world.random,
+            notify=world.inbox.append,
+            rule=THREE,
+            workers=ThreadWorkers(),
+        )
+    assert all(store.recovered.disks)
+    store.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,3 +56,24 @@ def test_steps_of_any_size_find_the_same_frames(laid, step, missing):
     assert list(whole.frames) == good
     with patch.object(scan, "STEP_BYTES", step):
         assert scan.scan_frames(files, copy) == whole
+
+
+def test_what_was_never_written_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of a segment, often: of what lies behind the last entry only as much is read as came with it."""
+    files = MemoryFiles()
+    handle = files.open("/segment", create=True)
+    size = 64 * scan.STEP_BYTES
+    files.allocate(handle, size)
+    files.pwritev(handle, [frame(1, b"x" * 100, HEADER.seed)], DATA_START)
+    files.pwritev(handle, [frame(2, b"y" * 100, HEADER.seed)], size - 1000)
+    asked: list[int] = []
+    pread = files.pread
+
+    def counted(handle: int, size: int, offset: int) -> bytes:
+        asked.append(size)
+        return pread(handle, size, offset)
+
+    monkeypatch.setattr(files, "pread", counted)
+    table = scan.scan_frames(files, scan.FoundCopy(0, "/segment", size, HEADER, None, 0, False, False))
+    assert list(table.frames) == [1, 2]
+    assert sum(asked) <= 3 * scan.STEP_BYTES

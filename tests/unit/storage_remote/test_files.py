@@ -148,6 +148,20 @@ def test_a_read_finds_what_is_not_synced(served: DiskProcess) -> None:
     assert content(served, "a") == b"0123456789"
 
 
+def test_no_zeros_are_skipped_over_what_is_not_synced(served: DiskProcess) -> None:
+    files = remote([served])
+    files.mkdir(ROOT)
+    handle = put(files, f"{ROOT}/a", b"x" + bytes(1_000_000))
+    reading = files.open(f"{ROOT}/a", write=False)
+    assert files.skip_zeros(reading, 0) == 0
+    assert files.skip_zeros(reading, 1) == 1_000_001
+    files.pwritev(handle, [b"y"], 500_000)
+    assert files.skip_zeros(reading, 1) <= 500_000
+    files.fdatasync(handle)
+    assert files.skip_zeros(reading, 1) <= 500_000
+    assert files.skip_zeros(reading, 500_001) == 1_000_001
+
+
 def test_closing_hands_over_what_was_written(served: DiskProcess) -> None:
     files = remote([served])
     files.mkdir(ROOT)

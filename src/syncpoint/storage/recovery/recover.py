@@ -197,26 +197,31 @@ class Recovery:
             elif isinstance(outcome, Exception):
                 raise outcome
 
-    def _read_disk(self, disk: DiskState) -> None:
+    def _lock_disk(self, disk: DiskState) -> None:
         try:
             self._files.let_go(disk.root)
             self._files.mkdir(disk.root)
             self._files.hold(disk.root)
             disk.lock = self._files.open(f"{disk.root}/{LOCK_FILE}", create=True)
             self._files.lock(disk.lock)
-            disk.restarts = self._files.restarts(disk.root)
-            disk.scan = scan_disk(self._files, disk.root, disk.slot)
         except BlockingIOError as error:
             raise ForeignDisk(f"disk {disk.root} is in use by another process") from error
+
+    def _read_disk(self, disk: DiskState) -> None:
+        if disk.lock is None:
+            self._lock_disk(disk)
+        try:
+            disk.restarts = self._files.restarts(disk.root)
+            disk.scan = scan_disk(self._files, disk.root, disk.slot)
         except ValueError as error:
             raise ForeignDisk(f"disk {disk.root}: {error}") from error
         disk.identity = disk.scan.identity
 
     def _read_disks(self, universe: int | None) -> None:
         waiting = list(self.disks)
-        while waiting and all(disk.scan is None for disk in self.disks):
-            self._on([waiting.pop(0)], self._read_disk)  # of two processes one has the first lock; the other ends there
-        self._on(waiting, self._read_disk)
+        while waiting and all(disk.lock is None for disk in self.good):
+            self._on([waiting.pop(0)], self._lock_disk)  # of two processes one has the first lock; the other ends there
+        self._on(self.good, self._read_disk)
         universes = {disk.identity.universe for disk in self.good if disk.identity is not None}
         if universe is not None:
             universes.add(universe)

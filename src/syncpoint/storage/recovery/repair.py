@@ -39,6 +39,8 @@ def settle(files: Files, path: str, header: SegmentHeader, segment: Segment) -> 
         while offset < segment.data_end:
             data = read_exactly(files, handle, min(_CHUNK, segment.data_end - offset), offset)
             if not data:
+                if check.complete:
+                    break  # of a segment without entries a crash may have left the header alone
                 raise CopiesChanged(f"{path} became shorter while it was being opened")
             check.take(data)
             offset = write_all(files, handle, [data], offset)
@@ -78,6 +80,11 @@ class _Check:
         done = min(at, len(self._data))
         self._data = self._data[done:]
         self._begin += done
+
+    @property
+    def complete(self) -> bool:
+        """Whether the header and every accepted entry were seen."""
+        return self._record is None and self._begin + len(self._data) > 0
 
     def end(self) -> None:
         if self._record is not None:

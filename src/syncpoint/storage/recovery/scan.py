@@ -205,13 +205,14 @@ class _Window:
         return None if decode_frame(self._data, at, seed) is None else header
 
     def find(self, what: bytes, offset: int) -> int:
-        """Where these bytes come next; -1: nowhere."""
+        """Where these bytes, of which the first is not zero, come next; -1: nowhere."""
         while offset + len(what) <= self.size:
             at = self._at(offset, len(what))
             found = self._data.find(what, at)
             if found >= 0:
                 return self._begin + found
             offset = max(offset, self._begin + len(self._data) - len(what) + 1)
+            offset = self._files.skip_zeros(self._handle, offset)  # most of a segment may never have been written
         return -1
 
     def _at(self, offset: int, count: int) -> int:

@@ -71,6 +71,8 @@ def _on_handle(files: Files, folder: str, handles: Handles, request: Request) ->
         data = read_exactly(files, handle, min(request.a, READ_MAX), request.b)
         # Whoever opens a chain reads the part of segments that was never written: nothing but zeros, not worth sending.
         return Reply(a=len(data)) if _ZEROS.startswith(data) else Reply(payload=data)
+    if op == Op.SKIP_ZEROS:
+        return Reply(a=files.skip_zeros(handle, request.b))
     if request.changes:
         if not writable:
             raise OSError(errno.EBADF, "not open for writing")

@@ -122,6 +122,14 @@ class RemoteFiles:
             data = overlay(data, offset, size, changes)
         return data
 
+    def skip_zeros(self, handle: int, offset: int) -> int:
+        """The server looks: nothing is sent. Where something is written and not synced yet, nothing is skipped."""
+        found = self._handle(handle)
+        if any(one.changes and one.same_file(found) for one in list(self._handles.values())):
+            return offset
+        request = found.lookup(Request(Op.SKIP_ZEROS, b=offset))
+        return self._call(found.disk, lambda server, again: request, found.generation).a
+
     def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
         changes = as_changes(buffers, offset, self._sent.share_min)
         self._add(self._handle(handle), changes)

@@ -56,9 +56,10 @@ class Op(IntEnum):
     TOMBSTONE = 17
     DELETE = 18
     LINK = 19
+    SKIP_ZEROS = 20
 
 
-LOOKUPS = frozenset({Op.PREAD, Op.FSTAT, Op.STAT, Op.LISTDIR, Op.FREE_BYTES})
+LOOKUPS = frozenset({Op.PREAD, Op.SKIP_ZEROS, Op.FSTAT, Op.STAT, Op.LISTDIR, Op.FREE_BYTES})
 """Operations that change nothing: they are done again when an answer was lost."""
 
 CREATE, WRITE, REOPEN, AGAIN = 1, 2, 4, 8
