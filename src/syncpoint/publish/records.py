@@ -6,7 +6,7 @@ The same records make up a checkpoint, so recovery has one reader for both.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -46,6 +46,7 @@ class Fact(IntEnum):
     REVISION = 8  # the catalog up to here has been acted by
     GRANT = 9  # who may acknowledge a source of an exactly-once subscription
     BATCHES = 10  # which batches of which senders became which messages
+    SOURCES_GONE = 12  # nothing of these is stored any more; what is found of them was about to be deleted
     EXTENSION = 11  # of a room above: its number, then what only that room reads
 
 
@@ -120,6 +121,14 @@ def decode_sources_below(payload: bytes) -> SourcesBelow:
     _, bound, count = _BELOW.unpack_from(payload)
     unknown = (_NUMBER.unpack_from(payload, _BELOW.size + at * _NUMBER.size)[0] for at in range(count))
     return SourcesBelow(bound, tuple(unknown))
+
+
+def encode_sources_gone(numbers: Sequence[int]) -> bytes:
+    return bytes((Fact.SOURCES_GONE,)) + b"".join(_NUMBER.pack(one) for one in numbers)
+
+
+def decode_sources_gone(payload: bytes) -> list[int]:
+    return [number for (number,) in _NUMBER.iter_unpack(payload[1:])]
 
 
 def encode_revision(revision: int) -> bytes:

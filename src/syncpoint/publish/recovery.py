@@ -4,9 +4,10 @@ Storage hands over the newest complete checkpoint and every fact written after i
 (`ledgers` says how, catalog changes carry revisions), so replaying them over a checkpoint that was taken while they
 were written is right. What this incarnation inherits are sealed sources; it opens new ones in its own log.
 
-A source is forgotten before what held it has left the disks, so an owner that dies in between leaves it there. A
-checkpoint draws its sources last, behind a number that none of them had yet: what it does not name below that number
-had been forgotten, whatever is found of it. A source that no checkpoint speaks of, and no fact, is unknown and kept.
+A source is forgotten before what held it has left the disks, so an owner that dies in between leaves it there. A fact
+says so, before any seek that leaves the source out because it is forgotten. A checkpoint draws its sources last, behind
+a number that none of them had yet: what it does not name below that number had been forgotten, whatever is found of it.
+A source that no checkpoint speaks of, and no fact, is unknown and kept.
 
 One node has its catalog in the log, and all is settled here. A chain has not: `replay` tells which revision of the
 catalog is the least it may be judged by, and `follow` settles it.
@@ -99,7 +100,9 @@ def replay(store: Store) -> Memory:
     memory.unsure = {fact for number, last, fact in newest if last > ends[number]}
     sources = memory.sources
     for source in list(sources.by_number.values()):
-        if source.number not in memory.named and sources.was_deleted(source.number):
+        if source.number in sources.deleted:
+            sources.remove(source)
+        elif source.number not in memory.named and sources.was_deleted(source.number):
             sources.remove(source)  # a fact about it was written behind the checkpoint's beginning
     return memory
 
@@ -124,6 +127,8 @@ def _apply_fact(memory: Memory, payload: bytes) -> None:
         case records.Fact.SOURCES_BELOW:
             below = records.decode_sources_below(payload)
             memory.sources.below, memory.sources.unknown = below.bound, frozenset(below.unknown)
+        case records.Fact.SOURCES_GONE:
+            memory.sources.deleted.update(records.decode_sources_gone(payload))
         case records.Fact.LEDGER:
             ledger, revision = records.decode_ledger(payload)
             memory.ledgers.take(ledger)

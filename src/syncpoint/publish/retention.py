@@ -9,8 +9,10 @@ decided.
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.lost import NOTHING, lost_of
+from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
+from syncpoint.storage.record import Kind
 
 _NS = 1_000_000_000
 
@@ -87,4 +89,7 @@ def forget_empty_sources(forwarder: PublishForwarder) -> int:
         forwarder.sources.forget(source)
         subscriptions = (record.incarnation for record in forwarder.catalog.subscriptions_of(source.topic))
         forwarder.ledgers.forget_source(source.number, subscriptions)
+    if empty:  # a seek from now on leaves them out, so they must not come back with what is still on the disks
+        gone = records.encode_sources_gone([source.number for source in empty])
+        forwarder.append_fact(Kind.LEDGER, gone)
     return len(empty)

@@ -54,6 +54,7 @@ class SourceTable:
         self.gone: dict[int, None] = {}  # the newest of those that were forgotten
         self.below = 0  # what recovery was told of: a source of a lower number that is not here holds nothing,
         self.unknown: frozenset[int] = frozenset()  # but for these
+        self.deleted: set[int] = set()  # these hold nothing either: facts say so that no checkpoint replaces yet
 
     def of_topic(self, topic: int) -> list[Source]:
         """Sources of a topic incarnation in publish order."""
@@ -88,7 +89,7 @@ class SourceTable:
         """Whether a source that is not in the table is known to have held nothing any more, by what is persisted. What
         storage finds of it was about to be deleted when an owner of the log died.
         """
-        return number < self.below and number not in self.unknown
+        return number in self.deleted or (number < self.below and number not in self.unknown)
 
     def seal(self, source: Source) -> None:
         """It grows no more; the topic's next message opens another one."""

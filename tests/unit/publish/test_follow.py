@@ -364,3 +364,30 @@ async def test_who_waits_for_a_seek_hears_of_it_when_it_is_persisted(world: Chai
         await one.attach()
     reader = early if early.granted else late
     assert await reader.read_all() == ["b"]
+
+
+async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_after_a_crash(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe()
+    await first.publish(*["x" * 900] * 100)
+    await asyncio.sleep(1)
+    second = await hand_over(world, first, "close")
+    chain = await second.open()
+    await asyncio.sleep(1)
+    second._pump.cancel()
+    second._pump = asyncio.get_running_loop().create_task(slow_keepers(second))
+    (source,) = chain.forwarder.sources.by_number
+    await acknowledge(chain, source, (0, 100))
+    await second.publish("y")
+    for _ in range(500):
+        await asyncio.sleep(0.02)
+        if source not in chain.forwarder.sources.by_number:
+            break
+    chain.upkeep.advance_checkpoint = lambda now: None  # facts alone say what was forgotten
+    await world.confirm(world.update(generation=1, target=SeekTarget(time_ns=0)))  # leaves it out
+    third = await hand_over(world, second)
+    chain = await third.open()
+    assert source in set(chain.store.sources())
+    assert source not in chain.forwarder.sources.by_number
+    assert await unacknowledged(third) == ["y"]

@@ -42,6 +42,7 @@ def test_a_source_of_one_node_is_stored_as_ever() -> None:
 def test_what_a_checkpoint_says_of_sources(bound: int, unknown: tuple[int, ...]) -> None:
     fact = records.SourcesBelow(bound, unknown)
     assert records.decode_sources_below(records.encode_sources_below(fact)) == fact
+    assert records.decode_sources_gone(records.encode_sources_gone([1, 1 << 40])) == [1, 1 << 40]
 
 
 @given(st.lists(st.tuples(u64, u64, u64, u64, st.integers(0, 2**32 - 1)), max_size=5))

@@ -1,0 +1,574 @@
+"""What chains know of acknowledgements, against a plain model: any steps in any order, compared message by message.
+
+`Run` does a seeded succession of steps to chains that are opened, handed over and lost, and to sets of messages. A
+subscription's `Left` in a chain says which messages it must still have (`must`) and which it may have (`may`): the two
+differ only where an outcome is not known, or where retention is over and deletion may have come or not. After every
+step both are compared with the chain's ledgers and its storage, and what was seen decides what was open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chain_world import ChainWorld, Process  # a helper beside the tests; they are imported by path
+
+from syncpoint.kernel.acks import encode_runs
+from syncpoint.metadata.records import ACTIVE, CREATING, Change, SeekTarget, Snapshot, Subscription, Topic
+
+NS = 10**9
+HOUR, DAY = 3_600, 86_400
+SLACK_S = 60  # so near to the end of a retention nothing is expected
+NAME = "projects/p/topics/orders"
+
+
+class Message(NamedTuple):
+    index: int  # in the order of publishing
+    topic: int
+    chain: int
+    source: int
+    offset: int
+    time_ns: int  # not before the message's own, and before that of any later one
+
+
+@dataclass
+class Left:
+    """Of one chain, what a subscription has not acknowledged, or what a snapshot has kept as such."""
+
+    must: set[Message] = field(default_factory=set)
+    may: set[Message] = field(default_factory=set)
+    renewed_ns: int = 0
+
+    def copy(self) -> Left:
+        return Left(set(self.must), set(self.may), self.renewed_ns)
+
+    def or_else(self, other: Left) -> None:
+        """It is not known which of the two it is."""
+        self.must &= other.must
+        self.may |= other.may
+        self.renewed_ns = min(self.renewed_ns, other.renewed_ns)
+
+
+@dataclass
+class Sub:
+    number: int
+    topic: int
+    begins: int  # index of the first message that is its own
+    retain_acked: bool
+    retention_s: int
+    generation: int = 0
+    left: dict[int, Left] = field(default_factory=dict)  # by chain
+    followed: dict[int, int] = field(default_factory=dict)  # by chain: generation that its owner knew last
+    gone: bool = False
+
+
+@dataclass
+class Snap:
+    number: int
+    topic: int
+    of: Sub
+    generation: int
+    left: dict[int, Left] = field(default_factory=dict)
+    finished: bool = False
+
+
+Waiting = Callable[[int, set[Message]], None]
+"""What an owner does when it opens a chain, which has these messages."""
+
+
+class Run:
+    """See the module. `trace`: told every step."""
+
+    def __init__(self, world: ChainWorld, seed: int, trace: Callable[[str], object] = lambda text: None) -> None:
+        self.world, self.random, self.trace = world, random.Random(seed), trace
+        self.numbers, self.names = count(100), count(1)
+        self.chains = [1, 2][: self.random.choice([1, 2, 2])]
+        self.owners: dict[int, Process] = {}
+        self.messages: dict[tuple[int, int], list[Message]] = {}  # by chain and source, in order of offsets
+        self.published = 0
+        self.subs: dict[int, Sub] = {}
+        self.snaps: dict[int, Snap] = {}
+        self.waiting: dict[int, list[Waiting]] = {chain: [] for chain in self.chains}
+        self.forgotten: dict[int, set[int]] = {chain: set() for chain in self.chains}  # and that is persisted
+        self.topic, self.retention_s = 1, {1: 0}
+
+    async def run(self, steps: int) -> None:
+        for chain in self.chains:
+            await self.open(chain)
+        weights: dict[Callable[[], Coroutine[Any, Any, None]], int] = {
+            self.publish: 8, self.acknowledge: 6, self.acknowledge_unheard: 1, self.subscribe: 3, self.seek: 5,
+            self.snapshot: 3, self.drop_snapshot: 1, self.unsubscribe: 1, self.retain: 2, self.keep: 1,
+            self.pass_time: 1, self.topic_again: 1, self.checkpoint: 1, self.rest: 1, self.hand_over: 3, self.lose: 2,
+            self.adopt: 3,
+        }  # fmt: skip
+        for number in range(steps):
+            (step,) = self.random.choices(list(weights), list(weights.values()))
+            await step()
+            await self.check(f"after step {number}, {step.__name__}")
+        await self.end()
+
+    # -- owners ------------------------------------------------------------------------------------------------------
+
+    async def open(self, chain: int) -> None:
+        process = self.world.process(f"f{next(self.names)}")
+        await process.open(chain)
+        stored = self.stored_of(chain, process)
+        self.owners[chain] = process
+        waiting, self.waiting[chain] = self.waiting[chain], []
+        for one in waiting:
+            one(chain, stored)
+        for sub in self.subs.values():
+            sub.followed[chain] = sub.generation
+        if self.random.random() < 0.3:  # files are deleted later than they might be
+            process._pump.cancel()
+            process._pump = asyncio.get_running_loop().create_task(_without_keepers(process))
+        self.trace(f"chain {chain} is opened by {process.name}, with {len(stored)} messages")
+        table = process.host.chains[chain].forwarder.sources
+        assert not self.forgotten[chain] & set(table.by_number), "a forgotten source is back"
+
+    async def lose(self) -> None:
+        """A chain has no owner for a while."""
+        if self.owners:
+            await self._lose(self.random.choice(list(self.owners)))
+
+    async def _lose(self, chain: int) -> None:
+        process = self.owners.pop(chain)
+        owned = process.host.chains[chain]
+        how = self.random.choice(["close", "checkpoint", "crash", "crash at once"])
+        if how != "crash at once":
+            gone = set(owned.forwarder.sources.gone)
+            await self.settle(process, chain)
+            self.forgotten[chain] |= gone
+        if how == "checkpoint":
+            owned.upkeep.last_checkpoint()
+            await owned.confirm()
+        if how == "close":
+            await process.host.close(chain)
+        await process.crash()
+        self.trace(f"chain {chain} is lost: {how}")
+
+    async def adopt(self) -> None:
+        for chain in self.chains:
+            if chain not in self.owners and self.random.random() < 0.7:
+                await self.open(chain)
+
+    async def hand_over(self) -> None:
+        if self.owners:
+            chain = self.random.choice(list(self.owners))
+            await self._lose(chain)
+            await self.open(chain)
+
+    async def checkpoint(self) -> None:
+        """One is written while other steps are done."""
+        for process in self.owners.values():
+            for chain in process.host.chains.values():
+                chain.upkeep.overdue = True
+
+    async def settle(self, process: Process, chain: int) -> None:
+        await asyncio.sleep(0.02)
+        await process.host.chains[chain].confirm()
+
+    async def confirm(self) -> None:
+        """As the control plane does it, when every chain can say that it has followed."""
+        if len(self.owners) < len(self.chains):
+            return
+        for chain, process in self.owners.items():
+            await process.host.confirm(chain, self.topic, self.world.master.revision)
+        for sub in self.subs.values():
+            if self.record(sub).state == CREATING:
+                self.put(sub, state=ACTIVE)
+        for snap in self.snaps.values():
+            if not snap.finished:
+                made = self.world.master.snapshot_by_incarnation(snap.number)
+                assert made is not None
+                self.world.commit(Change.put(replace(made, status=ACTIVE)))
+                snap.finished = True
+
+    def follow(self, act: Waiting) -> None:
+        """Owners have followed what was just committed; chains without one follow it when they have one again."""
+        for chain in self.chains:
+            if chain in self.owners:
+                act(chain, self.stored_of(chain, self.owners[chain]))
+            else:
+                self.waiting[chain].append(act)
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    async def publish(self) -> None:
+        if not self.owners:
+            return
+        chain = self.random.choice(list(self.owners))
+        data = ["x" * self.random.choice([1, 1, 2000])] * self.random.randrange(1, 5)
+        process = self.owners[chain]
+        await process.publish(*data, chain=chain)
+        source = process.host.chains[chain].forwarder.sources.open_of(self.topic)
+        assert source is not None
+        known = self.messages.setdefault((chain, source.number), [])
+        now = self.world.clock.time_ns()
+        for _ in data:
+            message = Message(self.published, self.topic, chain, source.number, len(known), now)
+            self.published += 1
+            known.append(message)
+            for holder in (*self.subs.values(), *self.snaps.values()):
+                if holder.topic == self.topic:
+                    left = holder.left.setdefault(chain, Left())
+                    left.must.add(message)
+                    left.may.add(message)
+        assert source.end == len(known)
+        self.trace(f"publish {len(data)} messages to chain {chain}, source {source.number} ends at {source.end}")
+        self.world.clock.advance(0.01)
+
+    async def acknowledge(self, heard: bool = True) -> None:
+        for sub in list(self.subs.values()):
+            for chain, process in list(self.owners.items()):
+                left = sub.left.setdefault(chain, Left())
+                chosen = self.random.sample(sorted(left.may), self.random.randrange(0, len(left.may) + 1))
+                if self.random.random() < 0.5:
+                    chosen = chosen[:2]
+                old = sub.generation and self.random.random() < 0.1
+                for one in chosen:
+                    answer = self.tell(process, one, sub.number, sub.generation - 1 if old else sub.generation)
+                    if heard:
+                        assert await asyncio.wait_for(answer, 5) is None
+                    if not old:
+                        left.must.discard(one)
+                        if heard:
+                            left.may.discard(one)
+                if chosen:
+                    which = [(one.source, one.offset) for one in chosen]
+                    self.trace(f"subscription {sub.number} acknowledges{' an older' if old else ''} {which}")
+
+    async def acknowledge_unheard(self) -> None:
+        """The owner dies before it answers."""
+        if self.owners:
+            await self.acknowledge(heard=False)
+            chain = self.random.choice(list(self.owners))
+            process = self.owners.pop(chain)
+            await process.crash()
+            self.trace(f"chain {chain} is lost before it answers")
+
+    def tell(self, process: Process, one: Message, subscription: int, generation: int) -> asyncio.Future[Any]:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        runs = encode_runs([(one.offset, 1)])
+        forwarder = process.host.chains[one.chain].forwarder
+
+        def done(error: Exception | None) -> None:
+            if not answer.done():
+                answer.set_result(error)
+
+        forwarder.acknowledge(subscription, generation, one.source, runs, done, urgent=True)
+        return answer
+
+    async def subscribe(self) -> None:
+        if len(self.subs) >= 5:
+            return
+        sub = Sub(next(self.numbers), self.topic, self.published, self.random.random() < 0.5, self.a_retention())
+        self.subs[sub.number] = sub
+        record = Subscription(
+            sub.number, f"projects/p/subscriptions/s{sub.number}", sub.topic, NAME, state=CREATING,
+            retain_acked=sub.retain_acked, retention_s=sub.retention_s,
+        )  # fmt: skip
+        self.world.commit(Change.put(record))
+        self.follow(lambda chain, stored: None)
+        self.note_followed(sub)
+        self.trace(
+            f"subscribe {sub.number}, keeps {sub.retention_s} s{', also acknowledged' if sub.retain_acked else ''}"
+        )
+        await self.confirm()
+
+    async def unsubscribe(self) -> None:
+        if len(self.subs) > 1:
+            self.drop(self.random.choice(list(self.subs)))
+
+    def drop(self, number: int) -> None:
+        sub = self.subs.pop(number)
+        sub.gone = True
+        self.world.commit(Change.delete(self.record(sub)))
+        self.trace(f"unsubscribe {number}")
+
+    async def seek(self) -> None:
+        if not self.subs:
+            return
+        sub = self.subs[self.random.choice(list(self.subs))]
+        snaps = [one for one in self.snaps.values() if one.finished and one.topic == sub.topic]
+        sub.generation += 1
+        generation = sub.generation
+        if snaps and self.random.random() < 0.5:
+            snap = self.random.choice(snaps)
+            kept = {chain: left.copy() for chain, left in snap.left.items()}
+            self.put(sub, generation=generation, target=SeekTarget(snapshot=snap.number))
+            self.trace(f"seek {sub.number} to snapshot {snap.number}")
+
+            def moved(chain: int, stored: set[Message], left: Left) -> Left:
+                # As it is then: nothing can have come to this chain since.
+                found = kept.get(chain, Left())
+                return Left(found.must & stored, found.may & stored, self.world.clock.time_ns())
+        else:
+            every = sorted(one for held in self.messages.values() for one in held)
+            mine = [one.time_ns + 1 for one in every if one.topic == sub.topic]
+            now = self.world.clock.time_ns()
+            at = self.random.choice([0, now, now + DAY * NS, *self.random.sample(mine, min(len(mine), 3))])
+            self.put(sub, generation=generation, target=SeekTarget(time_ns=at))
+            self.trace(f"seek {sub.number} to time {at}")
+
+            def moved(chain: int, stored: set[Message], left: Left) -> Left:
+                since = {one for one in stored if one.time_ns >= at and one.topic == sub.topic}
+                must = {one for one in since if one in left.must or self.is_retained(sub, one, SLACK_S)}
+                may = {one for one in since if one in left.may or self.is_retained(sub, one, -SLACK_S)}
+                return Left(must, may, left.renewed_ns)
+
+        def act(chain: int, stored: set[Message]) -> None:
+            before = sub.left.get(chain, Left())
+            after = sub.left[chain] = moved(chain, stored, before)
+            if generation < sub.generation:  # only the newest has to be followed
+                after.or_else(before)
+
+        self.follow(act)
+        self.note_followed(sub)
+        await self.confirm()
+
+    async def snapshot(self) -> None:
+        if not self.subs or len(self.snaps) > 3:
+            return
+        sub = self.subs[self.random.choice(list(self.subs))]
+        snap = Snap(next(self.numbers), sub.topic, sub, sub.generation)
+        record = Snapshot(
+            snap.number, f"projects/p/snapshots/n{snap.number}", sub.topic, NAME, expire_ns=1 << 62, status=CREATING,
+            subscription=sub.number, generation=sub.generation,
+        )  # fmt: skip
+        self.world.commit(Change.put(record))
+        self.snaps[snap.number] = snap
+
+        def act(chain: int, stored: set[Message]) -> None:
+            snap.left[chain] = sub.left.setdefault(chain, Left()).copy()
+            # Its owners have known this generation, or know it when all is done; else all counts as unacknowledged.
+            if snap.generation != sub.followed.get(chain, -1) and (sub.gone or snap.generation != sub.generation):
+                snap.left[chain].may = {one for one in stored if one.topic == snap.topic}
+
+        self.follow(act)
+        self.trace(f"snapshot {snap.number} of {sub.number}")
+        await self.confirm()
+
+    async def drop_snapshot(self) -> None:
+        if self.snaps:
+            snap = self.snaps.pop(self.random.choice(list(self.snaps)))
+            made = self.world.master.snapshot_by_incarnation(snap.number)
+            assert made is not None
+            self.world.commit(Change.delete(made))
+            self.trace(f"snapshot {snap.number} is deleted")
+
+    async def retain(self) -> None:
+        """The topic's own retention."""
+        self.expire()
+        topic = self.world.master.topic_by_incarnation(self.topic)
+        assert topic is not None
+        retention_s = self.retention_s[self.topic] = self.random.choice([0, 0, HOUR, 3 * DAY, 31 * DAY])
+        self.world.commit(Change.put(replace(topic, retention_s=retention_s)))
+        self.expire()
+        self.trace(f"the topic keeps for {retention_s} s")
+        await self.confirm()
+
+    async def keep(self) -> None:
+        """A subscription's retention."""
+        if self.subs:
+            self.expire()
+            sub = self.subs[self.random.choice(list(self.subs))]
+            sub.retention_s, sub.retain_acked = self.a_retention(), self.random.random() < 0.5
+            self.put(sub, retention_s=sub.retention_s, retain_acked=sub.retain_acked)
+            self.expire()
+            self.trace(f"{sub.number} keeps for {sub.retention_s} s, also acknowledged: {sub.retain_acked}")
+            await self.confirm()
+
+    async def pass_time(self) -> None:
+        seconds = self.random.choice([0.5 * HOUR, 2.3 * HOUR, 1.4 * DAY])
+        self.world.clock.advance(seconds)
+        self.expire()
+        self.trace(f"{seconds} s pass")
+
+    async def rest(self) -> None:
+        """Deletion and what is tidied have time."""
+        await asyncio.sleep(self.random.choice([0.5, 2.0, 6.0]))
+
+    async def topic_again(self) -> None:
+        """The topic is deleted, with what only it keeps, and another one is made under its name."""
+        if self.random.random() < 0.5:
+            return
+        self.expire()
+        self.delete_topic()
+        self.topic = next(self.numbers)
+        self.retention_s[self.topic] = 0
+        self.world.commit(Change.put(Topic(self.topic, NAME)))
+        self.trace(f"the topic is deleted and made again, as {self.topic}")
+        await self.confirm()
+
+    def delete_topic(self) -> None:
+        topic = self.world.master.topic_by_incarnation(self.topic)
+        assert topic is not None
+        self.retention_s[self.topic] = 0
+        self.world.commit(Change.delete(topic))
+        self.expire()
+
+    # -- what is kept ------------------------------------------------------------------------------------------------
+
+    def a_retention(self) -> int:
+        return self.random.choice([HOUR, DAY, 7 * DAY, 7 * DAY])
+
+    def record(self, sub: Sub) -> Subscription:
+        found = self.world.master.subscription_by_incarnation(sub.number)
+        assert found is not None
+        return found
+
+    def put(self, sub: Sub, **more: Any) -> None:
+        self.world.commit(Change.put(replace(self.record(sub), **more)))
+
+    def note_followed(self, sub: Sub) -> None:
+        for chain in self.owners:
+            sub.followed[chain] = sub.generation
+
+    def is_retained(self, sub: Sub, one: Message, slack_s: int) -> bool:
+        """Whether a message is there for a seek of the subscription although it was acknowledged."""
+        age_ns = self.world.clock.time_ns() - one.time_ns
+        own = sub.retain_acked and one.index >= sub.begins and age_ns < (sub.retention_s - slack_s) * NS
+        kept_s = self.retention_s[sub.topic]
+        return own or (kept_s > 0 and age_ns < (kept_s - slack_s) * NS)
+
+    def expire(self) -> None:
+        """What has outlived its retention may be gone any time, whatever is said later."""
+        now = self.world.clock.time_ns()
+        for sub in self.subs.values():
+            for left in sub.left.values():
+                for one in list(left.must):
+                    age_ns = now - one.time_ns
+                    own = min(age_ns, now - left.renewed_ns) < (sub.retention_s - SLACK_S) * NS
+                    if not own and age_ns >= (self.retention_s[sub.topic] - SLACK_S) * NS:
+                        left.must.discard(one)
+
+    def stored_of(self, chain: int, process: Process) -> set[Message]:
+        owned = process.host.chains[chain]
+        found: set[Message] = set()
+        for (of, source), known in self.messages.items():
+            bounds = owned.store.bounds(source)
+            if of == chain and bounds is not None and source in owned.forwarder.sources.by_number:
+                found.update(known[bounds[0] : bounds[1]])
+        return found
+
+    # -- the judge ---------------------------------------------------------------------------------------------------
+
+    async def check(self, when: str) -> None:
+        for chain, process in list(self.owners.items()):
+            assert chain in process.host.chains, f"{when}: chain {chain} has ended: {process.ended}"
+            await self.settle(process, chain)
+        self.expire()
+        for chain, process in self.owners.items():
+            for sub in self.subs.values():
+                live = await self.live(chain, process, sub, when)
+                left = sub.left.setdefault(chain, Left())
+                self.compare(live, left, f"{when}: subscription {sub.number} in chain {chain}")
+                # What was open is known now.
+                known = left.may - left.must
+                left.may -= known - live
+                left.must |= known & live
+        self.expire()
+
+    async def live(self, chain: int, process: Process, sub: Sub, when: str) -> set[Message]:
+        """What the chain would deliver."""
+        forwarder = process.host.chains[chain].forwarder
+        stored = {one for one in self.stored_of(chain, process) if one.topic == sub.topic}
+        ledger = forwarder.ledgers.get(sub.number)
+        if ledger is None:
+            assert not stored, f"{when}: subscription {sub.number} has no ledger in chain {chain}"
+            return set()
+        known = sub.generation
+        assert ledger.generation == known, f"{when}: {sub.number} is of generation {ledger.generation}, not {known}"
+        live = {one for one in stored if not ledger.covers(one.source, one.offset, one.offset + 1)}
+        if self.random.random() < 0.2:
+            reached = set()
+            for source in {one.source for one in stored}:
+                offsets = await self.reached(process, chain, sub.number, source)
+                held = self.messages[chain, source]
+                reached |= {held[offset] for offset in offsets}
+            assert reached <= live, f"{when}: {sub.number} is handed {brief(reached - live)}, not among what is left"
+            return reached
+        return live
+
+    async def reached(self, process: Process, chain: int, subscription: int, source: int) -> list[int]:
+        forwarder, begin, found = process.host.chains[chain].forwarder, 0, []
+        while True:
+            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            forwarder.fetch(subscription, source, begin, 1 << 20, answer.set_result)
+            batches = await asyncio.wait_for(answer, 30)
+            assert not isinstance(batches, Exception), batches
+            if not batches:
+                return found
+            for batch in batches:
+                for offset in range(batch.begin, batch.end):
+                    at = offset - batch.first_offset
+                    if not (batch.skip and batch.skip[at >> 3] >> (at & 7) & 1):
+                        found.append(offset)
+                begin = batch.end
+
+    @staticmethod
+    def compare(live: set[Message], left: Left, where: str) -> None:
+        missing, extra = left.must - live, live - left.may
+        assert not missing, f"{where} has lost {brief(missing)}"
+        assert not extra, f"{where} has {brief(extra)} again"
+
+    async def end(self) -> None:
+        """Everything is acknowledged, or nobody is left who wants it: then nothing stays, in storage or in tables."""
+        for chain in self.chains:
+            if chain not in self.owners:
+                await self.open(chain)
+        await self.confirm()
+        await self.check("at the end")
+        while self.snaps:
+            await self.drop_snapshot()
+        topic = self.world.master.topic_by_incarnation(self.topic)
+        assert topic is not None
+        self.world.commit(Change.put(replace(topic, retention_s=0)))
+        for sub in list(self.subs.values()):
+            if self.random.random() < 0.5:
+                self.drop(sub.number)
+                continue
+            sub.retain_acked = False
+            self.put(sub, retain_acked=False)
+            for chain, process in self.owners.items():
+                for one in sub.left.setdefault(chain, Left()).may:
+                    await self.tell(process, one, sub.number, sub.generation)
+        if self.random.random() < 0.3:
+            self.delete_topic()
+        for chain, process in list(self.owners.items()):  # what is written to is not deleted: each has a new log then
+            await self.settle(process, chain)
+            await process.host.close(chain)
+            await process.crash()
+            self.owners[chain] = self.world.process(f"last{chain}")
+            await self.owners[chain].open(chain)
+        for _ in range(200):
+            await asyncio.sleep(0.5)
+            if not any(self.rest_of(chain) for chain in self.chains):
+                return
+        raise AssertionError(f"nobody needs {[self.rest_of(chain) for chain in self.chains]}")
+
+    def rest_of(self, chain: int) -> list[Any]:
+        owned = self.owners[chain].host.chains[chain]
+        return [*owned.store.sources(), *owned.forwarder.sources.by_number.values()]
+
+
+def brief(messages: set[Message]) -> list[tuple[int, int]]:
+    return sorted((one.source, one.offset) for one in messages)
+
+
+async def _without_keepers(process: Process) -> None:
+    """The process's threads, without those that delete files."""
+    while True:
+        await asyncio.sleep(0.004)
+        for workers in process.workers:
+            for name in list(workers.steps):
+                if name in workers.steps and "-keep-" not in name:
+                    workers.run(name)

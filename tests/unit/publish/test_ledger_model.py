@@ -1,0 +1,30 @@
+"""Ledgers over any succession of steps: see `ledger_model`. SYNCPOINT_LEDGER_SEEDS=FIRST:COUNT runs other seeds."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chain_world import ChainWorld, simulated  # helpers beside the tests; they are imported by path
+from ledger_model import Run
+
+FIRST, COUNT = (int(one) for one in os.environ.get("SYNCPOINT_LEDGER_SEEDS", "0:20").split(":"))
+STEPS = 40
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_ledgers_are_what_a_plain_model_says(seed: int) -> None:
+    told: list[str] = []
+
+    @simulated
+    async def run(world: ChainWorld) -> None:
+        await Run(world, seed, told.append).run(STEPS)
+
+    try:
+        run()
+    except Exception as error:
+        raise AssertionError(f"seed {seed}: {error}\n" + "\n".join(told[-25:])) from error
