@@ -30,7 +30,10 @@ MAX_ROWS, MAX_BYTES = 200_000, 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A server, or the proxies of a cluster, under the name that copies carry as their origin."""
+    """A server of one process, under the name that copies carry as their origin.
+
+    Proxies of a cluster do not serve data pipelines yet, and are refused when the federation looks at them.
+    """
 
     name: str
     endpoint: str
