@@ -126,6 +126,8 @@ class NetCluster(LocalCluster):
         found: dict[str, str] = {}
         if name.startswith("etcd"):
             return found
+        # Large buffers are mapped each for itself, so that the next one of them meets a limit of memory.
+        found["MALLOC_MMAP_THRESHOLD_"] = str(1 << 20)
         libraries = []
         if name in self.faults:
             found |= self.faults[name].env

@@ -425,8 +425,10 @@ def test_disks_of_two_universes_do_not_mix() -> None:
     world.store.close()
     world.kill()
     world.files.restore("/d0", backup)
-    with pytest.raises(ForeignDisk, match="universe"):
+    with pytest.raises(ForeignDisk, match="universe") as found:
         world.open()
+    assert ": /d0" in str(found.value)
+    assert ": the one wanted, /d1, /d2" in str(found.value)
 
 
 def test_a_wiped_only_disk_is_not_a_new_store() -> None:

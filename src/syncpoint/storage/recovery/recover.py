@@ -222,12 +222,14 @@ class Recovery:
         while waiting and all(disk.lock is None for disk in self.good):
             self._on([waiting.pop(0)], self._lock_disk)  # of two processes one has the first lock; the other ends there
         self._on(self.good, self._read_disk)
-        universes = {disk.identity.universe for disk in self.good if disk.identity is not None}
-        if universe is not None:
-            universes.add(universe)
+        universes: dict[int, list[str]] = {} if universe is None else {universe: ["the one wanted"]}
+        for disk in self.good:
+            if disk.identity is not None:
+                universes.setdefault(disk.identity.universe, []).append(disk.root)
         if len(universes) > 1:
-            raise ForeignDisk(f"disks of different universes: {sorted(universes)}", universes=sorted(universes))
-        self.universe = universes.pop() if universes else self._random.randrange(10**12, 10**13)
+            text = "; ".join(f"{number}: {', '.join(names)}" for number, names in sorted(universes.items()))
+            raise ForeignDisk(f"disks of different universes: {text}", universes=sorted(universes))
+        self.universe = next(iter(universes)) if universes else self._random.randrange(10**12, 10**13)
         for disk in self.good:
             assert disk.scan is not None
             foreign = [copy for copy in disk.scan.copies if copy.header.universe != self.universe]
