@@ -45,6 +45,7 @@ class Listing:
     incarnation: int
     universe: str
     sources: tuple[Source, ...]
+    generation: int = 0  # of a subscription: how often it was sought
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Range:
 class Offsets:
     """Positions by source, in the order of keys. `begins`: where the batch that ends here began; `places`: epoch and
     chain of each; `starts`: where sources that are not read yet will begin, if not at their beginning; `reader`: the
-    identity of a subscription's exclusive reader.
+    identity of a subscription's exclusive reader; `generation`: how often the subscription had been sought then.
     """
 
     topic: str
@@ -71,6 +72,7 @@ class Offsets:
     places: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     starts: Mapping[int, int] = field(default_factory=dict)
     reader: str = ""
+    generation: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As Spark stores it in `offsets/N` of the checkpoint."""
@@ -87,6 +89,7 @@ class Offsets:
             found["starts"] = {str(number): start for number, start in self.starts.items()}
         if self.reader:
             found["reader"] = self.reader
+            found["generation"] = self.generation
         return found
 
     @classmethod
@@ -104,6 +107,7 @@ class Offsets:
                 {int(number): (int(epoch), int(chain)) for number, (epoch, chain) in value["places"].items()},
                 _numbers(value.get("starts", {})),
                 str(value.get("reader", "")),
+                int(value.get("generation", 0)),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"these are not offsets of the pubsub source: {error!r}") from None
@@ -146,6 +150,7 @@ def initial(listing: Listing, reader: str = "") -> Offsets:
         {number: places[number] for number in kept},
         starts,
         reader,
+        listing.generation,
     )
 
 

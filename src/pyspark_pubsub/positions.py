@@ -101,6 +101,7 @@ class Positions:
             request.topic_incarnation = processed.incarnation
             for number, end in processed.sources.items():
                 request.processed.add(source=number, end=end)
+            request.generation = processed.generation
         answer = pb.Positions.FromString(self.channel.call(READER + "GetPositions", request))
         listing = Listing(
             answer.topic,
@@ -110,6 +111,7 @@ class Positions:
                 Source(s.source, s.epoch, s.chain, s.begin, s.end, s.sealed, s.start, s.mean_bytes)
                 for s in answer.sources
             ),
+            answer.generation,
         )
         lost = [Range(found.source, found.begin, found.end) for found in answer.lost]
         return _placed(listing, position), lost

@@ -77,11 +77,17 @@ class LogReader:
             topic = topic_named(self.catalog, asked.topic, asked.topic_incarnation)
         found = extents(self.publish, topic.incarnation)
         begins = reading_positions.starts(self.publish, asked, topic.incarnation, found)
+        generation = 0
+        if asked.subscription:  # in the turn in which `begins` is taken
+            record = reading_positions.subscription_named(self.catalog, asked.subscription)
+            generation = self.publish.generation(record.incarnation)
         cursor = None
         if asked.HasField("cursor"):
             cursor = await self._moved(asked, topic, found, begins, ends)
         await self.means.learn(topic.incarnation, _filled(found))
-        return self._positions(topic, found, begins, cursor)
+        answer = self._positions(topic, found, begins, cursor)
+        answer.generation = generation
+        return answer
 
     def _of_subscription(self, asked: Any, ends: dict[int, int]) -> Topic:
         """The topic of the request's subscription, whose reader takes it and acknowledges what it has processed."""
@@ -92,6 +98,8 @@ class LogReader:
         if asked.exclusive_reader:
             # What is refused takes nothing.
             reading_positions.starts(self.publish, asked, topic.incarnation, [])
+            if ends:
+                self.exclusive.check_generation(record, asked.generation)
             self.exclusive.take(record, asked.exclusive_reader, asked.exclusive_seconds)
             if ends:
                 self.exclusive.acknowledge(record, passed(self.publish.sources.of_topic(topic.incarnation), ends))

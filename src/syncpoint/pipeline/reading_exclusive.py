@@ -2,7 +2,8 @@
 
 Place: `reading` gives it the calls of readers; everybody else who wants to consume is asked by `check_free`.
 Promise: while a reader's calls come in time nobody else is delivered anything; a reader is refused while others are
-attached or hold messages. Nothing of it is stored: after a restart the reader's next call takes the subscription again.
+attached or hold messages. A seek ends what a reader has: it is refused until it begins anew where the seek went.
+Nothing of it is stored: after a restart the reader's next call takes the subscription again.
 """
 
 from syncpoint.kernel.acks import encode_runs
@@ -69,8 +70,20 @@ class ExclusiveReaders:
         if self.reader_of(record.incarnation) == reader:
             del self._held[record.incarnation]
 
+    def check_generation(self, record: Subscription, generation: int) -> None:
+        """Raises `FailedPrecondition` when what a reader has processed is of before a seek."""
+        now = self.publish.generation(record.incarnation)
+        if generation != now:
+            raise FailedPrecondition(
+                f"The subscription {record.name} was sought while this stream reads it (seek {now}; the stream's"
+                f" offsets are of {generation}), and is read from another place now. Stop the stream and begin it with"
+                " a new checkpoint, without a starting position: then it reads what the seek left unacknowledged."
+            )
+
     def acknowledge(self, record: Subscription, ends: dict[int, int]) -> None:
-        """Everything before these ends, by source, is processed. Raises `Unavailable` when that can not be stored."""
+        """Everything before these ends, by source, is processed, in the generation of now. Raises `Unavailable` when
+        that can not be stored.
+        """
         self.publish.check_writable()
         ledger = self.publish.ledgers[record.incarnation]
         for source, end in ends.items():

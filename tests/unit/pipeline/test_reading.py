@@ -13,7 +13,7 @@ from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
 from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.pipeline import columns
 from syncpoint.publish.records import encode_snapshot
-from syncpoint.publish.seek import take_snapshot
+from syncpoint.publish.seek import seek_to_time, take_snapshot
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.testing.forwarders import Subscriber
 
@@ -461,3 +461,25 @@ def test_processed_sources_before_a_named_one_are_acknowledged_to_their_end() ->
     _, new = world.positions(**mine).sources
     answer = world.positions(processed=[{"source": new.source, "end": 1}], backlog=True, **mine)
     assert [one.start for one in answer.sources] == [2, 1]
+
+
+def test_a_seek_is_not_undone_by_a_stream_that_reads_the_subscription() -> None:
+    world = ReadingWorld(retain_acked=True)
+    world.send(*"abc")
+    mine = {"subscription": SUB, "exclusive_reader": "stream-1"}
+    begun = world.positions(backlog=True, **mine)
+    done = [{"source": begun.sources[0].source, "end": 3}]
+    world.positions(processed=done, generation=begun.generation, **mine)
+    world.settle()
+    assert world.positions(subscription=SUB, backlog=True).sources[0].start == 3
+    seek_to_time(world.publish, world.record, 0, None)
+    world.settle()
+    error = refusal(world.positions, processed=done, generation=begun.generation, **mine)
+    assert error.code == Code.FAILED_PRECONDITION
+    assert "new checkpoint" in str(error)
+    world.settle()
+    again = world.positions(subscription=SUB, backlog=True, exclusive_reader="stream-1")
+    assert [one.start for one in again.sources] == [0]
+    done[0]["end"] = 2
+    world.positions(processed=done, generation=again.generation, **mine)
+    assert world.positions(subscription=SUB, backlog=True).sources[0].start == 2

@@ -237,6 +237,24 @@ def test_a_subscriptions_stream_has_one_identity_over_restarts(running):
     reader.stop()
 
 
+def test_a_stream_whose_subscription_was_sought_is_refused_until_it_begins_anew(running):
+    running.twin.fill(4)
+    running.twin.generation = 3
+    given = {"endpoint": running.endpoint, "subscription": "projects/p/subscriptions/t"}
+    reader = StreamReader(Options(given, READ), source_schema())
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert end["generation"] == 3
+    assert reader.latestOffset(end, ReadAllAvailable()) is end
+    running.twin.generation = 4
+    with pytest.raises(CallError, match="new checkpoint"):
+        reader.latestOffset(end, ReadAllAvailable())
+    reader.stop()
+    anew = StreamReader(Options(given, READ), source_schema())
+    end = anew.latestOffset(anew.initialOffset(), ReadAllAvailable())
+    assert end["generation"] == 4
+    anew.stop()
+
+
 def test_filters_on_source_and_offset_are_taken_and_others_left():
     given = {"endpoint": "a:1", "topic": TOPIC}
     reader = FilteredBatchReader(Options(given, READ), source_schema())
