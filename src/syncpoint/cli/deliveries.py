@@ -161,7 +161,8 @@ def _print(received: Any, form: str, with_ack_ids: bool) -> None:
         value = as_dict(one)
         row = [_text(one.message.data), *[show(dig(value, path)) for _, path in COLUMNS]]
         rows.append([*row, one.ack_id if with_ack_ids else ""])
-    print_table(*without_empty_columns(headings, rows))
+    # What is acknowledged does not come again: all of it is shown.
+    print_table(*without_empty_columns(headings, rows), whole=not with_ack_ids)
 
 
 def _text(data: bytes) -> str:

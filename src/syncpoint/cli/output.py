@@ -1,13 +1,15 @@
 """Printing answers: a table for people, JSON as Google's REST interface writes it for programs.
 
 Place: the last station of every command that asks a server.
-Promise: a table that goes into a pipe or a file is neither coloured nor cut; JSON is one value per command.
+Promises: a table that goes into a pipe or a file is neither coloured nor cut; JSON is one value per command. On a
+terminal only cells are cut that no other command takes, and it is said.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -18,6 +20,18 @@ from google.protobuf import json_format
 
 PIPE_WIDTH = 4_000
 """Columns a table may use where no terminal bounds it."""
+
+CUT = frozenset({"APPLIES TO", "ATTRIBUTES", "CHANGES", "DATA", "DOING", "FILTER", "LABELS", "REASON", "TOPICS"})
+"""What may be cut at the terminal's width: nobody copies it into the next command, as one does names and ids."""
+
+CUT_MIN = 12
+"""No cell is made narrower."""
+
+GAP = 3
+"""Columns between two cells."""
+
+AGES = frozenset({"oldestUnackedAge", "uptime"})
+"""Durations that tables tell in people's units; those that a user sets stay as they are written."""
 
 
 def as_dict(message: Any, *, with_zeros: bool = False) -> dict[str, Any]:
@@ -58,13 +72,14 @@ def print_messages(messages: Sequence[Any], form: str, columns: Sequence[tuple[s
         print_table([heading for heading, _ in columns], [[show(dig(v, path)) for _, path in columns] for v in values])
 
 
-def print_message(message: Any, form: str, *, with_zeros: bool = False) -> None:
+def print_message(message: Any, form: str, *, with_zeros: bool = False, last: Sequence[str] = ()) -> None:
     """One message: JSON, or a table of its fields, nested ones under their paths; the table `with_zeros` if a 0 is
-    news (an empty backlog), JSON always as the REST interface has it."""
+    news (an empty backlog), JSON always as the REST interface has it. The table has the fields `last` at its end."""
     if form == "json":
         print_json(as_dict(message))
-    else:
-        print_fields(as_dict(message, with_zeros=with_zeros))
+        return
+    value = as_dict(message, with_zeros=with_zeros)
+    print_fields({key: value[key] for key in sorted(value, key=lambda key: key in last)})
 
 
 def print_described(value: dict[str, Any], options: dict[str, Any], form: str) -> None:
@@ -80,34 +95,103 @@ def print_described(value: dict[str, Any], options: dict[str, Any], form: str) -
 
 def print_fields(value: dict[str, Any]) -> None:
     """A table of two columns: a field's path, and what it holds."""
-    print_table(["FIELD", "VALUE"], [[path, show(content)] for path, content in _flatten(value)])
+    rows = [[path, age(content) if path in AGES else show(content)] for path, content in _flatten(value)]
+    print_table(["FIELD", "VALUE"], rows)
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, fold: bool = False) -> None:
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[Any]], *, fold: bool = False, whole: bool = False
+) -> None:
     """A table; cells may be text or anything rich can draw. Nothing but a remark on stderr when there are no rows.
 
-    Lines are as long as they must be, so that what is in a cell can be copied; `fold` breaks cells at the terminal's
-    width.
+    On a terminal what may be cut (`CUT`) is, so that lines fit, unless `whole`; `--wide` shows all of it. `fold` breaks
+    cells at the terminal's width instead.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    rows = list(rows)
+    rows = [list(row) for row in rows]
     if not rows:
         click.echo("(none)", err=True)
         return
+    terminal = _is_terminal()
+    columns = shutil.get_terminal_size().columns
+    cut = False
+    if terminal and not (fold or whole or _wide()):
+        fitting = fitted(headings, rows, columns)
+        cut, rows = fitting != rows, fitting
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*[_cell(cell) for cell in row])
-    terminal = sys.stdout.isatty()
     text = io.StringIO()
-    width = shutil.get_terminal_size().columns if fold and terminal else PIPE_WIDTH
+    width = columns if fold and terminal else PIPE_WIDTH
     Console(file=text, width=width, highlight=False, force_terminal=terminal).print(table)
     for line in text.getvalue().splitlines():
         click.echo(line.rstrip())
+    if cut:
+        said("(cut to fit; --wide shows all)")
+
+
+def fitted(headings: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]]:
+    """The rows with cells cut, the widest first, until a line has `width` columns or no cell may be cut any more."""
+    from rich.cells import cell_len
+
+    widths = [
+        max([cell_len(heading), *(cell_len(line) for row in rows for line in str(row[index]).split("\n"))])
+        for index, heading in enumerate(headings)
+    ]
+    least = [max(CUT_MIN, cell_len(one)) if one in CUT else have for one, have in zip(headings, widths, strict=True)]
+    excess = sum(widths) + GAP * (len(widths) - 1) - width
+    while excess > 0:
+        room = [have - low for have, low in zip(widths, least, strict=True)]
+        if max(room) <= 0:
+            break
+        widest = max((have, index) for index, have in enumerate(widths) if room[index] > 0)[1]
+        others = [have for index, have in enumerate(widths) if room[index] > 0 and have < widths[widest]]
+        taken = min(excess, room[widest], max(1, widths[widest] - max(others, default=0)))
+        widths[widest] -= taken
+        excess -= taken
+    return [[_cut(cell, size) for cell, size in zip(row, widths, strict=True)] for row in rows]
+
+
+def _cut(cell: Any, width: int) -> Any:
+    from rich.cells import cell_len, set_cell_size
+
+    if not isinstance(cell, str):
+        return cell
+    lines = cell.split("\n")
+    return "\n".join(one if cell_len(one) <= width else set_cell_size(one, width - 1).rstrip() + "…" for one in lines)
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def _wide() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(getattr(context.find_root().obj, "wide", False))
+
+
+def age(text: str) -> str:
+    """A duration as JSON has it (`710.96s`) in people's units, two of them at most: `11 min 51 s`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)s", text)
+    if found is None:
+        return text
+    exact = float(found[1])
+    if exact < 10:
+        return f"{exact:.1f} s"
+    rest = round(exact)
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        number, rest = divmod(rest, size)
+        if number or parts:
+            parts.append(f"{number} {unit}" if number else "")
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if part)
 
 
 def without_empty_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:

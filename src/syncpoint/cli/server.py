@@ -24,4 +24,4 @@ def describe(settings: Settings) -> None:
 
     with settings.client() as client:
         found = client.call("Admin.GetServer", admin.GetServerRequest())
-    print_message(found, settings.format, with_zeros=True)
+    print_message(found, settings.format, with_zeros=True, last=("universe", "logCounter"))

@@ -62,6 +62,7 @@ class Settings:
     tls_cert: str | None = None  # what this side shows to a server that wants to see a certificate
     tls_key: str | None = None
     timeout_option: float | None = None
+    wide: bool = False
     command: tuple[str, ...] = ()
     called: bool = field(default=False, init=False)  # a connection to the endpoint was asked for
     connect: Callable[[Settings], Client] | None = field(default=None, repr=False)
@@ -173,7 +174,7 @@ def _kept(name: str, *declaration: str, **attributes: Any) -> Callable[[Callable
     return click.option(*declaration, callback=store, expose_value=False, **attributes)
 
 
-_NAMES = ("--project", "--endpoint", "--format", "--timeout", "--tls-ca", "--tls-cert", "--tls-key")
+_NAMES = ("--project", "--endpoint", "--format", "--wide", "--timeout", "--tls-ca", "--tls-cert", "--tls-key")
 COMMON = (
     _kept("project_option", "--project", metavar="NAME", help="Project [PUBSUB_PROJECT_ID, or the configuration]."),
     _kept(
@@ -183,6 +184,7 @@ COMMON = (
         help=f"Server [PUBSUB_EMULATOR_HOST, or the configuration, or {ENDPOINT_DEFAULT}].",
     ),
     _kept("format_option", "--format", type=click.Choice(["table", "json"]), help="How to print the answer [table]."),
+    _kept("wide", "--wide", is_flag=True, default=None, help="Cut nothing off tables to fit the terminal."),
     _kept(
         "timeout_option",
         "--timeout",
@@ -215,8 +217,8 @@ COMMON = (
 
 
 def common_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Adds --project, --endpoint, --format, --timeout and those of TLS; they may stand before or after a command's
-    name. A command that has an option of that name already, and means something else by it, keeps its own.
+    """Adds --project, --endpoint, --format, --wide, --timeout and those of TLS; they may stand before or after a
+    command's name. A command that has an option of that name already, and means something else by it, keeps its own.
     """
     own = {name for one in getattr(command, "__click_params__", ()) for name in one.opts}
     for option, name in reversed(list(zip(COMMON, _NAMES, strict=True))):

@@ -175,7 +175,7 @@ def state(settings: Settings, subscription: str) -> None:
     request = admin.GetSubscriptionStateRequest(subscription=settings.name("subscriptions", subscription))
     with settings.client() as client:
         found = client.call("Admin.GetSubscriptionState", request)
-    print_message(found, settings.format, with_zeros=True)
+    print_message(found, settings.format, with_zeros=True, last=("incarnation", "generation", "sources"))
 
 
 @subscriptions.command()

@@ -122,7 +122,7 @@ def state(settings: Settings, topic: str) -> None:
 
     with settings.client() as client:
         found = client.call("Admin.GetTopicState", admin.GetTopicStateRequest(topic=settings.name("topics", topic)))
-    print_message(found, settings.format, with_zeros=True)
+    print_message(found, settings.format, with_zeros=True, last=("incarnation", "sources"))
 
 
 @topics.command()
