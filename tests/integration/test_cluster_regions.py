@@ -71,17 +71,21 @@ def test_messages_lie_in_the_allowed_region_only(kit, near, region):
 
 
 def test_a_topic_over_two_regions_has_each_message_in_one_and_is_gathered(kit, near):
-    """Here both regions are equally near, so which one it is does not matter."""
+    """Here both regions are equally near, so which one it is does not matter; some lie in each."""
     topic = near["r1"].topic("anywhere")
     subscription = near["r1"].subscription(topic, "gathered")
-    marks = {region: marker() for region in near}
-    for region, mark in marks.items():
-        near[region].publish(topic, b"payload", attributes={"mark": mark})
-    for mark in marks.values():
+    marks = []
+    for space in [*near.values()] * 4:
+        marks.append(marker())
+        space.publish(topic, b"payload", attributes={"mark": marks[-1]})
+    used = set()
+    for mark in marks:
         eventually(lambda mark=mark: regions_holding(kit, mark), what="it is stored")
         assert len(regions_holding(kit, mark)) == 1
-    got = near["r1"].pull(subscription, 2, ack=True)
-    assert {one.message.attributes["mark"] for one in got} == set(marks.values())
+        used |= regions_holding(kit, mark)
+    assert used == {"r1", "r2"}
+    got = near["r1"].pull(subscription, len(marks), ack=True)
+    assert {one.message.attributes["mark"] for one in got} == set(marks)
 
 
 class Wire:
@@ -123,7 +127,7 @@ def test_sealed_data_is_plain_on_no_disk_and_on_no_internal_wire(kit, near):
     processes = kit.local.settings().processes.values()
     ports = {int(one.listen.rpartition(":")[2]) for one in processes}
     wire = None
-    with contextlib.suppress(PermissionError, AttributeError):  # without the right to listen, only the disks are judged
+    with contextlib.suppress(PermissionError, AttributeError):
         wire = Wire(ports)
     space.publish(topic, plain.encode(), attributes={"mark": open_mark})
     got = space.pull(subscription, 1, ack=True)
@@ -137,6 +141,8 @@ def test_sealed_data_is_plain_on_no_disk_and_on_no_internal_wire(kit, near):
         assert plain.encode() not in seen
     logs = b"".join(path.read_bytes() for path in (kit.local.folder / "logs").iterdir())
     assert plain.encode() not in logs
+    if wire is None:
+        pytest.skip("disks and logs are good; without the right to listen on the wire, that is not judged")
 
 
 def test_a_region_that_is_gone_is_not_replaced_by_a_forbidden_one(kit, near):

@@ -1,4 +1,8 @@
-"""A rolling upgrade: every process becomes a newer version under load, then the new format is finalized."""
+"""A rolling upgrade: every process becomes a newer version under load, then the new format is finalized.
+
+There is one version so far: the newer one is the same code under another number, with one more format. What is shown is
+that processes of two numbers work together, not that two codes do. The load tries UNAVAILABLE again, as clients do.
+"""
 
 from __future__ import annotations
 
