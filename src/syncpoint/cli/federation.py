@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from syncpoint.federation.state import StateFolder
 
 STOP_S = 60.0
+WATCH_S = 1.0
 
 
 @click.group()
@@ -153,7 +154,9 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
             unable = supervisor.run(until_done=once)
         else:
             with Live(console=console, refresh_per_second=2) as live:
-                supervisor.tell = lambda progress, told: live.update(table(progress, state.flows(), told))
+                supervisor.tell = lambda progress, told: live.update(
+                    table(progress, state.flows(), told, console.width)
+                )
                 unable = supervisor.run(until_done=once)
     finally:
         state.release()
@@ -178,6 +181,7 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
 
     found, links = _load(file)
     state = StateFolder(found.runtime.state)
+    console = Console(width=None if sys.stdout.isatty() else 200)
     with Servers() as servers:
         silent: dict[str, str] = {}
 
@@ -194,13 +198,18 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
             progress, flows, supervisor = look()
             running = supervisor is not None and bool(supervisor.job)
             print_json([as_dict(one, flows.get(one.flow.name), running) for one in progress])
-        elif watch:
-            with Live(refresh_per_second=2) as live:
+        elif watch and console.is_terminal:
+            with Live(console=console, refresh_per_second=2) as live:
                 while True:
-                    live.update(table(*look()))
-                    time.sleep(1.0)
+                    live.update(table(*look(), console.width))
+                    time.sleep(WATCH_S)
         else:
-            Console(width=None if sys.stdout.isatty() else 200).print(table(*look()))
+            console.print(table(*look(), console.width))
+            while watch:
+                sys.stdout.flush()
+                time.sleep(WATCH_S)
+                console.print()
+                console.print(table(*look(), console.width))
     if silent:
         raise Problem(
             "; ".join(silent.values()),

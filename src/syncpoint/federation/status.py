@@ -54,36 +54,44 @@ def as_dict(progress: Progress, flow: FlowState | None, running: bool) -> dict[s
     }
 
 
+NARROW = 100
+"""A terminal of fewer columns has no room for what the name of a flow or the log tell as well."""
+
+
 def table(
-    progress: Sequence[Progress], flows: Mapping[str, FlowState], supervisor: SupervisorState | None
+    progress: Sequence[Progress],
+    flows: Mapping[str, FlowState],
+    supervisor: SupervisorState | None,
+    columns: int = NARROW,
 ) -> RenderableType:
-    """The whole, for a terminal."""
+    """The whole, for a terminal of so many columns."""
     running = supervisor is not None and bool(supervisor.job)
     made = Table(box=None, pad_edge=False, header_style="bold")
-    made.add_column("FLOW", no_wrap=True)
-    made.add_column("FROM", no_wrap=True)
-    made.add_column("TO", no_wrap=True)
-    made.add_column("STATE")
-    for heading in ("LAG", "COPIED", "MB", "DROPPED", "GAPS", "BATCH"):
-        made.add_column(heading, justify="right")
-    made.add_column("COMMITTED")
+    made.add_column("FLOW", overflow="fold")  # the only one that may be broken, and never shortened
+    wide = columns >= NARROW
+    for heading in ("FROM", "TO", "STATE") if wide else ("STATE",):
+        made.add_column(heading, no_wrap=True)
+    for heading in ("LAG", "COPIED", "MB", "DROPPED", "GAPS", "BATCH")[: 6 if wide else 5]:
+        made.add_column(heading, justify="right", no_wrap=True)
+    made.add_column("COMMITTED", no_wrap=True)
     remarks = []
     for one in progress:
         flow = flows.get(one.flow.name) if running else None
         state, remark = state_of(one, flow, running)
         if remark:
             remarks.append(Text(f"{one.flow.name}: {remark}", style=_STYLES[state]))
+        ways = [one.flow.link.source.name, one.flow.link.target.name]
+        batch = f"{flow.batch_s * 1000:.0f} ms" if flow is not None and flow.batches else ""
         made.add_row(
             one.flow.name,
-            one.flow.link.source.name,
-            one.flow.link.target.name,
+            *(ways if wide else []),
             Text(state, style=_STYLES[state]),
             "?" if one.lag is None else f"{one.lag:,}",
             f"{one.rows:,}",
             f"{one.bytes / 1e6:,.1f}",
             f"{one.duplicates_dropped:,}",
             f"{one.gaps_refused:,}",
-            f"{flow.batch_s * 1000:.0f} ms" if flow is not None and flow.batches else "",
+            *([batch] if wide else []),
             _ago(one.committed_at),
         )
     return Group(made, *remarks, Text(_who(supervisor), style="dim"))

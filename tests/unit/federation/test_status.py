@@ -1,0 +1,76 @@
+"""The table of flows: what fits a narrow terminal, and what `--watch` writes into a pipe."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from syncpoint.cli import federation as command
+from syncpoint.cli.main import cli
+from syncpoint.federation.servers import Progress, Servers
+from syncpoint.federation.state import FlowState, SupervisorState
+from syncpoint.federation.status import table
+
+TEXT = """version: 1
+clusters:
+  eu: {endpoint: "127.0.0.1:1"}
+  us: {endpoint: "127.0.0.1:2"}
+namespaces:
+  shop: {clusters: [eu, us]}
+"""
+
+
+def progress(name: str = "shop.eu-us.orders") -> Any:
+    link = SimpleNamespace(source=SimpleNamespace(name="eu"), target=SimpleNamespace(name="us"))
+    return Progress(SimpleNamespace(name=name, link=link), 123_456, 0, rows=1_234_567, bytes=987_654_321)  # type: ignore[arg-type]
+
+
+def shown(columns: int, name: str = "shop.eu-us.orders") -> list[str]:
+    flows = {name: FlowState("running", batches=3, batch_s=1.25)}
+    made = table([progress(name)], flows, SupervisorState(1, "f", 0.0, job=2), columns)
+    text = io.StringIO()
+    Console(file=text, width=columns).print(made)
+    return text.getvalue().splitlines()
+
+
+def test_a_narrow_terminal_shows_states_and_figures_whole() -> None:
+    head, row, _ = shown(80)
+    assert "…" not in head + row
+    assert head.split() == ["FLOW", "STATE", "LAG", "COPIED", "MB", "DROPPED", "GAPS", "COMMITTED"]
+    assert row.split() == ["shop.eu-us.orders", "running", "123,456", "1,234,567", "987.7", "0", "0", "never"]
+
+
+def test_a_long_name_is_broken_and_nothing_else() -> None:
+    lines = shown(80, "namespace-with-a-long-name.europe-america.topic-with-a-long-name")
+    assert "".join(line.split()[0] for line in lines[1:-1]).startswith(
+        "namespace-with-a-long-name.europe-america.topic"
+    )
+    assert {"running", "1,234,567", "never"} <= set(lines[1].split())
+
+
+def test_a_wide_terminal_shows_all() -> None:
+    head, row, _ = shown(120)
+    assert head.split()[1:3] == ["FROM", "TO"]
+    assert "1250 ms" in row
+
+
+def test_watching_into_a_pipe_writes_every_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "federation.yaml"
+    file.write_text(TEXT)
+    monkeypatch.setattr(Servers, "heard_flows", lambda made, links: ([progress().flow], {}))
+    monkeypatch.setattr(Servers, "progress", lambda made, flow: progress())
+    looks = iter([None, None])
+
+    def sleep(seconds: float) -> None:
+        if next(looks, "enough") == "enough":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(command.time, "sleep", sleep)
+    result = CliRunner().invoke(cli, ["federation", "status", str(file), "--watch"], prog_name="syncpoint")
+    assert result.stdout.count("shop.eu-us.orders") == 3
