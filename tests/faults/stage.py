@@ -131,5 +131,5 @@ def play(kit: Kit, net: NetCluster, one: Scenario, options: argparse.Namespace) 
         unsure,
         counts["deliveries"],
         list(load.gaps),
-        [*stage.notes, *problems],
+        [*stage.notes, *(text.partition("\n")[0] for text in problems)],
     )
