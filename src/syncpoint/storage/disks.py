@@ -231,6 +231,11 @@ class Disks:
         return max(1.0, end - self._clock.monotonic())
 
     @property
+    def wants_spares(self) -> bool:
+        """Whether the log will soon need another segment: a log of which little is written takes no room for it."""
+        return self.log.segment.seq > 1 or self.log.room_in_segment < self._settings.segment_bytes // 2
+
+    @property
     def accepting(self) -> bool:
         """Whether entries are taken: not closed, and enough disks are left. Any thread."""
         return self.failure is None and not self.closed

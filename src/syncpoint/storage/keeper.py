@@ -62,6 +62,11 @@ class Owner(Protocol):
         """Whether a disk may come back: the log is alive."""
         ...
 
+    @property
+    def wants_spares(self) -> bool:
+        """Whether the log will soon need another segment."""
+        ...
+
     def room_changed(self) -> None: ...
 
     def notify(self, act: Callable[[], None]) -> None: ...
@@ -197,7 +202,8 @@ class Keeper:
             self._next_probe = now + interval
             self._probe()
         if now >= self._refill_at:
-            more = self.pool.refill(self._settings.pool_segments, self.free - self._settings.segment_bytes)
+            spares = self._settings.pool_segments if self._owner.wants_spares else 0
+            more = self.pool.refill(spares, self.free - self._settings.segment_bytes)
             step_s = min(REFILL_STEP_BYTES, self._settings.segment_bytes) / self._settings.prewrite_bytes_per_s
             self._refill_at = now + (step_s if more else interval)
         if self._complete_one():

@@ -562,3 +562,23 @@ def test_what_the_owner_hears_while_another_thread_closes_the_store_changes_noth
     world.files.faults.clear()
     world.open()
     world.judge()
+
+
+def test_spare_files_are_made_once_a_segment_is_half_full() -> None:
+    """So an idle log takes the room of one segment; and the spare one is there before it is needed."""
+    world = World(1, 3)
+    store = world.open()
+
+    def spares() -> list[str]:
+        return [path for root in world.roots for path in world.files.paths(f"{root}/pool") if path.endswith(".free")]
+
+    world.publish()
+    world.commit()
+    world.settle(40, seconds=1.0)
+    assert not spares()
+    while store._log.room_in_segment >= world.settings.segment_bytes // 2:
+        world.publish(size=5_000)
+    world.commit()
+    world.settle(40, seconds=1.0)
+    assert store._log.segment.seq == 1
+    assert len(spares()) == 3
