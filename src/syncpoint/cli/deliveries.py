@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, count, dig, print_json, print_table, said, show, without_empty_columns
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.values import TimeType, parse_list, put_time
@@ -35,7 +36,7 @@ ack_ids_option = click.option(
 
 
 @click.command()
-@click.argument("subscription")
+@click.argument("subscription", shell_complete=names("subscriptions"))
 @click.option("--limit", default=1, show_default=True, type=click.IntRange(1, 1000), help="At most this many messages.")
 @click.option("--auto-ack", is_flag=True, help="Acknowledge the messages once they are printed.")
 @click.option("--wait", is_flag=True, help="Wait for a message; with --timeout, for LIMIT messages, at most so long.")
@@ -87,7 +88,7 @@ def _receive(client: Any, request: Any, wait_s: float | None) -> Any:
 
 
 @click.command()
-@click.argument("subscription")
+@click.argument("subscription", shell_complete=names("subscriptions"))
 @ack_ids_option
 @with_settings
 def ack(settings: Settings, subscription: str, ack_ids: tuple[str, ...]) -> None:
@@ -101,7 +102,7 @@ def ack(settings: Settings, subscription: str, ack_ids: tuple[str, ...]) -> None
 
 
 @click.command("modify-message-ack-deadline")
-@click.argument("subscription")
+@click.argument("subscription", shell_complete=names("subscriptions"))
 @ack_ids_option
 @click.option(
     "--ack-deadline", required=True, type=int, metavar="SECONDS", help="From now on; 0 gives the message back at once."
@@ -119,9 +120,14 @@ def modify_ack_deadline(settings: Settings, subscription: str, ack_ids: tuple[st
 
 
 @click.command()
-@click.argument("subscription")
+@click.argument("subscription", shell_complete=names("subscriptions"))
 @click.option("--time", "moment", type=TimeType(), help="2026-11-21T03:00:00Z, -10m (ten minutes ago), or now.")
-@click.option("--snapshot", metavar="SNAPSHOT", help="To what was unacknowledged when the snapshot was made.")
+@click.option(
+    "--snapshot",
+    shell_complete=names("snapshots"),
+    metavar="SNAPSHOT",
+    help="To what was unacknowledged when the snapshot was made.",
+)
 @with_settings
 def seek(settings: Settings, subscription: str, moment: datetime | None, snapshot: str | None) -> None:
     """Take a subscription back (or ahead) to a time or a snapshot.

@@ -9,6 +9,7 @@ from itertools import islice
 
 import click
 
+from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_json, print_message, print_messages, said
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.topics import clear_labels, labels_option, remove_labels, require_change, update_labels
@@ -24,7 +25,12 @@ def snapshots() -> None:
 
 @snapshots.command()
 @click.argument("snapshot", nargs=-1, required=True)
-@click.option("--subscription", required=True, help="Whose unacknowledged messages to keep.")
+@click.option(
+    "--subscription",
+    shell_complete=names("subscriptions"),
+    required=True,
+    help="Whose unacknowledged messages to keep.",
+)
 @labels_option
 @with_settings
 def create(settings: Settings, snapshot: tuple[str, ...], subscription: str, labels: tuple[str, ...]) -> None:
@@ -64,7 +70,7 @@ def list_all(settings: Settings, limit: int | None) -> None:
 
 
 @snapshots.command()
-@click.argument("snapshot")
+@click.argument("snapshot", shell_complete=names("snapshots"))
 @with_settings
 def describe(settings: Settings, snapshot: str) -> None:
     """Show a snapshot."""
@@ -77,7 +83,7 @@ def describe(settings: Settings, snapshot: str) -> None:
 
 
 @snapshots.command()
-@click.argument("snapshot")
+@click.argument("snapshot", shell_complete=names("snapshots"))
 @update_labels
 @remove_labels
 @clear_labels
@@ -107,7 +113,7 @@ def update(
 
 
 @snapshots.command()
-@click.argument("snapshot", nargs=-1, required=True)
+@click.argument("snapshot", nargs=-1, required=True, shell_complete=names("snapshots"))
 @with_settings
 def delete(settings: Settings, snapshot: tuple[str, ...]) -> None:
     """Delete one or more snapshots; messages kept only for them go."""

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from syncpoint.cli import deliveries
+from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_messages, said
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.topics import clear_labels, labels_option, remove_labels, require_change, update_labels
@@ -49,7 +50,12 @@ OPTIONS = (
         default=None,
         help="Keep acknowledged messages too, so that a seek can bring them back.",
     ),
-    click.option("--dead-letter-topic", metavar="TOPIC", help="Where messages go that nobody acknowledges."),
+    click.option(
+        "--dead-letter-topic",
+        shell_complete=names("topics"),
+        metavar="TOPIC",
+        help="Where messages go that nobody acknowledges.",
+    ),
     click.option("--max-delivery-attempts", type=int, metavar="N", help="Attempts before that (5 to 100; default 5)."),
     click.option("--min-retry-delay", type=DurationType(), help="First pause before a redelivery (0 to 600s)."),
     click.option("--max-retry-delay", type=DurationType(), help="Longest pause before a redelivery (0 to 600s)."),
@@ -92,7 +98,12 @@ subscriptions.add_command(shorter, "modify-ack-deadline")
 
 @subscriptions.command()
 @click.argument("subscription", nargs=-1, required=True)
-@click.option("--topic", required=True, help="The topic; also projects/P/topics/T of another project.")
+@click.option(
+    "--topic",
+    shell_complete=names("topics"),
+    required=True,
+    help="The topic; also projects/P/topics/T of another project.",
+)
 @click.option("--message-filter", default="", metavar="FILTER", help="Only messages whose attributes match.")
 @click.option("--enable-message-ordering", "ordering", is_flag=True, help="Deliver each ordering key in order.")
 @configuration_options
@@ -151,7 +162,7 @@ def list_all(settings: Settings, limit: int | None) -> None:
 
 
 @subscriptions.command()
-@click.argument("subscription")
+@click.argument("subscription", shell_complete=names("subscriptions"))
 @with_settings
 def describe(settings: Settings, subscription: str) -> None:
     """Show a subscription's configuration, and early delivery where it is on."""
@@ -166,7 +177,7 @@ def describe(settings: Settings, subscription: str) -> None:
 
 
 @subscriptions.command()
-@click.argument("subscription")
+@click.argument("subscription", shell_complete=names("subscriptions"))
 @with_settings
 def state(settings: Settings, subscription: str) -> None:
     """Show where a subscription stands: its backlog, what is outstanding, what is acknowledged."""
@@ -179,7 +190,7 @@ def state(settings: Settings, subscription: str) -> None:
 
 
 @subscriptions.command()
-@click.argument("subscription", nargs=-1, required=True)
+@click.argument("subscription", nargs=-1, required=True, shell_complete=names("subscriptions"))
 @with_settings
 def delete(settings: Settings, subscription: tuple[str, ...]) -> None:
     """Delete one or more subscriptions, with the messages they have not acknowledged."""
@@ -193,7 +204,7 @@ def delete(settings: Settings, subscription: tuple[str, ...]) -> None:
 
 
 @subscriptions.command()
-@click.argument("subscription")
+@click.argument("subscription", shell_complete=names("subscriptions"))
 @configuration_options
 @click.option("--clear-dead-letter-policy", is_flag=True, help="Deliver for ever instead.")
 @click.option("--clear-retry-policy", is_flag=True, help="Redeliver at once.")

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_messages, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.cli.values import DurationType, change_labels, parse_list, parse_pairs, put_duration
@@ -100,7 +101,7 @@ def list_topics(settings: Settings, limit: int | None) -> None:
 
 
 @topics.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=names("topics"))
 @with_settings
 def describe(settings: Settings, topic: str) -> None:
     """Show a topic's configuration, and its durability class where it is not the default."""
@@ -114,7 +115,7 @@ def describe(settings: Settings, topic: str) -> None:
 
 
 @topics.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=names("topics"))
 @with_settings
 def state(settings: Settings, topic: str) -> None:
     """Show where messages are stored."""
@@ -126,7 +127,7 @@ def state(settings: Settings, topic: str) -> None:
 
 
 @topics.command()
-@click.argument("topic", nargs=-1, required=True)
+@click.argument("topic", nargs=-1, required=True, shell_complete=names("topics"))
 @with_settings
 def delete(settings: Settings, topic: tuple[str, ...]) -> None:
     """Delete one or more topics. Their subscriptions stay, with the messages they have."""
@@ -140,7 +141,7 @@ def delete(settings: Settings, topic: tuple[str, ...]) -> None:
 
 
 @topics.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=names("topics"))
 @click.option("--message-retention-duration", "retention", type=DurationType(), help="Keep messages this long.")
 @click.option("--clear-message-retention-duration", "clear_retention", is_flag=True, help="Keep none for seeking.")
 @durability_class_option
@@ -190,7 +191,7 @@ def update(
 
 
 @topics.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=names("topics"))
 @click.option("--message", metavar="TEXT", help="The data; `-` reads it from standard input.")
 @click.option("--attribute", "attributes", multiple=True, metavar="KEY=VALUE,...", help="Attributes of the message.")
 @click.option("--ordering-key", default="", metavar="KEY", help="Messages of one key are delivered in order.")
@@ -224,7 +225,7 @@ def publish(
 
 
 @topics.command("list-subscriptions")
-@click.argument("topic")
+@click.argument("topic", shell_complete=names("topics"))
 @click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
 @with_settings
 def list_subscriptions(settings: Settings, topic: str, limit: int | None) -> None:
@@ -241,7 +242,7 @@ def list_subscriptions(settings: Settings, topic: str, limit: int | None) -> Non
 
 
 @topics.command("detach-subscription")
-@click.argument("subscription", nargs=-1, required=True)
+@click.argument("subscription", nargs=-1, required=True, shell_complete=names("subscriptions"))
 @with_settings
 def detach_subscription(settings: Settings, subscription: tuple[str, ...]) -> None:
     """Part subscriptions from their topic. They stay, but get no messages and lose those they have."""

@@ -2,9 +2,12 @@
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 from syncpoint.cli.errors import Problem
+from syncpoint.cli.main import cli
 from syncpoint.cli.settings import Settings
+from syncpoint.model.errors import Unavailable
 from syncpoint.testing.certificates import Authority
 from syncpoint.wire.messages import pubsub
 
@@ -128,3 +131,33 @@ def test_every_command_has_help(run):
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(run, shell):
     assert "_SYNCPOINT_COMPLETE" in run("completion", shell).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "offered"),
+    [
+        (["topics", "describe"], "or", ["orders", "orders-2"]),
+        (["topics", "describe"], "projects/p/topics/or", ["projects/p/topics/orders", "projects/p/topics/orders-2"]),
+        (["topics", "delete", "orders"], "", ["orders", "orders-2", "failed"]),
+        (["topics", "create"], "or", []),
+        (["subscriptions", "create", "--topic"], "f", ["failed"]),
+        (["subscriptions", "pull"], "b", ["billing"]),
+    ],
+)
+def test_names_are_completed(server, words, incomplete, offered, monkeypatch, tmp_path):
+    monkeypatch.setenv("SYNCPOINT_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.setenv("PUBSUB_PROJECT_ID", "p")
+    topics = [pubsub.Topic(name=f"projects/p/topics/{name}") for name in ("orders", "orders-2", "failed")]
+    server.answers["Publisher.ListTopics"] = pubsub.ListTopicsResponse(topics=topics)
+    found = [pubsub.Subscription(name="projects/p/subscriptions/billing")]
+    server.answers["Subscriber.ListSubscriptions"] = pubsub.ListSubscriptionsResponse(subscriptions=found)
+    shell = ShellComplete(cli, {"obj": Settings(connect=lambda settings: server)}, "syncpoint", "_SYNCPOINT_COMPLETE")
+    assert [one.value for one in shell.get_completions(words, incomplete)] == offered
+
+
+def test_nothing_is_offered_where_no_server_answers(server, monkeypatch, tmp_path):
+    monkeypatch.setenv("SYNCPOINT_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.setenv("PUBSUB_PROJECT_ID", "p")
+    server.answers["Publisher.ListTopics"] = Unavailable("no server")
+    shell = ShellComplete(cli, {"obj": Settings(connect=lambda settings: server)}, "syncpoint", "_SYNCPOINT_COMPLETE")
+    assert shell.get_completions(["topics", "describe"], "") == []

@@ -1,0 +1,49 @@
+"""Names of topics, subscriptions and snapshots that a shell offers when TAB is pressed: the server is asked.
+
+Place: below the arguments of commands. Promise: where no server answers within `ASK_S` nothing is offered, and
+nothing is said: a shell has no place for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+
+import click
+
+from syncpoint.cli.errors import Problem
+from syncpoint.cli.settings import Settings
+from syncpoint.model.errors import SyncpointError
+
+ASK_S = 1.0
+OFFERED_MAX = 500
+
+_LISTS = {
+    "topics": ("Publisher.ListTopics", "ListTopicsRequest"),
+    "subscriptions": ("Subscriber.ListSubscriptions", "ListSubscriptionsRequest"),
+    "snapshots": ("Subscriber.ListSnapshots", "ListSnapshotsRequest"),
+}
+
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def names(collection: str) -> Completer:
+    """What completes a name of a collection, short or in full as it was begun."""
+    method, kind = _LISTS[collection]
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        from syncpoint.wire.messages import pubsub
+
+        settings = ctx.find_root().ensure_object(Settings)
+        settings.timeout_option = ASK_S
+        try:
+            request = getattr(pubsub, kind)(project=f"projects/{settings.project}")
+            with settings.client(patience_s=0.0) as client:
+                found = [one.name for one in islice(client.pages(method, request, collection), OFFERED_MAX)]
+        except (SyncpointError, Problem, click.UsageError, OSError):
+            return []
+        if not incomplete.startswith("projects/"):
+            found = [name.rpartition("/")[2] for name in found]
+        return [name for name in found if name.startswith(incomplete)]
+
+    return complete
