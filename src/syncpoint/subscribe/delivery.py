@@ -523,14 +523,16 @@ class Delivery:
         self.publish.fetch(self.record.incarnation, source, begin, min(CREDIT_BYTES, (end - begin) << 10), answer)
 
     def _read_on(self, cursor: Cursor) -> None:
-        if cursor.wants_more:
+        if cursor.wants_more and self.now() < cursor.not_before:
+            self.stalled = True
+        elif cursor.wants_more:
             cursor.asking = True
             self._fetch(cursor.source, cursor.begin, cursor.begin + CREDIT_BYTES, partial(self._read, cursor))
 
     def _read(self, cursor: Cursor, batches: Sequence[Batch] | Exception) -> None:
         if isinstance(batches, Exception):
-            cursor.failed()
-            self.stalled = True  # unknown: the next tick asks again
+            cursor.failed(self.now())
+            self.stalled = True  # unknown: a later tick asks again
             return
         for begin, end in passed_over(batches):
             self._pass_over(Run(cursor.source, begin, end, 1), batches)

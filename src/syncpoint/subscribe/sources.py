@@ -53,7 +53,7 @@ class Sources:
             if cursor is not None:
                 self._cursors[view.source] = cursor
                 cursor.sealed = cursor.sealed or view.sealed
-                cursor.data_came()  # we may not have heard of all that came before this was said
+                cursor.named()
             elif before is None or before.grant != view.grant:
                 self._cursors[view.source] = Cursor(
                     view.source, view.begin, sealed=view.sealed, epoch=view.epoch, chain=view.chain

@@ -2,6 +2,7 @@
 between them.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Change, DeadLetter, Retry, Subscription, Topic
+from syncpoint.model.delivery import Reply
 from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.publish.seek import seek_to_snapshot, seek_to_time, take_snapshot
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
@@ -537,3 +539,34 @@ def test_what_the_topic_keeps_is_available_to_subscriptions_that_keep_less() -> 
     seek_to_time(world.publish, world.record, began, lambda error: None)
     world.settle()
     assert subscriber.data == ["a", "a"]
+
+
+def test_a_source_that_cannot_be_read_is_asked_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    subscriber = Subscriber(world)
+    world.settle()
+    fetch, asked = world.publish.fetch, list[float]()
+
+    def unreachable(subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
+        asked.append(world.clock.monotonic())
+        reply(Unavailable("no copy can be reached now"))
+
+    monkeypatch.setattr(world.publish, "fetch", unreachable)
+    world.send("a")
+    world.advance(3.0)
+    begun = len(asked)
+    for _ in range(20):
+        world.send("more")  # what comes behind it is no reason to ask earlier
+        world.advance(1.0)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(asked)]
+    assert 2 <= begun <= 8
+    assert 8 <= len(asked) - begun <= 12, "every other second"
+    assert max(gaps) <= 2.3, "and never more rarely"
+    monkeypatch.setattr(world.publish, "fetch", fetch)
+    world.advance(2.5)
+    assert subscriber.data == ["a"] + ["more"] * 20
+    monkeypatch.setattr(world.publish, "fetch", unreachable)
+    world.send("b")
+    before = len(asked)
+    world.advance(0.5)
+    assert len(asked) - before >= 2, "after an answer it begins anew"

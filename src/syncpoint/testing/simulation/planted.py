@@ -213,7 +213,7 @@ def nobody_goes_on() -> AbstractContextManager[None]:
 
     def read(self: Delivery, cursor: Cursor, batches: Sequence[Batch] | Exception) -> None:
         if isinstance(batches, Exception):
-            cursor.failed()
+            cursor.failed(self.now())
             self.stalled = True
             return
         cursor.received(batches)

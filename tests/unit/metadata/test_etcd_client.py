@@ -1,0 +1,84 @@
+"""Calls to an etcd that is away: few tries, and all go on when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from syncpoint.metadata.contract import Unavailable
+from syncpoint.metadata.etcd_client import RANGE, WATCH, EtcdClient, etcdpb
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.transport.client_connection import Unprocessed
+from syncpoint.transport.network import Network
+
+WAITING = 12
+
+
+class Away:
+    """A network in which nobody listens, until somebody does."""
+
+    def __init__(self) -> None:
+        self.there = False
+        self.tries = 0
+
+    def channel(self, address: str) -> Away:
+        return self
+
+    async def unary(self, path: str, request: bytes, **more: object) -> bytes:
+        self.tries += 1
+        if not self.there:
+            raise Unprocessed("Connection refused.")
+        answer: bytes = etcdpb.RangeResponse().SerializeToString()
+        return answer
+
+    def stream(self, path: str, metadata: object) -> object:
+        self.tries += 1
+        return object()
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("endpoints", [["a:1"], ["a:1", "b:1", "c:1"]], ids=["one", "three"])
+def test_a_few_tries_a_second_are_made_however_many_wait(endpoints: list[str]) -> None:
+    async def ask(client: EtcdClient, deadline_s: float) -> None:
+        await client.call(RANGE, etcdpb.RangeRequest(key=b"k"), "RangeResponse", deadline_s=deadline_s)
+
+    async def watch(client: EtcdClient) -> None:
+        """As whoever keeps a stream open does: again and again."""
+        while True:
+            try:
+                _, at = await client.stream(WATCH)
+                if not network.there:
+                    client.leave(at)
+            except Unavailable:
+                pass
+            await asyncio.sleep(0.1)
+
+    async def scenario() -> tuple[int, float]:
+        loop = asyncio.get_running_loop()
+        client = EtcdClient(endpoints, cast(Network, network), SeededRandom(1))
+        watching = [asyncio.create_task(watch(client)) for _ in range(WAITING)]
+        asking = [asyncio.create_task(ask(client, 60.0)) for _ in range(WAITING)]
+        await asyncio.sleep(2.0)
+        before = network.tries
+        with pytest.raises(Unavailable, match="does not answer"):
+            await ask(client, 0.05)
+        await asyncio.sleep(10.0)
+        tries, network.there, back = network.tries - before, True, loop.time()
+        await asyncio.gather(*asking)
+        took = loop.time() - back
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+        await client.close()
+        return tries, took
+
+    network: Any = Away()
+    tries, took = run_simulated(ManualClock(), scenario())
+    assert 10 <= tries <= 50, tries  # ten seconds: those who wait some times a second together, and the probe
+    assert took <= 2.5  # one try and one probe later at the latest
