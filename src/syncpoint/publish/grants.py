@@ -19,6 +19,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from syncpoint.model.times import GRANT_S, RECONNECT_S
+from syncpoint.publish.source import GONE_MAX
 
 
 class Granted(NamedTuple):
@@ -85,6 +86,7 @@ class Grants:
         self._next = epoch << 32
         self._opened = now
         self._known = dict(known or {})
+        self._gone: dict[tuple[int, int], int] = {}  # the last grant of sources that are deleted
         self._peers: dict[int, _Peer] = {}
         self._shares: dict[int, _Share] = {}
         self._restless: set[int] = set()  # subscriptions in which time alone may change something
@@ -130,13 +132,17 @@ class Grants:
                 self._known[subscription, source] = (held.grant, held.holder)
 
     def source_gone(self, subscription: int, source: int) -> None:
-        """Nothing of it is stored any more."""
-        self._known.pop((subscription, source), None)
+        """Nothing of it is stored any more. Its last holder may say again that it acknowledged it; nobody else may."""
+        known = self._known.pop((subscription, source), None)
+        if known is not None:
+            self._gone[subscription, source] = known[0]
+            if len(self._gone) > GONE_MAX:
+                del self._gone[next(iter(self._gone))]
 
     def only_sources(self, stored: Container[int]) -> None:
-        """Forget who held others: nothing of them is stored any more."""
+        """Nothing of others is stored any more."""
         for key in [key for key in self._known if key[1] not in stored]:
-            del self._known[key]
+            self.source_gone(*key)
 
     def open_sources(self, subscription: int) -> dict[int, bool]:
         """The sources that are shared now, and whether each is sealed."""
@@ -259,7 +265,7 @@ class Grants:
         if share is not None and (held := share.held.get(source)) is not None:
             return held.grant == grant
         known = self._known.get((subscription, source))
-        return known is not None and known[0] == grant
+        return grant == (self._gone.get((subscription, source)) if known is None else known[0])
 
     def attached(self, subscription: int) -> list[int]:
         """Everybody who serves the subscription."""

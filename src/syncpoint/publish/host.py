@@ -316,9 +316,9 @@ class ChainHost:
                 return chain
         return None
 
-    def forgotten(self, source: int) -> bool:
-        """Whether a chain here had the source, and nothing is left of it."""
-        return any(chain.has_had(source) for chain in self.chains.values())
+    def chain_that_had(self, source: int) -> Chain | None:
+        """Which chain here had a source of which nothing is left."""
+        return next((chain for chain in self.chains.values() if chain.has_had(source)), None)
 
     def _owned(self) -> bytes:
         message: bytes = internal.FromChains(owned=internal.Owned(chains=sorted(self.chains))).SerializeToString()

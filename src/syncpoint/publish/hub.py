@@ -272,9 +272,8 @@ class Hub:
         """Record acknowledged offsets. `request`: internal.Acknowledge."""
         number, subscription, source, grant = request.id, request.subscription, request.source, request.grant
         record = self.catalog.subscription_by_incarnation(subscription)
-        # Where there is no source, nothing is left of it: whoever acknowledged it, did.
-        checked = record is not None and record.exactly_once and source in self.forwarder.sources.by_number
-        if checked and not self.grants.may_acknowledge(subscription, source, grant):
+        # Also where nothing is left of the source: whoever had it last acknowledged it, and nobody else did.
+        if record is not None and record.exactly_once and not self.grants.may_acknowledge(subscription, source, grant):
             self.refused_acks += 1
             _refuse_acknowledge(session, number, FailedPrecondition("The source is granted to somebody else."))
             return

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from syncpoint.kernel.errors import Malformed
 from syncpoint.model.delivery import Attempts
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
-from syncpoint.publish.envelope import PUBLISH, SERVE, acknowledged_message, heartbeat_message, read_publish
+from syncpoint.publish.envelope import PUBLISH, SERVE, heartbeat_message, read_publish
 from syncpoint.publish.host import ChainHost
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
 from syncpoint.transport.lane import Message
@@ -151,11 +151,9 @@ class _Serving:
         self.send(internal.FromChains(fetched=fetched).SerializeToString())
 
     def _on_acknowledge(self, asked: Any) -> None:
-        chain = self._host.chain_of(asked.source)
+        chain = self._host.chain_of(asked.source) or self._host.chain_that_had(asked.source)
         if chain is not None:
             chain.hub.acknowledge(self, asked)
-        elif self._host.forgotten(asked.source):
-            self.send(acknowledged_message(asked.id))  # all of it was acknowledged, or has run out
         else:
             error = Unavailable("No chain here has the source.")
             answer = internal.Acknowledged(id=asked.id, error=error.message, code=error.code)

@@ -625,6 +625,36 @@ async def test_who_held_a_source_is_forgotten_with_it(world: ChainWorld) -> None
     assert source not in chain.forwarder.sources.by_number
     assert chain.forwarder.memory.grants == {}, "every checkpoint names them all"
     assert chain.hub.grants._known == {}
+    assert not (await subscriber.ack(source, (0, 1), grant=1 << 32 | 1)).error, "the last holder may say so again"
+
+
+@simulated
+async def test_nothing_is_confirmed_a_second_time_because_its_source_is_gone(world: ChainWorld) -> None:
+    process = world.process()
+    chain = await process.open()
+    await world.subscribe(exactly_once=True)
+    first = await Subscriber(process, 11).start()
+    await first.attach()
+    await process.publish("a")
+    await asyncio.sleep(0.1)
+    ((source, grant),) = first.granted.items()
+    first.beating = False  # cut off; its client acknowledges meanwhile, and nobody hears it
+    second = await Subscriber(process, 12).start()
+    await second.attach()
+    await asyncio.sleep(8)
+    ((_, later),) = second.granted.items()
+    assert later != grant
+    assert not (await second.ack(source, (0, 1))).error
+    assert (await first.ack(source, (0, 1), grant=grant)).error
+    other = "projects/p/topics/other"
+    world.commit(Change.put(Topic(9, other)))
+    for _ in range(60):  # until the segment is full, and can go
+        await process.publish("x" * 20_000, topic=other)
+        await asyncio.sleep(1)
+    await asyncio.sleep(100)
+    assert chain.has_had(source)
+    assert (await first.ack(source, (0, 1), grant=grant)).error
+    assert not (await second.ack(source, (0, 1), grant=later)).error
 
 
 @simulated
