@@ -66,6 +66,8 @@ class ChainsRun(SimRun[ChainsWorld]):
         self.seconds = 3.0 if beyond else self._length()
         if self.random.random() < 0.15 and not beyond:
             self.seconds += 12.0
+        if world.shape.emptying or world.shape.lasting:
+            self.seconds = max(self.seconds, 14.0)
         slow = max(1.0, self.seconds / 4.5)
         self.nemesis.pause_s *= slow**0.5
         self.lives = Lives(world, self.clients, self.random, slow, sane="clock jump" not in self.nemesis.kinds)

@@ -34,6 +34,8 @@ AWAY = (
 same one, which no quorum of so few survives; so lies come without these, and so does a loss of power where what counts
 is not synced."""
 
+OUTLAST_S = 6.0  # longer than a grant
+
 
 def duration(random: Random) -> float:
     """How long a fault lasts, in seconds."""
@@ -64,7 +66,7 @@ class Nemesis(ProcessFaults):
         while world.loop.time() < end:
             await asyncio.sleep(0.02 + self.random.random() ** 2 * self.pause_s)
             kind = self.kinds[self.random.randrange(0, len(self.kinds))]
-            lasts = duration(self.random)
+            lasts = duration(self.random) + (OUTLAST_S if world.shape.lasting else 0.0)
             heal = self._begin(kind)
             if heal is None:
                 continue

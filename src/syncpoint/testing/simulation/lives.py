@@ -20,6 +20,7 @@ Life = Coroutine[Any, Any, None]
 DOOMED, LETTERS = "projects/p/subscriptions/doomed", "letters"
 SEEKS_MAX = 3
 REST_S = 9.0
+SEEKS_OF_EMPTY, REST_OF_EMPTY_S = 10, 1.5
 
 
 class Lives:
@@ -37,6 +38,9 @@ class Lives:
         self.burying = random.random() < 0.15
         self.brief = random.random() < 0.2
         self.resting = slow > 2 and random.random() < 0.6  # nobody publishes for a while: the topic runs empty
+        if world.shape.emptying:
+            self.seeking = self.resting = self.moving = True
+            self.burying = world.keeps = self.snapping = False
         self._senders = 0
         self._rests_until = 0.0
 
@@ -64,7 +68,7 @@ class Lives:
             found.append((DOOMED, {"dead_letter": DeadLetter(DEAD, 5), "retry": retry, "ordered": self._chance(0.2)}))
         # Where two forwarders share chains, keys that moved wait for what the other one has lent of the epoch before.
         alone = self.world.shape.subscribers == 1 or self.world.shape.chains == 1
-        if self._chance(0.25) and alone:
+        if self._chance(0.25) and alone and not self.world.shape.emptying:
             found.append((PATIENT, {"ordered": True}))
         if not found and self._chance(0.4):
             return kinds
@@ -125,7 +129,7 @@ class Lives:
 
     async def _operate(self, name: str) -> None:
         """Do to a subscription what can be done to one."""
-        for _ in range(1 + self.random.randrange(0, SEEKS_MAX)):
+        for _ in range((SEEKS_OF_EMPTY if self.world.shape.emptying else 1) + self.random.randrange(0, SEEKS_MAX)):
             await asyncio.sleep((0.1 + 1.5 * self.random.random() ** 2) * self.slow)
             if self.snapping and self._chance(0.5):
                 await self.clients.snapshot(name)
@@ -154,7 +158,8 @@ class Lives:
         """Nobody publishes for so long that nothing of the topic is left, unless it is kept."""
         while self.publishing():
             await asyncio.sleep((0.3 + self.random.random()) * self.slow)
-            self._rests_until = self.world.loop.time() + 1.0 + self.random.random() * REST_S
+            longest = REST_OF_EMPTY_S if self.world.shape.emptying else REST_S
+            self._rests_until = self.world.loop.time() + 1.0 + self.random.random() * longest
             await asyncio.sleep(self._rests_until - self.world.loop.time())
 
     # -- topics ------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from syncpoint.subscribe.fetch import Cursor
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.served import Served
 from syncpoint.testing.simulation import planted_again as again
+from syncpoint.testing.simulation import planted_rules as rules
 from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.runner import run_one
 from syncpoint.testing.simulation.scaled import patched
@@ -241,6 +242,8 @@ def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
 THREE = Shape(clusters=3, disks=1)
 SINGLE = Shape(clusters=1, disks=1)
 SMALL = Shape(clusters=1, disks=1, subscribers=2)
+EMPTYING = Shape(clusters=1, disks=1, emptying=True)
+LASTING = Shape(clusters=1, disks=1, subscribers=2, lasting=True)
 SPREAD = Shape(clusters=3, disks=3, spread=True)
 PLANTED: dict[str, Planted] = {
     "no epoch check": Planted(no_epoch_check, THREE, ("takeover", "hang", "crash"), seed=4),
@@ -279,16 +282,16 @@ PLANTED: dict[str, Planted] = {
         seed=25,
     ),
     "strict delivery goes on without ownership": Planted(
-        again.strict_delivery_goes_on_without_ownership, SMALL, ("island", "takeover")
+        again.strict_delivery_goes_on_without_ownership, LASTING, ("island", "takeover")
     ),
     "an acknowledgement fails by our own word": Planted(
-        again.an_acknowledgement_fails_by_our_own_word, SMALL, ("takeover", "crash", "partition of processes")
+        again.an_acknowledgement_fails_by_our_own_word, LASTING, ("subscribe forwarder parted", "takeover")
     ),
     "one clock says what is too old": Planted(
         again.one_clock_says_what_is_too_old, SMALL, ("clock jump", "takeover"), seed=1
     ),
     "what was acknowledged is lent again": Planted(
-        again.what_was_acknowledged_is_lent_again, SMALL, ("takeover", "crash", "disk server hung")
+        again.what_was_acknowledged_is_lent_again, LASTING, ("subscribe forwarder parted", "connections broken")
     ),
     "a log begins on too few disks": Planted(again.a_log_begins_on_too_few_disks, THREE, ("disks lost in an opening",)),
     "a lock stays with a lost farewell": Planted(
@@ -298,8 +301,30 @@ PLANTED: dict[str, Planted] = {
         seed=51,
     ),
     "a late removal removes the next registration": Planted(
-        again.a_late_removal_removes_the_next_registration, SMALL, ("metadata in doubt",)
+        again.a_late_removal_removes_the_next_registration, EMPTYING, ("metadata in doubt", "takeover")
     ),
+    "a seek while nothing is stored is left aside": Planted(
+        rules.a_seek_while_nothing_is_stored_is_left_aside, EMPTYING, ("close", "takeover")
+    ),
+    "a start counts in every generation": Planted(
+        rules.a_start_counts_in_every_generation, SINGLE, ("crash", "takeover", "close"), seed=3
+    ),
+    "a seek is seen before it is persisted": Planted(
+        rules.a_seek_is_seen_before_it_is_persisted, SMALL, ("crash", "disk slow", "disk hung")
+    ),
+    "a failed look deletes": Planted(
+        rules.a_failed_look_deletes, SINGLE, ("accident", "hang of a subscribe forwarder")
+    ),
+    "forgotten sources come back": Planted(rules.forgotten_sources_come_back, EMPTYING, ("crash", "takeover", "close")),
+    "segments are listed that no disk has": Planted(
+        rules.segments_are_listed_that_no_disk_has, THREE, ("close", "disk server hung", "partition from disks")
+    ),
+    "rule 7": Planted(rules.rule_7, SINGLE, ("crash", "disk slow", "power cut")),
+    "rule 11": Planted(rules.rule_11, SINGLE, ("takeover", "crash"), seed=0),
+    "rule 17": Planted(
+        rules.rule_17, SMALL, ("subscribe forwarder parted", "hang of a subscribe forwarder", "takeover"), seed=5
+    ),
+    "rule 19": Planted(rules.rule_19, SMALL, ("crash of a subscribe forwarder", "subscribe forwarder parted")),
 }
 
 

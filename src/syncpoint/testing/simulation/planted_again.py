@@ -31,7 +31,7 @@ from syncpoint.subscribe.lease import Lending
 from syncpoint.testing.simulation.scaled import patched
 
 
-def _together(*patches: AbstractContextManager[None]) -> AbstractContextManager[None]:
+def together(*patches: AbstractContextManager[None]) -> AbstractContextManager[None]:
     @contextmanager
     def all_of_them() -> Iterator[None]:
         with ExitStack() as stack:
@@ -58,7 +58,7 @@ def a_log_begins_on_too_few_disks() -> AbstractContextManager[None]:
     def only_here(self: Recovery) -> list[bytes]:
         return [NOBODY if one.identity is None else one.identity.incarnation for one in self.disks]
 
-    return _together(
+    return together(
         patched(Disks, _refuse_few=at_last),
         patched(Recovery, names=only_here),
         patched(recover, newest_header=newest),
@@ -84,7 +84,7 @@ def late_words_count() -> AbstractContextManager[None]:
         news(self, subscription, source)
 
     news = Hub.data_came
-    return _together(patched(Sessions, of=anybody), patched(Hub, attach=attach, data_came=data_came))
+    return together(patched(Sessions, of=anybody), patched(Hub, attach=attach, data_came=data_came))
 
 
 def a_late_hello_ends_the_living() -> AbstractContextManager[None]:
@@ -99,7 +99,7 @@ def a_late_hello_ends_the_living() -> AbstractContextManager[None]:
                 known.session = None
         right(self, session, member)
 
-    return _together(
+    return together(
         patched(sessions, _is_older=lambda session, known: False),
         patched(ChainHost, session_began=silent, heeds=lambda self, session: True),
     )
@@ -124,7 +124,7 @@ def what_is_passed_over_is_taken_for_acknowledged() -> AbstractContextManager[No
                 first_offset=one.first_offset,
             ) from None  # fmt: skip
 
-    return _together(
+    return together(
         patched(delivery, passed_over=nothing),
         patched(fetch, passed_over=nothing),
         patched(Access, frames=damaged),
@@ -155,7 +155,7 @@ def strict_delivery_goes_on_without_ownership() -> AbstractContextManager[None]:
     """Who is cut off from the chain's disks hands out messages of exactly-once and ordered subscriptions, and who was
     granted them lends them.
     """
-    return _together(
+    return together(
         patched(Gatherer, _doubt_unowned=lambda self, served, now: None),
         patched(Hub, owned_age_ms=lambda self: 0),
     )

@@ -13,7 +13,10 @@ PATIENT = "patient"  # the subscription whose clients acknowledge nothing before
 
 @dataclass(frozen=True)
 class Shape:
-    """`spread`: every disk is served by a process of its own. `heavy`: large messages, many of them."""
+    """`spread`: every disk is served by a process of its own. `heavy`: large messages, many of them. `emptying`: the
+    topic keeps nothing and runs empty again and again, and subscriptions are sought all the time. `lasting`: faults
+    outlast grants and what anybody waits for.
+    """
 
     clusters: int = 3
     disks: int = 3
@@ -23,6 +26,8 @@ class Shape:
     durability: str = "sync"
     spread: bool = False
     heavy: bool = False
+    emptying: bool = False
+    lasting: bool = False
 
     @staticmethod
     def draw(random: Random) -> Shape:
