@@ -69,8 +69,7 @@ class NetCluster(LocalCluster):
         peers = [moved(one, f"etcd-{n}") for n, one in enumerate(peers, 1)]
         for name, one in content["processes"].items():
             one["listen"] = moved(one["listen"], name)
-            if "public" in one:
-                one["public"] = moved(one["public"], name)
+            one |= {field: moved(one[field], name) for field in ("public", "disks_listen") if field in one}
         (self.folder / "etcd.json").write_text(json.dumps({"peers": peers}))
         self.settings_path.write_text(yaml.safe_dump(content, sort_keys=False))
         self._lay_wires()
