@@ -92,6 +92,7 @@ class LogUpkeep:
         """One step of deletion, of a millisecond or two."""
         self._more_to_collect = False
         if self.publish.failed is None:
+            self.publish.flush()  # what is judged by has its place in the log: storage waits until that is synced
             report = self.store.collect(partial(is_needed, self.publish))
             self._more_to_collect = report.busy or bool(report.removed)
             if report.removed:

@@ -93,6 +93,7 @@ class Store:
             self.catalog,
             access,
             self._copy_forward,
+            lambda: self._log.appended,
             lambda: self._disks.progress.synced,
             self._in_reader,
             self._removable,

@@ -382,3 +382,20 @@ async def test_deletion_is_quick_behind_a_start_and_a_checkpoint_and_slow_later(
     before = steps
     await asyncio.sleep(1)
     assert 40 <= steps - before <= 60
+
+
+@simulated(retention_s=600)
+async def test_a_snapshots_messages_are_there_when_it_is_sought_however_short_the_retention_is(
+    world: ServicerWorld,
+) -> None:
+    await world.put("a")
+    await world.call("CreateSnapshot", name=SNAP, subscription=SUB)
+    (got,) = await world.pull()
+    await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
+    await passes(world, DAY)
+    await world.call("Seek", subscription=SUB, snapshot=SNAP)
+    await world.call("DeleteSnapshot", snapshot=SNAP)
+    await asyncio.sleep(61)
+    await world.crash()
+    (again,) = await world.pull()
+    assert again.message.data == b"a"

@@ -391,3 +391,26 @@ async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_afte
     assert source in set(chain.store.sources())
     assert source not in chain.forwarder.sources.by_number
     assert await unacknowledged(third) == ["y"]
+
+
+@simulated
+async def test_a_snapshots_messages_are_there_when_it_is_sought_however_short_the_retention_is(
+    world: ChainWorld,
+) -> None:
+    first = world.process("f1")
+    chain = await first.open()
+    await world.subscribe(retention_s=600)
+    await first.publish("a", "b")
+    (source,) = chain.forwarder.sources.by_number
+    await acknowledge(chain, source, (1, 1))
+    await world.confirm(world.commit(Change.put(snapshot_of(generation=0))))
+    await acknowledge(chain, source, (0, 1))
+    world.clock.advance(DAY)
+    await first.publish("c")
+    await world.confirm(world.update(generation=1, target=SeekTarget(snapshot=50)))
+    assert await unacknowledged(first) == ["a", "c"]
+    second = await hand_over(world, first)
+    await second.open()
+    assert await unacknowledged(second, 12) == ["a", "c"]
+    world.clock.advance(700)
+    assert await unacknowledged(second, 13) == []

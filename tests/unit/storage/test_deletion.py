@@ -217,3 +217,20 @@ def test_a_damaged_index_makes_a_search_by_time_find_too_much_never_too_little(a
         assert world.store.offset_at(source, times[at]) <= right
     world.store.catalog.index = index
     assert world.store.offset_at(source, times[at]) == right
+
+
+def test_nothing_is_deleted_before_the_facts_that_it_was_judged_by_are_synced() -> None:
+    world = filled()
+    before = left(world)
+    world.note()  # an acknowledgement, for instance: after a crash now it was never given
+    for _ in range(10):
+        world.store.collect(lambda *batch: False)
+    assert left(world) == before
+    world.power_cut()
+    world.open()
+    assert left(world) == before
+    world.note()
+    world.store.collect(lambda *batch: False)
+    world.commit()
+    collect(world, lambda *batch: False)
+    assert left(world) < before

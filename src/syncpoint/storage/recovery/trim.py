@@ -7,6 +7,8 @@ copies are synced on an acknowledging set. So one slow subscription pins its mes
 restarts leave no thousand small logs behind.
 Only a whole judgement counts: a look that an exception ends, of whatever kind and wherever, is dropped, and one that
 has not seen every message of its segment finds nothing. The segment stays, and is looked at again next round.
+Nor does one count before the facts it rests on are synced, which are all that were appended up to its end: a crash that
+loses an acknowledgement has then deleted nothing that is needed without it.
 Leaves to `keeper`: tombstones first, then the files.
 """
 
@@ -73,6 +75,7 @@ class Trim:
         catalog: Catalog,
         access: Access,
         copy: Callable[[Header, bytes], int],
+        appended: Callable[[], int],
         synced: Callable[[], int],
         in_thread: Callable[[Callable[[], None]], None],
         removable: Callable[[Segment], bool],
@@ -81,12 +84,14 @@ class Trim:
         self._catalog = catalog
         self._access = access
         self._copy = copy
+        self._appended = appended
         self._synced = synced
         self._in_thread = in_thread
         self._removable = removable
         self._cursor = (0, 0)
         self._look: _Look | None = None
         self._move: _Move | None = None
+        self._dying: dict[Segment, int] = {}  # judged; to the position of the last fact that the judgement may rest on
 
     def step(self, live: Live, report: CollectReport) -> list[Segment]:
         """Judge some entries, move some; returns the segments that may be deleted now."""
@@ -116,7 +121,13 @@ class Trim:
             if finished:
                 self._look = None
                 if look.live_bytes or look.seen == look.segment.messages:
-                    self._settle(look, dead)
+                    self._settle(look)
+        synced = self._synced()
+        for segment, position in list(self._dying.items()):
+            if segment.removed or position <= synced:
+                del self._dying[segment]
+                if not segment.removed:
+                    dead.append(segment)
         report.busy = self._move is not None
         return dead
 
@@ -127,7 +138,7 @@ class Trim:
             if place <= self._cursor or segment.active is not None or not segment.sealed_by:
                 continue
             self._cursor = place
-            if segment.removed or not segment.copies or not self._removable(segment):
+            if segment.removed or segment in self._dying or not segment.copies or not self._removable(segment):
                 continue
             if self._move is not None and self._move.segment is segment:
                 continue
@@ -150,12 +161,12 @@ class Trim:
                 return used, False
         return used, True
 
-    def _settle(self, look: _Look, dead: list[Segment]) -> None:
+    def _settle(self, look: _Look) -> None:
         segment = look.segment
         if segment.removed:
             return
         if not look.live:
-            dead.append(segment)
+            self._dying[segment] = self._appended()
             return
         limit = self._settings.copy_live_share_max * max(segment.bytes, self._settings.segment_bytes)
         newer = sum(1 for other in self._catalog if (other.log, other.seq) > (segment.log, segment.seq))
