@@ -13,6 +13,7 @@ import fcntl
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from threading import Lock
 from typing import NamedTuple, Protocol
 
 from syncpoint.runtime.held import FolderExchanged, HeldFolder
@@ -167,6 +168,7 @@ class OsFiles:
     """The operating system's files."""
 
     _held: tuple[HeldFolder, ...] = ()  # longest paths first; replaced as a whole, so any thread may look
+    _replacing = Lock()  # folders of several disks are held by several threads at once
 
     def _at(self, path: str) -> tuple[HeldFolder | None, int | None, str]:
         """The folder to start from and the path from there. Keep the first while its handle, the second, is used."""
@@ -179,15 +181,14 @@ class OsFiles:
 
     def hold(self, root: str) -> None:
         self.let_go(root)
-        self._held = tuple(sorted((*self._held, HeldFolder(root)), key=lambda held: -len(held.root)))
+        self._replace(root, HeldFolder(root))
 
     def hold_new(self, root: str, strange: Sequence[str]) -> None:
         with suppress(FileExistsError):
             os.makedirs(root, mode=0o750, exist_ok=True)
         new = HeldFolder(root)
         new.refuse(strange)
-        self.let_go(root)
-        self._held = tuple(sorted((*self._held, new), key=lambda held: -len(held.root)))
+        self._replace(root, new)
 
     def anchor(self, root: str, name: str) -> None:
         for held in self._held:
@@ -195,7 +196,12 @@ class OsFiles:
                 held.anchor(name)
 
     def let_go(self, root: str) -> None:
-        self._held = tuple(held for held in self._held if held.root != root)
+        self._replace(root)
+
+    def _replace(self, root: str, *new: HeldFolder) -> None:
+        with self._replacing:
+            others = (held for held in self._held if held.root != root)
+            self._held = tuple(sorted((*others, *new), key=lambda held: -len(held.root)))
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> int:
         flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from syncpoint.runtime import files as files_module
 from syncpoint.runtime.files import (
     Files,
     FileStat,
@@ -308,3 +309,28 @@ def test_wiped_files_go_on_without_a_name_and_rot_shows() -> None:
     files.flip("/d/f", 1, 0x20)
     assert files.content("/d/f") == b"aBc"
     assert isinstance(files.stat("/d/f"), FileStat)
+
+
+def test_folders_that_are_held_at_the_same_time_are_all_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = OsFiles()
+    first, second, third = (str(tmp_path / name) for name in ("first", "second", "third"))
+    for folder in (first, second, third):
+        files.mkdir(folder)
+    files.hold(third)
+    inner = files_module.HeldFolder
+
+    def meanwhile(root: str) -> object:
+        if root == first:  # another disk's thread comes in between
+            files.hold(second)
+            files.let_go(third)
+        return inner(root)
+
+    monkeypatch.setattr(files_module, "HeldFolder", meanwhile)
+    files.hold(first)
+    for folder in (first, second, third):
+        os.rename(folder, folder + ".away")
+        os.mkdir(folder)
+    for folder in (first, second):
+        with pytest.raises(FolderExchanged):
+            files.listdir(folder)
+    assert files.listdir(third) == [], "it was let go of"
