@@ -441,14 +441,16 @@ class Run:
 
     def expire(self) -> None:
         """What has outlived its retention may be gone any time, whatever is said later."""
-        now = self.world.clock.time_ns()
         for sub in self.subs.values():
             for left in sub.left.values():
-                for one in list(left.must):
-                    age_ns = now - one.time_ns
-                    own = min(age_ns, now - left.renewed_ns) < (sub.retention_s - SLACK_S) * NS
-                    if not own and age_ns >= (self.retention_s[sub.topic] - SLACK_S) * NS:
-                        left.must.discard(one)
+                left.must -= {one for one in left.must if self.is_over(sub, left, one)}
+
+    def is_over(self, sub: Sub, left: Left, one: Message) -> bool:
+        """Whether a message has outlived what keeps it unacknowledged for a subscription."""
+        now = self.world.clock.time_ns()
+        age_ns = now - one.time_ns
+        own = min(age_ns, now - left.renewed_ns) < (sub.retention_s - SLACK_S) * NS
+        return not own and age_ns >= (self.retention_s[sub.topic] - SLACK_S) * NS
 
     def stored_of(self, chain: int, process: Process) -> set[Message]:
         owned = process.host.chains[chain]
@@ -471,9 +473,9 @@ class Run:
                 live = await self.live(chain, process, sub, when)
                 left = sub.left.setdefault(chain, Left())
                 self.compare(live, left, f"{when}: subscription {sub.number} in chain {chain}")
-                # What was open is known now.
+                # What was open is known now; but what was passed over for its age may be back if it is kept for longer.
                 known = left.may - left.must
-                left.may -= known - live
+                left.may -= {one for one in known - live if not self.is_over(sub, left, one)}
                 left.must |= known & live
         self.expire()
 
