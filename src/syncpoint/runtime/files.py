@@ -375,6 +375,9 @@ def overwrite_file(files: Files, path: str, content: bytes, room: int) -> None:
     its name with the other. Behind the content there are spaces.
     """
     spare, beside = path + ".spare", path + ".tmp"
+    if not _exists(files, spare):
+        with suppress(FileNotFoundError):
+            files.rename(beside, spare)  # an earlier exchange was cut short: this is the other one of the two
     _fill(files, spare, content, room)
     with suppress(FileNotFoundError):
         files.unlink(beside)
@@ -385,6 +388,14 @@ def overwrite_file(files: Files, path: str, content: bytes, room: int) -> None:
     files.rename(spare, path)
     files.rename(beside, spare)
     files.sync_dir(path.rpartition("/")[0])
+
+
+def _exists(files: Files, path: str) -> bool:
+    try:
+        files.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _fill(files: Files, path: str, content: bytes, room: int) -> None:

@@ -14,6 +14,7 @@ from syncpoint.runtime.files import (
     FileStat,
     FolderExchanged,
     OsFiles,
+    overwrite_file,
     read_exactly,
     read_file,
     replace_file,
@@ -334,3 +335,43 @@ def test_folders_that_are_held_at_the_same_time_are_all_held(tmp_path: Path, mon
         with pytest.raises(FolderExchanged):
             files.listdir(folder)
     assert files.listdir(third) == [], "it was let go of"
+
+
+@pytest.mark.parametrize("cut_at", range(1, 5))
+def test_an_exchange_of_names_that_was_cut_short_needs_no_new_file_the_next_time(tmp_path: Path, cut_at: int) -> None:
+    class Cut(OsFiles):
+        changes, full = 0, False
+
+        def changed(self) -> None:
+            self.changes += 1
+            if self.changes == cut_at and not self.full:
+                raise KeyboardInterrupt
+
+        def unlink(self, path: str) -> None:
+            self.changed()
+            super().unlink(path)
+
+        def link(self, old: str, new: str) -> None:
+            self.changed()
+            super().link(old, new)
+
+        def rename(self, old: str, new: str) -> None:
+            self.changed()
+            super().rename(old, new)
+
+        def open(self, path: str, *, create: bool = False, write: bool = True) -> int:
+            if self.full and create and not os.path.exists(path):
+                raise OSError(errno.ENOSPC, "not one free byte")
+            return super().open(path, create=create, write=write)
+
+    path = str(tmp_path / "marks")
+    for content in (b"one", b"two"):
+        overwrite_file(OsFiles(), path, content, 64)
+    files = Cut()
+    with pytest.raises(KeyboardInterrupt):
+        overwrite_file(files, path, b"three", 64)
+    assert (read_file(files, path) or b"").strip() in (b"two", b"three")
+    files.full = True
+    for content in (b"four", b"five"):
+        overwrite_file(files, path, content, 64)
+        assert (read_file(files, path) or b"").strip() == content
