@@ -85,7 +85,7 @@ class Disks:
         self._writer_workers: dict[DiskWriter, Worker] = {}
         self._keeper_workers: list[Worker] = []
         self._stale: list[DiskWriter] = []
-        writers = [self._open_disk(recovery, slot) for slot in range(len(recovery.disks))]
+        writers = self._open_disks(recovery)
         self.log = Log(
             recovery.counter,
             settings,
@@ -100,7 +100,31 @@ class Disks:
         self._begin_log(recovery, writers)
         self.room_changed()
 
-    def _open_disk(self, recovery: Recovery, slot: int) -> DiskWriter | None:
+    def _open_disks(self, recovery: Recovery) -> list[DiskWriter | None]:
+        """A keeper for every disk, a writer for those that can be used."""
+        keepers = [self._keep(recovery, slot) for slot in range(len(recovery.disks))]
+
+        def look(keeper: Keeper) -> None:
+            keeper.pool.open()
+            keeper.refresh()
+            keeper.note_identity()
+
+        usable = [disk.slot for disk in recovery.disks if disk.error is None and disk.identity is not None]
+        outcomes = self._workers.together([partial(look, keepers[slot]) for slot in usable])
+        for slot, error in zip(usable, outcomes, strict=True):
+            disk, keeper = recovery.disks[slot], keepers[slot]
+            if isinstance(error, OSError):
+                _refuse_fenced(disk.root, error)
+                disk.error = error
+            elif error is not None:
+                raise error
+            elif disk.identity is not None:
+                copies = [] if disk.scan is None else disk.scan.copies
+                keeper.disks = {disk.identity.incarnation, *(copy.header.disk for copy in copies)}
+                keeper.writer = self.make_writer(slot, disk.identity.incarnation, keeper.pool)
+        return [keeper.writer for keeper in keepers]
+
+    def _keep(self, recovery: Recovery, slot: int) -> Keeper:
         disk = recovery.disks[slot]
         pool = Pool(self._files, disk.root, self._settings.segment_bytes, self._settings.bytes_max)
         keeper = Keeper(
@@ -116,18 +140,7 @@ class Disks:
             disk.lock,
         )
         self.keepers.append(keeper)
-        if disk.error is None and disk.identity is not None:
-            try:
-                pool.open()
-                keeper.refresh()
-                keeper.note_identity()
-                copies = [] if disk.scan is None else disk.scan.copies
-                keeper.disks = {disk.identity.incarnation, *(copy.header.disk for copy in copies)}
-                keeper.writer = self.make_writer(slot, disk.identity.incarnation, pool)
-            except OSError as error:
-                _refuse_fenced(disk.root, error)
-                disk.error = error
-        return keeper.writer
+        return keeper
 
     def _begin_log(self, recovery: Recovery, writers: Sequence[DiskWriter | None]) -> None:
         """Write the first header, once it is sure that the log could acknowledge, and would be known to whoever reads

@@ -367,7 +367,16 @@ def test_a_log_begins_on_all_disks_at_once() -> None:
             together.wait()  # raises where the others are not under way, too
         asked(path)
 
-    with patch.object(world.files, "sync_dir", sync_dir):
+    listed = world.files.listdir
+    waited: set[str] = set()
+
+    def listdir(path: str) -> list[str]:
+        if path.endswith("/pool") and path not in waited:
+            waited.add(path)
+            together.wait()
+        return listed(path)
+
+    with patch.object(world.files, "sync_dir", sync_dir), patch.object(world.files, "listdir", listdir):
         store = Store.open(
             world.roots,
             world.settings,
