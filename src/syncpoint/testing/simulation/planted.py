@@ -249,16 +249,16 @@ PLANTED: dict[str, Planted] = {
     "no epoch check": Planted(no_epoch_check, THREE, ("takeover", "hang", "crash"), seed=4),
     "recovery that does not fence": Planted(recovery_does_not_fence, THREE, ("takeover", "crash"), seed=0),
     "ack before quorum": Planted(
-        ack_before_quorum, THREE, ("crash", "power cut", "partition from disks", "takeover", "disk slow"), seed=36
+        ack_before_quorum, THREE, ("crash", "power cut", "partition from disks", "takeover", "disk slow"), seed=10
     ),
     "truncate at any bad checksum": Planted(
-        truncate_at_any_bad_checksum, THREE, ("crash", "disk rots", "takeover", "disk slow", "power cut"), seed=5
+        truncate_at_any_bad_checksum, THREE, ("crash", "disk rots", "takeover", "disk slow", "power cut"), seed=10
     ),
     "rule 2": Planted(rule_2, SPREAD, ("split of disks",), seed=9),
     "rule 3": Planted(rule_3, THREE, ("replaced at the worst time",), beyond=True, seed=0),
-    "rule 4": Planted(rule_4, SINGLE, ("crash", "power cut", "takeover", "power cut in a command"), seed=20),
+    "rule 4": Planted(rule_4, SINGLE, ("crash", "power cut", "takeover", "power cut in a command"), seed=21),
     "rule 8": Planted(rule_8, Shape(clusters=3, disks=1, heavy=True), ("disk hung", "disk slow"), seed=0),
-    "rule 12": Planted(rule_12, SINGLE, ("crash", "takeover", "close"), seed=4),
+    "rule 12": Planted(rule_12, SINGLE, ("crash", "takeover", "close"), seed=3),
     "rule 16": Planted(rule_16, SINGLE, ("crash", "takeover"), seed=3),
     "rule 18": Planted(rule_18, Shape(clusters=1, disks=1, chains=2), ("metadata outage", "hang", "disk slow")),
     "a source ends early": Planted(a_source_ends_early, SINGLE, ("takeover", "disk slow"), seed=3),
