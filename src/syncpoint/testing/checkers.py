@@ -137,11 +137,13 @@ def order_per_key(history: History) -> Verdict:
     """On ordered subscriptions a key's messages come in the order they were published, without a gap.
 
     After a message the next one of its key at the same receiver is its successor, or an earlier one, from which
-    everything comes again in order. What was acknowledged in between (by whomever), and what perhaps was never
-    published, may be left out. Receivers are judged one by one, since what two of them hear at once has no order; a key
-    that goes to two receivers at a time still shows as a gap at one of them.
+    everything comes again in order. What was acknowledged in between (by whomever), what perhaps was never published,
+    and what became a dead letter may be left out. Receivers are judged one by one, since what two of them hear at once
+    has no order; a key that goes to two receivers at a time still shows as a gap at one of them.
     """
     ordered = {one.subscription: one.topic for one in history.creations if one.ordered}
+    letters = {one.subscription: one.letters for one in history.creations if one.letters}
+    buried = {(one.subscription, one.identity) for one in history.deliveries if one.subscription in letters.values()}
     sequences: dict[tuple[str, str], list[Publish]] = defaultdict(list)
     for publish in history.publishes:
         if publish.key and publish.outcome is not Outcome.FAILED:
@@ -174,6 +176,8 @@ def order_per_key(history: History) -> Verdict:
             owed_from: int = owed_from,
         ) -> bool:
             if publish.outcome is not Outcome.OK or publish.begun < owed_from:
+                return True
+            if (letters.get(subscription), publish.identity) in buried:
                 return True
             known = {publish.message_id, *ids[publish.identity]}
             return any(acked_at.get((subscription, one), at) < at for one in known)

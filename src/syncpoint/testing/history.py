@@ -79,6 +79,7 @@ class Creation:
     """One subscription coming to be; `ended` is the sync point when the outcome is ok.
 
     `until`: the stamp from which it is owed nothing any more, because it was deleted or sought elsewhere; 0 for never.
+    `letters`: the subscription that gets its dead letters, "" where it has none.
     """
 
     subscription: str
@@ -89,6 +90,7 @@ class Creation:
     exactly_once: bool = False
     ordered: bool = False
     until: int = 0
+    letters: str = ""
 
 
 Operation = Publish | Ack | Creation
@@ -117,10 +119,14 @@ class History:
         operation.message_id = message_id
         self.end(operation, Outcome.OK)
 
-    def creating(self, subscription: str, topic: str, *, exactly_once: bool = False, ordered: bool = False) -> Creation:
+    def creating(
+        self, subscription: str, topic: str, *, exactly_once: bool = False, ordered: bool = False, letters: str = ""
+    ) -> Creation:
         """A subscription is being created; `end` it when the call returned."""
         with self._lock:
-            operation = Creation(subscription, topic, next(self._stamps), exactly_once=exactly_once, ordered=ordered)
+            operation = Creation(
+                subscription, topic, next(self._stamps), exactly_once=exactly_once, ordered=ordered, letters=letters
+            )
             self.creations.append(operation)
         return operation
 

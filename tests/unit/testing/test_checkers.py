@@ -198,6 +198,23 @@ def test_an_ack_after_the_skip_is_no_excuse():
     assert len(run.violations(checkers.order_per_key)) == 1
 
 
+def a_gap(*, buried):
+    """Message 0 is left out by a subscription with dead letters."""
+    run = Run()
+    run.create("strict", ordered=True, letters="letters")
+    run.publish(0, key="k")
+    run.publish(1, key="k")
+    run.deliver(1, key="k", sub="strict")
+    if buried:
+        run.deliver(0, key="k", sub="letters", message_id="letter-0")
+    return run.violations(checkers.order_per_key)
+
+
+def test_what_became_a_dead_letter_does_not_hold_up_its_key():
+    assert not a_gap(buried=True)
+    assert len(a_gap(buried=False)) == 1
+
+
 def two_receivers(*steps, acked=()):
     run = Run(ordered=True)
     for number in range(4):

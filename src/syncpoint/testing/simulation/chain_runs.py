@@ -23,12 +23,12 @@ from syncpoint.testing.simulation.judges import (
     snapshots_keep_acknowledgements,
     sought_is_delivered_again,
 )
-from syncpoint.testing.simulation.lives import DOOMED, LETTERS, Lives
+from syncpoint.testing.simulation.lives import DOOMED, Lives
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.nodes import Publisher
 from syncpoint.testing.simulation.runs import Result, SimRun, simulate
 from syncpoint.testing.simulation.sets import Sets
-from syncpoint.testing.simulation.shape import PATIENT, TOPIC, Shape
+from syncpoint.testing.simulation.shape import LETTERS, PATIENT, TOPIC, Shape
 
 DRAIN_S = 60.0
 SETTLE_S = 30.0

@@ -16,7 +16,7 @@ from syncpoint.publish.envelope import PUBLISH, PublishBatch, write_publish
 from syncpoint.testing.history import Creation, Identity, Outcome, seal
 from syncpoint.testing.simulation.chains import Assignment, ChainsWorld
 from syncpoint.testing.simulation.sets import Seek, Taken, named
-from syncpoint.testing.simulation.shape import DEAD, TOPIC
+from syncpoint.testing.simulation.shape import DEAD, LETTERS, TOPIC
 from syncpoint.wire.messages import internal, pubsub
 
 STALE = 0.15  # how often a client knows only of the last assignment but one
@@ -118,7 +118,8 @@ class Clients:
         world = self.world
         topic = topic or world.topic(TOPIC)
         ordered, once = bool(options.get("ordered")), bool(options.get("exactly_once"))
-        operation = world.history.creating(name, judged_as, ordered=ordered, exactly_once=once)
+        letters = LETTERS if options.get("dead_letter") is not None else ""
+        operation = world.history.creating(name, judged_as, ordered=ordered, exactly_once=once, letters=letters)
         world.coverage.sometimes("a subscription is created while messages are published", world.history.publishes)
         number = world.master.next_incarnation()
         record = Subscription(number, name, topic.incarnation, topic.name, state=CREATING, **options)
@@ -176,8 +177,9 @@ class Clients:
         target = SeekTarget(time_ns=time_ns) if taken is None else SeekTarget(snapshot=taken.snapshot)
         # What is delivered under another generation is judged by itself.
         operation = world.history.creating(
-            named(name, seek.generation), before.topic, ordered=before.ordered, exactly_once=before.exactly_once
-        )
+            named(name, seek.generation), before.topic, ordered=before.ordered, exactly_once=before.exactly_once,
+            letters=before.letters,
+        )  # fmt: skip
         revision = world.commit(Change.put(replace(made, generation=seek.generation, target=target)))
         while not await self.confirm(revision):
             await asyncio.sleep(0.2)
@@ -215,4 +217,4 @@ class Clients:
     async def bury_here(self) -> None:
         """A topic for dead letters, and somebody who reads them."""
         topic = self.create_topic(DEAD)
-        await self.subscribe("letters", topic, DEAD)
+        await self.subscribe(LETTERS, topic, DEAD)

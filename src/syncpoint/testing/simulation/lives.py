@@ -17,7 +17,7 @@ from syncpoint.testing.simulation.clients import Clients, Messages
 from syncpoint.testing.simulation.shape import BRIEF, DEAD, PATIENT, TOPIC
 
 Life = Coroutine[Any, Any, None]
-DOOMED, LETTERS = "projects/p/subscriptions/doomed", "letters"
+DOOMED = "projects/p/subscriptions/doomed"
 SEEKS_MAX = 3
 REST_S = 9.0
 SEEKS_OF_EMPTY, REST_OF_EMPTY_S = 10, 1.5

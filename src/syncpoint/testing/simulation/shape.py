@@ -8,6 +8,7 @@ from syncpoint.runtime.random import Random
 
 TOPIC, TOPIC_NUMBER = "projects/p/topics/orders", 1
 DEAD, BRIEF = "projects/p/topics/dead", "projects/p/topics/brief"
+LETTERS = "letters"  # the subscription of DEAD
 PATIENT = "patient"  # the subscription whose clients acknowledge nothing before all has been delivered
 
 
