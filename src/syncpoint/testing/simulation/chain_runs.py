@@ -61,7 +61,6 @@ class ChainsRun(SimRun[ChainsWorld]):
         super().__init__(world, seed, SeededRandom(seed * 5 + 1))
         self.nemesis = Nemesis(world, seed, kinds, beyond=beyond)
         self.beyond = beyond
-        self.settling = False  # all is drained; what is done by the clock comes round
         self.clients = Clients(world)
         self.seconds = 3.0 if beyond else self._length()
         if self.random.random() < 0.15 and not beyond:
@@ -103,7 +102,7 @@ class ChainsRun(SimRun[ChainsWorld]):
         if self.clients.snapshots and not complaints:
             complaints = await self._go_back()
         if not complaints and not self.beyond:
-            self.settling = True
+            world.settling = True  # all is drained; what is done by the clock comes round
             complaints = await self.drain(SETTLE_S)
         supervising.cancel()
         world.coverage.sometimes("a command is lost on the way", world.farm.lost_before)
@@ -155,5 +154,7 @@ class ChainsRun(SimRun[ChainsWorld]):
             else:
                 chain = world.owners_of[number][0].host.chains[number]
                 found += self.unfinished_of(chain)
-                found += leftovers(chain, world.registered) if self.settling else []
+                if world.settling:
+                    found += leftovers(chain, world.registered)
+                    found += [] if world.is_owned(number) else [f"chain {number} is not served by its owner"]
         return found + self.owed()

@@ -72,6 +72,7 @@ class ChainsWorld(SimWorld):
         self.assignment = self.before = Assignment(1, tuple(range(1, shape.chains + 1)))
         self.logs = self._numbers = 0
         self.draining = False
+        self.settling = False  # what the metadata says of owners has to be true now
         self.keeps = True  # whether the topic keeps what is acknowledged
         self.times: dict[str, int] = {}  # message -> when it was published, as it says itself
         self.bury: Callable[[str, bytes], Awaitable[bytes | None]]
@@ -196,6 +197,12 @@ class ChainsWorld(SimWorld):
         found = self.owners_of.get(number)
         return found is not None and found[0].process.alive and number in found[0].host.chains
 
+    def is_owned(self, number: int) -> bool:
+        """Whether the metadata, too, has who serves a chain as its owner. Somebody who was let take it over and could
+        not open it has not shut the other one out, but is its owner there: removals of registrations are refused then.
+        """
+        return self.served(number) and self.owners_of[number][1] == self.epochs[number]
+
     def take_over(self, number: int, owner: Publisher) -> None:
         """Let a process open a chain, whoever has it now."""
         before = self.owners_of.get(number)
@@ -226,7 +233,9 @@ class ChainsWorld(SimWorld):
         )
 
     async def supervise(self) -> None:
-        """Find an owner for what has none."""
+        """Find an owner for what has none. While things go wrong, who serves a chain may go on although another one,
+        that could not open it, is owner in the metadata; members of a cluster would hear of that and close it.
+        """
         for turn in count():
             await asyncio.sleep(0.1)
             for node in self.nodes.values() if turn % 10 == 0 else ():
@@ -235,7 +244,8 @@ class ChainsWorld(SimWorld):
                 for chain in one.host.chains.values() if one.process.alive and not one.process.hung else ():
                     self._watch_lag(chain)
             for number in self.records:
-                if not self.served(number) and not self.is_opening(number):
+                well = self.is_owned(number) if self.settling else self.served(number)
+                if not well and not self.is_opening(number):
                     living = [one for one in self.publishers if one.process.alive and not one.process.hung]
                     if living:
                         self.take_over(number, living[self.random.randrange(0, len(living))])

@@ -1,0 +1,47 @@
+"""Owners of chains in the small world: who serves a chain and who owns it in the metadata come to agree."""
+
+from __future__ import annotations
+
+import asyncio
+
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.testing.simulation.chains import ChainsWorld
+from syncpoint.testing.simulation.loop import ProcessLoop, run_world
+from syncpoint.testing.simulation.nodes import Publisher
+from syncpoint.testing.simulation.shape import TOPIC_NUMBER, Shape
+
+UNKNOWN = TOPIC_NUMBER + 76  # a topic of which nothing is left
+SOON_S = 1.0
+
+
+def test_a_takeover_that_failed_is_followed_by_one_that_shuts_the_former_owner_out() -> None:
+    """Else the former owner goes on for ever, and none of its removals of registrations is taken."""
+    clock, seen = ManualClock(), []
+
+    async def work(loop: ProcessLoop) -> None:
+        world = ChainsWorld(loop, clock, 1, Shape(clusters=1, disks=1), None)
+        for name in ("f0", "f1"):
+            await world.begin(Publisher, name)
+        first, other = world.publishers
+        world.take_over(1, first)
+        await world.opening[1]
+        supervising = loop.create_task(world.supervise())
+        other.cut(1)
+        world.take_over(1, other)
+        await world.opening[1]
+        other.cut(-1)
+        await asyncio.sleep(SOON_S)
+        seen.append((world.served(1), world.is_owned(1)))
+        registrar = first.host.around.registrar
+        await registrar.register(UNKNOWN, 1)
+        seen.append(await registrar.unregister(UNKNOWN, 1, world.owners_of[1][1]))
+        world.settling = True
+        await asyncio.sleep(SOON_S)
+        seen.append((world.served(1), world.is_owned(1)))
+        owner, epoch = world.owners_of[1]
+        seen.append(await owner.host.around.registrar.unregister(UNKNOWN, 1, epoch))
+        supervising.cancel()
+        await world.close()
+
+    run_world(clock, work)
+    assert seen == [(True, False), False, (True, True), True]
