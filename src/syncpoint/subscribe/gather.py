@@ -199,9 +199,7 @@ class Gatherer:
         moved = {chain for chain, address in self._owners.items() if before.get(chain) != address}
         for served in self._served.values():
             chains = set(self.directory.chains_of(served.topic)) | {view.chain for view in served.sources.values()}
-            self._doubt(
-                served, {chain for chain in chains if chain in before and before[chain] != self._owners.get(chain)}
-            )
+            self._doubt(served, {chain for chain in chains if before.get(chain) != self._owners.get(chain)})
             for peer in self._peers_of(served):
                 new_here = any(self._owners[chain] == peer.address for chain in chains & moved)
                 if new_here or served.subscription not in peer.attached:
@@ -341,7 +339,10 @@ class Gatherer:
         if not served.strict:
             return
         for peer in self.peers.values():
-            unowned = peer.unowned(now) if peer.up else ()
+            # Who is known to have lost a chain says nothing about grants of its new owner, and is not asked about them
+            # again: they would stay in doubt for ever.
+            late = peer.unowned(now) if peer.up else ()
+            unowned = {chain for chain in late if self._owners.get(chain, peer.address) == peer.address}
             if unowned and any(view.held and view.chain in unowned for view in served.sources.values()):
                 self._again.add((served.subscription, peer.address))
                 self._doubt(served, unowned)

@@ -1,5 +1,6 @@
 """One subscription from many chains: fairness, losing and taking over grants, order over several chains."""
 
+import copy
 import math
 import sys
 from pathlib import Path
@@ -377,6 +378,50 @@ def test_nothing_strict_is_lent_of_a_chain_that_its_process_says_it_has_lost(opt
     assert client.data == (["read"] if options else ["read", "ahead"])
     world.adopt(list(lost.values()), "p0")
     world.advance(12)
+    assert set(client.data) == {"read", "ahead"}
+
+
+def test_who_does_not_know_that_it_lost_a_chain_puts_no_grant_of_its_new_owner_in_doubt() -> None:
+    world = GatherWorld(processes=2, chains=4, exactly_once=True)
+    client = Client(world, world.forwarder("a"))
+    world.advance(1)
+    old, heir, chain = world.processes["p0"], world.processes["p1"], world.chains[2]
+    old.chains[2] = copy.deepcopy(chain)  # it goes on with what it believes, and its disks obey it no more
+    old.obeyed_until = world.clock.monotonic()
+    world.adopt([chain], "p1")
+    assert world.owners()[2] == "p1"
+    world.advance(GRANT_S + HOLD_S)
+    heir.append(chain, "m", "")
+    world.advance(3)
+    assert client.data == ["m"]
+    client.ack(*client.held)
+    world.advance(1)
+    assert world.confirmed == ["m"]
+
+
+@pytest.mark.parametrize("options", [{"exactly_once": True}, {"ordered": True}])
+def test_what_was_granted_while_no_owner_was_known_is_in_doubt_once_one_is(options: dict[str, bool]) -> None:
+    world = GatherWorld(processes=2, chains=4, **options)
+    client = Client(world, world.forwarder("a"), most=1, deadline_s=60)
+    old, chain = world.processes["p0"], world.chains[2]
+    for text in ("read", "ahead"):
+        old.append(chain, text, "")
+    world.advance(1)
+    assert client.data == ["read"]
+    owners = {number: address for number, address in world.owners().items() if number != 2}
+    world.owners = lambda: owners  # type: ignore[method-assign]
+    world.changed()
+    old.name_all(chain)
+    world.settle()
+    owners = {**owners, 2: "p1"}
+    world.changed()
+    client.consumer.max_messages = 10
+    client.forwarder.subscribe.wake(SUB_NUMBER)
+    world.settle()
+    assert client.data == ["read"]
+    del old.chains[2]
+    world.adopt([chain], "p1")
+    world.advance(GRANT_S + 1)
     assert set(client.data) == {"read", "ahead"}
 
 
