@@ -21,6 +21,9 @@ from syncpoint.testing.simulation.planted import PLANTED, first_caught
 from syncpoint.testing.simulation.runner import WORLDS, Report, Result, run_many
 
 PLANTED_SEEDS = 200
+# Seeds of `--test` whose complaints are open: docs/status.md says what each complains about. They are run and told, and
+# do not fail the test; any other one does.
+UNSOLVED: dict[str, frozenset[int]] = {"chains": frozenset()}
 TOLD_EVERY = 250
 
 
@@ -33,8 +36,10 @@ def replay(world: str, seed: int) -> bool:
     return result.good
 
 
-def many(world: str, first: int, count: int | None, seconds: float, jobs: int) -> bool:
-    """Many seeds; what is bad is told at once."""
+def many(
+    world: str, first: int, count: int | None, seconds: float, jobs: int, unsolved: frozenset[int] = frozenset()
+) -> bool:
+    """Many seeds; what is bad is told at once. True when none but `unsolved` ones are bad."""
     seeds = iter(range(first, first + count)) if count is not None else itertools.count(first)
     kind = WORLDS[world]
     done = itertools.count(1)
@@ -50,7 +55,10 @@ def many(world: str, first: int, count: int | None, seconds: float, jobs: int) -
         seeds, run=kind.run, wanted=kind.wanted, enough=kind.enough, jobs=jobs, seconds=seconds, on_result=show
     )
     print(f"world {world}, seeds from {first} on: {report}")
-    return report.good
+    bad = {seed for seed, _ in report.bad}
+    for seed in sorted(unsolved - bad):
+        print(f"seed {seed} is good again: take it out of UNSOLVED")
+    return not report.lacking and bad <= unsolved
 
 
 def planted(names: list[str]) -> bool:
@@ -76,7 +84,10 @@ def main() -> int:
     if asked.planted is not None:
         return 0 if planted(asked.planted or list(PLANTED)) else 1
     if asked.test:
-        good = [many(name, 0, kind.tested, 1e9, asked.jobs) for name, kind in WORLDS.items()]
+        good = [
+            many(name, 0, kind.tested, 1e9, asked.jobs, UNSOLVED.get(name, frozenset()))
+            for name, kind in WORLDS.items()
+        ]
         return 0 if all(good) else 1
     if asked.seed is not None:
         return 0 if replay(asked.world, asked.seed) else 1

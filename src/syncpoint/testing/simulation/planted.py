@@ -298,7 +298,6 @@ PLANTED: dict[str, Planted] = {
         again.a_lock_stays_with_a_lost_farewell,
         THREE,
         ("commands cut in the middle", "disk server hung", "disk fails"),
-        seed=46,
     ),
     "a late removal removes the next registration": Planted(
         again.a_late_removal_removes_the_next_registration, EMPTYING, ("metadata in doubt", "takeover")
