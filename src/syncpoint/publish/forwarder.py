@@ -195,38 +195,54 @@ class PublishForwarder:
         self._turn_time = None
         if self.failed is not None:
             return
-        self.append_pending()
-        if self._acks:
-            acks, self._acks, waiting, self._ack_done = self._acks, [], self._ack_done, []
-            position = self.store.append(Kind.ACKS, records.encode_acks(acks))
-            self._waiting.put(position, _all_of(waiting))
-        self.store.flush()
+        try:
+            self.append_pending()
+            if self._acks:
+                position = self.store.append(Kind.ACKS, records.encode_acks(self._acks))
+                self._waiting.put(position, _all_of(self._ack_done))
+                self._acks, self._ack_done = [], []
+            self.store.flush()
+        except Exception as error:
+            self.give_up(error)
+            raise
 
     def append_pending(self) -> None:
-        """Give what arrived in this turn its place in the log now, so that a fact appended next comes after it."""
-        if self._pending:
-            pending, self._pending = self._pending, {}
+        """Give what arrived in this turn its place in the log now, so that a fact appended next comes after it.
+
+        If that fails in the middle, the log is given up: offsets and acknowledgements are taken in memory of which the
+        log may know nothing, and what came later would make them look stored.
+        """
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, {}
+        try:
             if self.batches:
                 # In front of the messages they became, and nothing in between: recovery knows by the place alone
                 # whether these were persisted, also when they were deleted since.
                 batches, self.batches = self.batches, []
                 self.store.append(Kind.LEDGER, records.encode_batches(batches, len(pending)))
-            for entry in pending.values():
+            while pending:
+                number, entry = next(iter(pending.items()))
                 self._append_entry(entry)
+                del pending[number]
+                if self.early:
+                    self._tell(entry.source, early=True)
+        except Exception as error:
+            for entry in pending.values():
+                self._waiting.put(1 << 62, entry)
+            self.give_up(error)
+            raise
 
     def _append_entry(self, entry: PendingEntry) -> None:
-        source = entry.source
         position = self.store.append(
             Kind.MESSAGES,
             entry.payloads,
-            source=source.number,
+            source=entry.source.number,
             first_offset=entry.first_offset,
             count=entry.count,
             time_ns=entry.time_ns,
         )
         self._waiting.put(position, entry)
-        if self.early:
-            self._tell(source, early=True)
 
     def append_batch(self, source: Source, payload: bytes, count: int, done: Settled) -> int:
         """Write `count` framed messages behind everything of this turn; returns the offset of the first. They were
@@ -241,6 +257,8 @@ class PublishForwarder:
         source.end += count
         self.admission.enter(source.topic, count, len(payload))
         self._append_entry(entry)
+        if self.early:
+            self._tell(source, early=True)
         self.flush_soon()
         return entry.first_offset
 
@@ -270,10 +288,14 @@ class PublishForwarder:
             self._tell(source)
 
     def give_up(self, cause: Exception) -> None:
-        """The quorum is gone. What waits has an unknown outcome; nothing new is taken."""
-        self.failed = cause
+        """The quorum is gone, or the log not what is known of it. What waits has an unknown outcome; nothing new is
+        taken. Idempotent.
+        """
+        first = self.failed is None
+        self.failed = self.failed or cause
         self.batches.clear()
-        log.error("the log can not be written, nothing new is taken: %s", cause)
+        if first:
+            log.error("the log can not be written, nothing new is taken: %s", cause)
         for entry in self._pending.values():
             self._waiting.put(1 << 62, entry)
         self._pending.clear()
@@ -288,7 +310,8 @@ class PublishForwarder:
         for done in self._ack_done:
             done(error)
         self._ack_done.clear()
-        self.on_failed()
+        if first:
+            self.on_failed()
 
     # -- serving subscribe forwarders (PublishSide) ------------------------------------------------------------------
 

@@ -291,6 +291,14 @@ class Disks:
             for writer in self.log.live[:]:
                 writer.fail(error)
 
+    def broken(self, error: Exception) -> None:
+        """An entry was appended by half: what is in memory may not be what the disks get. This store ends, and seals
+        nothing.
+        """
+        if self.failure is None:
+            self.failure = DisksFailed(f"an entry could not be appended: {error!r}")
+            self._failed(self.failure)
+
     def room_changed(self) -> None:
         """A keeper counted the room again."""
         self._room, self._room_at = self.count_room(), self.log.appended_bytes

@@ -200,6 +200,7 @@ class Store:
         time_ns: int = 0,
     ) -> int:
         """Queue one entry and return its position in log `log_counter`. Raises `Unavailable` once a quorum is lost.
+        Whatever else is raised, as when memory runs out, ends the log: its outcome is unknown, nothing follows it.
 
         `payload`: bytes, or a sequence of buffers that stay unchanged. A disk whose commit is
         under way may take it before `flush`.
@@ -208,11 +209,15 @@ class Store:
             raise Unavailable(f"the log takes no entries: {self.failure or 'closed'}")
         buffers: tuple[Buffer, ...]
         buffers = (payload,) if isinstance(payload, (bytes, bytearray, memoryview)) else tuple(payload)
-        entry = self._log.append(kind, buffers, source, first_offset, count, time_ns)
-        if kind in MESSAGE_KINDS:
-            self._sources.add(source, self._log.segment.id, first_offset, first_offset + count)
-            if kind == Kind.MESSAGES:
-                self._cache.add(entry)
+        try:
+            entry = self._log.append(kind, buffers, source, first_offset, count, time_ns)
+            if kind in MESSAGE_KINDS:
+                self._sources.add(source, self._log.segment.id, first_offset, first_offset + count)
+                if kind == Kind.MESSAGES:
+                    self._cache.add(entry)
+        except Exception as error:
+            self._disks.broken(error)  # half of it may be done: nothing may follow
+            raise
         return entry.position
 
     def flush(self) -> None:

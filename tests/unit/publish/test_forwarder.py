@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
 from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from syncpoint.model.flow import FlowLimit
@@ -67,6 +68,41 @@ def test_a_lost_quorum_leaves_outcomes_unknown_and_refuses_what_is_new() -> None
     assert "outcome is unknown" in str(caller.error)
     with pytest.raises(Unavailable):
         world.send("y")
+
+
+@pytest.mark.parametrize("failing", [Kind.LEDGER, Kind.MESSAGES, Kind.ACKS])
+def test_a_turn_that_is_written_by_half_ends_the_log(failing: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing may follow what was taken in memory and never came into the log: it would look stored, by its place."""
+    world = World()
+    subscriber = Subscriber(world)
+    world.send("first")
+    ends: list[bool] = []
+    world.publish.on_failed = lambda: ends.append(True)
+    source = world.publish.sources.of_topic(1)[0]
+    confirmed: list[Exception | None] = []
+    caller = world.send("x", settle=False)
+    world.publish.batches.append(records.BatchFact(1, 1, source.number, source.end - 1, 1))
+    world.publish.acknowledge(2, 0, source.number, encode_runs([(0, 1)]), confirmed.append, urgent=True)
+    append = world.store.append
+
+    def out_of_memory(kind: Kind, *args: Any, **fields: Any) -> int:
+        if kind == failing:
+            raise MemoryError("not now")
+        return append(kind, *args, **fields)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.store, "append", out_of_memory)
+        with pytest.raises(MemoryError):
+            world.publish.flush()
+    assert ends == [True]
+    assert caller.ids is None
+    assert "outcome is unknown" in str(caller.error)
+    assert [type(one) for one in confirmed] == [Unavailable]
+    with pytest.raises(Unavailable):
+        world.send("y")
+    world.settle()
+    assert subscriber.data == ["first"]
+    assert world.publish.admission.system.messages == 0
 
 
 def test_publish_times_never_go_back() -> None:

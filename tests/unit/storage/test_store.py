@@ -40,6 +40,35 @@ def test_payloads_may_come_in_pieces() -> None:
     assert world.read_all(5) == [(0, 2, b"abcdef"), (2, 1, b"gh")]
 
 
+@pytest.mark.parametrize("failing", ["syncpoint.storage.log.Log.roll", "syncpoint.storage.index.ActiveIndex.add"])
+def test_an_entry_that_is_appended_by_half_ends_the_log(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(1, 3)
+    world.open()
+    kept = [world.publish(0, 2)]
+    world.commit()
+
+    def out_of_memory(*args: object, **fields: object) -> None:
+        raise MemoryError("not now")
+
+    def fill_a_segment() -> None:
+        for _ in range(world.settings.segment_entries_max + 1):
+            kept.append(world.publish(0, 2))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(failing, out_of_memory)
+        with pytest.raises(MemoryError):
+            fill_a_segment()
+    assert [type(one) for one in world.failures] == [DisksFailed]
+    with pytest.raises(Unavailable, match="could not be appended"):
+        world.store.append(Kind.LEDGER, b"later")
+    world.store.close()
+    world.kill()
+    world.open()
+    found = world.read_all(kept[0][0])
+    assert found[0] == (0, 2, world.appended[kept[0]][1])
+    assert [first for first, _, _ in found] == [2 * at for at in range(len(found))]
+
+
 def test_reads_show_only_what_is_persisted() -> None:
     world = World(1)
     store = world.open()
