@@ -47,6 +47,12 @@ class Confirmation:
         self._lost.add(source)
         self.persisted(source)
 
+    def uncertain(self, source: int) -> None:
+        """Nobody will say any more whether it is. Who was told so already hears nothing else."""
+        if self._confirmed is not None:
+            self._unsure = [*self._unsure, *self._ids_of({source})]
+            self.persisted(source)
+
     def _answer_if_known(self) -> None:
         if not self._left and self._confirmed is not None:
             confirmed, self._confirmed = self._confirmed, None

@@ -96,12 +96,14 @@ class Lending:
             self._under_way -= 1
             if maybe:
                 self._asked.remove(record)
-            if error is None or self._closed:
+            if error is None:
                 if waiting is not None:
                     waiting.persisted(source)
             elif self.owner.record.exactly_once and isinstance(error, FailedPrecondition) and not maybe:
                 if waiting is not None:
                     waiting.lost(source)
+            elif self._closed:
+                self._leave(record)
             elif self.owner.record.exactly_once and (
                 isinstance(error, FailedPrecondition) or self.voids.get(source, 0) != void
             ):
@@ -201,13 +203,23 @@ class Lending:
             self.order.forget(source)
 
     def close(self) -> None:
-        """A seek: what is not recorded now is void. Whoever waits is answered."""
+        """A seek, or the end of the delivery: what is not recorded now is not sent again. Whoever waits is answered."""
         self._closed = True
         unknown = [*self._unknown, *self._doubtful, *self._examining]
         self._unknown, self._doubtful = [], []
         for record in unknown:
-            if record.waiting is not None:
-                record.waiting.persisted(record.source)
+            self._leave(record)
+
+    def _leave(self, record: _Record) -> None:
+        """It is given up. Others who serve the subscription may hear of its seek or deletion later than we did, and
+        deliver until then what is not recorded: an exactly-once sender must not take it for acknowledged.
+        """
+        if record.waiting is None:
+            return
+        if self.owner.record.exactly_once:
+            record.waiting.uncertain(record.source)
+        else:
+            record.waiting.persisted(record.source)
 
     def settle(self, source: int, runs: bytes) -> None:
         """These offsets need no delivery any more: forget their counts, let their keys go on."""
