@@ -283,6 +283,19 @@ class Disks:
         if writer.ok and self.keepers[writer.slot].hangs and self.log.goes_on(others):
             writer.fail(OSError(errno.ETIMEDOUT, f"no answer for longer than {self._settings.hung_s} s"))
 
+    def spares(self, slot: int, since: float) -> bool:
+        """Whether the others can do without the name of this failed disk, as seen after `since`; any thread.
+
+        Until the old members know of the new name, a disk that gave up its old one is one of them that is lost,
+        although its folder is whole. Without others that answer nobody would hear of the new name anyway; if one of
+        them turned out to be destroyed, what is left could not be read. Writes alone prove nothing: a file of a folder
+        that was emptied still takes them.
+        """
+        others = [
+            one.slot for one in self.keepers if one.slot != slot and one.ok and one.answers and one.answered_at > since
+        ]
+        return self.log.goes_on(others)
+
     def fenced(self, error: Exception) -> None:
         """A disk knows a later writer: this store ends, whatever the other disks say."""
         if self.failure is None:

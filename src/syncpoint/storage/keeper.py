@@ -85,6 +85,10 @@ class Owner(Protocol):
         """Any thread."""
         ...
 
+    def spares(self, slot: int, since: float) -> bool:
+        """Whether the name of a failed disk can be given up; any thread."""
+        ...
+
     def make_writer(self, slot: int, incarnation: bytes, pool: Pool) -> DiskWriter: ...
 
 
@@ -126,6 +130,7 @@ class Keeper:
         self._joining = False
         self._tried: set[bytes] = set()  # under which coming back failed half-way: the folder is still the same
         self._away_since: float | None = None  # the disk cannot be reached
+        self._lost_at: float | None = None  # when it was first seen that the disk is not written any more
         self._refill_at = 0.0
         self.scrub_rounds = 0  # how often all of this disk was read through
         self._scrubbing: tuple[Segment, Iterator[tuple[int, str]]] | None = None
@@ -190,9 +195,11 @@ class Keeper:
         if not self.ok:
             if not joining:
                 self._jobs.clear()
+            if self._lost_at is None:
+                self._lost_at = now
             if now >= self._next_probe and not joining and self._owner.accepting:
                 self._next_probe = now + interval
-                if writer is None or writer.given_up:
+                if (writer is None or writer.given_up) and self._owner.spares(self.slot, self._lost_at):
                     self._readmit()
             return interval
         if self._jobs:
@@ -348,6 +355,7 @@ class Keeper:
 
     def _join(self, writer: DiskWriter, kept: Mapping[tuple[int, int], Copy]) -> None:
         self.writer = writer
+        self._lost_at = None
         self._joining = False
         self._owner.joined(self.slot, writer, kept)
 

@@ -206,9 +206,9 @@ class Log:
         return self.goes_on(range(len(self.fragment.writers)))
 
     def goes_on(self, slots: Collection[int]) -> bool:
-        """Whether entries can still be acknowledged once only `slots`, of those that are live, are left."""
+        """Whether entries can still be acknowledged once only `slots`, of those that are live, are left; any thread."""
         return self.fragment.rule.can_acknowledge([slot for slot in self.fragment.live if slot in slots]) and all(
-            fragment.header_reachable(slots) for fragment in self.fragments
+            fragment.header_reachable(slots) for fragment in self.fragments[:]
         )
 
     @property

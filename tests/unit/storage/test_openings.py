@@ -389,3 +389,55 @@ def test_a_log_begins_on_all_disks_at_once() -> None:
         )
     assert all(store.recovered.disks)
     store.close()
+
+
+@pytest.mark.parametrize("noticed", ["out of reach", "still written"])
+def test_a_failed_disk_keeps_its_name_until_the_others_are_seen_to_do_without_it(noticed: str) -> None:
+    """Another disk is destroyed before anybody knows of the failure: the failed one is needed to read the log."""
+    world = stored(THREE)
+    world.open()
+    names = list(world.known)
+    world.publish()
+    world.commit()
+    fault = world.fail(0)
+    world.publish()
+    world.files.wipe(world.roots[1])
+    if noticed == "out of reach":
+        world.lose_sight(1, 2)
+    world.settle()
+    assert not world.store._disks.keepers[0].ok
+    world.files.faults.remove(fault)
+    for _ in range(5):
+        world.clock.advance(1.1)
+        world.settle()
+    assert bool(world.failures) == (noticed == "still written"), "the log goes on until a disk is known to be lost"
+    world.kill()
+    world.regain(1, 2)
+    world.open()
+    world.judge()
+    assert (world.known[0], world.known[2]) == (names[0], names[2])
+    assert world.known[1] != names[1]
+
+
+def test_a_failed_disk_comes_back_once_the_others_answer() -> None:
+    world = stored(THREE)
+    world.open()
+    names = list(world.known)
+    fault = world.fail(0)
+    world.publish()
+    world.settle()
+    world.files.faults.remove(fault)
+    world.lose_sight(1)
+    for _ in range(5):
+        world.clock.advance(1.1)
+        world.settle()
+    assert not world.store._disks.keepers[0].ok
+    world.regain(1)
+    world.heal()
+    disks = world.store.status().disks
+    assert [disk.state for disk in disks] == ["ok", "ok", "ok"]
+    assert [disk.incarnation for disk in disks][1:] == names[1:]
+    assert disks[0].incarnation != names[0]
+    world.kill()
+    world.open()
+    world.judge()
