@@ -199,8 +199,8 @@ class Keeper:
                 self._lost_at = now
             if now >= self._next_probe and not joining and self._owner.accepting:
                 self._next_probe = now + interval
-                if (writer is None or writer.given_up) and self._owner.spares(self.slot, self._lost_at):
-                    self._readmit()
+                if writer is None or writer.given_up:
+                    self._readmit(self._lost_at)
             return interval
         if self._jobs:
             self._job()
@@ -301,8 +301,11 @@ class Keeper:
         self.refresh()
         self._owner.notify(self._owner.room_changed)
 
-    def _readmit(self) -> None:
-        """See whether the folder is usable again; if so, come back as a new incarnation. Raises `OSError`."""
+    def _readmit(self, lost_at: float) -> None:
+        """See whether the folder is usable again; if so, come back as a new incarnation. Raises `OSError`.
+
+        Not yet where the folder has a name to lose and the others were not seen since to do without it.
+        """
         files, root = self._files, self.root
         files.let_go(root)
         try:
@@ -323,9 +326,11 @@ class Keeper:
         finally:
             files.close(handle)
             files.unlink(probe)
-        # The new name comes first: a folder whose content is being moved away must not pass for the old incarnation.
         mine = set() if self.writer is None else self._tried | {self.writer.incarnation}
         known = is_known(files, root, self._owner.universe, mine)
+        if known and not self._owner.spares(self.slot, lost_at):
+            return
+        # The new name comes first: a folder whose content is being moved away must not pass for the old incarnation.
         incarnation = self._random.token(16)
         if known:
             self._tried.add(incarnation)
