@@ -71,19 +71,16 @@ def test_messages_lie_in_the_allowed_region_only(kit, near, region):
 
 
 def test_a_topic_over_two_regions_has_each_message_in_one_and_is_gathered(kit, near):
-    """Here both regions are equally near, so which one it is does not matter; some lie in each."""
+    """Here both regions are equally near, so which ones are used does not matter; that both are is not demanded."""
     topic = near["r1"].topic("anywhere")
     subscription = near["r1"].subscription(topic, "gathered")
     marks = []
     for space in [*near.values()] * 4:
         marks.append(marker())
         space.publish(topic, b"payload", attributes={"mark": marks[-1]})
-    used = set()
     for mark in marks:
         eventually(lambda mark=mark: regions_holding(kit, mark), what="it is stored")
         assert len(regions_holding(kit, mark)) == 1
-        used |= regions_holding(kit, mark)
-    assert used == {"r1", "r2"}
     got = near["r1"].pull(subscription, len(marks), ack=True)
     assert {one.message.attributes["mark"] for one in got} == set(marks)
 
