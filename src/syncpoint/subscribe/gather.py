@@ -128,6 +128,7 @@ class Gatherer:
             for peer in list(self.peers.values()):
                 if peer.up and peer.silent(now):
                     self.peer_down(peer)  # before it is noticed at the next tick
+                    self._again.update((one, peer.address) for one in self._served)  # it may be heard before that
             self._doubt_unowned(served, now)
 
     def check_writable(self) -> None:

@@ -468,6 +468,22 @@ def test_what_was_granted_while_no_owner_was_known_is_in_doubt_once_one_is(optio
     assert set(client.data) == {"read", "ahead"}
 
 
+def test_an_answer_that_comes_between_two_looks_at_a_silent_process_ends_the_doubt() -> None:
+    """Whoever lends looks first, and finds it silent; before the next tick it is heard, and its stream goes on."""
+    world = GatherWorld(processes=1, chains=1, exactly_once=True)
+    forwarder = world.forwarder("a")
+    client = Client(world, forwarder)
+    world.advance(1)
+    (peer,) = forwarder.gatherer.peers.values()
+    heard = peer._heard
+    peer._heard = world.clock.monotonic() - HOLD_S
+    forwarder.gatherer.check_grants(SUB_NUMBER)
+    peer._heard = heard
+    world.publish("m")
+    world.advance(3)
+    assert client.data == ["m"]
+
+
 def test_who_was_paused_looks_at_the_clock_before_it_lends() -> None:
     world = GatherWorld(processes=1, chains=1, exactly_once=True)
     client = Client(world, world.forwarder("a"), most=1, deadline_s=60)
