@@ -99,6 +99,8 @@ class Chain:
         loop = asyncio.get_running_loop()
         self.record, self.number, self.epoch, self.around = record, record.number, epoch, around
         self.store = store
+        # Before anything is written: the log may fail while what recovery found is followed.
+        self.on_ended: Callable[[Chain, Exception], None] = lambda chain, error: None
         memory.catalog = around.shared.catalog
         self.forwarder = PublishForwarder(
             store, memory, around.clock, around.limits, loop.call_soon, loop.call_later, around.admission
@@ -126,7 +128,6 @@ class Chain:
             begin_with_checkpoint=not memory.checkpointed or memory.facts > 0,
             name=f"chain {self.number}: ",
         )
-        self.on_ended: Callable[[Chain, Exception], None] = lambda chain, error: None
         self._topics = set(self.forwarder.sources.topics())
         self._idle: dict[int, int] = {}  # open source of which nothing is stored -> its end, at the last look
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from syncpoint.metadata.records import CREATING, Change, SeekTarget, Snapshot, Topic
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimit
 from syncpoint.model.identity import parse_message_id
 from syncpoint.publish import records
 from syncpoint.publish.envelope import PUBLISH, PublishBatch, write_publish
+from syncpoint.publish.follow import Follower
 from syncpoint.publish.service import DESCRIBE
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import DisksMissing
@@ -200,6 +201,29 @@ async def test_a_disk_that_changes_while_a_chain_is_opened_is_decided_anew_under
     assert files.restarted, "the schedule is not the one that is meant"
     assert world.logs == logs + 2, "the first counter is used up"
     assert chain.store.log_counter == world.logs
+
+
+@simulated
+async def test_a_log_that_fails_while_what_recovery_found_is_followed_is_told_and_opened_again(
+    world: ChainWorld,
+) -> None:
+    process = world.process()
+    await process.open()
+    await process.publish("a")
+    await process.crash()
+    process = world.process("f2")
+
+    def fails(follower: Follower) -> None:
+        follower.forwarder.give_up(Unavailable("too few disks are left"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Follower, "settle", fails)
+        error = await failing(process.open())
+    assert error.code is Code.UNAVAILABLE
+    assert "too few disks are left" in error.message
+    assert (process.ended, process.host.chains) == ([], {}), "it was never served"
+    await process.open()
+    assert await process.publish("b")
 
 
 @simulated
