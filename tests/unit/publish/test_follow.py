@@ -366,6 +366,7 @@ async def test_who_waits_for_a_seek_hears_of_it_when_it_is_persisted(world: Chai
     assert await reader.read_all() == ["b"]
 
 
+@simulated
 async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_after_a_crash(world: ChainWorld) -> None:
     first = world.process("f1")
     await first.open()
