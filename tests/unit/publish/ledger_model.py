@@ -106,7 +106,7 @@ class Run:
             self.publish: 8, self.acknowledge: 6, self.acknowledge_unheard: 1, self.subscribe: 3, self.seek: 5,
             self.snapshot: 3, self.drop_snapshot: 1, self.unsubscribe: 1, self.retain: 2, self.keep: 1,
             self.pass_time: 1, self.topic_again: 1, self.checkpoint: 1, self.rest: 1, self.hand_over: 3, self.lose: 2,
-            self.adopt: 3,
+            self.adopt: 3, self.run_empty: 1,
         }  # fmt: skip
         for number in range(steps):
             (step,) = self.random.choices(list(weights), list(weights.values()))
@@ -356,9 +356,9 @@ class Run:
         self.trace(f"snapshot {snap.number} of {sub.number}")
         await self.confirm()
 
-    async def drop_snapshot(self) -> None:
+    async def drop_snapshot(self, number: int | None = None) -> None:
         if self.snaps:
-            snap = self.snaps.pop(self.random.choice(list(self.snaps)))
+            snap = self.snaps.pop(self.random.choice(list(self.snaps)) if number is None else number)
             made = self.world.master.snapshot_by_incarnation(snap.number)
             assert made is not None
             self.world.commit(Change.delete(made))
@@ -366,10 +366,13 @@ class Run:
 
     async def retain(self) -> None:
         """The topic's own retention."""
+        await self.keep_for(self.random.choice([0, 0, HOUR, 3 * DAY, 31 * DAY]))
+
+    async def keep_for(self, retention_s: int) -> None:
         self.expire()
         topic = self.world.master.topic_by_incarnation(self.topic)
         assert topic is not None
-        retention_s = self.retention_s[self.topic] = self.random.choice([0, 0, HOUR, 3 * DAY, 31 * DAY])
+        self.retention_s[self.topic] = retention_s
         self.world.commit(Change.put(replace(topic, retention_s=retention_s)))
         self.expire()
         self.trace(f"the topic keeps for {retention_s} s")
@@ -395,6 +398,43 @@ class Run:
     async def rest(self) -> None:
         """Deletion and what is tidied have time."""
         await asyncio.sleep(self.random.choice([0.5, 2.0, 6.0]))
+
+    async def run_empty(self) -> None:
+        """All of the topic is acknowledged and deleted, and before anybody tidies up a subscription is sought: ledgers
+        are there without a source then.
+        """
+        for number in list(self.snaps):
+            await self.drop_snapshot(number)
+        self.expire()
+        await self.keep_for(0)
+        for sub in self.subs.values():
+            sub.retain_acked = False
+            self.put(sub, retain_acked=False)
+        for chain in list(self.owners):
+            await self._lose(chain)
+        for chain in self.chains:  # whatever was written to is sealed now
+            await self.open(chain)
+        await self.confirm()
+        await self.check("with new owners")
+        for sub in self.subs.values():
+            for chain, process in self.owners.items():
+                left = sub.left.setdefault(chain, Left())
+                for one in sorted(left.may):
+                    assert await asyncio.wait_for(self.tell(process, one, sub.number, sub.generation), 5) is None
+                left.must.clear()
+                left.may.clear()
+        self.trace("all is acknowledged")
+        for _ in range(100):
+            if not any(self.sources_of(chain) for chain in self.chains):
+                self.trace("and forgotten")
+                break
+            await asyncio.sleep(0.1)
+        for step in (self.seek, self.publish):
+            await step()
+            await self.check(f"with nothing left, after {step.__name__}")
+
+    def sources_of(self, chain: int) -> list[Any]:
+        return self.owners[chain].host.chains[chain].forwarder.sources.of_topic(self.topic)
 
     async def topic_again(self) -> None:
         """The topic is deleted, with what only it keeps, and another one is made under its name."""

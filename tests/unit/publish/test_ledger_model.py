@@ -12,6 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from chain_world import ChainWorld, simulated  # helpers beside the tests; they are imported by path
 from ledger_model import Run
 
+from syncpoint.testing.simulation.planted_rules import a_seek_while_nothing_is_stored_is_left_aside
+
 FIRST, COUNT = (int(one) for one in os.environ.get("SYNCPOINT_LEDGER_SEEDS", "0:20").split(":"))
 STEPS = 40
 
@@ -28,3 +30,17 @@ def test_ledgers_are_what_a_plain_model_says(seed: int) -> None:
         run()
     except Exception as error:
         raise AssertionError(f"seed {seed}: {error}\n" + "\n".join(told[-25:])) from error
+
+
+def test_a_seek_that_is_left_aside_while_nothing_is_stored_is_noticed() -> None:
+    @simulated
+    async def run(world: ChainWorld) -> None:
+        model = Run(world, 3)
+        for chain in model.chains:
+            await model.open(chain)
+        for step in (model.subscribe, model.publish, model.run_empty):
+            await step()
+
+    run()
+    with a_seek_while_nothing_is_stored_is_left_aside(), pytest.raises(AssertionError, match="of generation 0, not 1"):
+        run()
