@@ -117,7 +117,7 @@ class OneNode:
 
     async def close(self) -> None:
         """Give the folder back."""
-        await asyncio.to_thread(self.store.close)
+        await close_store(self.store)
         self._metadata.close()
         self._locks.release()
 
@@ -226,7 +226,7 @@ async def import_node(
         batches, messages = await copy_chain(node, store)
         disks = store.recovered.disks
     finally:
-        await asyncio.to_thread(store.close)
+        await close_store(store)
     catalog, key = node.catalog, node.catalog.setting(NODE_ACK_KEY)
     if key is not None:
         await _put_all(shared, [Put(ACK_KEY, key.hex().encode())])
@@ -318,6 +318,12 @@ class _Persisted:
                     await self._moved.wait()
         except TimeoutError:
             raise Unavailable(f"the new chain was not written within {PERSIST_S:g} s") from None
+
+
+async def close_store(store: Store) -> None:
+    """Close it on a thread of its own. The loop still hears of its disks, and changes nothing any more."""
+    store.begin_close()
+    await asyncio.to_thread(store.close)
 
 
 def _notifier(loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], None]], None]:

@@ -51,13 +51,18 @@ async def decided_and_killed(folder: Path) -> None:
         await node.close()
 
 
-def test_epochs_that_were_decided_are_finished_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def empty_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a node that has nothing yet, with one small disk."""
     small = StorageSettings(segment_bytes=1 << 20)
     monkeypatch.setattr(importing, "StorageSettings", lambda: small)
-    (tmp_path / "disk").mkdir()
+    (folder / "disk").mkdir()
     Store.open(
-        [tmp_path / "disk"], small, files=OsFiles(), clock=SystemClock(), random=SystemRandom(), notify=lambda act: None
+        [folder / "disk"], small, files=OsFiles(), clock=SystemClock(), random=SystemRandom(), notify=lambda act: None
     ).close()
+
+
+def test_epochs_that_were_decided_are_finished_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty_folder(tmp_path, monkeypatch)
 
     async def taken_over() -> list[bytes]:
         await decided_and_killed(tmp_path)
@@ -74,3 +79,23 @@ def test_epochs_that_were_decided_are_finished_first(tmp_path: Path, monkeypatch
 
     found = asyncio.run(taken_over())
     assert [body[: len(MESSAGE)] for body in found] == [MESSAGE, MESSAGE]
+
+
+def test_a_folder_is_closed_by_one_thread_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the loop hears from the disks while another thread closes the store must not change the log any more."""
+    empty_folder(tmp_path, monkeypatch)
+
+    async def closed() -> list[bool]:
+        node = OneNode(tmp_path, [tmp_path / "disk"], SystemClock(), SystemRandom())
+        taking: list[bool] = []
+        close = node.store.close
+
+        def noted() -> None:
+            taking.append(node.store._disks.accepting)
+            close()
+
+        monkeypatch.setattr(node.store, "close", noted)
+        await node.close()
+        return taking
+
+    assert asyncio.run(closed()) == [False], "the loop could still append while another thread sealed the log"
