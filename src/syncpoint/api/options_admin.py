@@ -97,15 +97,22 @@ class OptionsAdmin:
 
     async def update_topic_options(self, request: Any) -> Any:
         """UpdateTopicOptions. It holds for messages published from now on."""
+        wanted = request.options.durability_class
+        _paths(request.update_mask, ["durability_class"])  # the only one there is
+        if request.validate_only:
+            parse_topic(request.options.topic)
+            self._check_class(wanted)
+            return request.options
         record = self.topic(request.options.topic)
-        for _ in _paths(request.update_mask, ["durability_class"]):
-            wanted = request.options.durability_class
-            if wanted and wanted not in self.classes:
-                known = ", ".join(self.classes) or "none besides the default"
-                raise refused("durability_class", f"there is no durability class {wanted!r}; there are: {known}")
-            record = replace(record, durability=wanted)
+        self._check_class(wanted)
+        record = replace(record, durability=wanted)
         await self.control.commit([Change.put(record)])
         return topic_options(record)
+
+    def _check_class(self, wanted: str) -> None:
+        if wanted and wanted not in self.classes:
+            known = ", ".join(self.classes) or "none besides the default"
+            raise refused("durability_class", f"there is no durability class {wanted!r}; there are: {known}")
 
     async def update_subscription_options(self, request: Any) -> Any:
         """UpdateSubscriptionOptions."""

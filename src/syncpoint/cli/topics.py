@@ -62,7 +62,8 @@ def create(
     durability_class: str | None,
     labels: tuple[str, ...],
 ) -> None:
-    """Create one or more topics. A durability class is set right after a topic is made.
+    """Create one or more topics. A durability class is set right after a topic is made; nothing is created with one
+    that does not exist.
 
     \b
     Example:
@@ -72,6 +73,8 @@ def create(
 
     made = []
     with settings.client() as client:
+        for given in topic if durability_class else ():
+            _store_with(client, settings.name("topics", given), durability_class or "", validate_only=True)
         for given in topic:
             request = pubsub.Topic(name=settings.name("topics", given), labels=parse_pairs(labels, "--labels"))
             if retention is not None:
@@ -255,11 +258,11 @@ def detach_subscription(settings: Settings, subscription: tuple[str, ...]) -> No
             said(f"Detached subscription [{name}].")
 
 
-def _store_with(client: Any, name: str, durability_class: str) -> None:
+def _store_with(client: Any, name: str, durability_class: str, *, validate_only: bool = False) -> None:
     """Choose the durability class of messages published from now on; "" is the default one."""
     from syncpoint.wire.messages import admin
 
-    request = admin.UpdateTopicOptionsRequest()
+    request = admin.UpdateTopicOptionsRequest(validate_only=validate_only)
     request.options.topic, request.options.durability_class = name, durability_class
     request.update_mask.paths.append("durability_class")
     client.call("Admin.UpdateTopicOptions", request)

@@ -181,6 +181,23 @@ async def test_a_topic_has_a_durability_class_that_exists(world: ClusterWorld) -
 
 
 @cluster
+async def test_a_durability_class_can_be_judged_before_there_is_a_topic(world: ClusterWorld) -> None:
+    async def judged(topic: str, name: str) -> Any:
+        options, mask = {"topic": topic, "durability_class": name}, {"paths": ["durability_class"]}
+        return await world.call("UpdateTopicOptions", options=options, update_mask=mask, validate_only=True)
+
+    assert (await judged(TOPIC + "x", "fast")).durability_class == "fast"
+    with pytest.raises(SyncpointError, match="there are: default, fast"):
+        await judged(TOPIC + "x", "x")
+    with pytest.raises(SyncpointError, match="no topic") as caught:
+        await judged("no topic", "fast")
+    assert caught.value.code is Code.INVALID_ARGUMENT
+    assert (await world.refused("GetTopicOptions", topic=TOPIC + "x")).code is Code.NOT_FOUND
+    await judged(TOPIC, "fast")
+    assert (await world.call("GetTopicOptions", topic=TOPIC)).durability_class == "", "nothing was changed"
+
+
+@cluster
 async def test_drains_come_and_go_with_what_is_left_to_do(world: ClusterWorld) -> None:
     target = "eu-publish-forwarder-1"
     world.put(OWNERS + "1", Owner(target, 4000, 1, "10.0.0.1:4000").encode())

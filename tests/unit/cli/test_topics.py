@@ -144,18 +144,21 @@ def test_create_with_a_durability_class(server, run):
     server.answers["Publisher.CreateTopic"] = lambda request: request
     server.answers["Admin.UpdateTopicOptions"] = lambda request: request.options
     assert run("topics", "create", "orders", "--durability-class", "telemetry").exit_code == 0
-    request = server.request("Admin.UpdateTopicOptions")
-    assert (request.options.topic, request.options.durability_class) == ("projects/p/topics/orders", "telemetry")
-    assert list(request.update_mask.paths) == ["durability_class"]
+    methods, requests = zip(*server.calls, strict=True)
+    assert methods == ("Admin.UpdateTopicOptions", "Publisher.CreateTopic", "Admin.UpdateTopicOptions")
+    assert (requests[0].validate_only, requests[2].validate_only) == (True, False)
+    for request in (requests[0], requests[2]):
+        assert (request.options.topic, request.options.durability_class) == ("projects/p/topics/orders", "telemetry")
+        assert list(request.update_mask.paths) == ["durability_class"]
 
 
-def test_a_class_that_does_not_exist_is_told_after_the_topic_that_does(server, run):
-    server.answers["Publisher.CreateTopic"] = lambda request: request
+def test_with_a_class_that_does_not_exist_no_topic_is_created(server, run):
     server.answers["Admin.UpdateTopicOptions"] = InvalidArgument("durability_class", "there is no class x")
-    result = run("topics", "create", "orders", "--durability-class", "x")
+    result = run("topics", "create", "orders", "returns", "--durability-class", "x")
     assert result.exit_code == 1
-    assert result.stderr.startswith("Created topic [projects/p/topics/orders].\nerror: INVALID_ARGUMENT: ")
+    assert result.stderr.startswith("error: INVALID_ARGUMENT: ")
     assert "there is no class x" in result.stderr
+    assert "Publisher.CreateTopic" not in [method for method, _ in server.calls]
 
 
 @pytest.mark.parametrize(
