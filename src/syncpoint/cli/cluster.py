@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syncpoint.cli.errors import Problem
+from syncpoint.cli.names import processes
 from syncpoint.cli.output import count, print_json, print_table, said, without_empty_columns
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 
@@ -278,7 +279,7 @@ def _one(name: str, text: str, done: str, act: Callable[[LocalCluster, str], Non
 
     @cluster.command(name, help=text)
     @folder_option
-    @click.argument("process")
+    @click.argument("process", shell_complete=processes(etcd=True))
     def command(folder: Path, process: str) -> None:
         made = _local(folder)
         try:

@@ -13,12 +13,13 @@ import click
 
 from syncpoint.cli.cluster import cluster_at, place_options
 from syncpoint.cli.errors import Problem
+from syncpoint.cli.names import processes
 from syncpoint.cli.output import said
 
 
 @click.command()
 @place_options
-@click.argument("process", nargs=-1, metavar="[PROCESS|ROLE]...")
+@click.argument("process", nargs=-1, metavar="[PROCESS|ROLE]...", shell_complete=processes())
 def restart(process: tuple[str, ...], **place: Any) -> None:
     """Restart processes that `cluster up` started, one after another, each politely; none named: all of them.
 

@@ -1,13 +1,15 @@
-"""Names of topics, subscriptions and snapshots that a shell offers when TAB is pressed: the server is asked.
+"""Names that a shell offers when TAB is pressed: of topics, subscriptions and snapshots, for which the server is asked,
+and of a cluster's processes, which stand in its file.
 
-Place: below the arguments of commands. Promise: where no server answers within `ASK_S` nothing is offered, and
-nothing is said: a shell has no place for it.
+Place: below the arguments of commands. Promise: where no server answers within `ASK_S`, or no file can be read,
+nothing is offered, and nothing is said: a shell has no place for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 
 import click
 
@@ -45,5 +47,25 @@ def names(collection: str) -> Completer:
         if not incomplete.startswith("projects/"):
             found = [name.rpartition("/")[2] for name in found]
         return [name for name in found if name.startswith(incomplete)]
+
+    return complete
+
+
+def processes(*, etcd: bool = False) -> Completer:
+    """What completes the name of a process of the cluster that --dir or --config names, each once. `etcd`: members of
+    the etcd that `cluster up` started, too.
+    """
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        from syncpoint.node.cluster.local import LocalCluster
+        from syncpoint.node.cluster.settings import load
+
+        path, local = ctx.params.get("path"), LocalCluster(ctx.params.get("folder") or Path())
+        try:
+            found = [one.name for one in local.states()] if etcd else list(load(path or local.settings_path).processes)
+        except (SyncpointError, OSError):
+            return []
+        given = ctx.params.get(parameter.name or "") or ()
+        return [name for name in found if name.startswith(incomplete) and name not in given]
 
     return complete

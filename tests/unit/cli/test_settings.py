@@ -161,3 +161,39 @@ def test_nothing_is_offered_where_no_server_answers(server, monkeypatch, tmp_pat
     server.answers["Publisher.ListTopics"] = Unavailable("no server")
     shell = ShellComplete(cli, {"obj": Settings(connect=lambda settings: server)}, "syncpoint", "_SYNCPOINT_COMPLETE")
     assert shell.get_completions(["topics", "describe"], "") == []
+
+
+CLUSTER = """
+cluster: dev
+metadata: {etcd: ["127.0.0.1:2379"]}
+processes:
+  storage-c1: {roles: [storage], listen: "127.0.0.1:7000", disks: {d1: d1}}
+  proxy-1: {roles: [proxy], listen: "127.0.0.1:7001", public: "127.0.0.1:8085"}
+  proxy-2: {roles: [proxy], listen: "127.0.0.1:7002", public: "127.0.0.1:8086"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "offered"),
+    [
+        (["kill", "--dir", "FOLDER"], "", ["etcd-1", "storage-c1", "proxy-1", "proxy-2"]),
+        (["pause", "--dir", "FOLDER"], "pr", ["proxy-1", "proxy-2"]),
+        (["resume", "--dir", "FOLDER"], "storage-c1x", []),
+        (["stop", "--dir", "FOLDER"], "st", ["storage-c1"]),
+        (["start", "--dir", "FOLDER"], "e", ["etcd-1"]),
+        (["restart", "--dir", "FOLDER", "proxy-1"], "p", ["proxy-2"]),
+        (["restart", "--config", "FOLDER/cluster.yaml"], "", ["storage-c1", "proxy-1", "proxy-2"]),
+        (["kill", "--dir", "FOLDER/nowhere"], "", []),
+    ],
+)
+def test_names_of_processes_are_completed_from_the_clusters_file(words, incomplete, offered, tmp_path):
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    line = ["cluster", *(word.replace("FOLDER", str(tmp_path)) for word in words)]
+    shell = ShellComplete(cli, {"obj": Settings()}, "syncpoint", "_SYNCPOINT_COMPLETE")
+    assert [one.value for one in shell.get_completions(line, incomplete)] == offered
+
+
+def test_a_file_that_is_no_clusters_offers_nothing(tmp_path):
+    (tmp_path / "cluster.yaml").write_text("processes: [")
+    shell = ShellComplete(cli, {"obj": Settings()}, "syncpoint", "_SYNCPOINT_COMPLETE")
+    assert shell.get_completions(["cluster", "kill", "--dir", str(tmp_path)], "") == []
