@@ -75,7 +75,7 @@ class SimShared(LocalShared):
         def apply() -> None:
             try:
                 self.store.txn(compares, then, orelse)
-            except Unavailable:
+            except (Unavailable, ValueError):  # ValueError: a lease that it writes under has ended meanwhile
                 return
             world.coverage.sometimes("a transaction was applied long after it was given up")
 
