@@ -6,6 +6,7 @@ Beside publishing and receiving, things happen that are no faults: see `lives`.
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -27,6 +28,7 @@ from syncpoint.testing.simulation.lives import DOOMED, Lives
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.nodes import Publisher
 from syncpoint.testing.simulation.runs import Result, SimRun, simulate
+from syncpoint.testing.simulation.scaled import quick_checkpoints
 from syncpoint.testing.simulation.sets import Sets
 from syncpoint.testing.simulation.shape import LETTERS, PATIENT, TOPIC, Shape
 
@@ -68,7 +70,7 @@ class ChainsRun(SimRun[ChainsWorld]):
         if world.shape.emptying or world.shape.lasting:
             self.seconds = max(self.seconds, 14.0)
         slow = max(1.0, self.seconds / 4.5)
-        self.nemesis.pause_s *= slow**0.5
+        self.nemesis.pause_s *= slow**0.5 * (4.0 if world.shape.emptying else 1.0)
         self.lives = Lives(world, self.clients, self.random, slow, sane="clock jump" not in self.nemesis.kinds)
         self.lives.publishing = lambda: self.publishing
         world.note(f"seed {seed}: {world.shape}, {self.seconds:.1f} s, faults: {', '.join(self.nemesis.kinds)}")
@@ -83,6 +85,10 @@ class ChainsRun(SimRun[ChainsWorld]):
         return 20 + 30 * self.random.random()
 
     async def run(self) -> None:
+        with quick_checkpoints() if self.world.shape.emptying else nullcontext():
+            await self._run()
+
+    async def _run(self) -> None:
         world, loop, lives = self.world, self.world.loop, self.lives
         for number in range(world.shape.forwarders):
             await world.begin(Publisher, f"f{number}")

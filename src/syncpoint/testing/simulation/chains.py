@@ -142,6 +142,12 @@ class ChainsWorld(SimWorld):
         assert found is not None, name
         return found
 
+    def stored(self, name: str) -> bool:
+        """Whether a chain that is served knows anything of a topic that may still be needed."""
+        topic = self.topic(name).incarnation
+        owners = (owner for number, (owner, _) in self.owners_of.items() if self.served(number))
+        return any(chain.forwarder.sources.of_topic(topic) for one in owners for chain in one.host.chains.values())
+
     def received(self, subscription: str, receiver: str, message: Any) -> None:
         self.times.setdefault(message.message_id, message.publish_time.ToNanoseconds())
         super().received(subscription, receiver, message)

@@ -114,7 +114,7 @@ class Client:
         world, random = self.world, self.world.random
         loop = asyncio.get_running_loop()
         name = named(self.record.name, self.node.subscribe.delivery(self.record).lending.generation)
-        kept = 0.4 if self.doomed else 0.85
+        kept = 0.4 if self.doomed else 1.0 if world.shape.emptying else 0.85
         for one in pubsub.PullResponse.FromString(b"".join(parts)).received_messages:
             message = one.message
             world.received(name, self.name, message)
@@ -123,7 +123,8 @@ class Client:
                 world.held += 1
                 self.held.append((one.ack_id, message.message_id, name))
             elif chance < kept or world.draining:
-                loop.call_later(random.random() ** 3, self._ack, one.ack_id, message.message_id, name)
+                late_s = random.random() ** 3 * (0.1 if world.shape.emptying else 1.0)
+                loop.call_later(late_s, self._ack, one.ack_id, message.message_id, name)
             elif chance < 0.92:
                 loop.call_later(random.random() * 0.1, self._nack, one.ack_id)
             else:

@@ -6,6 +6,7 @@ Place: between `chain_runs`, which says when, and `clients`, which says how. All
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,7 @@ Life = Coroutine[Any, Any, None]
 DOOMED = "projects/p/subscriptions/doomed"
 SEEKS_MAX = 3
 REST_S = 9.0
-SEEKS_OF_EMPTY, REST_OF_EMPTY_S = 10, 1.5
+EMPTY_S = 8.0  # so long it may take until nothing is stored of a topic that everybody has acknowledged
 
 
 class Lives:
@@ -39,8 +40,8 @@ class Lives:
         self.brief = random.random() < 0.2
         self.resting = slow > 2 and random.random() < 0.6  # nobody publishes for a while: the topic runs empty
         if world.shape.emptying:
-            self.seeking = self.resting = self.moving = True
-            self.burying = world.keeps = self.snapping = False
+            self.seeking = True
+            self.burying = world.keeps = self.snapping = self.resting = False
         self._senders = 0
         self._rests_until = 0.0
 
@@ -83,7 +84,9 @@ class Lives:
         sought = living[self.random.randrange(0, len(living))] if living else ""
         late = {"ordered": self._chance(0.3), "exactly_once": self._chance(0.3)}
         lives.append(self._late(late, operate=self._chance(0.6)))
-        if sought and (self.seeking or self.snapping):
+        if self.world.shape.emptying:
+            lives.append(self._purge(sought))
+        elif sought and (self.seeking or self.snapping):
             lives.append(self._operate(sought))
         if self.moving:
             lives.append(self._move())
@@ -129,7 +132,7 @@ class Lives:
 
     async def _operate(self, name: str) -> None:
         """Do to a subscription what can be done to one."""
-        for _ in range((SEEKS_OF_EMPTY if self.world.shape.emptying else 1) + self.random.randrange(0, SEEKS_MAX)):
+        for _ in range(1 + self.random.randrange(0, SEEKS_MAX)):
             await asyncio.sleep((0.1 + 1.5 * self.random.random() ** 2) * self.slow)
             if self.snapping and self._chance(0.5):
                 await self.clients.snapshot(name)
@@ -158,9 +161,28 @@ class Lives:
         """Nobody publishes for so long that nothing of the topic is left, unless it is kept."""
         while self.publishing():
             await asyncio.sleep((0.3 + self.random.random()) * self.slow)
-            longest = REST_OF_EMPTY_S if self.world.shape.emptying else REST_S
-            self._rests_until = self.world.loop.time() + 1.0 + self.random.random() * longest
+            self._rests_until = self.world.loop.time() + 1.0 + self.random.random() * REST_S
             await asyncio.sleep(self._rests_until - self.world.loop.time())
+
+    async def _purge(self, name: str) -> None:
+        """Again and again everything is acknowledged and nothing of the topic is stored; then it is sought, and
+        published to anew.
+        """
+        loop, world = self.world.loop, self.world
+        while self.publishing():
+            await asyncio.sleep(0.2 + self.random.random())
+            self._rests_until = math.inf
+            if self._chance(0.5):  # a new epoch: what is stored will not be added to
+                world.assign(world.assignment.chains)
+            end = loop.time() + EMPTY_S
+            while self.publishing() and world.stored(TOPIC) and loop.time() < end:
+                await asyncio.sleep(0.05)
+            if self._chance(0.5):
+                await asyncio.sleep(self.random.random() ** 2 * 4.0)
+            if self.publishing() and self._chance(0.8):
+                world.coverage.sometimes("a topic is sought of which nothing is stored", not world.stored(TOPIC))
+                await self._seek(name)
+            self._rests_until = 0.0
 
     # -- topics ------------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ class SimProcess:
         self.alive, self.hung = True, False
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.on_crash: list[Callable[[], None]] = []
+        self.starved = ""  # workers with this in their name do not get their turn
         self._held: deque[Callable[[], None]] = deque()
         self._context = contextvars.copy_context()
         self._context.run(_HERE.set, self)

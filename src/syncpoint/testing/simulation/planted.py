@@ -303,7 +303,7 @@ PLANTED: dict[str, Planted] = {
         again.a_late_removal_removes_the_next_registration, EMPTYING, ("metadata in doubt", "takeover")
     ),
     "a seek while nothing is stored is left aside": Planted(
-        rules.a_seek_while_nothing_is_stored_is_left_aside, EMPTYING, ("close", "takeover")
+        rules.a_seek_while_nothing_is_stored_is_left_aside, EMPTYING, ("close", "takeover"), seed=2
     ),
     "a start counts in every generation": Planted(
         rules.a_start_counts_in_every_generation, SINGLE, ("crash", "takeover", "close"), seed=3
@@ -314,7 +314,9 @@ PLANTED: dict[str, Planted] = {
     "a failed look deletes": Planted(
         rules.a_failed_look_deletes, SINGLE, ("accident", "hang of a subscribe forwarder")
     ),
-    "forgotten sources come back": Planted(rules.forgotten_sources_come_back, EMPTYING, ("crash", "takeover", "close")),
+    "forgotten sources come back": Planted(
+        rules.forgotten_sources_come_back, EMPTYING, ("crash", "takeover", "keepers starved"), seed=3
+    ),
     "segments are listed that no disk has": Planted(
         rules.segments_are_listed_that_no_disk_has, THREE, ("close", "disk server hung", "partition from disks")
     ),

@@ -265,6 +265,18 @@ class ProcessFaults(DiskFaults):
 
         return heal
 
+    def _keepers_starved(self) -> Heal | None:
+        """The threads that write down what was deleted, and look after the disks, do not get their turn."""
+        found = self._publisher()
+        if found is None or found.process.starved:
+            return None
+        process, process.starved = found.process, "-keep-"
+
+        def heal() -> None:
+            process.starved = ""
+
+        return heal
+
     def _accident(self) -> Heal | None:
         """Some of the steps that a process takes by itself fail in their middle."""
         nodes = [node for node in self.world.nodes.values() if node.process.alive]

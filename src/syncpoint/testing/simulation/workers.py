@@ -19,6 +19,7 @@ from syncpoint.storage.workers import Result, Step, one_by_one
 from syncpoint.testing.simulation.loop import here
 from syncpoint.testing.simulation.strands import Strand, Strands, on_strand, pause
 
+STARVED_S = 0.02  # between two looks whether a worker gets its turn again
 _NAME: contextvars.ContextVar[str] = contextvars.ContextVar("worker", default="")
 
 
@@ -90,9 +91,11 @@ class SimWorker:
         self._timer = None
         if self._ended or self._running:
             return
-        workers = self._workers
+        workers, name = self._workers, self._context[_NAME]
+        if workers.process.starved and workers.process.starved in name:
+            self._due(STARVED_S)
+            return
         self._running, self._again = True, False
-        name = self._context[_NAME]
         if workers.calm(name) and workers.random.random() >= workers.stops:
             self._after(self._step(), None)
         else:
