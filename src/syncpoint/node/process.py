@@ -6,11 +6,8 @@ elsewhere, open calls finish, a last checkpoint is written, the log is sealed.
 """
 
 import asyncio
-import contextlib
-import gc
 import logging
 import ssl
-from collections.abc import Callable
 from dataclasses import replace
 
 from syncpoint.api.admin_handlers import CatalogService
@@ -23,13 +20,12 @@ from syncpoint.api.server_admin import Parts, ServerAdmin
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
 from syncpoint.api.unimplemented import unimplemented_methods
-from syncpoint.kernel.memory import keep_freed_memory
 from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import Change, Setting
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.control import ControlPlane
-from syncpoint.node.locks import FolderLocks
-from syncpoint.node.metadata import align, open_metadata
+from syncpoint.node.doors import Doors
+from syncpoint.node.metadata import align
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import trusted_clock
@@ -38,11 +34,10 @@ from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.recovery import recover
 from syncpoint.runtime.clock import Clock, SystemClock
-from syncpoint.runtime.files import OsFiles
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.storage.store import Store
 from syncpoint.subscribe.forwarder import SubscribeForwarder
-from syncpoint.transport.server import Server, serve
+from syncpoint.transport.network import Listening
 
 log = logging.getLogger(__name__)
 
@@ -53,28 +48,37 @@ ACK_KEY = "ack-id-key"  # the setting that holds it; in the log, so that ack ids
 class Node:
     """A started node. `endpoint` is HOST:PORT."""
 
-    def __init__(self, settings: ServeSettings, *, clock: Clock | None = None, random: Random | None = None) -> None:
+    def __init__(
+        self,
+        settings: ServeSettings,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        doors: Doors | None = None,
+    ) -> None:
         self.settings = settings
         self.clock, self.random = clock or SystemClock(), random or SystemRandom()
-        self.locks = FolderLocks()
+        self.doors = doors or Doors()
+        self.locks = self.doors.make_locks()
 
     async def start(self) -> None:
         """Recover and open the door. Raises `SyncpointError` with what to do when the folders can not be used."""
-        settings, loop = self.settings, asyncio.get_running_loop()
-        keep_freed_memory()
+        settings, doors, loop = self.settings, self.doors, asyncio.get_running_loop()
+        doors.keep_memory()
         self.locks.take(settings.data)
-        self.metadata = open_metadata(settings.data / "metadata.sqlite", self.clock, self.random)
+        self.metadata = doors.open_metadata(settings.data / "metadata.sqlite", self.clock, self.random)
         identities = Identities(self.metadata, self.random)
         self.store = Store.open(
             settings.disk_folders,
             replace(settings.storage, durability=settings.durability),
-            files=OsFiles(),
+            files=doors.open_files(),
             clock=self.clock,
             random=self.random,
             counter_floor=identities.log_counter_floor,
             universe=identities.universe,
-            notify=lambda act: _notify(loop, act),
+            notify=doors.notifier(loop),
             known_disks=tuple(identities.disks.values()),
+            workers=doors.make_workers(),
         )
         identities.adopt_universe(self.store.universe)
         identities.raise_log_counter_floor(self.store.log_counter)
@@ -127,8 +131,7 @@ class Node:
         self.publish.on_failed = self._log_failed
         if self.publish.failed is not None:
             self._log_failed()
-        gc.collect()
-        gc.freeze()
+        doors.settle_memory()
 
     @property
     def endpoint(self) -> str:
@@ -142,7 +145,7 @@ class Node:
             await self.control.commit([Change.put(Setting(ACK_KEY, key))])
         return key
 
-    async def _open_door(self) -> Server:
+    async def _open_door(self) -> Listening:
         settings = self.settings
         self.streams = StreamingPullService(self.subscribe, self.limits)
         self.pulls = SubscriberService(self.subscribe)
@@ -167,7 +170,7 @@ class Node:
             if settings.tls_client_ca is not None:
                 tls.load_verify_locations(settings.tls_client_ca)
                 tls.verify_mode = ssl.CERT_REQUIRED
-        return await serve(methods, settings.host, settings.port, tls=tls, limits=settings.door)
+        return await self.doors.serve(methods, settings.host, settings.port, tls=tls, limits=settings.door)
 
     def _log_failed(self) -> None:
         """Nothing can be stored until a restart: whoever balances load should know. Reading goes on."""
@@ -187,9 +190,3 @@ class Node:
         self.control.mirror.flush()
         self.metadata.close()
         self.locks.release()
-
-
-def _notify(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
-    """From a thread of storage to the loop; after the loop's end there is nobody to tell."""
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(act)

@@ -1,0 +1,79 @@
+"""The doors of a node: everything through which it reaches the machine it runs on.
+
+Place: handed to `process.Node`; a simulation puts its own in the place of files, threads, locks and sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from syncpoint.kernel.memory import keep_freed_memory
+from syncpoint.metadata.contract import Store
+from syncpoint.node.locks import FolderLocks
+from syncpoint.node.metadata import open_metadata
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.files import Files, OsFiles
+from syncpoint.runtime.random import Random
+from syncpoint.storage.workers import ThreadWorkers, Workers
+from syncpoint.transport.calls import Methods
+from syncpoint.transport.limits import Limits
+from syncpoint.transport.network import Listening
+from syncpoint.transport.server import serve
+
+Notify = Callable[[Callable[[], None]], None]
+
+
+class Locks(Protocol):
+    """One server per folder."""
+
+    def take(self, folder: Path) -> None:
+        """Raises `FailedPrecondition` when another server has it."""
+        ...
+
+    def release(self) -> None: ...
+
+
+class Serve(Protocol):
+    """Answer calls at an address."""
+
+    async def __call__(
+        self, methods: Methods, host: str, port: int, *, tls: ssl.SSLContext | None, limits: Limits
+    ) -> Listening: ...
+
+
+def _notifier(loop: asyncio.AbstractEventLoop) -> Notify:
+    def notify(act: Callable[[], None]) -> None:
+        """From a thread of storage to the loop; after the loop's end there is nobody to tell."""
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(act)
+
+    return notify
+
+
+def _settle_memory() -> None:
+    """What a start leaves lives as long as the process: later collections need not look at it."""
+    gc.collect()
+    gc.freeze()
+
+
+@dataclass(frozen=True)
+class Doors:
+    """See the module. `notifier(loop)` brings what threads of storage report to the loop. `keep_memory` is called
+    before the start and `settle_memory` after it.
+    """
+
+    make_locks: Callable[[], Locks] = FolderLocks
+    open_metadata: Callable[[Path, Clock, Random], Store] = open_metadata
+    open_files: Callable[[], Files] = OsFiles
+    make_workers: Callable[[], Workers] = ThreadWorkers
+    notifier: Callable[[asyncio.AbstractEventLoop], Notify] = _notifier
+    serve: Serve = serve
+    keep_memory: Callable[[], object] = keep_freed_memory
+    settle_memory: Callable[[], None] = _settle_memory
