@@ -10,12 +10,13 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.checkers import Verdict
 from syncpoint.testing.history import Outcome
+from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.faults import duration
 from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.runs import Lasting, Result, SimRun, simulate
-from syncpoint.testing.simulation.world import TOPIC, ClusterWorld
+from syncpoint.testing.simulation.world import ClusterWorld
 
 BRIEF = "projects/p/topics/brief"
 FAULTS = (

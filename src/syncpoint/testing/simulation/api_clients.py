@@ -1,0 +1,160 @@
+"""Clients of Google's API in a simulated world: they ask, publish, receive and acknowledge, again until it is known.
+
+Place: under every world that serves the API, at whatever `door` it has; what they did and saw is in its history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.testing.history import Creation, Identity, Outcome, seal
+from syncpoint.testing.simulation.base import SimWorld, Trace
+from syncpoint.testing.simulation.loop import ProcessLoop
+from syncpoint.wire.messages import pubsub
+
+TOPIC = "projects/p/topics/orders"
+PUBLISHER = "/google.pubsub.v1.Publisher/"
+SUBSCRIBER = "/google.pubsub.v1.Subscriber/"
+
+
+class ApiClients(SimWorld):
+    """A world with a door for clients. See the module."""
+
+    def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, trace: Trace | None) -> None:
+        super().__init__(loop, clock, seed, trace)
+        self.gone: set[str] = set()  # subscriptions that were deleted
+
+    def door(self) -> str:
+        """HOST:PORT of somebody who answers clients."""
+        raise NotImplementedError
+
+    async def call(self, method: str, message: Any, timeout_s: float = 2.0) -> bytes:
+        """Ask whoever is behind the door."""
+        channel = self.network.channel(self.door())
+        return await channel.unary(method, message.SerializeToString(), timeout=timeout_s)
+
+    async def insist(self, method: str, message: Any, done: str = "") -> bytes:
+        """Ask again until it is done; `done` in an error's text says that it had been."""
+        while True:
+            try:
+                return await self.call(method, message, 5.0)
+            except SyncpointError as error:
+                if done and error.code.name == done:
+                    return b""
+                self.note(f"client: {method.rpartition('/')[2]}: {error.code.name}")
+                await asyncio.sleep(0.2 + 0.2 * self.random.random())
+
+    async def create_topic(self, name: str = TOPIC, retention_s: int = 0) -> None:
+        """A topic."""
+        topic = pubsub.Topic(name=name)
+        if retention_s:
+            topic.message_retention_duration.seconds = retention_s
+        await self.insist(PUBLISHER + "CreateTopic", topic, "ALREADY_EXISTS")
+        self.note(f"client: {name} is there")
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic; the subscriptions on it are deleted by whoever created them."""
+        await self.insist(PUBLISHER + "DeleteTopic", pubsub.DeleteTopicRequest(topic=name), "NOT_FOUND")
+        self.coverage.sometimes("a topic is deleted")
+        self.note(f"client: {name} is deleted")
+
+    async def unsubscribe(self, name: str, creation: Creation) -> None:
+        """Delete a subscription: nothing is owed to it from here on."""
+        creation.until = self.history.stamp()
+        full = f"projects/p/subscriptions/{name}"
+        await self.insist(
+            SUBSCRIBER + "DeleteSubscription", pubsub.DeleteSubscriptionRequest(subscription=full), "NOT_FOUND"
+        )
+        self.gone.add(name)
+
+    async def seek_to_the_beginning(self, name: str) -> tuple[str, int]:
+        """Everything that the topic keeps is unacknowledged again; returns the subscription and the stamp before."""
+        begun = self.history.stamp()
+        asked = pubsub.SeekRequest(subscription=f"projects/p/subscriptions/{name}")
+        asked.time.seconds = 1
+        await self.insist(SUBSCRIBER + "Seek", asked)
+        self.coverage.sometimes("a subscription is sought back")
+        self.note(f"client: {name} sought to the beginning")
+        return name, begun
+
+    async def subscribe(
+        self,
+        name: str,
+        *,
+        ordered: bool = False,
+        exactly_once: bool = False,
+        topic: str = TOPIC,
+        judged_as: str = TOPIC,
+    ) -> Creation:
+        """Create a subscription, again until it is there."""
+        operation = self.history.creating(name, judged_as, ordered=ordered, exactly_once=exactly_once)
+        asked = pubsub.Subscription(
+            name=f"projects/p/subscriptions/{name}", topic=topic, ack_deadline_seconds=10,
+            enable_message_ordering=ordered, enable_exactly_once_delivery=exactly_once,
+        )  # fmt: skip
+        await self.insist(SUBSCRIBER + "CreateSubscription", asked, "ALREADY_EXISTS")
+        self.history.end(operation, Outcome.OK)
+        self.note(f"client: {name} created")
+        return operation
+
+    async def publish(
+        self, client: str, number: int, key: str, *, topic: str = TOPIC, judged_as: str = TOPIC, tries: int = 100
+    ) -> None:
+        """Publish one message, again until it is known to be stored."""
+        identity = Identity(client, number)
+        operation = self.history.publishing(judged_as, identity, key)
+        body = pubsub.PubsubMessage(data=seal(identity, bytes(40)), ordering_key=key)
+        request = pubsub.PublishRequest(topic=topic, messages=[body])
+        for again in range(tries):
+            try:
+                answer = await self.call(PUBLISHER + "Publish", request)
+            except SyncpointError as error:
+                self.note(f"{client}: {number}: {error.code.name}")
+                await asyncio.sleep(0.05 + 0.2 * self.random.random())
+                continue
+            (message_id,) = pubsub.PublishResponse.FromString(answer).message_ids
+            self.history.published(operation, message_id)
+            self.coverage.sometimes("a publish succeeds after a failure", again)
+            self.published(identity, message_id)
+            return
+        self.history.end(operation, Outcome.UNKNOWN)
+
+    async def consume(self, name: str, receiver: str) -> None:
+        """Receive for ever over streams that are opened again, acknowledging what comes."""
+        full, lives = f"projects/p/subscriptions/{name}", 0
+        while name not in self.gone:
+            lives += 1
+            try:
+                channel = self.network.channel(self.door())
+                stream = channel.stream(SUBSCRIBER + "StreamingPull")
+                first = pubsub.StreamingPullRequest(
+                    subscription=full, stream_ack_deadline_seconds=10, client_id=receiver, max_outstanding_messages=100
+                )
+                await stream.send(first.SerializeToString())
+                while (data := await stream.receive()) is not None:
+                    for one in pubsub.StreamingPullResponse.FromString(data).received_messages:
+                        self._received(name, f"{receiver}.{lives}", full, one)
+            except (SyncpointError, Unavailable) as error:
+                self.note(f"{receiver}: stream ends: {error.code.name}")
+                self.coverage.sometimes("a client's stream ends")
+            await asyncio.sleep(0.1 + 0.2 * self.random.random())
+
+    def _received(self, name: str, receiver: str, full: str, one: Any) -> None:
+        self.received(name, receiver, one.message)
+        self.client.start(self._acknowledge(name, full, one.ack_id, one.message.message_id))
+
+    async def _acknowledge(self, name: str, full: str, ack_id: str, message_id: str) -> None:
+        await asyncio.sleep(self.random.random() ** 3 * 0.5)
+        operation = self.history.acking(name, message_id)
+        try:
+            await self.call(
+                SUBSCRIBER + "Acknowledge", pubsub.AcknowledgeRequest(subscription=full, ack_ids=[ack_id]), 5.0
+            )
+        except SyncpointError:
+            self.coverage.sometimes("an acknowledgement is not confirmed")
+            self.history.end(operation, Outcome.UNKNOWN)
+        else:
+            self.history.end(operation, Outcome.OK)
