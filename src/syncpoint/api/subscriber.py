@@ -117,15 +117,18 @@ class SubscriberService:
         asked = parsed(pubsub.AcknowledgeRequest, request)
         record = self._with_ids(asked, request)
 
+        lending = self.forwarder.delivery(record).lending
+
         def confirmed(failed: list[bytes], unknown: list[bytes]) -> None:
             if unknown and not record.exactly_once:
-                call.fail(Unavailable("It is not known whether the acknowledgements were recorded."))
+                why = lending.cannot_record()
+                told = "It is not known whether the acknowledgements were recorded"
+                call.fail(Unavailable(f"{told}: {why.message}" if why is not None else f"{told}."))
             else:
                 _answer(call, failed, unknown)
 
-        delivery = self.forwarder.delivery(record)
         try:
-            delivery.lending.acknowledge(request, ACK_IDS_FIELD, self.forwarder.clock.monotonic(), confirmed)
+            lending.acknowledge(request, ACK_IDS_FIELD, self.forwarder.clock.monotonic(), confirmed)
         except BadAckId as bad:
             raise bad_ack_id(bad) from None
 

@@ -116,6 +116,10 @@ class Unavailable(_Coded):
     _code = Code.UNAVAILABLE
 
 
+class GivenUp(Unavailable):
+    """Whoever was asked will not be able to do it any more; asking again there does not help."""
+
+
 class OutOfRange(_Coded):
     """A number lies outside of the range the resource has."""
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.model.errors import GivenUp, SyncpointError
 from syncpoint.publish.source import Source
 
 ENTRY_BYTES_MAX = 64 << 10  # requests of this size stay entries of their own: nothing is joined, nothing is copied
@@ -80,6 +80,6 @@ class WaitingRoom:
         return out
 
 
-def outcome_unknown(cause: Exception) -> Unavailable:
+def outcome_unknown(cause: Exception) -> GivenUp:
     """What to tell somebody whose entry was handed to disks that then failed."""
-    return Unavailable(f"the outcome is unknown: {cause}; retry, which may store the message twice")
+    return GivenUp(f"the outcome is unknown: {cause}; retry, which may store the message twice")

@@ -80,6 +80,7 @@ class Disks:
         self._workers = workers
         self._persisted = persisted
         self._failed = failed
+        self._local = local
         self._at_once = local and settings.durability == Durability.MEMORY
         self._reported = False
         self._writer_workers: dict[DiskWriter, Worker] = {}
@@ -384,8 +385,9 @@ class Disks:
         if isinstance(error, DiskFenced):
             self.fenced(error)
         if not enough and self.failure is None:
+            advice = "; repair the disks, then start the server again" if self._local else ""
             self.failure = DisksFailed(
-                f"too few disks are left to acknowledge: {error}",
+                f"too few disks are left to acknowledge: {error}{advice}",
                 disks=[keeper.root for keeper in self.keepers if not keeper.ok],
             )
             self._failed(self.failure)

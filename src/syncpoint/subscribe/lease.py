@@ -6,6 +6,7 @@ dead letters. An exactly-once subscription accepts only the newest, unexpired ac
 was lent under, and confirms only what is persisted; any other accepts late acknowledgements, too.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -14,7 +15,7 @@ from syncpoint.kernel.acks import decode_runs
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Attempts, Batch, PublishSide
-from syncpoint.model.errors import FailedPrecondition
+from syncpoint.model.errors import FailedPrecondition, GivenUp, Unavailable
 from syncpoint.subscribe.confirm import REMEMBER_S, Confirmation, Confirmed, Unsure
 from syncpoint.subscribe.ordering import KeyOrder
 from syncpoint.subscribe.retry import Redelivery, note_run
@@ -111,11 +112,27 @@ class Lending:
             else:
                 self._unknown.append(record._replace(maybe=True))
                 self.owner.stalled = True
+                if isinstance(error, GivenUp):
+                    self._give_up(record, math.inf)  # whoever waits need not wait longer
 
         self._under_way += 1
         if maybe:
             self._asked.append(record)
         self.publish.acknowledge(self.owner.record.incarnation, self.generation, source, runs, done, urgent=urgent)
+
+    def cannot_record(self) -> Unavailable | None:
+        """Why acknowledgements can not be recorded here now, where that is known."""
+        try:
+            self.publish.check_writable()
+        except Unavailable as error:
+            return error
+        return None
+
+    def _give_up(self, record: _Record, now: float) -> None:
+        """Tell who waits that the outcome is unknown, if that is due."""
+        unsure = record.waiting.give_up(now) if record.waiting is not None else ()
+        if unsure and record.waiting is not None and self.owner.record.exactly_once:
+            self._unsure.remember(unsure, record.waiting)
 
     def resend(self) -> None:
         """Acknowledgements whose outcome is unknown are sent again; under another grant they would be another's."""
@@ -254,9 +271,7 @@ class Lending:
             self.redelivery.wake(now)
             self.owner.wake()
         for record in (*self._unknown, *self._doubtful, *self._examining):
-            unsure = record.waiting.give_up(now) if record.waiting is not None else ()
-            if unsure and record.waiting is not None and self.owner.record.exactly_once:
-                self._unsure.remember(unsure, record.waiting)
+            self._give_up(record, now)
         if self._unsure:
             self._unsure.forget_old(now)
 

@@ -299,3 +299,32 @@ async def test_acks_of_unknown_outcome_are_unavailable(world: ServicerWorld) -> 
     assert error.code is Code.UNAVAILABLE
     back(world)
     await world.call("Acknowledge", subscription=SUB, ack_ids=[a])
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_acks_under_way_when_the_disks_fail_are_answered_at_once(exactly_once: bool) -> None:
+    @simulated(exactly_once=exactly_once)
+    async def run(world: ServicerWorld) -> None:
+        await world.put("a", "b")
+        a, b = ids(await world.pull())
+        world.disks_rest = True
+        calls = [
+            asyncio.create_task(refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[one]))) for one in (a, b)
+        ]
+        await asyncio.sleep(0.01)
+        began = world.clock.monotonic()
+        world.store.fail(OSError("no disk left"))
+        for one, call in zip((a, b), calls, strict=True):
+            error = await call
+            if exactly_once:
+                (info,) = unpacked(error.details)
+                assert dict(info.metadata) == {one: TRANSIENT_INVALID_ACK_ID}
+            else:
+                assert error.code is Code.UNAVAILABLE
+                assert "no disk left" in error.message
+        error = await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[a]))
+        assert error.code is Code.UNAVAILABLE
+        assert "no disk left" in error.message
+        assert world.clock.monotonic() == began, "nobody waited, on a clock that only waiting moves"
+
+    run()

@@ -13,6 +13,7 @@ from storage_world import World  # a helper beside the tests; they are imported 
 
 from syncpoint.model.errors import ResourceExhausted, Unavailable
 from syncpoint.storage.errors import DisksFailed, DisksMissing, ForeignDisk, StorageDamaged
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Kind
 from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer
 
@@ -285,6 +286,21 @@ def test_a_majority_that_fails_says_unknown() -> None:
     world.commit()
     assert len(world.failures) == 1
     assert world.waiting
+    with pytest.raises(Unavailable, match="repair the disks, then start the server again"):
+        world.publish()
+
+
+def test_a_chain_of_a_cluster_that_fails_asks_for_no_restart() -> None:
+    world = World(5, rule=AckRule.single(3))
+    world.local = False  # its disks are other processes'; somebody else may open it
+    world.open()
+    world.fail(0)
+    world.fail(2)
+    world.publish()
+    world.commit()
+    with pytest.raises(Unavailable, match="too few disks are left") as caught:
+        world.publish()
+    assert "start" not in str(caught.value)
 
 
 @pytest.mark.parametrize("wipe", ["all", "segment"])
