@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import selectors
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from syncpoint.transport.server import serve
 
 PROJECT = "projects/crowded"
 LIST = "/google.pubsub.v1.Publisher/ListTopics"
+PUBLISH = "/google.pubsub.v1.Publisher/Publish"
 
 
 class RawClient:
@@ -37,6 +39,7 @@ class RawClient:
         self.socket = socket.create_connection((host, int(port)), timeout=60)
         self._encoder = Encoder()
         self._sid = 1
+        self._rest = b""
         self.socket.sendall(frames.PREFACE + frames.settings({Setting.INITIAL_WINDOW_SIZE: window}))
         if window > frames.WINDOW_DEFAULT:
             self.socket.sendall(frames.window_update(0, window - frames.WINDOW_DEFAULT))
@@ -51,21 +54,20 @@ class RawClient:
         )
         self._sid += 2
 
-    def answers(self, count: int) -> int:
-        """Read until so many answers have ended; fewer when the connection ends."""
-        data, at, seen = b"", 0, 0
-        while seen < count:
-            fresh = self.socket.recv(1 << 20)
-            if not fresh:
+    def take(self) -> int:
+        """Read what has come; the number of answers that ended with it. ConnectionError at the end."""
+        fresh = self.socket.recv(1 << 20)
+        if not fresh:
+            raise ConnectionError("the server has closed the connection")
+        data, at, ended = self._rest + fresh, 0, 0
+        while len(data) - at >= 9:
+            end = at + 9 + int.from_bytes(data[at : at + 3], "big")
+            if end > len(data):
                 break
-            data, at = data[at:] + fresh, 0
-            while len(data) - at >= 9:
-                end = at + 9 + int.from_bytes(data[at : at + 3], "big")
-                if end > len(data):
-                    break
-                seen += data[at + 3] == frames.HEADERS and bool(data[at + 4] & frames.END_STREAM)
-                at = end
-        return seen
+            ended += data[at + 3] == frames.HEADERS and bool(data[at + 4] & frames.END_STREAM)
+            at = end
+        self._rest = data[at:]
+        return ended
 
 
 def resident(pid: int) -> int:
@@ -76,8 +78,8 @@ def resident(pid: int) -> int:
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server with 400 topics of 8 KB."""
-    with ServerProcess(tmp_path_factory.mktemp("crowded") / "data") as server:
+    """A server with 400 topics of 8 KB. No publish waits for a disk: what is looked at are turns."""
+    with ServerProcess(tmp_path_factory.mktemp("crowded") / "data", durability="memory") as server:
         api = official.Api(server.endpoint)
         labels = {f"k{number}{'y' * 60}": "v" * 63 for number in range(60)}
         for number in range(400):
@@ -126,20 +128,37 @@ def test_what_nobody_reads_is_bounded_over_all_connections(crowded: ServerProces
 
 
 def test_one_clients_lists_do_not_hold_another_up(crowded: ServerProcess) -> None:
-    """While ten connections have 2,000 lists in the queue, a client's publishes are answered among them."""
-    request = types.ListTopicsRequest.pb()(project=PROJECT, page_size=1000).SerializeToString()
-    clients = [RawClient(crowded.endpoint, window=frames.WINDOW_MAX) for _ in range(10)]
-    for client in clients:
-        for _ in range(200):
-            client.ask(LIST, request)
-    with ThreadPoolExecutor(10) as pool:
-        reading = [pool.submit(client.answers, 200) for client in clients]
-        took = publishing(crowded.endpoint, lambda: any(one.done() for one in reading))
-        assert [one.result() for one in reading] == [200] * 10
-    for client in clients:
-        client.socket.close()
-    # 2,000 lists were answered meanwhile. In the order of their coming the first publish would have waited for all.
-    assert len(took) > 50
+    """Ten connections have 200 lists each in the queue all the time. Publishes are answered among them, those of new
+    connections, too; in the order of their coming each would wait for 2,000 lists."""
+    lists = types.ListTopicsRequest.pb()(project=PROJECT, page_size=1000).SerializeToString()
+    message = {"topic": "projects/calm/topics/mine", "messages": [{"data": b"x"}]}
+    publish = types.PublishRequest.pb()(**message).SerializeToString()
+    with contextlib.ExitStack() as opened, selectors.DefaultSelector() as selector:
+
+        def connect() -> RawClient:
+            client = RawClient(crowded.endpoint, window=frames.WINDOW_MAX)
+            opened.enter_context(client.socket)
+            selector.register(client.socket, selectors.EVENT_READ, client)
+            return client
+
+        greedy = {connect(): 0 for _ in range(10)}
+        for client in greedy:
+            for _ in range(200):
+                client.ask(LIST, lists)
+        calm, published = connect(), 0
+        calm.ask(PUBLISH, publish)
+        while published < 40 or min(greedy.values()) < 20:
+            for client in [key.data for key, _ in selector.select()]:
+                answered = client.take()
+                if client in greedy:
+                    greedy[client] += answered
+                    for _ in range(answered):
+                        client.ask(LIST, lists)
+                elif answered:
+                    published += 1
+                    (calm if published % 2 else connect()).ask(PUBLISH, publish)
+            # Some of each; hundreds only where this process was held up: what it had asked for is answered meanwhile.
+            assert sum(greedy.values()) < 500 * max(published, 10)
 
 
 @pytest.mark.parametrize("encrypted", [True, False])
