@@ -2,7 +2,8 @@
 
 Place: in every process of a cluster, beside its membership; what comes of it is `runtime.trusted`.
 Promise: a clock is heard when it changes, so one that was written long ago is no witness. The latest time that anybody
-was sure of is told at the start, before anything is deleted by it.
+was sure of is told at the start, before anything is deleted by it. What a name told that is not used any more goes once
+others are sure of a much later time: so there are as many keys as names were in use lately.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 from typing import NamedTuple
 
 from syncpoint.control.view import View
-from syncpoint.metadata.contract import Indeterminate, Put, Unavailable
+from syncpoint.metadata.contract import Delete, Indeterminate, Put, Unavailable, unchanged
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
@@ -21,6 +22,8 @@ from syncpoint.transport.network import split_address
 
 CLOCKS = "clocks/"
 TELL_S = 60.0
+OLD_NS = 7 * 86_400_000_000_000  # who tells of a time so long past is gone, or tells it again at once
+FORGET_MAX = 20  # keys a minute, of each process
 
 log = logging.getLogger(__name__)
 
@@ -81,4 +84,23 @@ class ClockExchange:
                 await self._store.txn([], [Put(CLOCKS + self._name, told.encode())])
             except (Unavailable, Indeterminate) as error:
                 log.info("the time is not told: %s", error)
+            else:
+                await self._forget(told.sure_ns - OLD_NS)
             await asyncio.sleep(TELL_S)
+
+    async def _forget(self, before_ns: int) -> None:
+        """Remove what others were sure of before that: this process has just told of a later time, so nobody who starts
+        misses it. One that is told anew meanwhile stays: the removal names what it is meant for.
+        """
+        old = [
+            (name, seen.revision)
+            for name, seen in self._view.items.items()
+            if name != self._name and seen.value.sure_ns < before_ns
+        ]
+        for name, revision in old[:FORGET_MAX]:
+            key = CLOCKS + name
+            try:
+                await self._store.txn([unchanged(key, revision)], [Delete(key)])
+            except (Unavailable, Indeterminate) as error:
+                log.info("what %s told of the time stays for now: %s", name, error)
+                return

@@ -44,7 +44,7 @@ from syncpoint.storage.layout import (
     segment_path,
 )
 from syncpoint.storage.pool import REFILL_STEP_BYTES, Pool
-from syncpoint.storage.readmit import is_known, is_ours, left_aside, refuse_foreign, sort_out
+from syncpoint.storage.readmit import is_ours, known_name, left_aside, refuse_foreign, sort_out
 from syncpoint.storage.recovery.repair import rebuild
 from syncpoint.storage.recovery.scrub import check_copy
 from syncpoint.storage.settings import StorageSettings
@@ -202,12 +202,10 @@ class Keeper:
                 if writer is None or writer.given_up:
                     self._readmit(self._lost_at)
             return interval
+        self._probe_if_due()  # before all else: that the disk obeys may be waited for, deleting is not
         if self._jobs:
             self._job()
             return 0.0
-        if now >= self._next_probe:
-            self._next_probe = now + interval
-            self._probe()
         if now >= self._refill_at:
             spares = self._settings.pool_segments if self._owner.wants_spares else 0
             more = self.pool.refill(spares, self.free - self._settings.segment_bytes)
@@ -279,6 +277,12 @@ class Keeper:
         if writer is not None and writer.ok and self.hangs:
             self._owner.notify(lambda: self._owner.hung(writer))
 
+    def _probe_if_due(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._next_probe:
+            self._next_probe = now + self._settings.probe_interval_s
+            self._probe()
+
     def _probe(self) -> None:
         """Is the folder still ours? Open files would go on taking writes if it were not."""
         self._tell_if_it_hangs()
@@ -327,13 +331,14 @@ class Keeper:
             files.close(handle)
             files.unlink(probe)
         mine = set() if self.writer is None else self._tried | {self.writer.incarnation}
-        known = is_known(files, root, self._owner.universe, mine)
+        name = known_name(files, root, self._owner.universe, mine)
+        known = name is not None
         if known and not self._owner.spares(self.slot, lost_at):
             return
         # The new name comes first: a folder whose content is being moved away must not pass for the old incarnation.
         incarnation = self._random.token(16)
-        if known:
-            self._tried.add(incarnation)
+        if name is not None:
+            self._tried = {name, incarnation}  # one of these two it has, whatever becomes of this
         replace_file(files, f"{root}/{READMITTED_FILE}", b"")
         write_identity(files, root, Identity(self._owner.universe, incarnation))
         self.disks.add(incarnation)
@@ -404,6 +409,7 @@ class Keeper:
                 self.root,
                 writer.incarnation,
                 self._is_ours,
+                between=self._probe_if_due,
             )
         except CopiesUnreachable:
             return False  # another segment's turn comes when the disks that have it are back

@@ -22,13 +22,15 @@ from syncpoint.storage.segment import DATA_START, SegmentHeader, decode_front
 Place = tuple[int, int]  # log, segment
 
 
-def is_known(files: Files, root: str, universe: int, mine: Collection[bytes]) -> bool:
-    """Whether the folder is still that of the incarnation which failed, or of one that was away from the start.
+def known_name(files: Files, root: str, universe: int, mine: Collection[bytes]) -> bytes | None:
+    """The incarnation a folder names, where it is the one which failed, or one that was away from the start; else None.
 
     `mine`: that incarnation, and those under which coming back was tried in vain; empty where none was seen yet.
     """
     found = read_identity(files, root)
-    return found is not None and found.universe == universe and (not mine or found.incarnation in mine)
+    if found is None or found.universe != universe or (mine and found.incarnation not in mine):
+        return None
+    return found.incarnation
 
 
 def refuse_foreign(files: Files, root: str, universe: int) -> set[bytes]:

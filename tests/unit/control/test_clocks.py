@@ -172,3 +172,26 @@ async def test_what_cannot_be_read_as_a_clock_is_left_out(store: MemoryStore, cl
     await asyncio.sleep(1)
     assert process.trusted.sure_ns() == clock.time_ns()
     await process.exchange.close()
+
+
+@simulated
+async def test_what_names_told_that_are_not_used_any_more_goes(store: MemoryStore, clock: ManualClock) -> None:
+    stays = await Process(store, clock, "stays", "10.0.0.1").start()
+    for number in range(30):
+        gone = await Process(store, clock, f"once-{number}", "10.0.0.2").start()
+        await asyncio.sleep(1)
+        await gone.exchange.close()
+    returns = await Process(store, clock, "returns", "10.0.0.3").start()
+    await asyncio.sleep(1)
+    await returns.exchange.close()
+    assert len(store.range(CLOCKS).items) == 32
+    await asyncio.sleep(6 * DAY)
+    assert len(store.range(CLOCKS).items) == 32, "whoever starts now still hears of them"
+    returns = await Process(store, clock, "returns", "10.0.0.3").start()
+    await asyncio.sleep(3 * DAY)
+    assert {item.key for item in store.range(CLOCKS).items} == {f"{CLOCKS}stays", f"{CLOCKS}returns"}
+    late = await Process(store, clock, "late", "10.0.0.4", wrong_s=-99 * DAY).start()
+    assert abs(late.trusted.sure_ns() - clock.time_ns()) < 99 * DAY * NS + 61 * NS
+    assert abs(late.trusted.time_ns() - clock.time_ns()) < 61 * NS, "what it stamps is of now"
+    for process in (stays, returns, late):
+        await process.exchange.close()

@@ -120,11 +120,12 @@ def rebuild(
     disk: bytes,
     may_replace: Callable[[str], object] = lambda path: None,
     whole: bool = False,
+    between: Callable[[], object] = lambda: None,
 ) -> tuple[Copy, list[int]]:
     """Write a fresh copy on one disk from the others; returns it and the positions that no disk has in good order.
 
     `may_replace(path)` raises where what lies in the copy's place is not this disk's. `whole`: positions that are in no
-    good order are `CopiesChanged`, and the copy's place stays as it was.
+    good order are `CopiesChanged`, and the copy's place stays as it was. `between`: called before each piece of it.
 
     Raises `OSError` of the target, `access.Gone` when the segment was removed meanwhile, `DamagedIndex` when no disk
     has its index.
@@ -155,6 +156,7 @@ def rebuild(
         write_all(files, handle, [encode_front(header)], 0)
         seed = header.seed
         for part in _chunks(records):
+            between()
             frames, missing = _frames(access, segment, part)
             lost += [segment.first_position + record.ordinal for record in missing]
             if lost and whole:

@@ -1,0 +1,90 @@
+"""What keepers owe beside their work: to be seen to obey in time, and to remember no more than can matter."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from storage_world import World  # a helper beside the tests; they are imported by path
+
+INTERVAL_S = 1.0  # between two probes
+
+
+def with_history(seed: int = 1) -> World:
+    world = World(seed, disks=3, segment_bytes=64 * 1024, segment_entries_max=1000)
+    world.open()
+    for _ in range(60):
+        world.publish(0, 1, 3_000)
+        world.commit()
+    return world
+
+
+def test_a_disk_that_has_much_to_delete_is_seen_to_obey_all_the_same() -> None:
+    world = with_history()
+    keeper = world.store._disks.keepers[0]
+    world.clock.advance(INTERVAL_S)
+    for number in range(40):
+        keeper.put_drop(f"/d0/logs/9/{number:08d}.seg")
+    while keeper._jobs:
+        left = len(keeper._jobs)
+        world.run("syncpoint-keep-0")
+        assert world.clock.monotonic() - keeper.answered_at < INTERVAL_S, f"{left} files are left to delete"
+        world.clock.advance(INTERVAL_S / 4)
+
+
+def test_a_disk_that_copies_a_segment_is_seen_to_obey_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncpoint.storage.recovery.repair._CHUNK", 4096)
+    world = with_history()
+    fault = world.fail(1, errno.EIO, ("pwritev",))
+    world.publish()
+    world.commit()
+    world.files.faults.remove(fault)
+    keeper, began, copied = world.store._disks.keepers[1], [], []
+
+    def slow(operation: str, path: str) -> None:
+        if operation == "pwritev" and path.startswith("/d1/logs") and path.endswith(".tmp"):
+            began.append(world.clock.monotonic())
+            copied.append(world.clock.monotonic() - max(keeper.answered_at, began[0]))
+            world.clock.advance(INTERVAL_S / 4)
+
+    for path in world.files.paths("/d1/logs"):
+        world.files.unlink(path)
+    world.files.faults.append(slow)
+    world.heal()
+    assert [disk.state for disk in world.store.status().disks] == ["ok"] * 3
+    assert len(copied) > 20
+    assert max(copied) <= INTERVAL_S + INTERVAL_S / 4
+
+
+def test_names_under_which_coming_back_failed_are_forgotten_but_for_those_the_folder_may_have() -> None:
+    world = with_history()
+    before = [path for path in world.files.paths("/d1/logs") if path in sealed(world)]
+    fault = world.fail(1, errno.EIO, ("pwritev",))
+    world.publish()
+    world.commit()
+    world.files.faults.remove(fault)
+    keeper, names = world.store._disks.keepers[1], set()
+
+    def no_marks(operation: str, path: str) -> None:
+        if operation == "rename" and path.startswith("/d1/marks"):
+            raise OSError(errno.EIO, "no marks", path)
+
+    world.files.faults.append(no_marks)
+    for _ in range(20):
+        world.clock.advance(1.1)
+        world.settle()
+        names |= keeper._tried
+        assert len(keeper._tried) <= 2
+    assert len(names) > 10, "it was tried again and again"
+    world.files.faults.remove(no_marks)
+    world.heal()
+    assert [disk.state for disk in world.store.status().disks] == ["ok"] * 3
+    assert set(before) <= sealed(world), "the folder was known all the time"
+
+
+def sealed(world: World) -> set[str]:
+    return {copy.path for segment in world.store.catalog for slot, copy in segment.copies.items() if slot == 1}
