@@ -27,7 +27,8 @@ def is_needed(forwarder: PublishForwarder, source: int, first_offset: int, count
     topic = catalog.topic_by_incarnation(found.topic)
     if topic is None and is_orphan(catalog, found):
         return True
-    if topic is not None and age_ns < topic.retention_s * _NS:
+    # One without a retention keeps nothing by age, not even what is younger than the clock, which may be far behind.
+    if topic is not None and topic.retention_s and age_ns < topic.retention_s * _NS:
         return True
     end = first_offset + count
     for record in catalog.subscriptions_of(found.topic):

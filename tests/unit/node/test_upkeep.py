@@ -362,6 +362,27 @@ async def test_sources_of_earlier_lives_are_forgotten_with_their_messages(world:
 
 
 @simulated()
+async def test_acknowledged_messages_go_although_the_clock_to_delete_by_is_behind_their_time(
+    world: ServicerWorld,
+) -> None:
+    """As it is after a pause, until it has run for as long again."""
+    await asyncio.sleep(400)
+    await world.close()  # the time that was reached is noted
+    world.clock.advance(3000)
+    world.restart()
+    for _ in range(3):
+        await world.put("a")
+        (got,) = await world.pull()
+        await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
+        assert world.publish.clock.sure_ns() < world.clock.time_ns() - 2000 * 10**9
+        await world.crash()
+    assert len(world.publish.sources.by_number) == 3
+    await asyncio.sleep(2)
+    assert not world.publish.sources.by_number
+    assert not list(world.store.sources())
+
+
+@simulated()
 async def test_deletion_is_quick_behind_a_start_and_a_checkpoint_and_slow_later(world: ServicerWorld) -> None:
     """A life of a few seconds has to get round all segments, or lives would leave theirs behind for ever."""
     steps, collect = 0, world.store.collect
