@@ -37,7 +37,7 @@ class SimProcess:
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.on_crash: list[Callable[[], None]] = []
         self.starved = ""  # workers with this in their name do not get their turn
-        self._held: deque[Callable[[], None]] = deque()
+        self.held: deque[asyncio.Handle] = deque()  # came due while it hung, or while it catches up
         self._context = contextvars.copy_context()
         self._context.run(_HERE.set, self)
 
@@ -55,7 +55,7 @@ class SimProcess:
     def crash(self) -> None:
         """End it at once; what was to run in it never does."""
         self.alive = False
-        self._held.clear()
+        self.held.clear()
         for end in self.on_crash:
             end()
         self.loop.bury(self)
@@ -70,17 +70,10 @@ class SimProcess:
         self.loop.call_soon(self._catch_up, context=contextvars.Context())
 
     def _catch_up(self) -> None:
-        while self._held and self.alive and not self.hung:
-            self._held.popleft()()
-
-    def hold(self, callback: Callable[[], None]) -> None:
-        """Something came due while it hangs, or while it catches up."""
-        self._held.append(callback)
-
-    @property
-    def behind(self) -> bool:
-        """Whether what comes due has to wait."""
-        return self.hung or bool(self._held)
+        while self.held and self.alive and not self.hung:
+            handle = self.held.popleft()
+            if not handle.cancelled():
+                handle._run()
 
 
 class ProcessLoop(SimulatedLoop):
@@ -93,68 +86,46 @@ class ProcessLoop(SimulatedLoop):
         self._graves: list[asyncio.Task[Any]] = []
 
     def _run_once(self) -> None:
-        """As asyncio does, without asking the system: nothing comes from outside."""
+        """As asyncio does, without asking the system: nothing comes from outside. What its context says is the process
+        that a callback belongs to: it runs there or, while that one hangs, is held.
+        """
         inner: Any = self
         scheduled, ready = inner._scheduled, inner._ready
-        while scheduled and scheduled[0]._cancelled:
-            heapq.heappop(scheduled)._scheduled = False
+        while scheduled and scheduled[0][1]._cancelled:
+            heapq.heappop(scheduled)[1]._scheduled = False
+        now = self.clock.monotonic()
         if not ready and not inner._stopping:
             if not scheduled:
                 raise NothingToWaitFor("everything waits, and no timer is set")
-            wait_s = scheduled[0]._when - self.time()
+            wait_s = scheduled[0][0] - now
             if wait_s > 0:
                 self.clock.advance(wait_s)
-        end = self.time() + inner._clock_resolution
-        while scheduled and scheduled[0]._when < end:
-            handle = heapq.heappop(scheduled)
+                now = self.clock.monotonic()
+        end = now + inner._clock_resolution
+        while scheduled and scheduled[0][0] < end:
+            handle = heapq.heappop(scheduled)[1]
             handle._scheduled = False
             ready.append(handle)
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle._cancelled:
+            if handle._cancelled:
+                continue
+            self.steps += 1
+            process = handle._context.get(_HERE)
+            if process is None or (process.alive and not process.hung and not process.held):
                 handle._run()
-
-    def call_soon(  # type: ignore[override]
-        self, callback: Any, *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        context = contextvars.copy_context() if context is None else context  # an empty one is false
-        due: list[Any] = []
-        handle = super().call_soon(self._guarded, due, callback, args, context, context=context)
-        due.append(handle)
-        return handle
+            elif process.alive:
+                process.held.append(handle)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        context = contextvars.copy_context() if context is None else context  # an empty one is false
-        due: list[Any] = []
-        handle = super().call_at(when, self._guarded, due, callback, args, context, context=context)
-        due.append(handle)
-        return handle
-
-    def _guarded(
-        self, due: list[Any], callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context
-    ) -> None:
-        process = _HERE.get()
-        self.steps += 1
-        if process is None or (process.alive and not process.behind):
-            callback(*args)
-        elif process.alive:
-            process.hold(lambda: self._late(due[0], callback, args, context))
-
-    def _late(
-        self,
-        handle: asyncio.Handle,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: contextvars.Context,
-    ) -> None:
-        if handle.cancelled():
-            return
-        try:
-            context.run(callback, *args)
-        except Exception as error:
-            self.call_exception_handler({"message": f"in {callback}", "exception": error, "handle": handle})
+        """Timers lie in the heap beside their times: numbers are compared faster than handles."""
+        inner: Any = self
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(inner._scheduled, (when, timer))
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
 
     def bury(self, process: SimProcess) -> None:
         """Keep the tasks of a crashed process from ever being looked at, or collected, while the world runs."""
