@@ -57,8 +57,8 @@ class ChainsWorld(SimWorld):
         self.shape = shape
         self.stops = 0.01 + 0.05 * self.random.random()
         self.settings = StorageSettings(
-            segment_bytes=64 * 1024, pool_segments=1, pool_segments_max=2, segment_entries_max=40, reserve_bytes=0,
-            scrub_bytes_s=0 if self.random.random() < 0.7 else 256 * 1024, cache_bytes=20_000,
+            segment_bytes=64 * 1024, pool_segments=1, pool_segments_max=2, segment_entries_max=shape.entries,
+            reserve_bytes=0, scrub_bytes_s=0 if self.random.random() < 0.7 else 256 * 1024, cache_bytes=20_000,
             index_cache_bytes=16_384 if self.random.random() < 0.2 else 1 << 20, read_ahead_bytes=8_192,
             commit_bytes_max=20_000, hung_s=1.5, probe_interval_s=0.5, lag_bytes_max=LAG_BYTES_MAX,
             collect_entries_step=60,

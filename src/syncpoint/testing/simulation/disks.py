@@ -163,6 +163,7 @@ class DiskFarm:
         self.random, self.clock, self.parted = random, clock, parted
         self.servers: dict[str, DiskServer] = {}
         self.cut_chance = 0.0  # that a command or its answer is lost
+        self.farewell_chance = 0.0  # the same of who is done with a disk and tells its server
         self.lost_before = self.lost_after = 0
         self.commands = 0
         self.intruders: list[str] = []  # who wrote although somebody else had taken over
@@ -332,7 +333,8 @@ class SimLane(Lane):
         farm.command_of(self._process, request.op)
         self._travel()
         self._wait(far, lane.chain.disk)
-        if farm.cut_chance and farm.random.random() < farm.cut_chance:
+        chance = max(farm.cut_chance, farm.farewell_chance if request.op == Op.LEAVE else 0.0)
+        if chance and farm.random.random() < chance:
             farm.lost_before += 1
             self.break_off()
             raise Lost("the connection broke")
@@ -343,7 +345,7 @@ class SimLane(Lane):
             raise
         self._travel()
         self._live()
-        if farm.cut_chance and farm.random.random() < farm.cut_chance:
+        if chance and farm.random.random() < chance:
             farm.lost_after += 1
             self.break_off()
             raise Lost("the connection broke before the answer came")

@@ -78,7 +78,7 @@ class Nemesis(ProcessFaults):
         """Everything is well again."""
         self.lasting.heal()
         self.world.network.heal()
-        self.world.network.break_chance = self.world.farm.cut_chance = 0.0
+        self.world.network.break_chance = self.world.farm.cut_chance = self.world.farm.farewell_chance = 0.0
         self.world.doubt = 0.0
         for clock in self.world.clocks.values():
             clock.off_ns = 0

@@ -22,6 +22,7 @@ from syncpoint.runtime.files import Files
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.remote.disk import DiskAddress
 from syncpoint.testing.simulation.accidents import Accident, Accidents
+from syncpoint.testing.simulation.deletions import Deletions
 from syncpoint.testing.simulation.disks import SimFiles
 from syncpoint.testing.simulation.loop import SimProcess
 from syncpoint.testing.simulation.metadata import SimShared
@@ -207,6 +208,7 @@ class Publisher(Node):
             world.refused(number, error)
             return False
         chain = self.host.chains[number]
+        Deletions(world, chain)
         found = chain.store.recovered
         world.coverage.sometimes("a tail is cut at recovery", found.cut)
         world.coverage.sometimes("frames are read at recovery", found.scanned)

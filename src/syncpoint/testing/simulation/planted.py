@@ -240,6 +240,7 @@ def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
 
 
 THREE = Shape(clusters=3, disks=1)
+ROLLING = Shape(clusters=1, disks=1, entries=6)
 SINGLE = Shape(clusters=1, disks=1)
 SMALL = Shape(clusters=1, disks=1, subscribers=2)
 EMPTYING = Shape(clusters=1, disks=1, emptying=True)
@@ -293,11 +294,14 @@ PLANTED: dict[str, Planted] = {
     "what was acknowledged is lent again": Planted(
         again.what_was_acknowledged_is_lent_again, LASTING, ("subscribe forwarder parted", "connections broken")
     ),
-    "a log begins on too few disks": Planted(again.a_log_begins_on_too_few_disks, THREE, ("disks lost in an opening",)),
+    "a log begins on too few disks": Planted(
+        again.a_log_begins_on_too_few_disks, THREE, ("disks lost in an opening",), seed=17
+    ),
     "a lock stays with a lost farewell": Planted(
         again.a_lock_stays_with_a_lost_farewell,
         THREE,
-        ("commands cut in the middle", "disk server hung", "disk fails"),
+        ("farewells lost", "disk server hung", "disk fails"),
+        seed=1,
     ),
     "a late removal removes the next registration": Planted(
         again.a_late_removal_removes_the_next_registration, EMPTYING, ("metadata in doubt", "takeover")
@@ -312,7 +316,7 @@ PLANTED: dict[str, Planted] = {
         rules.a_seek_is_seen_before_it_is_persisted, SMALL, ("crash", "disk slow", "disk hung")
     ),
     "a failed look deletes": Planted(
-        rules.a_failed_look_deletes, SINGLE, ("accident", "hang of a subscribe forwarder")
+        rules.a_failed_look_deletes, ROLLING, ("accident", "hang of a subscribe forwarder"), seed=11
     ),
     "forgotten sources come back": Planted(
         rules.forgotten_sources_come_back, EMPTYING, ("crash", "takeover", "keepers starved"), seed=3
@@ -320,7 +324,7 @@ PLANTED: dict[str, Planted] = {
     "segments are listed that no disk has": Planted(
         rules.segments_are_listed_that_no_disk_has, THREE, ("close", "disk server hung", "partition from disks")
     ),
-    "rule 7": Planted(rules.rule_7, SINGLE, ("crash", "disk slow", "power cut")),
+    "rule 7": Planted(rules.rule_7, ROLLING, ("crash", "disk slow", "power cut"), seed=0),
     "rule 11": Planted(rules.rule_11, SINGLE, ("takeover", "crash"), seed=0),
     "rule 17": Planted(
         rules.rule_17, SMALL, ("subscribe forwarder parted", "hang of a subscribe forwarder", "takeover"), seed=5

@@ -56,7 +56,7 @@ def a_log_begins_on_too_few_disks() -> AbstractContextManager[None]:
         return max(headers, key=lambda header: (header.log, header.seq), default=None)
 
     def only_here(self: Recovery) -> list[bytes]:
-        return [NOBODY if one.identity is None else one.identity.incarnation for one in self.disks]
+        return [NOBODY] * len(self.disks)
 
     return together(
         patched(Disks, _refuse_few=at_last),

@@ -181,6 +181,11 @@ class ProcessFaults(DiskFaults):
         self.world.farm.cut_chance = 0.02 + 0.1 * self.random.random()
         return lambda: setattr(self.world.farm, "cut_chance", 0.0)
 
+    def _farewells_lost(self) -> Heal:
+        """Who is done with a disk is often not heard."""
+        self.world.farm.farewell_chance = 0.5
+        return lambda: setattr(self.world.farm, "farewell_chance", 0.0)
+
     def _connections_broken(self) -> Heal:
         self.world.network.break_chance = 0.05
         return lambda: setattr(self.world.network, "break_chance", 0.0)

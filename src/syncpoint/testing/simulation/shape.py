@@ -16,7 +16,7 @@ PATIENT = "patient"  # the subscription whose clients acknowledge nothing before
 class Shape:
     """`spread`: every disk is served by a process of its own. `heavy`: large messages, many of them. `emptying`: the
     topic keeps nothing and runs empty again and again, and subscriptions are sought all the time. `lasting`: faults
-    outlast grants and what anybody waits for.
+    outlast grants and what anybody waits for. `entries`: so many fill a segment.
     """
 
     clusters: int = 3
@@ -29,6 +29,7 @@ class Shape:
     heavy: bool = False
     emptying: bool = False
     lasting: bool = False
+    entries: int = 40
 
     @staticmethod
     def draw(random: Random) -> Shape:
