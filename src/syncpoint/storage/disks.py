@@ -258,16 +258,20 @@ class Disks:
         """Let the writers take what is queued; a disk far behind is let go."""
         if self.closed:
             return
-        lag_max = self._settings.lag_bytes_max
         for writer in self.log.live:
             worker = self._writer_workers.get(writer)
             if worker is not None and not (writer.resting and writer.lag_bytes < self._settings.commit_full_bytes):
                 worker.wake()
-            if writer.lag_bytes > lag_max:
-                self._shed(writer)
+        self._shed_those_far_behind()
         if self._at_once and not self._reported:
             self._reported = True
             self.notify(self._advance)
+
+    def _shed_those_far_behind(self) -> None:
+        """Asked when more is queued, and when a disk is done with some: the others may suffice only then."""
+        for writer in self.log.live:
+            if writer.lag_bytes > self._settings.lag_bytes_max:
+                self._shed(writer)
 
     def _shed(self, writer: DiskWriter) -> None:
         """A disk that lags far behind leaves the live stream, if the others can acknowledge without it."""
@@ -370,6 +374,8 @@ class Disks:
         self._reported = False
         if self.log.advance():
             self._persisted(self.log.persisted)
+        if not self.closed:
+            self._shed_those_far_behind()
         if self.log.held:
             for writer in self.log.ready_writers():
                 self._start_writer(writer)

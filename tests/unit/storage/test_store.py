@@ -548,6 +548,22 @@ def test_a_disk_far_behind_leaves_the_stream_and_comes_back() -> None:
     assert [disk.state for disk in world.store.status().disks] == ["ok"] * 3
 
 
+def test_a_disk_far_behind_leaves_as_soon_as_the_others_suffice_though_nothing_more_is_appended() -> None:
+    world = World(5, 3, lag_bytes_max=50_000)
+    world.open()
+    for _ in range(30):
+        world.publish(0, 1, 2_000)
+    world.store.flush()
+    world.deliver()
+    assert [disk.state for disk in world.store.status().disks] == ["ok"] * 3, "all are equally far behind"
+    for _ in range(5):  # commits of the size that one takes
+        for name in ("syncpoint-write-0", "syncpoint-write-1"):
+            world.run(name)
+        world.deliver()
+    assert "behind" in world.store.status().disks[2].reason
+    assert not world.waiting
+
+
 def test_close_seals_so_that_nothing_is_scanned() -> None:
     world = World(5, 3)
     world.open()
