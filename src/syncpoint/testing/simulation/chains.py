@@ -249,7 +249,8 @@ class ChainsWorld(SimWorld):
                 self.tell_time(node)
             before, self._far = self._far, set()
             for one in self.publishers:
-                for chain in one.host.chains.values() if one.process.alive and not one.process.behind else ():
+                at_work = one.process.alive and not one.process.hung and not one.process.held
+                for chain in one.host.chains.values() if at_work else ():
                     self._watch_lag(chain, before)
             for number in self.records:
                 well = self.is_owned(number) if self.settling else self.served(number)
