@@ -21,7 +21,7 @@ from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX, Consumer
 from syncpoint.subscribe.lease import TICKS_PER_S, Lending
 from syncpoint.subscribe.ordering import Identity, KeyOrder
 from syncpoint.subscribe.passed import PassedOver
-from syncpoint.subscribe.retry import Run
+from syncpoint.subscribe.retry import Run, rest_s
 from syncpoint.subscribe.sources import Sources
 
 REDELIVER_AT_ONCE = 1024
@@ -544,19 +544,21 @@ class Delivery:
 
     def _resume(self, source: int, batches: Sequence[Batch]) -> list[Batch]:
         """Of messages that came back before, to another forwarder perhaps: go on with their counts and rests. They take
-        the way of those that come back here; where keys are kept in order, once their turn has come.
+        the way of those that come back here; where keys are kept in order, once their turn has come. Rests are kept as
+        times of a wall clock, which may have been wrong: none is longer than the policy asks for after that count.
         """
         now, skips = (
             self.now(),
             [bytearray(one.skip or bytes((one.end - one.first_offset + 7) // 8)) for one in batches],
         )
         for run in attempts_of(batches):
+            rest = min(run.rest_ms / 1000, rest_s(self.record.retry, run.times))
             for batch, skip in zip(batches, skips, strict=True):
                 for offset in range(max(run.begin, batch.begin), min(run.end, batch.end)):
                     index = offset - batch.first_offset
                     if batch.source != source or skip[index >> 3] >> (index & 7) & 1:
                         continue
-                    at = now + run.rest_ms / 1000 if run.rest_ms else None
+                    at = now + rest if rest else None
                     attempts = self.lending.redelivery.attempts
                     attempts[source, offset] = max(run.times, attempts.get((source, offset), 0))
                     if self.lending.order is None:

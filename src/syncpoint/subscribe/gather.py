@@ -199,7 +199,7 @@ class Gatherer:
             self.peers.pop(address).close()
         moved = {chain for chain, address in self._owners.items() if before.get(chain) != address}
         for served in self._served.values():
-            chains = set(self.directory.chains_of(served.topic)) | {view.chain for view in served.sources.values()}
+            chains = self._chains_of(served)
             self._doubt(served, {chain for chain in chains if before.get(chain) != self._owners.get(chain)})
             for peer in self._peers_of(served):
                 new_here = any(self._owners[chain] == peer.address for chain in chains & moved)
@@ -273,7 +273,7 @@ class Gatherer:
             for one in self._served.values():
                 if gone:
                     self._doubt(one, {chain for chain in gone if self._owners.get(chain) == peer.address})
-                if not opened.isdisjoint(self.directory.chains_of(one.topic)):
+                if not opened.isdisjoint(self._chains_of(one)):
                     self._attach(one, peer)
             return
         served = self._served.get(what.subscription)
@@ -393,9 +393,16 @@ class Gatherer:
         peer = self.peers.get(self._owners.get(chain, ""))
         return peer if peer is not None and peer.up else None
 
+    def _chains_of(self, served: Served) -> set[int]:
+        """Chains of the topic, and those of whose sources something is known: a chain that has let go of the topic
+        since then says that they are done, and nobody else does.
+        """
+        chains = {view.chain for view in served.sources.values()}
+        return chains.union(self.directory.chains_of(served.topic), served.registered or ())
+
     def _peers_of(self, served: Served) -> list[Peer]:
-        """Who owns chains of the topic, and is up."""
-        chains = set(self.directory.chains_of(served.topic)) | (served.registered or frozenset())
+        """Who owns such chains, and is up."""
+        chains = self._chains_of(served)
         return [
             peer
             for address in sorted({self._owners[chain] for chain in chains if chain in self._owners})

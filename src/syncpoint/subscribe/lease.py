@@ -18,7 +18,7 @@ from syncpoint.model.delivery import Attempts, Batch, PublishSide
 from syncpoint.model.errors import FailedPrecondition, GivenUp, Unavailable
 from syncpoint.subscribe.confirm import REMEMBER_S, Confirmation, Confirmed, Unsure
 from syncpoint.subscribe.ordering import KeyOrder
-from syncpoint.subscribe.retry import Redelivery, note_run
+from syncpoint.subscribe.retry import Redelivery, note_run, rest_s
 
 TICKS_PER_S = 100
 Fetch = Callable[[int, int, int, Callable[[Sequence[Batch] | Exception], None]], None]
@@ -294,7 +294,7 @@ class Lending:
         for source, offset in sorted(identities):
             attempts = self.redelivery.count(source, offset) if delivered and (retry or dead) else 0
             is_dead = dead is not None and attempts >= dead[1]
-            delay = min(retry[1], retry[0] * 2.0 ** min(attempts - 1, 60)) if retry and attempts else 0.0
+            delay = rest_s(retry, attempts)
             if attempts:
                 note_run(counted.setdefault(source, []), offset, attempts, round(1000 * delay))
             if order is not None and order.knows((source, offset)):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from syncpoint.kernel.acks import decode_runs
+from syncpoint.metadata.records import Retry
 from syncpoint.model.delivery import Attempts
 
 RUN_MAX = 256
@@ -22,6 +23,11 @@ class Run(NamedTuple):
     begin: int
     end: int
     attempt: int
+
+
+def rest_s(policy: Retry | None, attempts: int) -> float:
+    """How long a message rests that came back from so many deliveries."""
+    return min(policy.max_s, policy.min_s * 2.0 ** min(attempts - 1, 60)) if policy and attempts else 0.0
 
 
 def note_run(runs: list[Attempts], offset: int, count: int, rest_ms: int) -> None:

@@ -59,6 +59,24 @@ def test_counts_and_rests_survive_a_crash(key: str, checkpoint: bool) -> None:
     assert {one.message.data: one.delivery_attempt for one in again.received}[b"a"] == 2
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_rest_that_a_wrong_clock_dated_is_no_longer_than_the_policy_says(ordered: bool) -> None:
+    world = world_with(ordered=ordered, retry=Retry(10.0, 20.0))
+    subscriber = Subscriber(world)
+    world.send("a", key="k" if ordered else "")
+    right = world.clock.time_ns()
+    world.clock.set_time_ns(right + 500 * 10**9)
+    subscriber.nack(*subscriber.held)
+    world.advance(2 * WRITE_S)
+    world.clock.set_time_ns(right)
+    world.restart()
+    again = Subscriber(world)
+    world.advance(9)
+    assert again.data == []
+    world.advance(2)
+    assert again.data == ["a"]
+
+
 def test_a_message_becomes_a_dead_letter_although_the_server_died_between_its_deliveries() -> None:
     world = world_with(dead_letter=DeadLetter(DEAD, 5))
     world.send("a")

@@ -337,6 +337,32 @@ def test_keys_wait_for_what_another_forwarder_still_has_of_the_epoch_before() ->
     assert "k:3" in slow.data + fast.data
 
 
+def test_keys_do_not_wait_for_sources_of_a_chain_that_let_go_of_the_topic_meanwhile() -> None:
+    world = GatherWorld(processes=2, chains=2, ordered=True)
+    world.assigned = [1]
+    first = Client(world, world.forwarder("a"))
+    world.advance(1)
+    assert world.publish("k:0", key="k")
+    world.advance(1)
+    assert first.data == ["k:0"]
+    second = Client(world, world.forwarder("b"))
+    world.advance(1)
+    world.cut = {("b", address) for address in world.processes}
+    world.assign([2])
+    first.ack(*first.held)
+    world.advance(10)
+    world.chains[1].sources.clear()  # nothing of the topic is left in it
+    first.leave()
+    world.changed()
+    world.advance(5)
+    world.cut = {("b", "p1")}
+    world.advance(5)  # it hears of the new epoch, and looks which chains hold sources of the topic
+    world.cut.clear()
+    world.publish("k:1", key="k")
+    world.advance(9)
+    assert second.data == ["k:1"]
+
+
 def test_streams_of_one_process_are_numbered_upward_whatever_peers_come_and_go() -> None:
     world = GatherWorld(processes=2, chains=2)
     forwarder = world.forwarder("a")
