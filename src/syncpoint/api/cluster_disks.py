@@ -13,7 +13,8 @@ from syncpoint.control.view import ClusterView
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.wire.messages import admin
 
-_WORST_FIRST = (admin.Disk.FAILED, admin.Disk.AWAY, admin.Disk.UNKNOWN, admin.Disk.HEALING, admin.Disk.OK)
+_DISK = admin.Disk
+_WORST_FIRST = (_DISK.FAILED, _DISK.DAMAGED, _DISK.AWAY, _DISK.UNKNOWN, _DISK.HEALING, _DISK.OK)
 
 
 def cluster_disks(view: ClusterView, told: Mapping[str, Mapping[str, Any]], unknown: Sequence[str]) -> Any:
@@ -57,6 +58,7 @@ def _add_chain(
     one.state, one.reason = admin.Disk.State.Value(disk["state"].upper()), disk["reason"]
     one.position, one.under_replicated = disk["position"], disk["lacks"]
     shown.under_replicated += disk["lacks"]
+    shown.damaged += disk["unreadable"]
 
 
 def _owner_status(view: ClusterView, record: ChainRecord, told: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -101,6 +101,7 @@ class ServerAdmin:
                 free_bytes=disk.free_bytes,
                 position=disk.position,
                 under_replicated=max(0, status.appended - disk.position),
+                damaged=disk.unreadable,
             )
             for disk in status.disks
         ]

@@ -1,7 +1,7 @@
 """`syncpoint disks list`: how the disks of the running server, or of a cluster, are.
 
 Place: the operator's side of the command line; a call of syncpoint.admin.v1.Admin.
-Promise: exit code 1 when a disk has failed, so that a script need not read the table.
+Promise: exit code 1 when a disk has failed or is damaged, so that a script need not read the table.
 """
 
 from __future__ import annotations
@@ -13,6 +13,12 @@ import click
 from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import print_message, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
+
+DAMAGED_ADVICE = (
+    "What is damaged is kept, passed over, and tried again in case it can be read some day; the rest is delivered. "
+    "`syncpoint log verify`, while the server is stopped, names every place. Of three disks a damaged one is repaired "
+    "from the others."
+)
 
 
 @click.group()
@@ -37,16 +43,20 @@ def list_all(settings: Settings) -> None:
                 _state(disk),
                 _position(disk),
                 f"{disk.under_replicated:,}",
+                f"{disk.damaged:,}",
                 gigabytes(disk.free_bytes) if disk.HasField("free_bytes") else "unknown",
                 disk.incarnation[:8],
                 disk.reason,
             )
             for disk in answer.disks
         ]
-        print_table(["DISK", "STATE", "POSITION", "MISSING", "FREE", "INCARNATION", "REASON"], rows)
+        print_table(["DISK", "STATE", "POSITION", "MISSING", "DAMAGED", "FREE", "INCARNATION", "REASON"], rows)
         for who in answer.unknown:
             said(f"unknown: {who}")
     failed = [disk.path for disk in answer.disks if _state(disk) == "failed"]
+    damaged = [f"{disk.path} ({disk.reason})" for disk in answer.disks if _state(disk) == "damaged"]
+    if damaged and not failed:
+        raise Problem(f"damaged: {', '.join(damaged)}", DAMAGED_ADVICE)
     if failed:
         raise Problem(
             f"failed: {', '.join(failed)}",

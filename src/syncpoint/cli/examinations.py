@@ -212,6 +212,7 @@ def _server(settings: Settings, host: str, number: int) -> list[Finding]:
 
 
 def _asked(settings: Settings, what: str, silent: str, advice: str) -> list[Finding]:
+    from syncpoint.cli.disks import DAMAGED_ADVICE
     from syncpoint.cli.errors import Problem
     from syncpoint.model.errors import SyncpointError
     from syncpoint.wire.messages import admin
@@ -229,7 +230,10 @@ def _asked(settings: Settings, what: str, silent: str, advice: str) -> list[Find
     told = f"a server answers: version {server.version}, up {hours:.1f} h, {count(server.topics, 'topic')}"
     findings = [Finding(what, "ok", told)]
     for one in disks:
-        if one.reason:
+        if one.damaged:
+            found = f"{one.path}: {count(one.damaged, 'place')} damaged, {one.reason}"
+            findings.append(Finding("server's disk", "problem", found, DAMAGED_ADVICE))
+        elif one.reason:
             advice = "Repair or replace the disk, then restart the server; the others bring it up to date."
             findings.append(Finding("server's disk", "problem", f"{one.path}: {one.reason}", advice))
     if not server.compiled_kernel:

@@ -82,6 +82,7 @@ def disks_of(chain: Chain) -> dict[str, Any]:
             "reason": disk.reason,
             "position": disk.position,
             "lacks": max(0, found.appended - disk.position),
+            "unreadable": disk.unreadable,
         }
         for disk in found.disks
     }

@@ -67,6 +67,7 @@ class Segment:
         "seq",
         "sources",
         "universe",
+        "unreadable",
         "verdict",
     )
 
@@ -82,6 +83,7 @@ class Segment:
         self.messages = self.controls = self.sources = 0
         self.active = active
         self.copies: dict[int, Copy] = {}
+        self.unreadable: dict[int, set[str]] = {}  # by slot: places of that copy which are in good order nowhere
         self.members: tuple[bytes, ...] = ()  # the fragment it was written in
         self.rule = _ONE
         self.away = 0  # which of the members were not there

@@ -24,6 +24,7 @@ from syncpoint.storage.catalog import Copy, Segment
 from syncpoint.storage.disk import DiskWriter, Progress
 from syncpoint.storage.errors import DisksFailed, DisksMissing, Fenced
 from syncpoint.storage.identity import encode_marks, to_spans
+from syncpoint.storage.index import Record
 from syncpoint.storage.keeper import Keeper
 from syncpoint.storage.log import Log
 from syncpoint.storage.pool import Pool
@@ -32,6 +33,7 @@ from syncpoint.storage.settings import Durability, StorageSettings
 from syncpoint.storage.workers import Worker, Workers
 
 Notify = Callable[[Callable[[], None]], None]
+UNREADABLE_MAX = 1000  # places remembered of one copy
 
 
 class Disks:
@@ -421,8 +423,10 @@ class Disks:
             copy = kept.get((segment.log, segment.seq))
             if copy is not None and (copy.sealed or segment.active is not None):
                 segment.copies[slot] = copy
+                segment.unreadable.clear()  # what no disk had it may have
             elif slot in segment.copies and (len(segment.copies) > 1 or segment.active is not None):
                 del segment.copies[slot]
+                segment.unreadable.pop(slot, None)
         keeper = self.keepers[slot]
         keeper.put_marks(self.marks_content())
         for place, copy in kept.items():
@@ -435,15 +439,24 @@ class Disks:
         self.bury()
         self.wake()
 
-    def completed(self, slot: int, segment: Segment, copy: Copy, lost: Sequence[int]) -> None:
+    def completed(self, slot: int, segment: Segment, copy: Copy, lost: Sequence[Record]) -> None:
         """A keeper copied a segment."""
         keeper = self.keepers[slot]
         if segment.removed or self.catalog.get(segment.id) is not segment:
             keeper.put_drop(copy.path)
             return
         segment.copies[slot] = copy
-        for position in lost:
+        segment.unreadable.pop(slot, None)
+        if not lost:
+            self.sound(segment)
+        for record in lost:
+            position = segment.first_position + record.ordinal
             keeper.damaged.append(f"entry {position} of log {segment.log} is on no disk in good order")
+            _note_unreadable(segment, slot, _frame_at(record.offset))
+
+    def sound(self, segment: Segment) -> None:
+        """All of some copy is what was written: whoever has another one that is not can write it anew."""
+        segment.unreadable.clear()
 
     def marks_content(self) -> bytes:
         """The newest marks; any thread."""
@@ -478,7 +491,9 @@ class Disks:
         self.notify(lambda: self._note_damage(segment, slot, reason))
 
     def _note_damage(self, segment: Segment, slot: int, reason: str) -> None:
-        """Forget a bad copy where another one is left; the keeper then writes it anew."""
+        """Forget a bad copy where another one is left; the keeper then writes it anew. Not for a place that no disk had
+        when this copy was written: it would be as it is.
+        """
         keeper = self.keepers[slot]
         if keeper.writer is not None and not keeper.ok:
             return  # the disk was given up, and with it what was open there
@@ -486,8 +501,14 @@ class Disks:
         if found not in keeper.damaged:
             keeper.damaged.append(found)
             del keeper.damaged[:-100]
-        if segment.active is None and len(segment.copies) > 1 and slot in segment.copies:
+        place = reason.partition(":")[0]
+        if slot not in segment.copies or place in segment.unreadable.get(slot, ()):
+            return
+        if len(segment.copies) == 1:
+            _note_unreadable(segment, slot, place)
+        elif segment.active is None:
             del segment.copies[slot]
+            segment.unreadable.pop(slot, None)
 
     def answered_at(self) -> float:
         """As of when (monotonic seconds) an acknowledging set of the disks has obeyed this writer: a later one shuts
@@ -539,6 +560,17 @@ class Disks:
         for worker in self._keeper_workers:
             worker.wake()
         return gone
+
+
+def _frame_at(offset: int) -> str:
+    """What reading and looking through a copy call a place, see `Access` and `scrub`."""
+    return f"frame at {offset}"
+
+
+def _note_unreadable(segment: Segment, slot: int, place: str) -> None:
+    places = segment.unreadable.setdefault(slot, set())
+    if len(places) < UNREADABLE_MAX:
+        places.add(place)
 
 
 def _refuse_fenced(root: str, error: OSError) -> None:

@@ -32,7 +32,7 @@ from syncpoint.storage.catalog import Catalog, Copy, Segment
 from syncpoint.storage.disk import DiskWriter
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.identity import Identity, Marks, decode_marks, write_identity, write_marks
-from syncpoint.storage.index import DamagedIndex
+from syncpoint.storage.index import DamagedIndex, Record
 from syncpoint.storage.layout import (
     DISK_FILE,
     LOCK_FILE,
@@ -73,7 +73,9 @@ class Owner(Protocol):
 
     def marks_content(self) -> bytes: ...
 
-    def completed(self, slot: int, segment: Segment, copy: Copy, lost: Sequence[int]) -> None: ...
+    def completed(self, slot: int, segment: Segment, copy: Copy, lost: Sequence[Record]) -> None: ...
+
+    def sound(self, segment: Segment) -> None: ...
 
     def joined(self, slot: int, writer: DiskWriter, kept: Mapping[tuple[int, int], Copy]) -> None: ...
 
@@ -455,6 +457,8 @@ class Keeper:
             raise
         if read < 0 or problem:
             self._scrubbing = None
+        if read < 0 and segment.unreadable:
+            self._owner.notify(lambda: self._owner.sound(segment))
         if problem and not segment.removed:
             self._owner.damaged(segment, self.slot, problem)
         pause = max(0, read) / rate
@@ -472,7 +476,7 @@ class Keeper:
         self.scrub_rounds += 1
         return None
 
-    def _completed(self, segment: Segment, copy: Copy, lost: Sequence[int]) -> None:
+    def _completed(self, segment: Segment, copy: Copy, lost: Sequence[Record]) -> None:
         self._given_up.discard(segment.id)
         self._owner.completed(self.slot, segment, copy, lost)
 

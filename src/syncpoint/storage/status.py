@@ -13,10 +13,14 @@ from syncpoint.storage.settings import StorageSettings
 if TYPE_CHECKING:
     from syncpoint.storage.store import Store
 
+NAMED_MAX = 3  # damaged places that a reason names
+
 
 @dataclass(frozen=True, slots=True)
 class DiskStatus:
-    """One disk. `state`: "ok", "healing" (writes, but lacks something), "away" (waited for) or "failed"."""
+    """One disk. `state`: "ok", "damaged" (something can be read neither here nor on another disk), "healing" (writes,
+    but lacks something), "away" (waited for) or "failed".
+    """
 
     path: str
     state: str
@@ -27,7 +31,8 @@ class DiskStatus:
     free_bytes: int
     pool_segments: int
     lacking_segments: int
-    damaged: tuple[str, ...]
+    damaged: tuple[str, ...]  # what was found so far, healed or not
+    unreadable: int = 0  # places where this disk is not what was written, and no other one has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +57,13 @@ def disk_status(store: Store, log: Log, keepers: Sequence[Keeper], settings: Sto
     """Collect the figures; owner's thread."""
     segments = list(store.catalog)
     lacking = [0] * len(keepers)
+    unreadable: list[list[str]] = [[] for _ in keepers]
     under = 0
     holds = [keeper.ok for keeper in keepers]
     for segment in segments:
+        for slot, places in segment.unreadable.items():
+            if slot in segment.copies:
+                unreadable[slot] += [f"segment {segment.log}/{segment.seq}: {place}" for place in sorted(places)]
         if segment.sealed_by and segment.active is None:
             missing = [slot for slot in range(len(keepers)) if slot not in segment.copies or not holds[slot]]
             for slot in missing:
@@ -71,11 +80,15 @@ def disk_status(store: Store, log: Log, keepers: Sequence[Keeper], settings: Sto
         state = "failed" if not keeper.ok else "away" if not keeper.answers else "ok"
         if state == "ok" and lacking[keeper.slot]:
             state = "healing"
+        lost = unreadable[keeper.slot]
+        if lost and state in ("ok", "healing"):
+            state = "damaged"
+        reason = _in_words(lost) if state == "damaged" else "" if keeper.ok else str(error or "not usable")
         disks.append(
             DiskStatus(
                 keeper.root,
                 state,
-                "" if keeper.ok else str(error or "not usable"),
+                reason,
                 writer.incarnation.hex() if writer is not None else "",
                 writer.synced if writer is not None else 0,
                 writer.lag_bytes if writer is not None else 0,
@@ -83,6 +96,7 @@ def disk_status(store: Store, log: Log, keepers: Sequence[Keeper], settings: Sto
                 len(keeper.pool),
                 lacking[keeper.slot],
                 tuple(keeper.damaged),
+                len(lost),
             )
         )
     return StoreStatus(
@@ -99,3 +113,8 @@ def disk_status(store: Store, log: Log, keepers: Sequence[Keeper], settings: Sto
         str(store.failure or ""),
         tuple(disks),
     )
+
+
+def _in_words(lost: Sequence[str]) -> str:
+    more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
+    return f"in good order on no disk: {', '.join(lost[:NAMED_MAX])}{more}"

@@ -376,7 +376,7 @@ async def test_disks_are_shown_as_storage_and_owners_see_them(world: ClusterWorl
     free = {"d1": {"free_bytes": 100}, "d2": {"free_bytes": 0}, "d3": {"free_bytes": 300}}
     storage = {"roles": {"storage": {"disks": free}}}
     world.peers.answers["10.0.0.1:1", STATUS] = internal.StatusResponse(json=json.dumps(storage))
-    good = {"state": "ok", "reason": "", "position": 40, "lacks": 2}
+    good = {"state": "ok", "reason": "", "position": 40, "lacks": 2, "unreadable": 0}
     disks = {
         "/c1/d1": good,
         "/c1/d2": {**good, "state": "failed", "reason": "EIO"},
@@ -398,3 +398,7 @@ async def test_disks_are_shown_as_storage_and_owners_see_them(world: ClusterWorl
     assert (second.HasField("free_bytes"), second.free_bytes) == (True, 0)
     assert found["s1/d3"].state == admin.Disk.OK, "it lives, and no chain is on it"
     assert (await world.call("ListDisks")).under_replicated == 6
+    disks["/c1/d1"] = {**good, "state": "damaged", "reason": "segment 1/1", "unreadable": 4}
+    world.peers.answers["10.0.0.1:4000", STATUS] = internal.StatusResponse(json=json.dumps({"roles": owner}))
+    first = (await shown())[0]["s1/d1"]
+    assert (first.state, first.reason, first.damaged) == (admin.Disk.DAMAGED, "chain 7: segment 1/1", 4)

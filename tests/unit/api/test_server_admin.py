@@ -65,9 +65,12 @@ async def test_what_is_not_persisted_yet_shows(world: ServicerWorld) -> None:
 async def test_disks_are_listed_with_what_is_wrong(world: ServicerWorld) -> None:
     (disk,) = (await world.call("ListDisks")).disks
     assert (disk.path, disk.state, disk.reason) == ("memory", admin.Disk.OK, "")
-    for state, number in (("failed", admin.Disk.FAILED), ("healing", admin.Disk.HEALING)):
-        world.store.state = replace(world.store.state, state=state, reason="broken", position=1, free_bytes=7)
+    states = (("failed", admin.Disk.FAILED), ("healing", admin.Disk.HEALING), ("damaged", admin.Disk.DAMAGED))
+    for state, number in states:
+        more = {"reason": "broken", "position": 1, "free_bytes": 7, "unreadable": 5}
+        world.store.state = replace(world.store.state, state=state, **more)
         (disk,) = (await world.call("ListDisks")).disks
+        assert disk.damaged == 5
         assert (disk.state, disk.reason, disk.position, disk.free_bytes) == (number, "broken", 1, 7)
         assert disk.under_replicated == len(world.store.entries) - 1
 

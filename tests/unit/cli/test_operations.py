@@ -23,6 +23,19 @@ def test_disks_list_fails_when_one_has_failed(server, run):
     assert "/b" in result.stderr
 
 
+def test_disks_list_fails_when_one_is_damaged(server, run):
+    good = admin.Disk(path="/a", state="OK")
+    bad = admin.Disk(path="/b", state="DAMAGED", reason="in good order on no disk: segment 1/2: frame at 64", damaged=3)
+    server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=[good, bad])
+    result = run("disks", "list", "--wide")
+    assert result.exit_code == 1
+    assert "damaged" in result.stdout
+    (row,) = (line.split() for line in result.stdout.splitlines() if line.startswith("/b"))
+    assert row[1:5] == ["damaged", "0", "0", "3"]
+    assert "damaged: /b (in good order on no disk: segment 1/2: frame at 64)" in result.stderr
+    assert "syncpoint log verify" in result.stderr
+
+
 def test_disks_of_a_cluster_say_what_is_not_known(server, run):
     chains = [
         {"chain": 1, "state": "OK", "position": 1234, "under_replicated": 0},
@@ -36,7 +49,7 @@ def test_disks_of_a_cluster_say_what_is_not_known(server, run):
     first, second = (line for line in result.stdout.splitlines() if line.startswith("s"))
     assert "chain 1: 1,234, chain 2: unknown" in first
     assert "0.0 GiB" in first
-    assert second.split()[:5] == ["s2/d1", "unknown", "0", "0", "unknown"]
+    assert second.split()[:6] == ["s2/d1", "unknown", "0", "0", "0", "unknown"]
     assert "unknown: s2 does not tell (x)" in result.stderr
 
 

@@ -16,6 +16,7 @@ from syncpoint.storage.errors import DisksFailed, DisksMissing, ForeignDisk, Sto
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Kind
 from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer
+from syncpoint.storage.store import DiskStatus
 
 
 def test_an_even_number_of_disks_is_refused() -> None:
@@ -336,6 +337,79 @@ def test_rot_is_found_healed_and_reported() -> None:
         world.heal(20)
         assert any("segment 1/1" in text for text in world.store.status().disks[0].damaged)
         assert world.store.status().under_replicated == 0
+    world.judge()
+
+
+def scrubbed(world: World, slot: int = 0) -> DiskStatus:
+    """How a disk is once all of it was read through."""
+    keeper = world.store._disks.keepers[slot]
+    rounds = keeper.scrub_rounds + 2  # one may be half done
+    for _ in range(600):
+        world.clock.advance(0.2)
+        world.settle()
+        if keeper.scrub_rounds >= rounds:
+            return world.store.status().disks[slot]
+    raise AssertionError("the disk is not read through")
+
+
+def test_what_a_single_disk_has_lost_is_counted_until_it_can_be_read_again_or_is_deleted() -> None:
+    world = World(5, 1, cache_bytes=1)
+    world.open()
+    for _ in range(130):
+        world.publish(0, 2, 600)
+    world.commit()
+    assert scrubbed(world).state == "ok"
+    first, second = world.files.paths("/d0/logs")[:2]
+    spoilt = ((first, DATA_START + 70), (first, DATA_START + 5000), (second, DATA_START + 70))
+    for path, offset in spoilt:
+        world.files.flip(path, offset)
+    with pytest.raises(StorageDamaged):
+        world.read_all(world.store.log_counter << 24)
+    world.settle()
+    disk = world.store.status().disks[0]
+    assert (disk.state, disk.unreadable) == ("damaged", 1), "met by a reader"
+    assert f"segment 1/1: frame at {DATA_START}" in disk.reason
+    assert "checksum" not in disk.reason, "found in another way it is the same place"
+    disk = scrubbed(world)
+    assert (disk.state, disk.unreadable) == ("damaged", 2), "the first place of each copy is met by looking through it"
+    world.files.flip(*spoilt[0])
+    world.files.flip(*spoilt[1])
+    disk = scrubbed(world)
+    assert (disk.state, disk.unreadable) == ("damaged", 1)
+    assert "segment 1/2" in disk.reason
+    world.dead = set(world.appended)
+    for _ in range(200):
+        world.store.collect(world.live)
+        world.settle()
+    disk = world.store.status().disks[0]
+    assert (disk.state, disk.unreadable, disk.reason) == ("ok", 0, "")
+
+
+def test_what_all_disks_have_lost_is_counted_on_each() -> None:
+    world = World(5, 3, cache_bytes=1)
+    world.open()
+    for _ in range(130):
+        world.publish(0, 2, 600)
+    world.commit()
+    places = [world.files.paths(f"/d{slot}/logs")[0] for slot in range(3)]
+    written = [world.files.stat(path).inode for path in places]
+    for path in places:
+        world.files.flip(path, DATA_START + 70)
+    with pytest.raises(StorageDamaged):
+        world.read_all(world.store.log_counter << 24)
+    world.heal(10)
+    assert [(disk.state, disk.unreadable) for disk in world.store.status().disks] == [("damaged", 1)] * 3
+    again = [world.files.stat(path).inode for path in places]
+    with pytest.raises(StorageDamaged):
+        world.read_all(world.store.log_counter << 24)
+    world.heal(10)
+    assert [world.files.stat(path).inode for path in places] == again, "what no disk has is not copied for ever"
+    (kept,) = (path for path, old, new in zip(places, written, again, strict=True) if old == new)
+    world.files.flip(kept, DATA_START + 70)
+    for slot in range(3):
+        scrubbed(world, slot)
+    world.heal()
+    assert [(disk.state, disk.unreadable) for disk in world.store.status().disks] == [("ok", 0)] * 3
     world.judge()
 
 

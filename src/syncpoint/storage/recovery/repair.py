@@ -121,8 +121,8 @@ def rebuild(
     may_replace: Callable[[str], object] = lambda path: None,
     whole: bool = False,
     between: Callable[[], object] = lambda: None,
-) -> tuple[Copy, list[int]]:
-    """Write a fresh copy on one disk from the others; returns it and the positions that no disk has in good order.
+) -> tuple[Copy, list[Record]]:
+    """Write a fresh copy on one disk from the others; returns it and what no disk has in good order.
 
     `may_replace(path)` raises where what lies in the copy's place is not this disk's. `whole`: positions that are in no
     good order are `CopiesChanged`, and the copy's place stays as it was. `between`: called before each piece of it.
@@ -150,7 +150,7 @@ def rebuild(
     files.sync_dir(logs_dir(root))
     beside = path + ".tmp"
     handle = files.open(beside, create=True)
-    lost: list[int] = []
+    lost: list[Record] = []
     try:
         files.truncate(handle, 0)
         write_all(files, handle, [encode_front(header)], 0)
@@ -158,10 +158,11 @@ def rebuild(
         for part in _chunks(records):
             between()
             frames, missing = _frames(access, segment, part)
-            lost += [segment.first_position + record.ordinal for record in missing]
+            lost += missing
             if lost and whole:
+                position = segment.first_position + lost[0].ordinal
                 raise CopiesChanged(
-                    f"position {lost[0]} of log {segment.log} was there a moment ago and is in good order nowhere now;"
+                    f"position {position} of log {segment.log} was there a moment ago and is in good order nowhere now;"
                     " opening it again decides anew",
                     log=segment.log,
                     segment=segment.seq,
