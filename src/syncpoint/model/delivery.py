@@ -144,8 +144,9 @@ class PublishSide(Protocol):
     ) -> None:
         """Record acknowledged offsets (kernel run encoding; sending them twice changes nothing).
 
-        `done` hears when the record is persisted, or that nobody knows; `FailedPrecondition` when an exactly-once
-        subscription's source is granted to somebody else. Not urgent: it may ride with the next commit.
+        `done` hears when the record is persisted, or that nobody knows; `FailedPrecondition` when it does not count:
+        the subscription was sought, or is gone, or an exactly-once subscription's source is granted to somebody else.
+        Only an exactly-once sender has to know. Not urgent: it may ride with the next commit.
         """
 
     def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[Attempts]) -> None:

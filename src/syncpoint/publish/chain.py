@@ -110,7 +110,7 @@ class Chain:
         self.follower.settle()
         now = around.clock.monotonic()
         known = {key: (grant.grant, grant.holder) for key, grant in memory.grants.items()}
-        grants = Grants(epoch, now, known)
+        grants = Grants(epoch, now, known, memory.last_grants)
         self.hub = Hub(self.number, self.forwarder, grants, self._rank, self._epoch_of, store.answered_at)
         self.follower.on_ledger = self.hub.listen
         self.resends = Resends(memory.batches, memory.unsure, self.forwarder.sources)

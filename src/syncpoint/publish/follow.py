@@ -52,9 +52,21 @@ class Follower:
         self._keep_snapshots(snapshots)
         for number in [one for one in forwarder.snapshots if self.catalog.snapshot_by_incarnation(one) is None]:
             forwarder.ledgers.drop_snapshot(number)
-        grants = forwarder.memory.grants
-        for key in [key for key in grants if not self._is_strict(key[0]) or key[1] not in sources.by_number]:
-            del grants[key]
+        self._settle_grants()
+
+    def _settle_grants(self) -> None:
+        """Who holds what is here; of what is not here any more, who had it last: it may not have heard that what it
+        acknowledged was recorded, before all of it was deleted.
+        """
+        memory, sources = self.forwarder.memory, self.forwarder.sources
+        for (subscription, source), fact in list(memory.grants.items()):
+            strict, here = self._is_strict(subscription), source in sources.by_number
+            if strict and here:
+                continue
+            del memory.grants[subscription, source]
+            if strict and source not in sources.unknown:
+                memory.last_grants[subscription, source] = fact.grant
+                sources.note_gone(source)
 
     def _forget_empty(self) -> None:
         """Ledgers of topics of which nothing is here: they begin anew when something comes, as after `forget_topic`."""

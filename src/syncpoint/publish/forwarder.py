@@ -16,7 +16,7 @@ from syncpoint.kernel.errors import Invalid, Malformed
 from syncpoint.metadata.records import Change, Op, Snapshot, Subscription
 from syncpoint.model.delivery import Attempts as Run
 from syncpoint.model.delivery import Batch, Done, Fetched, Listener, Reply, SourceView
-from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.names import parse_topic
 from syncpoint.publish import records
@@ -450,13 +450,16 @@ class PublishForwarder:
             self._lingering = True
             self._later(ACK_LINGER_S, self._linger_over)
 
-    def _not_counted(self, subscription: int, verdict: Verdict) -> SyncpointError | None:
-        """Why an acknowledgement is not recorded; None when there is nothing to record."""
+    def _not_counted(self, subscription: int, verdict: Verdict) -> SyncpointError:
+        """Why an acknowledgement is not recorded. What the end of a generation or of a subscription decides may be lost
+        with this log, and others may not know of it yet: until then they deliver what is not recorded. So whoever must
+        not take it for acknowledged hears that it has failed.
+        """
         if verdict is Verdict.OLD:
-            return None  # the subscription was sought meanwhile
+            return FailedPrecondition("The subscription was sought meanwhile.")
         record = self.catalog.subscription_by_incarnation(subscription)
         if verdict is Verdict.NO_LEDGER and (record is None or record.detached):
-            return None  # the subscription is gone
+            return FailedPrecondition("The subscription was deleted or detached meanwhile.")
         return Unavailable("What the subscription was sought to is not known here yet.")
 
     def _linger_over(self) -> None:

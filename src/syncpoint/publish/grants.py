@@ -79,14 +79,21 @@ class _Share:
 class Grants:
     """See the module. Every method returns what is to be told to whom, in order."""
 
-    def __init__(self, epoch: int, now: float, known: Mapping[tuple[int, int], tuple[int, int]] | None = None) -> None:
+    def __init__(
+        self,
+        epoch: int,
+        now: float,
+        known: Mapping[tuple[int, int], tuple[int, int]] | None = None,
+        gone: Mapping[tuple[int, int], int] | None = None,
+    ) -> None:
         """`epoch`: under which the chain was opened; grants of a later one are higher. `known`: the grant and holder by
-        (subscription, source) that an earlier owner left in the log, of strict subscriptions.
+        (subscription, source) that an earlier owner left in the log, of strict subscriptions. `gone`: the last grants
+        of sources that it deleted.
         """
         self._next = epoch << 32
         self._opened = now
         self._known = dict(known or {})
-        self._gone: dict[tuple[int, int], int] = {}  # the last grant of sources that are deleted
+        self._gone = dict(list((gone or {}).items())[-GONE_MAX:])  # the last grant of sources that are deleted
         self._peers: dict[int, _Peer] = {}
         self._shares: dict[int, _Share] = {}
         self._restless: set[int] = set()  # subscriptions in which time alone may change something

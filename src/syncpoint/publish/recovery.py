@@ -45,6 +45,7 @@ class Memory:
     # Of a chain only:
     revision: int = 0  # the highest of the catalog that was acted by
     grants: dict[tuple[int, int], records.GrantFact] = field(default_factory=dict)  # by subscription and source
+    last_grants: dict[tuple[int, int], int] = field(default_factory=dict)  # the same, of sources that are deleted
     batches: deque[records.BatchFact] = field(default_factory=lambda: deque(maxlen=BATCHES_MAX))
     unsure: set[records.BatchFact] = field(default_factory=set)  # those of them whose messages may not be persisted
 

@@ -119,7 +119,11 @@ class SourceTable:
     def forget(self, source: Source) -> None:
         """A sealed source of which nothing is stored any more leaves the table."""
         self.remove(source)
-        self.gone[source.number] = None
+        self.note_gone(source.number)
+
+    def note_gone(self, number: int) -> None:
+        """Nothing of a source that was here is stored any more."""
+        self.gone[number] = None
         if len(self.gone) > GONE_MAX:
             del self.gone[next(iter(self.gone))]
 

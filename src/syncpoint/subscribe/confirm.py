@@ -18,7 +18,7 @@ Confirmed = Callable[[list[bytes], list[bytes]], None]
 class Confirmation:
     """One request: `confirmed(failed ids, ids whose outcome is unknown)` is called once."""
 
-    __slots__ = ("_confirmed", "_failed", "_field", "_left", "_lost", "_request", "_unsure", "at")
+    __slots__ = ("_confirmed", "_failed", "_field", "_left", "_lost", "_never", "_request", "_unsure", "at")
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class Confirmation:
         self._failed, self._unsure = failed, unsure
         self._left = set(sources)
         self._lost: set[int] = set()
+        self._never: set[int] = set()  # nobody will say any more
         self._answer_if_known()
 
     def persisted(self, source: int) -> None:
@@ -47,11 +48,18 @@ class Confirmation:
         self._lost.add(source)
         self.persisted(source)
 
-    def uncertain(self, source: int) -> None:
-        """Nobody will say any more whether it is. Who was told so already hears nothing else."""
-        if self._confirmed is not None:
-            self._unsure = [*self._unsure, *self._ids_of({source})]
-            self.persisted(source)
+    def uncertain(self, source: int) -> list[bytes]:
+        """Nobody will say any more whether it is; returns the ids that are told so now, and stay unknown."""
+        if source not in self._left:
+            return []
+        self._left.discard(source)
+        self._never.add(source)
+        if self._confirmed is None:
+            return []
+        ids = self._ids_of({source})
+        self._unsure = [*self._unsure, *ids]
+        self._answer_if_known()
+        return ids
 
     def _answer_if_known(self) -> None:
         if not self._left and self._confirmed is not None:
@@ -75,7 +83,7 @@ class Confirmation:
         return _source(ack_id) in self._lost
 
     def is_pending(self, ack_id: bytes) -> bool:
-        return _source(ack_id) in self._left
+        return _source(ack_id) in self._left or _source(ack_id) in self._never
 
 
 class Unsure:

@@ -22,7 +22,7 @@ PREFIX = "CloudPubSubDeadLetterSource"
 def dead_letter(publish: PublishSide, delivery: Delivery, source: int, offset: int, attempts: int) -> None:
     """Move one message of the subscription to its dead-letter topic. The answer comes later; nothing is raised."""
     record, lending = delivery.record, delivery.lending
-    policy = record.dead_letter
+    policy, runs = record.dead_letter, encode_runs([(offset, 1)])
 
     def keep() -> None:
         if lending.order is not None and lending.order.knows((source, offset)):
@@ -36,8 +36,9 @@ def dead_letter(publish: PublishSide, delivery: Delivery, source: int, offset: i
         unread = isinstance(batches, Exception) or any(begin <= offset < end for begin, end in passed_over(batches))
         if policy is None or unread:
             keep()
-        elif batch is None:
-            done(b"")  # acknowledged meanwhile
+        elif batch is None:  # acknowledged meanwhile, or deleted; if it is neither, it must not become so by this
+            lending.settle(source, runs)
+            delivery.wake()
         else:
             message = frames.message_at(batch.payload, offset - batch.first_offset)
 
@@ -53,7 +54,7 @@ def dead_letter(publish: PublishSide, delivery: Delivery, source: int, offset: i
         if isinstance(answer, Exception):
             keep()
         else:
-            lending.drop(source, encode_runs([(offset, 1)]))
+            lending.drop(source, runs)
             delivery.wake()
 
     publish.fetch(record.incarnation, source, offset, 1, fetched)

@@ -129,7 +129,7 @@ class Delivery:
         self._resuming.clear()
         self._refetching = 0
         self.lending.close()
-        self.lending = Lending(self, self.table, self.publish)
+        self.lending = Lending(self, self.table, self.publish, self.lending.unsure)
         self.lending.generation = self.publish.generation(self.record.incarnation)
         self.table.reset(self.lending.generation)
         self.start()

@@ -24,6 +24,7 @@ from syncpoint.subscribe.flow import PULLS, Consumer
 from syncpoint.subscribe.guard import Guard
 
 TICK_S = 0.1
+KNOWN_MAX = 1000
 _NOTHING = b""
 
 
@@ -58,6 +59,7 @@ class SubscribeForwarder:
         self.guard = Guard()
         self._lender, self._linger_s = lender, linger_s
         self._tables: dict[int, int] = {}  # subscription -> how many lease tables it has had here
+        self._known_max = KNOWN_MAX  # of the two: then those of subscriptions that are deleted are forgotten
 
     def delivery(self, record: Subscription) -> Delivery:
         """The delivery of a subscription, begun when first needed."""
@@ -154,6 +156,11 @@ class SubscribeForwarder:
         now = self.clock.monotonic()
         for incarnation, delivery in list(self.deliveries.items()):
             self.guard.run(partial(self._tick, incarnation, delivery, now))
+        if len(self.used) > self._known_max:
+            for gone in [one for one in self.used if self.catalog.subscription_by_incarnation(one) is None]:
+                del self.used[gone]
+                self._tables.pop(gone, None)
+            self._known_max = 2 * len(self.used) + KNOWN_MAX
 
     def _tick(self, incarnation: int, delivery: Delivery, now: float) -> None:
         record = self.catalog.subscription_by_incarnation(incarnation)

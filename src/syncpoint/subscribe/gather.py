@@ -141,7 +141,7 @@ class Gatherer:
         served = self._served.get(subscription)
         view = served.acknowledging(source) if served is not None else None
         if served is None or generation != served.generation:
-            self._later(lambda: done(None))  # the subscription is gone, or was sought meanwhile
+            self._later(lambda: done(FailedPrecondition("The subscription was sought or detached from meanwhile.")))
             return
         once = served.record.exactly_once
         if view is None and not once and served.answered and self._complete(served):

@@ -50,7 +50,8 @@ class _Record(NamedTuple):
 class Lending:
     """Leases, redeliveries and ordering of one subscription."""
 
-    def __init__(self, owner: Owner, table: LeaseTable, publish: PublishSide) -> None:
+    def __init__(self, owner: Owner, table: LeaseTable, publish: PublishSide, unsure: Unsure | None = None) -> None:
+        """`unsure`: what is remembered from before a seek."""
         self.owner, self.table, self.publish = owner, table, publish
         self.redelivery = Redelivery()
         self.order = KeyOrder() if owner.record.ordered else None
@@ -60,7 +61,7 @@ class Lending:
         self._asked: list[_Record] = []  # sent again, and not answered yet
         self._doubtful: list[_Record] = []  # exactly-once, of a grant that is over: may have counted before its end
         self._examining: list[_Record] = []  # of these, those that the publish side is being asked about
-        self._unsure = Unsure()
+        self.unsure = Unsure() if unsure is None else unsure
         self._under_way = 0
         self._closed = False
 
@@ -82,8 +83,8 @@ class Lending:
             waiting = None
         else:
             unsure: list[bytes] = []
-            if failed and self._unsure:
-                failed, unsure = self._unsure.judge(failed)
+            if failed and self.unsure:
+                failed, unsure = self.unsure.judge(failed)
             waiting = Confirmation(request, field, confirmed, (source for source, _ in acked), failed, unsure, now)
         for source, runs in acked:
             self.settle(source, runs)
@@ -97,17 +98,16 @@ class Lending:
             self._under_way -= 1
             if maybe:
                 self._asked.remove(record)
-            if error is None:
-                if waiting is not None:
+            refused = isinstance(error, FailedPrecondition)
+            if error is None or (refused and not self.owner.record.exactly_once):
+                if waiting is not None:  # what a seek or a deletion has decided needs no record
                     waiting.persisted(source)
-            elif self.owner.record.exactly_once and isinstance(error, FailedPrecondition) and not maybe:
+            elif refused and not maybe:
                 if waiting is not None:
                     waiting.lost(source)
             elif self._closed:
                 self._leave(record)
-            elif self.owner.record.exactly_once and (
-                isinstance(error, FailedPrecondition) or self.voids.get(source, 0) != void
-            ):
+            elif self.owner.record.exactly_once and (refused or self.voids.get(source, 0) != void):
                 self._doubt(record)
             else:
                 self._unknown.append(record._replace(maybe=True))
@@ -132,7 +132,7 @@ class Lending:
         """Tell who waits that the outcome is unknown, if that is due."""
         unsure = record.waiting.give_up(now) if record.waiting is not None else ()
         if unsure and record.waiting is not None and self.owner.record.exactly_once:
-            self._unsure.remember(unsure, record.waiting)
+            self.unsure.remember(unsure, record.waiting)
 
     def resend(self) -> None:
         """Acknowledgements whose outcome is unknown are sent again; under another grant they would be another's."""
@@ -234,7 +234,7 @@ class Lending:
         if record.waiting is None:
             return
         if self.owner.record.exactly_once:
-            record.waiting.uncertain(record.source)
+            self.unsure.remember(record.waiting.uncertain(record.source), record.waiting)
         else:
             record.waiting.persisted(record.source)
 
@@ -272,8 +272,8 @@ class Lending:
             self.owner.wake()
         for record in (*self._unknown, *self._doubtful, *self._examining):
             self._give_up(record, now)
-        if self._unsure:
-            self._unsure.forget_old(now)
+        if self.unsure:
+            self.unsure.forget_old(now)
 
     def release(self, serials: list[int], now: float) -> None:
         """Responses that never left: their messages were not delivered at all."""
@@ -320,7 +320,7 @@ class Lending:
     @property
     def at_rest(self) -> bool:
         """Nothing is lent, waits for another delivery, or for a confirmation; nobody will ask again."""
-        return not self.is_out and not len(self.redelivery) and not (self._unsure or self._doubtful or self._examining)
+        return not self.is_out and not len(self.redelivery) and not (self.unsure or self._doubtful or self._examining)
 
 
 def _has(batches: Sequence[Batch], begin: int, end: int) -> bool:

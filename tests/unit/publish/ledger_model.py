@@ -22,6 +22,7 @@ from chain_world import ChainWorld, Process  # a helper beside the tests; they a
 
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.records import ACTIVE, CREATING, Change, SeekTarget, Snapshot, Subscription, Topic
+from syncpoint.model.errors import FailedPrecondition
 
 NS = 10**9
 HOUR, DAY = 3_600, 86_400
@@ -236,7 +237,8 @@ class Run:
                 for one in chosen:
                     answer = self.tell(process, one, sub.number, sub.generation - 1 if old else sub.generation)
                     if heard:
-                        assert await asyncio.wait_for(answer, 5) is None
+                        error = await asyncio.wait_for(answer, 5)
+                        assert isinstance(error, FailedPrecondition) if old else error is None, error
                     if not old:
                         left.must.discard(one)
                         if heard:

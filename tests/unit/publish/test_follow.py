@@ -13,7 +13,8 @@ import pytest
 
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.records import CREATING, Change, SeekTarget, Snapshot
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
+from syncpoint.model.times import GRANT_S
 
 sys.path.insert(0, str(Path(__file__).parent))
 from chain_world import (  # a helper beside the tests; they are imported by path
@@ -149,7 +150,7 @@ async def test_an_acknowledgement_of_a_seek_that_was_not_followed_is_not_confirm
     process.shared.held = False
     process.shared.catch_up()
     chain.forwarder.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), told.append, urgent=True)
-    assert told[1] is None  # of before the seek: there is nothing to remember
+    assert isinstance(told[1], FailedPrecondition)  # of before the seek, which may yet be lost with this log
     assert await unacknowledged(process) == ["a"]
     await acknowledge(chain, source, (0, 1))
     assert await unacknowledged(process, 12) == []
@@ -283,6 +284,61 @@ async def test_a_source_that_nobody_can_explain_is_kept(world: ChainWorld) -> No
         assert set(chain.store.sources()) == {source.number}
         await process.host.close(1)
         await process.crash()
+
+
+@simulated
+async def test_whoever_did_not_hear_of_its_acknowledgement_hears_of_it_from_a_later_owner_that_has_nothing_left(
+    world: ChainWorld,
+) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe(exactly_once=True)
+    await first.publish("a", "b")
+    second = await hand_over(world, first)
+    chain = await second.open()
+    holder = await Subscriber(second, 11).start()
+    await holder.attach()
+    ((source, grant),) = holder.granted.items()
+    assert not (await holder.ack(source, (0, 2))).error  # it does not arrive, say
+    await until_forgotten(chain)
+    third = await hand_over(world, second)
+    await third.open()
+    again, other = await Subscriber(third, 11).start(), await Subscriber(third, 12).start()
+    await again.attach(**{str(source): grant})
+    assert not (await again.ack(source, (0, 2), grant=grant)).error
+    assert (await other.ack(source, (0, 2), grant=grant - 1)).code == Code.FAILED_PRECONDITION
+    assert (await again.ack(source + 1, (0, 2), grant=grant)).code == Code.UNAVAILABLE, "nobody knows of this one"
+
+
+@simulated
+async def test_an_acknowledgement_of_before_a_seek_is_refused_while_the_seek_may_be_lost(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe(exactly_once=True)
+    await first.publish("a")
+    holder = await Subscriber(first, 11).start()
+    await holder.attach()
+    ((source, grant),) = holder.granted.items()
+    first.paused = True
+    world.update(generation=1, target=SeekTarget(time_ns=5))
+    assert (await holder.ack(source, (0, 1), grant=grant)).code == Code.FAILED_PRECONDITION
+    second = await hand_over(world, first)
+    await second.open()
+    await asyncio.sleep(GRANT_S + 1)
+    assert await unacknowledged(second, 12) == ["a"]
+
+
+@simulated
+async def test_an_acknowledgement_of_a_deleted_subscription_is_refused(world: ChainWorld) -> None:
+    process = world.process("f1")
+    chain = await process.open()
+    record = await world.subscribe(exactly_once=True)
+    await process.publish("a")
+    (source,) = chain.forwarder.sources.by_number
+    world.commit(Change.delete(record))
+    told: list[Any] = []
+    chain.forwarder.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), told.append, urgent=True)
+    assert isinstance(told[0], FailedPrecondition)
 
 
 @simulated

@@ -285,6 +285,23 @@ def test_a_dead_letter_without_its_topic_is_not_lost() -> None:
     assert len(subscriber.received) == 6
 
 
+def test_a_dead_letter_that_is_not_found_is_not_acknowledged() -> None:
+    world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    world.commit(Change.put(Topic(7, "projects/p/topics/dead")))
+    subscriber = Subscriber(world)
+    world.send("poison")
+    fetch = world.publish.fetch
+    for _ in range(5):
+        if subscriber.received[-1].delivery_attempt == 5:
+            world.publish.fetch = lambda *asked: asked[-1]([])  # type: ignore[method-assign]
+        subscriber.nack(*subscriber.held)
+    world.publish.fetch = fetch  # type: ignore[method-assign]
+    world.advance(2)
+    (source,) = world.publish.sources.of_topic(world.record.topic_incarnation)
+    ledger = world.publish.ledgers[world.record.incarnation]
+    assert not ledger.covers(source.number, 0, 1), "nobody has said that it was acknowledged, and nothing keeps it"
+
+
 def test_seek_to_a_time_revives_and_purges() -> None:
     world = World(retain_acked=True)
     subscriber = Subscriber(world)

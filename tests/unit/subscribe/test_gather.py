@@ -274,6 +274,49 @@ def test_an_exactly_once_ack_is_not_confirmed_for_a_seek_or_deletion_others_may_
     world.advance(12)
     assert second.data == ["m"], "nothing was recorded"
     assert (first.unknown, first.refused, world.confirmed) == (["m"], [], [])
+    if end == "sought":
+        world.cut.clear()
+        world.advance(1)
+        first.held[ack_id] = "m"
+        first.ack(ack_id)
+        world.advance(1)
+        assert (first.unknown, first.refused) == (["m", "m"], []), "whoever tries again hears the same"
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_what_became_of_an_ack_told_as_unknown_before_a_seek_is_told_after_it(counted: bool) -> None:
+    world = GatherWorld(processes=1, chains=1, exactly_once=True)
+    forwarder = world.forwarder("a")
+    client = Client(world, forwarder, deadline_s=60)
+    world.publish("m")
+    world.advance(1)
+    (ack_id,) = client.held
+    world.processes["p0"].mute = True
+    client.ack(ack_id)
+    world.advance(20)
+    assert client.unknown == ["m"]
+    if counted:
+        world.processes["p0"].mute = False
+        world.advance(16)
+    forwarder.subscribe.delivery(world.record).on_reset()
+    client.held[ack_id] = "m"
+    client.ack(ack_id)
+    world.advance(1)
+    assert client.refused == [], "it may have counted"
+    assert (client.unknown, world.confirmed) == ((["m"], ["m"]) if counted else (["m", "m"], []))
+
+
+def test_an_exactly_once_ack_of_another_generation_than_is_served_is_refused() -> None:
+    world = GatherWorld(processes=1, chains=1, exactly_once=True)
+    forwarder = world.forwarder("a")
+    client = Client(world, forwarder, deadline_s=60)
+    world.publish("m")
+    world.advance(1)
+    (served,) = forwarder.gatherer._served.values()
+    served.generation += 1  # it has heard of a seek
+    client.ack(*client.held)
+    world.advance(1)
+    assert (world.confirmed, client.unknown, client.refused) == ([], [], ["m"])
 
 
 def test_an_ack_that_need_not_count_once_is_answered_when_its_subscription_is_gone() -> None:

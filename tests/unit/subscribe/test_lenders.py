@@ -1,12 +1,14 @@
 """Who lent a message, read off its ack id."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.kernel import ackids
+from syncpoint.metadata.records import Change, Subscription
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.subscribe.lenders import by_lender, lender_in, lender_of, table_epoch
-from syncpoint.testing.forwarders import World
+from syncpoint.testing.forwarders import TOPIC, World
 from syncpoint.wire.messages import pubsub
 
 
@@ -46,3 +48,23 @@ def test_tables_are_numbered_for_each_subscription() -> None:
     epochs = {forwarder._next_epoch(subscription) for subscription in range(70_000)}
     assert epochs == {table_epoch(7, 1)}
     assert forwarder._next_epoch(5) == table_epoch(7, 2)
+
+
+def test_of_deleted_subscriptions_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncpoint.subscribe.forwarder.KNOWN_MAX", 10)
+    world = World()
+    forwarder = SubscribeForwarder(
+        world.publish, world.publish.catalog, world.clock, key=bytes(32), random=world.random, soon=world.run_soon,
+        lender=7,
+    )  # fmt: skip
+    for number in range(100, 200):
+        record = Subscription(number, f"projects/p/subscriptions/s{number}", 1, TOPIC)
+        world.commit(Change.put(record))
+        forwarder.delivery(record)
+        world.commit(Change.delete(record))
+        forwarder.tick()
+    forwarder.delivery(world.record)
+    forwarder.tick()
+    assert len(forwarder.used) <= 12
+    assert len(forwarder._tables) <= 12
+    assert forwarder._tables[world.record.incarnation] == 1
