@@ -17,6 +17,7 @@ from syncpoint.testing.simulation.disks import DiskServer
 from syncpoint.testing.simulation.runs import Lasting
 
 Heal = Callable[[], None]
+LOOK_S = 0.25  # until it is seen again whether the others are whole
 
 
 class DiskFaults:
@@ -25,6 +26,7 @@ class DiskFaults:
     def __init__(self, world: ChainsWorld, random: SeededRandom, *, beyond: bool) -> None:
         self.world, self.random, self.beyond = world, random, beyond
         self.lasting = Lasting(world.loop)
+        self.over = False  # nothing goes wrong any more
         shape = world.shape
         doomed = "d0" if shape.clusters > 1 else "d00" if shape.disks > 1 else "none"  # one cluster, or one disk
         self.victims: list[tuple[DiskServer, str]] = [
@@ -165,7 +167,9 @@ class DiskFaults:
         return lambda: _forget(server.slow, disk)
 
     def _disk_lies(self) -> Heal | None:
-        """It says it has synced and has not; then its machine loses power."""
+        """It says it has synced and has not; then its machine loses power. Not before the others are whole: a disk that
+        was given up while this one lied, for being slow perhaps, is a member lost until it is back under its new name.
+        """
         found = self._doomed()
         if found is None:
             return None
@@ -173,10 +177,15 @@ class DiskFaults:
         server.files.lying.add(f"/{disk}")
 
         def heal() -> None:
+            whole = self._whole()
+            if not whole and not self.over:
+                self.lasting.began(heal, LOOK_S)
+                return
             server.files.lying.discard(f"/{disk}")
-            if server.alive:
+            if whole and server.alive:
                 server.power_cut()
-            server.start()
+            if not server.alive:
+                server.start()
 
         return heal
 

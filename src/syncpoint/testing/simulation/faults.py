@@ -76,6 +76,7 @@ class Nemesis(ProcessFaults):
 
     def heal(self) -> None:
         """Everything is well again."""
+        self.over = True
         self.lasting.heal()
         self.world.network.heal()
         self.world.network.break_chance = self.world.farm.cut_chance = self.world.farm.farewell_chance = 0.0
