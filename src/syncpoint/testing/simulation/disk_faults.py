@@ -184,6 +184,7 @@ class DiskFaults:
             server.files.lying.discard(f"/{disk}")
             if whole and server.alive:
                 server.power_cut()
+                server.loses(disk)
             if not server.alive:
                 server.start()
 
@@ -215,6 +216,7 @@ class DiskFaults:
         if self.random.random() < 0.5:
             server.kill()
         server.files.wipe(f"/{disk}")
+        server.loses(disk)
         return self._starting(server)
 
     def _again(self, name: str) -> None:

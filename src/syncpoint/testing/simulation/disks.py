@@ -53,12 +53,15 @@ class DiskServer:
         self.slow: dict[str, float] = {}  # disk -> seconds a command takes; inf: it hangs
         self.lives = self.boots = 0
         self._claims: dict[tuple[str, int], int] = {}  # the highest epoch answered for, whoever forgets it
+        self._destroyed: set[str] = set()  # disks that do not know their claims any more; a living server does
         self.service: DiskService
         self.start()
 
     def start(self) -> None:
         """A new life."""
         self.lives += 1
+        self._claims = {key: epoch for key, epoch in self._claims.items() if key[0] not in self._destroyed}
+        self._destroyed.clear()
         places = {name: f"/{name}" for name in self.disks}
         self.service = DiskService(places, self.files, f"boot-{self.name}-{self.boots}", self.farm.next_life())
         self.alive, self.hung = True, False
@@ -79,6 +82,12 @@ class DiskServer:
         self.alive = self.hung = False
         self.boots += 1
         self.files.power_cut(self.farm.random)
+
+    def loses(self, disk: str) -> None:
+        """A disk loses what it has promised to keep: who asks it after the server's next start is not known to be late.
+        The others shut him out.
+        """
+        self._destroyed.add(disk)
 
     def die_within(self, calls: int, *, power: bool) -> None:
         """Die before one of the next calls to the file system, in the middle of whatever command it belongs to."""

@@ -161,6 +161,7 @@ class ProcessFaults(DiskFaults):
                     server.kill()
             for disk in wiped.disks:
                 wiped.files.wipe(f"/{disk}")
+                wiped.loses(disk)
             self._starting(wiped)()
             for name in names:
                 if self.world.nodes[name].process.alive:
