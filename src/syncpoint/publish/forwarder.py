@@ -7,7 +7,9 @@ early delivery); acknowledgements are confirmed only when persisted.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 from syncpoint.kernel import publish as kernel
@@ -92,6 +94,7 @@ class PublishForwarder:
         self._pending: dict[int, PendingEntry] = {}  # by source
         self._acks: list[records.Acks] = []
         self._ack_done: list[Done] = []
+        self._fresh: dict[tuple[int, int], deque[bytes]] = {}  # (subscription, source): runs that are not persisted yet
         self._flushing = self._lingering = False
         self._time_ns = 0
         self._turn_time: tuple[int, int] | None = None
@@ -199,7 +202,7 @@ class PublishForwarder:
             self.append_pending()
             if self._acks:
                 position = self.store.append(Kind.ACKS, records.encode_acks(self._acks))
-                self._waiting.put(position, _all_of(self._ack_done))
+                self._waiting.put(position, partial(self._acks_persisted, self._acks, self._ack_done))
                 self._acks, self._ack_done = [], []
             self.store.flush()
         except Exception as error:
@@ -444,11 +447,46 @@ class PublishForwarder:
             return
         self._acks.append(records.Acks(subscription, generation, source, runs))
         self._ack_done.append(done)
+        key = (subscription, source)
+        fresh = self._fresh.get(key)
+        if fresh is None:
+            fresh = self._fresh[key] = deque()
+        fresh.append(runs)
         if urgent:
             self.flush_soon()
         elif not self._lingering:
             self._lingering = True
             self._later(ACK_LINGER_S, self._linger_over)
+
+    def _acks_persisted(self, acks: list[records.Acks], waiting: list[Done], error: Exception | None) -> None:
+        for one in acks:
+            key = (one.subscription, one.source)
+            fresh = self._fresh[key]
+            fresh.popleft()
+            if not fresh:
+                del self._fresh[key]
+        for done in waiting:
+            done(error)
+
+    def fresh_acks(self, subscription: int, source: int) -> AckSet | None:
+        """What was acknowledged and is not persisted: if this log is lost, it may be to be delivered again."""
+        fresh = self._fresh.get((subscription, source))
+        if fresh is None:
+            return None
+        acks = AckSet()
+        for runs in fresh:
+            acks.add_runs(runs)
+        return acks
+
+    def once_persisted(self, done: Done) -> None:
+        """`done` when all that was acknowledged up to now is persisted, or nobody knows."""
+        if self.failed is not None:
+            done(outcome_unknown(self.failed))
+        elif self._acks:
+            self._ack_done.append(done)
+            self.flush_soon()
+        else:
+            self._waiting.put(self.store.appended, done)
 
     def _not_counted(self, subscription: int, verdict: Verdict) -> SyncpointError:
         """Why an acknowledgement is not recorded. What the end of a generation or of a subscription decides may be lost
@@ -600,11 +638,3 @@ class _Told:
 
     def fail(self, error: SyncpointError) -> None:
         self._done(error)
-
-
-def _all_of(waiting: list[Done]) -> Settled:
-    def settled(error: Exception | None) -> None:
-        for done in waiting:
-            done(error)
-
-    return settled

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from syncpoint.metadata.records import Subscription
@@ -253,6 +254,19 @@ class Hub:
         def reply(batches: Sequence[Batch] | Exception) -> None:
             if isinstance(batches, Exception):
                 _refuse_fetch(session, number, _told(batches))
+            elif self._rests_on_fresh_acks(request, batches):
+                # Who is told now that others have acknowledged something reads on behind it, and would not look back
+                # where that is lost with this log.
+                self.forwarder.once_persisted(partial(answer, batches))
+            else:
+                answer(batches, None)
+
+        def answer(batches: Sequence[Batch], error: Exception | None) -> None:
+            if error is not None:
+                _refuse_fetch(session, number, _told(error))
+                return
+            if self.grants.grant_of(subscription, source, session.incarnation) != (request.grant or -1):
+                _refuse_fetch(session, number, FailedPrecondition("The source is granted to this forwarder no more."))
                 return
             session.send(fetched_message(number, batches))
             # Whoever asks from there on has had what lies before it, of an earlier owner of the chain perhaps.
@@ -267,6 +281,15 @@ class Hub:
                 self._hungry.add(key)
 
         self.forwarder.fetch(subscription, source, request.begin, min(request.max_bytes, FETCH_BYTES_MAX), reply)
+
+    def _rests_on_fresh_acks(self, request: Any, batches: Sequence[Batch]) -> bool:
+        """Whether an answer leaves something out because of acknowledgements that are not persisted."""
+        fresh = self.forwarder.fresh_acks(request.subscription, request.source)
+        if fresh is None:
+            return False
+        source = self.forwarder.sources.by_number.get(request.source)
+        end = batches[-1].end if batches else 0 if source is None else source.end
+        return end > request.begin and fresh.count(request.begin, end) > 0
 
     def acknowledge(self, session: Session, request: Any) -> None:
         """Record acknowledged offsets. `request`: internal.Acknowledge."""
@@ -407,9 +430,10 @@ class Hub:
             message.generation = record.generation if record is not None else 0
         for source in sources:
             begin = ledger.first_gap(source.number, 0) if ledger is not None else 0
+            fresh = self.forwarder.fresh_acks(subscription, source.number)
             message.sources.add(
                 number=source.number,
-                begin=begin,
+                begin=begin if fresh is None else min(begin, *(first for first, _ in fresh.runs())),
                 sealed=_is_whole(source),
                 epoch=source.epoch,
                 chain=self.chain,

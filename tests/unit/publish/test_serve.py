@@ -11,6 +11,7 @@ import pytest
 from syncpoint.metadata.records import Change, Subscription
 from syncpoint.model.errors import Code
 from syncpoint.model.times import BEAT_S, GRANT_S, HOLD_S
+from syncpoint.wire.messages import internal
 
 sys.path.insert(0, str(Path(__file__).parent))
 from chain_world import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
@@ -102,6 +103,72 @@ async def test_two_forwarders_share_and_one_takes_over_what_the_other_leaves(wor
     await asyncio.sleep(2)
     assert len(other.granted) == 4
     assert sorted(await other.read_all()) == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("options", [{"exactly_once": True}, {}])
+def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_lost(
+    lost: bool, options: dict[str, bool]
+) -> None:
+    @simulated
+    async def run(world: ChainWorld) -> None:
+        first = world.process("f1")
+        await first.open()
+        await world.subscribe(**options)
+        await first.publish("a", "b", "c")
+        one, other = await Subscriber(first, 11).start(), await Subscriber(first, 12).start()
+        await one.attach()
+        await other.attach()
+        holder, heir = (one, other) if one.granted else (other, one)
+        ((source, _),) = holder.granted.items()
+        assert await holder.read_all() == ["a", "b", "c"]
+        first.paused = True
+        acknowledging = asyncio.get_running_loop().create_task(holder.ack(source, (0, 2)))
+        await asyncio.sleep(0.1)
+        await holder.tell(detach=internal.Detach(subscription=SUB_NUMBER))
+        await asyncio.sleep(0.1)
+        assert heir.sources[source].begin == 0, "where it begins to read"
+        reading = asyncio.get_running_loop().create_task(heir.fetch(source))
+        await asyncio.sleep(1)
+        assert not acknowledging.done()
+        assert not reading.done()
+        if not lost:
+            first.paused = False
+            assert not (await acknowledging).error
+            assert [batch.begin for batch in (await reading).batches] == [2]
+            assert await heir.read(source) == ["c"]
+            return
+        grant = heir.granted[source]
+        reading.cancel()
+        acknowledging.cancel()
+        await first.crash()
+        second = world.process("f2")
+        await second.open()
+        again = await Subscriber(second, heir.incarnation).start()
+        await again.attach(**{str(source): grant})
+        await asyncio.sleep(GRANT_S + 1)
+        assert await again.read_all() == ["a", "b", "c"]
+
+    run()
+
+
+@simulated
+async def test_whoever_reads_on_does_not_wait_for_its_own_acknowledgements(world: ChainWorld) -> None:
+    process = world.process()
+    await process.open()
+    await world.subscribe()
+    await process.publish("a")
+    await process.publish("b")
+    subscriber = await Subscriber(process, 11).start()
+    await subscriber.attach()
+    (source,) = subscriber.granted
+    process.paused = True
+    acknowledging = asyncio.get_running_loop().create_task(subscriber.ack(source, (0, 1)))
+    await asyncio.sleep(0.1)
+    assert [batch.begin for batch in (await subscriber.fetch(source, 1)).batches] == [1]
+    assert not acknowledging.done()
+    process.paused = False
+    await acknowledging
 
 
 @simulated
