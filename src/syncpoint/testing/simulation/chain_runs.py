@@ -70,7 +70,7 @@ class ChainsRun(SimRun[ChainsWorld]):
         if world.shape.emptying or world.shape.lasting:
             self.seconds = max(self.seconds, 14.0)
         slow = max(1.0, self.seconds / 4.5)
-        self.nemesis.pause_s *= slow**0.5 * (4.0 if world.shape.emptying else 1.0)
+        self.nemesis.pause_s *= slow**0.5 * (4.0 if world.shape.emptying or world.shape.lasting else 1.0)
         self.lives = Lives(world, self.clients, self.random, slow, sane="clock jump" not in self.nemesis.kinds)
         self.lives.publishing = lambda: self.publishing
         world.note(f"seed {seed}: {world.shape}, {self.seconds:.1f} s, faults: {', '.join(self.nemesis.kinds)}")

@@ -68,6 +68,7 @@ class ChainsWorld(SimWorld):
         self.store = MemoryStore(clock=clock, random=self.random)
         self.doubt = 0.0  # that the outcome of a transaction stays unknown
         self.registered: frozenset[tuple[int, int]] = frozenset()
+        self._missed: frozenset[tuple[int, int]] = frozenset()  # not registered, and that was told
         self._opened = self.store.watch(OPEN, from_revision=1, notify=self._registered)
         self.assignment = self.before = Assignment(1, tuple(range(1, shape.chains + 1)))
         self.logs = self._numbers = 0
@@ -252,6 +253,7 @@ class ChainsWorld(SimWorld):
                 at_work = one.process.alive and not one.process.hung and not one.process.held
                 for chain in one.host.chains.values() if at_work else ():
                     self._watch_lag(chain, before)
+                    self._watch_registration(chain)
             for number in self.records:
                 well = self.is_owned(number) if self.settling else self.served(number)
                 if not well and not self.is_opening(number):
@@ -280,6 +282,20 @@ class ChainsWorld(SimWorld):
             stays = far and writer in before
             self.coverage.always("no disk is far behind", not stays, f"{writer.root}: {writer.lag_bytes}")
             self.coverage.sometimes("a disk lags behind", writer.lag_bytes > LAG_BYTES_MAX // 2)
+
+    def _watch_registration(self, chain: Chain) -> None:
+        """What a chain is published to it is registered for, as long as anything is left (rule 16)."""
+        if (
+            not self.is_owned(chain.number)
+            or self.owners_of[chain.number][0].host.chains.get(chain.number) is not chain
+        ):
+            return  # somebody else decides what is registered
+        sources = chain.forwarder.sources
+        for topic in sources.topics():
+            if sources.open_of(topic) is not None and (topic, chain.number) not in self.registered | self._missed:
+                self._missed |= {(topic, chain.number)}
+                text = f"topic {topic} in chain {chain.number}"
+                self.coverage.always("a chain is registered for what is published to it", False, text)
 
     async def close(self) -> None:
         """End everything."""

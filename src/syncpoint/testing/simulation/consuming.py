@@ -14,11 +14,14 @@ from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.lenders import lender_of
 from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
-from syncpoint.testing.history import Outcome
+from syncpoint.testing.history import Ack, Outcome
 from syncpoint.testing.simulation.nodes import Node
 from syncpoint.testing.simulation.sets import named
 from syncpoint.testing.simulation.shape import PATIENT
 from syncpoint.wire.messages import pubsub
+
+QUICK_MOST, SLOW_MOST = 50, 2  # messages that a client has at a time
+SLOW_S = 2.5  # so long a slow one works on each, at most
 
 
 class Consuming(Node):
@@ -92,7 +95,8 @@ class Client:
         self.patient = record.name == PATIENT
         self.doomed = record.dead_letter is not None
         self.held: list[tuple[str, str, str]] = []  # (ack id, message id, judged as), until all is delivered
-        most, deadline_s = (5_000, 300) if self.patient else (50, 2)
+        self.slow = self.world.shape.lasting and self.world.random.random() < 0.5
+        most, deadline_s = (5_000, 300) if self.patient else (SLOW_MOST, 10) if self.slow else (QUICK_MOST, 2)
         self.consumer = node.subscribe.join(
             record, self._send, max_messages=most, max_bytes=most << 15, deadline_s=deadline_s, gone=self._gone
         )
@@ -101,6 +105,9 @@ class Client:
         """Ten times a second."""
         record = self.node.shared.catalog.subscription_by_incarnation(self.record.incarnation)
         self.record = record or self.record
+        if self.slow and self.world.moments.healed:
+            self.slow, self.consumer.max_messages = False, QUICK_MOST
+            self.node.subscribe.delivery(self.record).wake()
         if self.held and self.world.draining:
             for ack_id, message_id, name in self.held:
                 self._ack(ack_id, message_id, name)
@@ -122,19 +129,30 @@ class Client:
             if self.patient and not world.draining:
                 world.held += 1
                 self.held.append((one.ack_id, message.message_id, name))
+            elif self.slow and chance < 0.95:
+                loop.call_later(0.3 + SLOW_S * random.random(), self._ack, one.ack_id, message.message_id, name)
             elif chance < kept or world.draining:
                 late_s = random.random() ** 3 * (0.1 if world.shape.emptying else 1.0)
                 loop.call_later(late_s, self._ack, one.ack_id, message.message_id, name)
-            elif chance < 0.92:
+            elif chance < 0.92 or self.slow:
                 loop.call_later(random.random() * 0.1, self._nack, one.ack_id)
             else:
                 world.coverage.sometimes("a message is left to its deadline")
 
-    def _ack(self, ack_id: str, message_id: str, name: str) -> None:
+    def _ack(self, ack_id: str, message_id: str, name: str, tried: Ack | None = None) -> None:
+        """`tried`: it was before, and nobody knew what became of it."""
         world = self.world
-        operation = world.history.acking(name, message_id)
+        operation = tried or world.history.acking(name, message_id)
+
+        def again() -> None:  # as official clients do
+            world.coverage.sometimes("an acknowledgement of unknown outcome is tried again")
+            later_s = 0.5 + world.random.random()
+            asyncio.get_running_loop().call_later(later_s, self._ack, ack_id, message_id, name, operation)
 
         def confirmed(failed: list[bytes], unknown: list[bytes]) -> None:
+            if unknown and world.shape.strict:
+                again()
+                return
             world.coverage.sometimes("an acknowledgement fails", failed)
             world.coverage.sometimes("the outcome of an acknowledgement is unknown", unknown)
             outcome = Outcome.FAILED if failed else Outcome.UNKNOWN if unknown else Outcome.OK
@@ -145,8 +163,11 @@ class Client:
         try:
             lending = self.node.subscribe.delivery(self.record).lending
             lending.acknowledge(request, 2, world.clock.monotonic(), confirmed)
-        except SyncpointError:
-            world.history.end(operation, Outcome.UNKNOWN)
+        except SyncpointError as error:
+            if isinstance(error, Unavailable) and world.shape.strict:
+                again()
+            else:
+                world.history.end(operation, Outcome.UNKNOWN)
 
     def _nack(self, ack_id: str) -> None:
         request = pubsub.ModifyAckDeadlineRequest(subscription=self.record.name, ack_ids=[ack_id]).SerializeToString()

@@ -34,7 +34,7 @@ AWAY = (
 same one, which no quorum of so few survives; so lies come without these, and so does a loss of power where what counts
 is not synced."""
 
-OUTLAST_S = 6.0  # longer than a grant
+OUTLAST_S = 9.0  # longer than a grant, and than it takes until somebody else has delivered
 
 
 def duration(random: Random) -> float:

@@ -19,7 +19,7 @@ from syncpoint.testing.simulation.shape import BRIEF, DEAD, PATIENT, TOPIC
 
 Life = Coroutine[Any, Any, None]
 DOOMED = "projects/p/subscriptions/doomed"
-SEEKS_MAX = 3
+SEEKS_MAX, MOVES_MAX = 3, 20
 REST_S = 9.0
 EMPTY_S = 8.0  # so long it may take until nothing is stored of a topic that everybody has acknowledged
 
@@ -39,6 +39,7 @@ class Lives:
         self.burying = random.random() < 0.15
         self.brief = random.random() < 0.2
         self.resting = slow > 2 and random.random() < 0.6  # nobody publishes for a while: the topic runs empty
+        self.moving = self.moving or world.shape.strict
         if world.shape.emptying:
             self.seeking = True
             self.burying = world.keeps = self.snapping = self.resting = False
@@ -64,6 +65,8 @@ class Lives:
             ("once", {"exactly_once": True}),
         ]
         found: list[tuple[str, dict[str, Any]]] = []
+        if self.world.shape.strict:
+            return kinds[1:]
         if self.burying:
             retry = Retry(0.1, 0.5) if self._chance(0.5) else None
             found.append((DOOMED, {"dead_letter": DeadLetter(DEAD, 5), "retry": retry, "ordered": self._chance(0.2)}))
@@ -178,7 +181,7 @@ class Lives:
             while self.publishing() and world.stored(TOPIC) and loop.time() < end:
                 await asyncio.sleep(0.05)
             if self._chance(0.5):
-                await asyncio.sleep(self.random.random() ** 2 * 4.0)
+                await asyncio.sleep(self.random.random() ** 2 * 5.0)
             if self.publishing() and self._chance(0.8):
                 world.coverage.sometimes("a topic is sought of which nothing is stored", not world.stored(TOPIC))
                 await self._seek(name)
@@ -189,7 +192,7 @@ class Lives:
     async def _move(self) -> None:
         """The keys go to other chains, or a new epoch begins with the same ones."""
         chains = sorted(self.world.records)
-        for _ in range(1 + self.random.randrange(0, 3)):
+        for _ in range(MOVES_MAX if self.world.shape.strict else 1 + self.random.randrange(0, 3)):
             await asyncio.sleep((0.2 + self.random.random()) * self.slow)
             if not self.publishing():
                 return

@@ -36,7 +36,8 @@ class SimNetwork:
         self._listening: dict[str, tuple[SimProcess, Methods]] = {}
         self._streams: dict[SimStream, None] = {}  # in the order they were opened, for the same run again
         self._parted: Counter[frozenset[str]] = Counter()
-        self._held: list[tuple[frozenset[str], Callable[[], None]]] = []
+        self._deaf: Counter[tuple[str, str]] = Counter()  # (sender, receiver): nothing passes this way
+        self._held: list[tuple[str, str, Callable[[], None]]] = []
         self._next_port = 20_000
 
     # -- the door ----------------------------------------------------------------------------------------------------
@@ -76,22 +77,42 @@ class SimNetwork:
 
         return heal
 
+    def deafen(self, receiver: str, senders: Iterable[str]) -> Callable[[], None]:
+        """Let nothing reach a process from others, while they still hear it. Returns what heals it."""
+        left = [(sender, receiver) for sender in senders]
+        self._deaf.update(left)
+
+        def heal() -> None:
+            while left:
+                way = left.pop()
+                self._deaf[way] -= 1
+                if self._deaf[way] <= 0:
+                    del self._deaf[way]
+            self._let_pass()
+
+        return heal
+
     def heal(self) -> None:
         """Everything passes again, and what was under way arrives."""
         self._parted.clear()
+        self._deaf.clear()
         self._let_pass()
 
     def _let_pass(self) -> None:
         held, self._held = self._held, []
-        for pair, send in held:
-            if pair in self._parted:
-                self._held.append((pair, send))
+        for sender, receiver, send in held:
+            if self.stopped(sender, receiver):
+                self._held.append((sender, receiver, send))
             else:
                 send()
 
     def parted(self, one: str, other: str) -> bool:
         """Whether nothing passes between these two now."""
         return frozenset((one, other)) in self._parted
+
+    def stopped(self, sender: str, receiver: str) -> bool:
+        """Whether nothing passes from one to the other now."""
+        return self.parted(sender, receiver) or (sender, receiver) in self._deaf
 
     def ended(self, process: SimProcess) -> None:
         """A process is dead: its calls break, and nobody listens at its addresses. Whoever is parted from it hears so
@@ -125,8 +146,8 @@ class SimNetwork:
         self.broken += lost
         return lost
 
-    def wait_for_healing(self, one: str, other: str, send: Callable[[], None]) -> None:
-        self._held.append((frozenset((one, other)), send))
+    def wait_for_healing(self, sender: str, receiver: str, send: Callable[[], None]) -> None:
+        self._held.append((sender, receiver, send))
 
 
 class SimListening:
@@ -191,10 +212,12 @@ class _Way:
     def carry(self, action: Callable[[], None], *, safe: bool = False) -> None:
         stream = self._stream
         network = stream.network
+        ends = (stream.caller_name, stream.callee.name)
+        sender, receiver = ends if self._end is stream.callee else ends[::-1]
         if not safe and network.breaks():
             stream.lost()
-        elif network.parted(stream.caller_name, stream.callee.name):
-            network.wait_for_healing(stream.caller_name, stream.callee.name, lambda: self._send(action, late=True))
+        elif network.stopped(sender, receiver):
+            network.wait_for_healing(sender, receiver, lambda: self._send(action, late=True))
         else:
             self._send(action)
 

@@ -244,7 +244,8 @@ ROLLING = Shape(clusters=1, disks=1, entries=6)
 SINGLE = Shape(clusters=1, disks=1)
 SMALL = Shape(clusters=1, disks=1, subscribers=2)
 EMPTYING = Shape(clusters=1, disks=1, emptying=True)
-LASTING = Shape(clusters=1, disks=1, subscribers=2, lasting=True)
+LASTING = Shape(clusters=1, disks=1, subscribers=2, lasting=True, strict=True)
+STRICT = Shape(clusters=1, disks=1, subscribers=2, strict=True)
 SPREAD = Shape(clusters=3, disks=3, spread=True)
 PLANTED: dict[str, Planted] = {
     "no epoch check": Planted(no_epoch_check, THREE, ("takeover", "hang", "crash"), seed=4),
@@ -283,16 +284,19 @@ PLANTED: dict[str, Planted] = {
         seed=23,
     ),
     "strict delivery goes on without ownership": Planted(
-        again.strict_delivery_goes_on_without_ownership, LASTING, ("island", "takeover")
+        again.strict_delivery_goes_on_without_ownership, LASTING, ("island left behind",), seed=3
     ),
     "an acknowledgement fails by our own word": Planted(
-        again.an_acknowledgement_fails_by_our_own_word, LASTING, ("subscribe forwarder parted", "takeover")
+        again.an_acknowledgement_fails_by_our_own_word, LASTING, ("subscribe forwarder falls silent",), seed=1
     ),
     "one clock says what is too old": Planted(
         again.one_clock_says_what_is_too_old, SMALL, ("clock jump", "takeover"), seed=1
     ),
     "what was acknowledged is lent again": Planted(
-        again.what_was_acknowledged_is_lent_again, LASTING, ("subscribe forwarder parted", "connections broken")
+        again.what_was_acknowledged_is_lent_again,
+        STRICT,
+        ("crash", "disk slow", "disk server killed", "disk hung"),
+        seed=25,
     ),
     "a log begins on too few disks": Planted(
         again.a_log_begins_on_too_few_disks, THREE, ("disks lost in an opening",), seed=17
@@ -304,7 +308,7 @@ PLANTED: dict[str, Planted] = {
         seed=1,
     ),
     "a late removal removes the next registration": Planted(
-        again.a_late_removal_removes_the_next_registration, EMPTYING, ("metadata in doubt", "takeover")
+        again.a_late_removal_removes_the_next_registration, EMPTYING, ("metadata in doubt", "takeover"), seed=1
     ),
     "a seek while nothing is stored is left aside": Planted(
         rules.a_seek_while_nothing_is_stored_is_left_aside, EMPTYING, ("close", "takeover"), seed=2

@@ -208,7 +208,7 @@ class ProcessFaults(DiskFaults):
 
     def _metadata_in_doubt(self) -> Heal:
         """Nobody knows what becomes of transactions: some are applied, some are not, and some are later."""
-        self.world.doubt = 0.3
+        self.world.doubt = 0.8 if self.world.shape.emptying else 0.3
 
         def heal() -> None:
             self.world.doubt = 0.0
@@ -237,11 +237,31 @@ class ProcessFaults(DiskFaults):
         names = [one.name for one in self.world.publishers if self.random.random() < 0.7]
         return None if found is None or not names else self.world.network.part([found.name], names)
 
+    def _subscribe_forwarder_falls_silent(self) -> Heal | None:
+        """At first what it says still arrives, and it hears nothing: acknowledgements are recorded, and nobody is told.
+        Then it is parted both ways.
+        """
+        found, network = self._subscriber(), self.world.network
+        names = [one.name for one in self.world.publishers]
+        if found is None or any(network.parted(found.name, name) for name in names):
+            return None
+        heals = [network.deafen(found.name, names)]
+        self.world.loop.call_later(
+            0.3 + 2.0 * self.random.random(), lambda: heals and heals.append(network.part([found.name], names))
+        )
+
+        def heal() -> None:
+            while heals:
+                heals.pop()()
+
+        return heal
+
     def _island(self) -> Heal | None:
         """A publish forwarder and a subscribe forwarder with each other, and away from everything else."""
         found, near = self._publisher(), self._subscriber()
-        if found is None or near is None:
-            return None
+        return None if found is None or near is None else self._part_island(found, near)
+
+    def _part_island(self, found: Publisher, near: Consuming) -> Heal:
         here = (found.name, near.name)
         far = [*(name for name in self.world.nodes if name not in here), "client"]
         far += [server.name for server in servers_of(self.world)]
@@ -254,6 +274,26 @@ class ProcessFaults(DiskFaults):
         return heal
 
     # -- a process by itself -----------------------------------------------------------------------------------------
+
+    def _island_left_behind(self) -> Heal | None:
+        """An island whose publish forwarder owns something, which somebody outside of it takes over."""
+        world, numbers = self.world, [one for one in self.world.records if self.world.served(one)]
+        number = numbers[self.random.randrange(0, len(numbers))] if numbers else 0
+        heirs = [one for one in world.publishers if one.process.alive and not one.process.hung]
+        heirs = [one for one in heirs if numbers and one is not world.owners_of[number][0]]
+        subscribers = [node for node in world.nodes.values() if isinstance(node, Consuming) and node.process.alive]
+        if not heirs or not subscribers or any(node.shared.cut for node in world.nodes.values()):
+            return None
+        heir = heirs[self.random.randrange(0, len(heirs))]
+        near = subscribers[self.random.randrange(0, len(subscribers))]
+        heal = self._part_island(world.owners_of[number][0], near)
+
+        def take() -> None:
+            if heir.process.alive and not heir.process.hung and not world.is_opening(number):
+                world.take_over(number, heir)
+
+        world.loop.call_later(0.3, take)
+        return heal
 
     def _clock_jump(self) -> Heal | None:
         """Somebody sets a clock wrong, by an hour or by weeks, and right again. One at a time is far off: of two that

@@ -16,7 +16,8 @@ PATIENT = "patient"  # the subscription whose clients acknowledge nothing before
 class Shape:
     """`spread`: every disk is served by a process of its own. `heavy`: large messages, many of them. `emptying`: the
     topic keeps nothing and runs empty again and again, and subscriptions are sought all the time. `lasting`: faults
-    outlast grants and what anybody waits for. `entries`: so many fill a segment.
+    outlast grants and what anybody waits for. `entries`: so many fill a segment. `strict`: no message of any
+    subscription that is there from the beginning may be with two forwarders at once.
     """
 
     clusters: int = 3
@@ -30,6 +31,7 @@ class Shape:
     emptying: bool = False
     lasting: bool = False
     entries: int = 40
+    strict: bool = False
 
     @staticmethod
     def draw(random: Random) -> Shape:
