@@ -246,9 +246,12 @@ class ProcessFaults(DiskFaults):
         if found is None or any(network.parted(found.name, name) for name in names):
             return None
         heals = [network.deafen(found.name, names)]
-        self.world.loop.call_later(
-            0.3 + 2.0 * self.random.random(), lambda: heals and heals.append(network.part([found.name], names))
-        )
+
+        def part() -> None:
+            if heals:
+                heals.append(network.part([found.name], names))
+
+        self.world.loop.call_later(0.3 + 2.0 * self.random.random(), part)
 
         def heal() -> None:
             while heals:
