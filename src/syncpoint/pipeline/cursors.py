@@ -3,8 +3,9 @@
 Place: a machine beside the publish forwarder, whose extension it is: retention asks it, checkpoints hold its facts;
 `reading` moves it and writes what it gives back. A cursor belongs to one incarnation of a topic.
 Promise: what a cursor has not passed is held within its limits of time and bytes; what was deleted unread is told. A
-position that is not written yet is lost in a crash, which only keeps more. What is remembered is bounded by the
-sources that exist: a sealed source read to its end needs no position, and leaves with the source.
+position that is not written yet is lost in a crash, which only keeps more: what is held goes by what was written. What
+is remembered is bounded by the sources that exist: a sealed source read to its end needs no position, and leaves with
+the source.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -66,6 +67,9 @@ class Cursor:
     done: set[int] = field(default_factory=set)
     lost: list[Range] = field(default_factory=list)
     written: bool = False
+    _held_from: dict[int, int] = field(default_factory=dict)  # as written last, like the next two
+    _held_done: set[int] = field(default_factory=set)
+    held_by: Limits = field(default_factory=Limits)
 
     @property
     def retention_s(self) -> int:
@@ -78,6 +82,22 @@ class Cursor:
     def position(self, source: Source) -> int:
         """The first offset it has not passed."""
         return source.end if source.number in self.done else self.positions.get(source.number, 0)
+
+    def note_written(self) -> None:
+        """It is in the log as it is now."""
+        self.written = True
+        self._held_from, self._held_done, self.held_by = dict(self.positions), set(self.done), self.limits
+
+    def held_from(self, source: Source) -> int:
+        """The first offset it is not known to have passed by whoever reads the log."""
+        return source.end if source.number in self._held_done else self._held_from.get(source.number, 0)
+
+    def forget(self, source: int) -> None:
+        """Nothing of a source is stored any more."""
+        for done in (self.done, self._held_done):
+            done.discard(source)
+        for positions in (self.positions, self._held_from):
+            positions.pop(source, None)
 
     def move(self, source: Source, position: int) -> None:
         """Everything before `position` is passed; never back."""
@@ -120,7 +140,7 @@ class Cursors:
             return
         cursor = Cursor(
             fact.topic, fact.name, Limits(*fact.limits), fact.used_ns, dict(fact.positions), set(fact.done),
-            [Range(*one) for one in fact.lost], written=True,
+            [Range(*one) for one in fact.lost],
         )  # fmt: skip
         self._by_topic.setdefault(fact.topic, {})[fact.name] = cursor
 
@@ -134,6 +154,7 @@ class Cursors:
                 del cursor.positions[number]
             else:
                 cursor.move(source, position)
+        cursor.note_written()  # what follows from the log needs no fact of its own
 
     # -- asked -------------------------------------------------------------------------------------------------------
 
@@ -212,7 +233,7 @@ class Cursors:
 
     def write(self, cursor: Cursor) -> bytes:
         """The fact of one cursor; it counts as written now."""
-        cursor.written = True
+        cursor.note_written()
         return _encoded(cursor)
 
     def expire(self) -> list[bytes]:
@@ -242,21 +263,21 @@ class Cursors:
             return False
         age_ns = self.clock.sure_ns() - time_ns
         return any(
-            end > cursor.position(source)
-            and age_ns < cursor.retention_s * _NS
+            end > cursor.held_from(source)
+            and age_ns < (cursor.held_by.retention_s or RETENTION_S) * _NS
             and not self._too_much(cursor, source, first_offset)
             for cursor in named.values()
         )
 
     def _too_much(self, cursor: Cursor, source: Source, offset: int) -> bool:
         """Whether more than the cursor's limit of bytes lies from `offset` on."""
-        if not cursor.limits.retention_bytes:
+        if not cursor.held_by.retention_bytes:
             return False
         messages = source.end - offset
         for other in self.sources.of_topic(source.topic):
             if comes_before(source, other):
                 messages += other.end
-        return messages * self.mean_bytes(source.topic) > cursor.limits.retention_bytes
+        return messages * self.mean_bytes(source.topic) > cursor.held_by.retention_bytes
 
     def forgotten(self, source: Source) -> None:
         """See `publish.forwarder.Extension`."""
@@ -265,8 +286,7 @@ class Cursors:
             if position < source.end:
                 cursor.lost = [*cursor.lost, Range(source.number, position, source.end)][-LOST_MAX:]
                 cursor.written = False
-            cursor.done.discard(source.number)
-            cursor.positions.pop(source.number, None)
+            cursor.forget(source.number)
 
 
 def passed(sources: Iterable[Source], ends: Mapping[int, int]) -> dict[int, int]:

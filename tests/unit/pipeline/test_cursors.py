@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +52,9 @@ def test_a_cursor_holds_what_it_has_not_passed() -> None:
     moved = world.positions(cursor={"name": "spark"}, processed=[{"source": source.source, "end": 2}])
     assert not moved.lost
     world.collect()
+    assert stored(world) == [(0, 3)], "a crash would lose that it has moved"
+    world.reader.tick()
+    world.collect()
     assert stored(world) == [(2, 3)]
     world.positions(cursor={"name": "spark"}, processed=[{"source": source.source, "end": 1}])  # never back
     assert not world.positions(cursor={"name": "spark"}).lost
@@ -99,6 +100,20 @@ def test_a_lost_move_only_keeps_more() -> None:
     world.positions(cursor={"name": "x"}, processed=[{"source": source.source, "end": 2}])
     world.restart()
     assert world.call("ListCursors", topic=TOPIC).cursors[0].lag_messages == 2
+
+
+def test_what_a_lost_move_had_passed_was_not_deleted() -> None:
+    world = ReadingWorld()
+    world.send("a", "b")
+    (source,) = world.positions(cursor={"name": "x", "retention_seconds": 1000}, first=True).sources
+    world.advance(20)
+    world.acknowledge_all()
+    world.positions(cursor={"name": "x", "retention_seconds": 10}, processed=[{"source": source.source, "end": 1}])
+    world.collect()
+    world.restart()
+    answer = world.positions(cursor={"name": "x", "retention_seconds": 1000})
+    assert [(one.begin, one.end) for one in answer.sources] == [(0, 2)], "neither for its place nor for its limits"
+    assert not answer.lost
 
 
 def test_beyond_its_retention_messages_go_and_are_told_lost() -> None:
@@ -359,7 +374,8 @@ def test_what_is_read_of_facts_is_what_was_written() -> None:
     cursor = cursors.begin(1, "x", Limits(5, 6, 7), {source.number: 4})
     cursor.lost = [Range(1, 2, 3)]
     again = Cursors(table, world.publish.catalog, world.publish.clock, lambda topic: 0.0, cursors.facts())
-    assert next(again.all()) == replace(cursor, written=True)
+    cursor.note_written()
+    assert next(again.all()) == cursor
 
 
 def test_a_reader_whose_cursor_was_deleted_hears_of_sources_that_are_gone() -> None:
