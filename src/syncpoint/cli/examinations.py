@@ -196,7 +196,10 @@ def port(settings: Settings, host: str, number: int) -> list[Finding]:
 def endpoint(settings: Settings, told_by: str) -> list[Finding]:
     """What answers where every command calls."""
     where = settings.endpoint
-    unset = {"PUBSUB_EMULATOR_HOST": "`unset`", "syncpoint config": "`syncpoint config unset endpoint`"}
+    unset = {
+        "PUBSUB_EMULATOR_HOST": "`unset PUBSUB_EMULATOR_HOST`",
+        "syncpoint config": "`syncpoint config unset endpoint`",
+    }
     advice = "Start a server there"
     advice += f", or forget it: {unset[told_by]}." if told_by in unset else "."
     advice += " One that serves TLS answers only with the right --tls-ca FILE."

@@ -21,6 +21,7 @@ from syncpoint.storage.segment import PAGE
 
 Damaged = Callable[[Segment, int, str], None]
 SLOWEST_BYTES_S = 1 << 20  # a disk that hands out this much does not hang, however large a message is
+INDEX_PAGE = "index page at "  # as damage of one begins
 RUN_GAP = 64 * 1024  # frames that lie closer are fetched in one read
 
 
@@ -102,7 +103,7 @@ class Access:
                 if isinstance(error, OSError) and not self._answers(slot):
                     away = error
                 else:
-                    self._damaged(segment, slot, f"index page at {offset}: {error or 'checksum'}")
+                    self._damaged(segment, slot, f"{INDEX_PAGE}{offset}: {error or 'checksum'}")
         if segment.removed:
             raise Gone
         if away is not None:

@@ -29,6 +29,7 @@ from syncpoint.storage.keeper import Keeper
 from syncpoint.storage.log import Log
 from syncpoint.storage.pool import Pool
 from syncpoint.storage.recovery.recover import Recovery
+from syncpoint.storage.recovery.reindex import Reindexing
 from syncpoint.storage.settings import Durability, StorageSettings
 from syncpoint.storage.workers import Worker, Workers
 
@@ -70,7 +71,7 @@ class Disks:
             self._lanes,
             settings.read_patience_s,
         )
-        self.catalog.load = self.access.page
+        self.catalog.load = Reindexing(files, self.access.page).page
         self._settings = settings
         self._files = files
         self._clock = clock

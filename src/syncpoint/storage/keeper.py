@@ -27,10 +27,10 @@ from syncpoint.runtime.files import (
     write_all,
 )
 from syncpoint.runtime.random import Random
-from syncpoint.storage.access import Access, Gone
+from syncpoint.storage.access import INDEX_PAGE, Access, Gone
 from syncpoint.storage.catalog import Catalog, Copy, Segment
 from syncpoint.storage.disk import DiskWriter
-from syncpoint.storage.errors import CopiesUnreachable
+from syncpoint.storage.errors import CopiesChanged, CopiesUnreachable
 from syncpoint.storage.identity import Identity, Marks, decode_marks, write_identity, write_marks
 from syncpoint.storage.index import DamagedIndex, Record
 from syncpoint.storage.layout import (
@@ -380,10 +380,12 @@ class Keeper:
         self._files.lock(self._lock)
 
     def lacking(self) -> Segment | None:
-        """The oldest sealed segment this disk has no copy of and another one has."""
+        """The oldest sealed segment this disk has no copy of and another one has; or of whose copy, which no other disk
+        has, the index alone is damaged.
+        """
         for segment in self._owner.catalog:
             if (
-                self.slot not in segment.copies
+                (self.slot not in segment.copies or _is_worn(segment, self.slot))
                 and segment.sealed_by
                 and segment.active is None
                 and segment.copies
@@ -412,6 +414,8 @@ class Keeper:
                 writer.incarnation,
                 self._is_ours,
                 between=self._probe_if_due,
+                again=segment.copies.get(self.slot),
+                whole=self.slot in segment.copies,
             )
         except CopiesUnreachable:
             return False  # another segment's turn comes when the disks that have it are back
@@ -421,7 +425,9 @@ class Keeper:
             with suppress(OSError):
                 self._files.unlink(segment_path(self.root, segment.log, segment.seq) + ".tmp")
             return False  # it writes what is new, as long as it can; the rest once there is room
-        except (DamagedIndex, Gone) as error:
+        except (DamagedIndex, Gone, CopiesChanged) as error:
+            with suppress(OSError):
+                self._files.unlink(segment_path(self.root, segment.log, segment.seq) + ".tmp")
             self._given_up.add(segment.id)
             self.damaged.append(f"segment {segment.log}/{segment.seq} cannot be copied: {error}")
             return True
@@ -479,6 +485,11 @@ class Keeper:
     def _completed(self, segment: Segment, copy: Copy, lost: Sequence[Record]) -> None:
         self._given_up.discard(segment.id)
         self._owner.completed(self.slot, segment, copy, lost)
+
+
+def _is_worn(segment: Segment, slot: int) -> bool:
+    places = segment.unreadable.get(slot)
+    return places is not None and len(segment.copies) == 1 and all(one.startswith(INDEX_PAGE) for one in places)
 
 
 def _place(path: str) -> tuple[int, int]:

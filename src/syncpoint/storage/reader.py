@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from syncpoint.storage.access import Access, Gone
 from syncpoint.storage.catalog import Catalog, Segment
-from syncpoint.storage.errors import StorageDamaged
+from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex, Record
 from syncpoint.storage.record import Batch
 
@@ -84,6 +84,14 @@ def limit(batches: list[Batch], max_bytes: int) -> list[Batch]:
     return batches
 
 
+class _NoIndex(Exception):
+    """A segment's index is on no disk, and can not be built again."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(segment)
+        self.segment = segment
+
+
 class Reader:
     """The queue of reads and the thread's step."""
 
@@ -94,12 +102,17 @@ class Reader:
         ahead_bytes: int,
         notify: Callable[[Callable[[], None]], None],
         retry: Callable[[Request], None],
+        unlisted: Callable[[Request, Segment], None],
     ) -> None:
+        """On the owner's thread: `retry` a request whose segments were removed; `unlisted`: what a segment has of the
+        source can not be told, its index is gone and so are some of its frames.
+        """
         self._catalog = catalog
         self._access = access
         self._ahead_bytes = ahead_bytes
         self._notify = notify
         self._retry = retry
+        self._unlisted = unlisted
         self._queue: deque[Request | Callable[[], None]] = deque()
         self._ahead = ReadAhead(8 * ahead_bytes)
 
@@ -122,8 +135,10 @@ class Reader:
         except Gone:
             self._notify(lambda: self._retry(request))
             return 0.0
-        except DamagedIndex as error:
-            answer = StorageDamaged(str(error), source=request.source)
+        except _NoIndex as error:
+            segment = error.segment
+            self._notify(lambda: self._unlisted(request, segment))
+            return 0.0
         except Exception as error:  # the asker is told, the thread goes on
             answer = error
         self._notify(lambda: request.reply(answer))
@@ -137,12 +152,16 @@ class Reader:
         wanted = max(request.max_bytes, self._ahead_bytes)
         begin, size = request.begin, 0
         found: list[_Found] = []
-        for part in self._parts(request, begin):
-            for one in part:
-                found.append(one)
-                size += one.record.length
-            if size >= wanted:
-                break
+        try:
+            for part in self._parts(request, begin):
+                for one in part:
+                    found.append(one)
+                    size += one.record.length
+                if size >= wanted:
+                    break
+        except (_NoIndex, CopiesUnreachable):
+            if not found:
+                raise  # else the next read meets it first
         if not found:
             return []
         return self._fetch(request, _up_to(found, wanted))
@@ -211,7 +230,10 @@ class _Parts:
         request = self._request
         if segment.removed:
             raise Gone
-        records = self._catalog.index(segment).records(request.source, self._begin, _LOOK)
+        try:
+            records = self._catalog.index(segment).records(request.source, self._begin, _LOOK)
+        except DamagedIndex as error:
+            raise _NoIndex(segment) from error
         if segment.log == request.log and segment.last_position > request.persisted:
             records = [r for r in records if segment.first_position + r.ordinal <= request.persisted]
         return records

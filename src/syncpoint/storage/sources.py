@@ -63,6 +63,14 @@ class SourceMap:
             return None
         return min(first for first, one in zip(state.firsts, state.segments, strict=True) if one == segment)
 
+    def end(self, source: int, segment: int) -> int | None:
+        """Behind the highest offset of `source` in `segment`; None where it holds none."""
+        state = self._sources.get(source)
+        if state is None or segment not in state.segments:
+            return None
+        pairs = zip(state.firsts, state.spans, state.segments, strict=True)
+        return max(first + span for first, span, one in pairs if one == segment)
+
     def _insert(self, state: _Source, segment: int, first: int, end: int) -> None:
         if segment in state.segments:
             at = state.segments.index(segment)

@@ -23,7 +23,7 @@ from syncpoint.storage.cache import TailCache
 from syncpoint.storage.catalog import Catalog, Segment
 from syncpoint.storage.checkpoint import Checkpoint
 from syncpoint.storage.disks import Disks, Notify
-from syncpoint.storage.errors import CopiesUnreachable
+from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.reader import Reader, Reply, Request
@@ -87,7 +87,7 @@ class Store:
         access = self._disks.access
         self._replay = Replay(self.catalog, access, self.log_counter)
         self._control_floor = self._replay.checkpoint_place
-        self._reader = Reader(self.catalog, access, settings.read_ahead_bytes, notify, self._read_again)
+        self._reader = Reader(self.catalog, access, settings.read_ahead_bytes, notify, self._read_again, self._unlisted)
         self._trim = Trim(
             settings,
             self.catalog,
@@ -275,6 +275,19 @@ class Store:
 
     def _read_again(self, request: Request) -> None:
         self.read(request.source, request.begin, request.max_bytes, request.reply)
+
+    def _unlisted(self, request: Request, segment: Segment) -> None:
+        """All that a segment may have of the source is passed over: nobody can say what of it is there."""
+        end = self._sources.end(request.source, segment.id)
+        request.reply(
+            StorageDamaged(
+                f"the index of segment {segment.seq} of log {segment.log} is on no disk, and neither are all entries",
+                resume_offset=end if end is not None and end > request.begin else None,
+                log=segment.log,
+                segment=segment.seq,
+                source=request.source,
+            )
+        )
 
     def _in_reader(self, job: Callable[[], None]) -> None:
         self._reader.put(job)

@@ -128,7 +128,8 @@ def test_the_endpoint_in_force_is_examined(run_json, run, monkeypatch, server, t
     found = run("doctor", "--data", str(tmp_path))
     assert found.exit_code == 1
     assert "endpoint far:9" in found.stdout
-    assert "PUBSUB_EMULATOR_HOST" in found.stdout
+    assert "told by PUBSUB_EMULATOR_HOST" in found.stdout
+    assert "`unset PUBSUB_EMULATOR_HOST`" in " ".join(found.stdout.split())
     assert server.settings.endpoint == "far:9"
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))

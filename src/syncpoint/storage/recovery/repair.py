@@ -121,11 +121,13 @@ def rebuild(
     may_replace: Callable[[str], object] = lambda path: None,
     whole: bool = False,
     between: Callable[[], object] = lambda: None,
+    again: Copy | None = None,
 ) -> tuple[Copy, list[Record]]:
     """Write a fresh copy on one disk from the others; returns it and what no disk has in good order.
 
     `may_replace(path)` raises where what lies in the copy's place is not this disk's. `whole`: positions that are in no
     good order are `CopiesChanged`, and the copy's place stays as it was. `between`: called before each piece of it.
+    `again`: the copy that lies in that place is written anew as it was, for whoever is reading it.
 
     Raises `OSError` of the target, `access.Gone` when the segment was removed meanwhile, `DamagedIndex` when no disk
     has its index.
@@ -134,7 +136,7 @@ def rebuild(
     records = sorted([*index.messages(), *index.controls()], key=lambda record: record.ordinal)
     path = segment_path(root, segment.log, segment.seq)
     folder = log_dir(root, segment.log)
-    incarnation = int.from_bytes(random.token(8), "little")
+    incarnation = int.from_bytes(random.token(8), "little") if again is None else again.incarnation
     header = SegmentHeader(
         segment.universe,
         segment.log,

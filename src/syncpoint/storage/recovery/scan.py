@@ -156,9 +156,14 @@ def _scan_file(files: Files, path: str, log: int, seq: int, scan: DiskScan) -> N
 def scan_frames(files: Files, copy: FoundCopy) -> FrameTable:
     """Read through one copy. Behind a bad frame the search goes on at the next valid header, since a power cut may
     leave later pages of one unsynced commit, and since damage does not reach what lies behind it."""
-    handle = files.open(copy.path, write=False)
+    return frames_of(files, copy.path, copy.size, copy.header.seed)
+
+
+def frames_of(files: Files, path: str, size: int, seed: int) -> FrameTable:
+    """The same for the first `size` bytes of a copy with this seed. Raises `OSError`."""
+    handle = files.open(path, write=False)
     try:
-        return _read_frames(_Window(files, handle, copy.size), copy.header.seed)
+        return _read_frames(_Window(files, handle, size), seed)
     finally:
         files.close(handle)
 
