@@ -45,6 +45,7 @@ class LogReader:
         self.means = MeanSizes(publish.store)
         found = publish.memory.extensions.pop(Cursors.number, [])
         self.cursors = Cursors(publish.sources, publish.catalog, publish.clock, self.means.of, found)
+        self.cursors.on_more = publish.needs.more
         publish.extensions.append(self.cursors)
         self.exclusive = ExclusiveReaders(publish, subscribe, publish.clock)
         subscribe.check_free = self.exclusive.check_free

@@ -86,6 +86,7 @@ class Follower:
         forwarder, record = self.forwarder, change.record
         if forwarder.failed is not None:
             return
+        forwarder.note_needs(change)
         if isinstance(record, Subscription):
             if change.op is Op.DELETE or record.detached:
                 forwarder.subscription_removed(record.incarnation)

@@ -15,7 +15,7 @@ from typing import Protocol
 from syncpoint.kernel import publish as kernel
 from syncpoint.kernel.acks import AckSet
 from syncpoint.kernel.errors import Invalid, Malformed
-from syncpoint.metadata.records import Change, Op, Snapshot, Subscription
+from syncpoint.metadata.records import Change, Op, Setting, Snapshot, Subscription, Topic
 from syncpoint.model.delivery import Attempts as Run
 from syncpoint.model.delivery import Batch, Done, Fetched, Listener, Reply, SourceView
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
@@ -27,6 +27,7 @@ from syncpoint.publish.append import Caller, PendingEntry, Settled, WaitingRoom,
 from syncpoint.publish.attempts import Attempts
 from syncpoint.publish.ledger import Ledger, SnapshotState
 from syncpoint.publish.ledgers import Verdict
+from syncpoint.publish.needs import Needs
 from syncpoint.publish.recovery import Memory, snapshot_state
 from syncpoint.publish.source import Source
 from syncpoint.runtime.clock import Clock
@@ -88,6 +89,7 @@ class PublishForwarder:
             memory.extensions.pop(Attempts.number, []),
         )
         self.extensions: list[Extension] = [self.attempts]
+        self.needs = Needs()
         self.batches: list[records.BatchFact] = []  # numbered ones of this turn; their fact goes before their messages
         self._soon, self._later = soon, later
         self._waiting = WaitingRoom()
@@ -526,6 +528,7 @@ class PublishForwarder:
     def changed(self, change: Change) -> None:
         """The catalog changed: begin or end what hangs on the record."""
         record = change.record
+        self.note_needs(change)
         if isinstance(record, Subscription):
             if change.op is Op.DELETE or record.detached:
                 self.subscription_removed(record.incarnation)
@@ -537,6 +540,16 @@ class PublishForwarder:
                 self.ledgers.drop_snapshot(record.incarnation)
             else:
                 self.ledgers.keep(snapshot_state(record))
+
+    def note_needs(self, change: Change) -> None:
+        """To be called with a change before anything follows from it here."""
+        record = change.record
+        if isinstance(record, Setting):
+            return
+        topic = record.incarnation if isinstance(record, Topic) else record.topic_incarnation
+        if change.op is Op.DELETE or self.sources.of_topic(topic):
+            new = isinstance(record, Subscription) and record.incarnation not in self.ledgers
+            self.needs.changed(change, new=new)
 
     def subscription_removed(self, subscription: int) -> None:
         """The subscription was deleted or detached: nobody needs its backlog."""
@@ -574,6 +587,7 @@ class PublishForwarder:
             if done is not None:
                 done(error)
 
+        self.needs.more()
         self.begin_ledger(state, persisted)
         self._unsettled[subscription] = state
 

@@ -379,11 +379,13 @@ class Store:
         log, begin = self._control_floor
         return segment.controls == 0 or segment.log < log or (segment.log == log and segment.last_position < begin)
 
-    def collect(self, live: Live) -> CollectReport:
-        """One bounded step of deletion. `live(source, first_offset, count, time_ns)`: is the batch still needed?"""
+    def collect(self, live: Live, basis: int = 0) -> CollectReport:
+        """One bounded step of deletion. `live(source, first_offset, count, time_ns)`: is the batch still needed?
+        `basis`: another number than at the last step where something may be needed now that was not.
+        """
         report = CollectReport()
         if self._disks.accepting:
-            self._drop(self._trim.step(live, report), report)
+            self._drop(self._trim.step(live, report, basis), report)
             if report.copied_entries:
                 self.flush()
             self._disks.bury()

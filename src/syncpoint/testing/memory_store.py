@@ -98,7 +98,7 @@ class MemoryStore:
 
         return Checkpoint(append, parts)
 
-    def collect(self, live: Live) -> CollectReport:
+    def collect(self, live: Live, basis: int = 0) -> CollectReport:
         """Delete every message entry that is not live, at once."""
         report = CollectReport()
         for entry in self.entries:

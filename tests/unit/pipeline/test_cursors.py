@@ -116,6 +116,22 @@ def test_what_a_lost_move_had_passed_was_not_deleted() -> None:
     assert not answer.lost
 
 
+def test_a_cursor_that_holds_more_says_so() -> None:
+    """Whatever was judged not to be needed before, and is not deleted yet."""
+    world = ReadingWorld()
+    world.send("a", "b")
+    versions = [world.publish.needs.version]
+    (source,) = world.positions(cursor={"name": "x", "retention_seconds": 100}, first=True).sources
+    versions.append(world.publish.needs.version)
+    world.positions(cursor={"name": "x", "retention_seconds": 1000}, processed=[{"source": source.source, "end": 1}])
+    world.reader.tick()
+    versions.append(world.publish.needs.version)
+    world.positions(cursor={"name": "x", "retention_seconds": 1000}, processed=[{"source": source.source, "end": 2}])
+    world.reader.tick()
+    versions.append(world.publish.needs.version)
+    assert versions[0] < versions[1] < versions[2] == versions[3]
+
+
 def test_beyond_its_retention_messages_go_and_are_told_lost() -> None:
     world = ReadingWorld()
     world.send("a")

@@ -451,6 +451,31 @@ async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_afte
 
 
 @simulated
+async def test_what_is_about_to_be_deleted_stays_for_a_seek_to_what_is_kept_now(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe()
+    await first.publish(*["x" * 900] * 100)
+    await asyncio.sleep(1)
+    second = await hand_over(world, first, "close")
+    chain = await second.open()
+    await asyncio.sleep(1)
+    (source,) = chain.forwarder.sources.by_number
+    second.paused = True  # what is judged now is deleted once these acknowledgements are persisted
+    acknowledging = asyncio.get_running_loop().create_task(acknowledge(chain, source, (0, 100)))
+    await asyncio.sleep(1)
+    assert chain.store._trim._dying
+    topic = world.master.topic(TOPIC)
+    assert topic is not None
+    world.commit(Change.put(replace(topic, retention_s=DAY)))
+    world.update(generation=1, target=SeekTarget(time_ns=0))
+    second.paused = False
+    await acknowledging
+    await asyncio.sleep(3)
+    assert len(await unacknowledged(second)) == 100
+
+
+@simulated
 async def test_a_snapshots_messages_are_there_when_it_is_sought_however_short_the_retention_is(
     world: ChainWorld,
 ) -> None:

@@ -103,6 +103,44 @@ def test_a_look_that_saw_too_few_records_finds_nothing(monkeypatch: pytest.Monke
     world.judge()
 
 
+@pytest.mark.parametrize("judged", [1, 15, 20, 45])
+def test_what_was_judged_before_more_was_needed_does_not_count(judged: int) -> None:
+    """In the middle of a segment, and where segments only wait for the disks."""
+    world = World(1, disks=3, segment_entries_max=20, scrub_bytes_s=0, collect_entries_step=judged)
+    world.open()
+    for _ in range(BATCHES):
+        world.publish()
+    world.commit()
+    for _ in range(3):
+        world.clock.advance(1.1)
+        world.settle()
+    world.note()  # not synced: nothing that is judged from now on goes before it is
+    world.store.collect(lambda *batch: False)
+    for _ in range(10):
+        world.store.collect(world.live, 1)
+        world.settle()
+    assert left(world) == BATCHES
+    for _ in range(200):
+        world.store.collect(lambda *batch: False, 1)
+        world.settle()
+    assert left(world) < BATCHES, "deletion goes on"
+
+
+def test_what_is_left_out_by_a_copy_forward_stays_where_more_was_needed_meanwhile() -> None:
+    world = filled()
+    needed = {key for number, key in enumerate(sorted(world.acked)) if number % 10 == 0}
+    for _ in range(60):
+        if world.store._trim._move is not None:
+            break
+        world.store.collect(lambda source, first, count, time_ns: (source, first) in needed)
+    else:
+        raise AssertionError("nothing is copied forward")
+    for _ in range(40):
+        world.store.collect(world.live, 1)
+        world.settle()
+    world.judge()
+
+
 @pytest.mark.parametrize("at", [1, 2])
 def test_a_copy_forward_that_breaks_off_keeps_the_original(at: int) -> None:
     world = filled()

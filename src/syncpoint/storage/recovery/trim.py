@@ -7,6 +7,7 @@ copies are synced on an acknowledging set. So one slow subscription pins its mes
 restarts leave no thousand small logs behind.
 Only a whole judgement counts: a look that an exception ends, of whatever kind and wherever, is dropped, and one that
 has not seen every message of its segment finds nothing. The segment stays, and is looked at again next round.
+Nor does a judgement count, whole or not, once something may be needed that was not: it is made anew then.
 Nor does one count before the facts it rests on are synced, which are all that were appended up to its end: a crash that
 loses an acknowledgement has then deleted nothing that is needed without it.
 Leaves to `keeper`: tombstones first, then the files.
@@ -89,13 +90,18 @@ class Trim:
         self._in_thread = in_thread
         self._removable = removable
         self._cursor = (0, 0)
+        self._basis = 0
         self._look: _Look | None = None
         self._move: _Move | None = None
         self._dying: dict[Segment, int] = {}  # judged; to the position of the last fact that the judgement may rest on
 
-    def step(self, live: Live, report: CollectReport) -> list[Segment]:
-        """Judge some entries, move some; returns the segments that may be deleted now."""
+    def step(self, live: Live, report: CollectReport, basis: int = 0) -> list[Segment]:
+        """Judge some entries, move some; returns the segments that may be deleted now. `basis`: see `Store.collect`."""
         dead: list[Segment] = []
+        if basis != self._basis:
+            self._basis = basis
+            self._look = self._move = None
+            self._dying.clear()
         if self._move is not None:
             try:
                 self._go_on_moving(report, dead)

@@ -96,10 +96,10 @@ def a_failed_look_deletes() -> AbstractContextManager[None]:
             look.seen = look.segment.messages
         return used, finished
 
-    def stepped(self: Trim, live: Any, report: Any) -> Any:
+    def stepped(self: Trim, live: Any, report: Any, basis: int) -> Any:
         self._failed = None  # type: ignore[attr-defined]
         try:
-            return step(self, live, report)
+            return step(self, live, report, basis)
         except BaseException:
             self._look = getattr(self, "_failed", None)
             raise

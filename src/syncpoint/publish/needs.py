@@ -1,0 +1,46 @@
+"""Needs: when something may be needed that was not.
+
+Place: beside `retention`, which judges what is needed. Storage asks it entry by entry, a segment over several steps,
+and deletes a while after: what comes up in between (a seek, a longer retention, a snapshot, a reader of the past) may
+need what was judged before.
+Promise: `version` rises in the same turn; storage drops what it has judged under an earlier one.
+"""
+
+from __future__ import annotations
+
+from syncpoint.metadata.records import Change, Op, Setting, Subscription, Topic
+
+
+class Needs:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._kept: dict[int, tuple[int, ...]] = {}  # by incarnation: how much is kept; of records that were seen
+
+    def more(self) -> None:
+        """Something is needed now that may not have been needed before."""
+        self.version += 1
+
+    def changed(self, change: Change, *, new: bool) -> None:
+        """A record of a topic of which something is stored has changed. `new`: nothing was judged by it yet, and what
+        is older than it concerns it not.
+        """
+        record = change.record
+        if isinstance(record, Setting):
+            return
+        if change.op is Op.DELETE:
+            self._kept.pop(record.incarnation, None)
+            return
+        if isinstance(record, Topic):
+            kept: tuple[int, ...] = (record.retention_s,)
+        elif isinstance(record, Subscription):
+            kept = (0, 0) if record.detached else (record.retention_s, int(record.retain_acked))
+        else:
+            kept = (record.expire_ns,)
+        before = self._kept.get(record.incarnation)
+        self._kept[record.incarnation] = kept
+        if before is None and new:
+            return
+        if before is None or any(now > then for now, then in zip(kept, before, strict=True)):
+            self.more()

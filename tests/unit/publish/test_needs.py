@@ -1,0 +1,74 @@
+"""What may be needed that was not is said in the same turn: judgements of deletion made before do not count then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
+from syncpoint.publish.records import encode_snapshot
+from syncpoint.publish.seek import seek_to_time, take_snapshot
+from syncpoint.testing.forwarders import TOPIC, World
+
+DAY = 86_400
+
+
+def topic_of(world: World) -> Topic:
+    topic = world.publish.catalog.topic(TOPIC)
+    assert topic is not None
+    return topic
+
+
+def seek(world: World) -> None:
+    seek_to_time(world.publish, world.record, 0, None)
+
+
+def keep_longer(world: World) -> None:
+    world.commit(Change.put(replace(topic_of(world), retention_s=DAY)))
+
+
+def keep_longer_for_a_subscription(world: World) -> None:
+    world.commit(Change.put(replace(world.record, retention_s=30 * DAY)))
+
+
+def keep_acknowledged(world: World) -> None:
+    world.commit(Change.put(replace(world.record, retain_acked=True)))
+
+
+def snapshot(world: World) -> None:
+    state = encode_snapshot(take_snapshot(world.publish, world.record), 0)
+    world.commit(Change.put(Snapshot(9, "projects/p/snapshots/n", 1, TOPIC, expire_ns=1 << 62, state=state)))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [seek, keep_longer, keep_longer_for_a_subscription, keep_acknowledged, snapshot],
+    ids=lambda one: one.__name__,
+)
+def test_what_may_need_more_says_so(more: Callable[[World], None]) -> None:
+    world = World()
+    world.send("a")
+    world.commit(Change.put(topic_of(world)))  # as it was
+    world.commit(Change.put(world.record))
+    before = world.publish.needs.version
+    more(world)
+    assert world.publish.needs.version > before
+
+
+def test_what_needs_less_or_nothing_of_before_changes_nothing() -> None:
+    world = World()
+    world.commit(Change.put(replace(topic_of(world), retention_s=DAY)))  # nothing of it is stored
+    world.send("a")
+    for kept in (DAY, DAY / 2):
+        world.commit(Change.put(replace(topic_of(world), retention_s=int(kept))))
+    before = world.publish.needs.version
+    made = Subscription(5, "projects/p/subscriptions/new", 1, TOPIC, start=world.publish.sync_point(1))
+    world.commit(Change.put(made))
+    world.commit(Change.put(replace(made, retention_s=60)))
+    world.commit(Change.put(replace(topic_of(world), retention_s=60)))
+    world.commit(Change.delete(made))
+    world.commit(Change.put(Topic(30, "projects/p/topics/other")))
+    assert world.publish.needs.version == before
+    assert made.incarnation not in world.publish.needs._kept
