@@ -106,6 +106,18 @@ class DiskServer:
 
         self.files.faults.append(fault)
 
+    def die_before_sync(self, then: Callable[[], None]) -> None:
+        """Die when something of a log is written and not synced."""
+
+        def fault(operation: str, path: str) -> None:
+            if operation == "fdatasync" and "/logs/" in path:
+                self.kill()
+                self.farm.on_death(self)
+                then()
+                raise _Died
+
+        self.files.faults.append(fault)
+
     def fail(
         self, disk: str, number: int = errno.EIO, operations: tuple[str, ...] = (), times: int | None = None
     ) -> None:
@@ -177,6 +189,7 @@ class DiskFarm:
         self.commands = 0
         self.intruders: list[str] = []  # who wrote although somebody else had taken over
         self.on_death: Callable[[DiskServer], None] = lambda server: None
+        self.on_given_up: list[Callable[[SimProcess, DiskServer], None]] = []
         self._lives = 0
         self._strikes: list[_Strike] = []
 
@@ -262,6 +275,13 @@ class SimFiles(RemoteFiles):
         found = self._handles[number]
         found.lock = SimLock(self._held, found.disk.root)  # type: ignore[assignment]
         return number
+
+    def abandon(self, root: str) -> None:
+        super().abandon(root)
+        place = self._disks[root]._where()
+        for act in list(self._farm.on_given_up) if place is not None else ():
+            assert place is not None
+            act(self._process, self._farm.servers[place.host])
 
     def calm(self, worker: str) -> bool:
         """Whether nothing that this worker does has to wait: a writer for its own disk, others for any."""

@@ -1,8 +1,9 @@
 """Faults of the small world: which there are, when they happen and how long they last.
 
 Promise: what destroys only ever hits one minority of the disks (see `disk_faults`). Everything else hits anybody (see
-`process_faults`). All of it is healed at the end. How long a fault lasts has a heavy tail: most are over before anybody
-gives anything up, some outlast grants, heartbeats and patience, and a few last longer than all of them.
+`process_faults` and `storage_faults`). All of it is healed at the end. How long a fault lasts has a heavy tail: most
+are over before anybody gives anything up, some outlast grants, heartbeats and patience, and a few last longer than all
+of them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from syncpoint.runtime.random import Random, SeededRandom
 from syncpoint.testing.simulation.chains import ChainsWorld, servers_of
 from syncpoint.testing.simulation.disk_faults import Heal
-from syncpoint.testing.simulation.process_faults import ProcessFaults
+from syncpoint.testing.simulation.storage_faults import LONG_S, StorageFaults
 
 FAULTS = (
     "crash", "crash of a subscribe forwarder", "hang", "takeover", "partition of processes", "partition from disks",
@@ -47,7 +48,7 @@ def duration(random: Random) -> float:
     return 10.0 + random.random() * 30.0
 
 
-class Nemesis(ProcessFaults):
+class Nemesis(StorageFaults):
     """Lets faults happen, a choice of kinds for each seed."""
 
     def __init__(self, world: ChainsWorld, seed: int, kinds: tuple[str, ...] = (), *, beyond: bool = False) -> None:
@@ -67,6 +68,7 @@ class Nemesis(ProcessFaults):
             await asyncio.sleep(0.02 + self.random.random() ** 2 * self.pause_s)
             kind = self.kinds[self.random.randrange(0, len(self.kinds))]
             lasts = duration(self.random) + (OUTLAST_S if world.shape.lasting else 0.0)
+            lasts = max(lasts, LONG_S.get(kind, 0.0))
             heal = self._begin(kind)
             if heal is None:
                 continue

@@ -35,6 +35,7 @@ from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.served import Served
 from syncpoint.testing.simulation import planted_again as again
 from syncpoint.testing.simulation import planted_rules as rules
+from syncpoint.testing.simulation import planted_storage as storage
 from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.runner import run_one
 from syncpoint.testing.simulation.scaled import patched
@@ -326,8 +327,9 @@ PLANTED: dict[str, Planted] = {
         rules.forgotten_sources_come_back, EMPTYING, ("crash", "takeover", "keepers starved"), seed=3
     ),
     "segments are listed that no disk has": Planted(
-        rules.segments_are_listed_that_no_disk_has, THREE, ("close", "disk server hung", "partition from disks")
+        rules.segments_are_listed_that_no_disk_has, ROLLING, ("close", "back when given up"), seed=1
     ),
+    "holes are sealed": Planted(storage.holes_are_sealed, SINGLE, ("power lost in an opening",), seed=5),
     "rule 7": Planted(rules.rule_7, ROLLING, ("crash", "disk slow", "power cut"), seed=0),
     "rule 11": Planted(rules.rule_11, SINGLE, ("takeover", "crash"), seed=0),
     "rule 17": Planted(

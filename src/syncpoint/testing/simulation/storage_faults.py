@@ -1,0 +1,100 @@
+"""Faults of the small world that hit storage at moments of its own: when a disk is given up, or a log is opened.
+
+Place: between `faults` and `process_faults`. These kinds are not drawn by lives at random; bugs that only such a moment
+shows are looked for by naming them (see `planted`).
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+
+from syncpoint.testing.simulation.chains import servers_of
+from syncpoint.testing.simulation.disk_faults import Heal
+from syncpoint.testing.simulation.disks import DiskServer
+from syncpoint.testing.simulation.loop import SimProcess
+from syncpoint.testing.simulation.process_faults import ProcessFaults
+
+LONG_S = {"back when given up": 20.0}
+"""How long kinds last at least: longer than anybody waits before he gives up."""
+BACK_S = 0.3
+OPENING_COMMANDS_DISK = 70  # about what an opening takes on each disk
+
+
+class StorageFaults(ProcessFaults):
+    """One method for each kind, as in `disk_faults`."""
+
+    def _soon(self, seconds: float, act: Callable[[], object]) -> None:
+        """Do something as the world, whoever is just running: it may be about to die."""
+        self.world.loop.call_later(seconds, act, context=contextvars.Context())
+
+    def _back_when_given_up(self) -> Heal | None:
+        """Servers of disks hang, until somebody who has waited for them gives a disk up: then all are back."""
+        chosen = [one for one in servers_of(self.world) if one.alive and not one.hung and self.random.random() < 0.8]
+        if not chosen:
+            return None
+        for server in chosen:
+            server.hung = True
+        soon = self.random.random() ** 2 * BACK_S
+
+        def back() -> None:
+            for server in chosen:
+                server.hung = False
+
+        def given_up(process: SimProcess, server: DiskServer) -> None:
+            if server in chosen:
+                self.world.farm.on_given_up.remove(given_up)
+                self._soon(soon, back)
+
+        self.world.farm.on_given_up.append(given_up)
+
+        def heal() -> None:
+            if given_up in self.world.farm.on_given_up:
+                self.world.farm.on_given_up.remove(given_up)
+            back()
+
+        return heal
+
+    def _power_lost_in_an_opening(self) -> Heal | None:
+        """Servers of disks and the owner die when something is written and not synced; while another one opens the
+        chain, and has perhaps seen it, their machines lose power, and are back at once.
+        """
+        world = self.world
+        found = self._publisher()
+        lossy = [one for one in self._may_lose_power() if self.random.random() < 0.8]
+        numbers = [one for one in world.records if not world.is_opening(one)]
+        if found is None or not lossy or not numbers or world.shape.durability != "sync":
+            return None
+        number = numbers[self.random.randrange(0, len(numbers))]
+        owner = world.owners_of[number][0].name if number in world.owners_of else found.name
+        waits_s, away_s, restart_s = (self.random.random() ** 2 * one for one in (0.6, 0.8, 0.3))
+        commands = self.random.randrange(0, OPENING_COMMANDS_DISK * len(world.records[number].places))
+
+        def cut() -> None:
+            for server in lossy:
+                if server.alive:
+                    server.power_cut()
+                self._soon(away_s, self._starting(server))
+
+        def take() -> None:
+            heir = self._publisher()
+            if heir is not None and not heir.process.hung and not world.is_opening(number):
+                world.farm.after(heir.process, commands, cut)
+                world.take_over(number, heir)
+
+        def strike() -> None:
+            if world.nodes[owner].process.alive:
+                world.crash(owner)
+                self._soon(restart_s, lambda: self._again(owner))
+            for server in lossy:
+                self._soon(restart_s, self._starting(server))
+            self._soon(restart_s + waits_s, take)
+
+        for server in lossy:
+            server.die_before_sync(lambda: self._soon(0.0, strike))
+
+        def heal() -> None:
+            for server in lossy:
+                self._starting(server)()
+
+        return heal
