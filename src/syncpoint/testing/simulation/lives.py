@@ -21,6 +21,7 @@ Life = Coroutine[Any, Any, None]
 DOOMED = "projects/p/subscriptions/doomed"
 SEEKS_MAX, MOVES_MAX = 3, 20
 REST_S = 9.0
+BAD_MOMENT_S = 2.0
 EMPTY_S = 8.0  # so long it may take until nothing is stored of a topic that everybody has acknowledged
 
 
@@ -40,6 +41,8 @@ class Lives:
         self.brief = random.random() < 0.2
         self.resting = slow > 2 and random.random() < 0.6  # nobody publishes for a while: the topic runs empty
         self.moving = self.moving or world.shape.strict
+        if world.shape.seeking:
+            self.seeking, world.keeps, self.snapping = True, False, False
         if world.shape.emptying:
             self.seeking = True
             self.burying = world.keeps = self.snapping = self.resting = False
@@ -86,7 +89,7 @@ class Lives:
         living = [name for name, _ in self._begun if name not in (PATIENT, DOOMED)]
         sought = living[self.random.randrange(0, len(living))] if living else ""
         late = {"ordered": self._chance(0.3), "exactly_once": self._chance(0.3)}
-        lives.append(self._late(late, operate=self._chance(0.6)))
+        lives.append(self._late(late, operate=self._chance(0.6) or self.world.shape.seeking))
         if self.world.shape.emptying:
             lives.append(self._purge(sought))
         elif sought and (self.seeking or self.snapping):
@@ -147,6 +150,8 @@ class Lives:
 
     async def _seek(self, name: str) -> None:
         """To any snapshot of the topic, to the beginning, to some time, or past everything."""
+        if self.world.shape.seeking:
+            await self._bad_moment()
         snapshots = self.clients.snapshots
         if snapshots and (not self.seeking or self._chance(0.5)):
             await self.clients.seek(name, snapshots[self.random.randrange(0, len(snapshots))])
@@ -159,6 +164,13 @@ class Lives:
             await self.clients.seek(name, time_ns=now_ns + 86_400 * 10**9)
         else:
             await self.clients.seek(name)
+
+    async def _bad_moment(self) -> None:
+        """Wait, not for long, until somebody decides what it cannot write down."""
+        end = self.world.loop.time() + BAD_MOMENT_S
+        while self.publishing() and not self.world.held_up and self.world.loop.time() < end:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.2 * self.random.random())
 
     async def _rest(self) -> None:
         """Nobody publishes for so long that nothing of the topic is left, unless it is kept."""

@@ -246,6 +246,7 @@ SINGLE = Shape(clusters=1, disks=1)
 SMALL = Shape(clusters=1, disks=1, subscribers=2)
 EMPTYING = Shape(clusters=1, disks=1, emptying=True)
 LASTING = Shape(clusters=1, disks=1, subscribers=2, lasting=True, strict=True)
+SEEKING = Shape(clusters=1, disks=1, subscribers=2, seeking=True)
 STRICT = Shape(clusters=1, disks=1, subscribers=2, strict=True)
 SPREAD = Shape(clusters=3, disks=3, spread=True)
 PLANTED: dict[str, Planted] = {
@@ -318,7 +319,7 @@ PLANTED: dict[str, Planted] = {
         rules.a_start_counts_in_every_generation, SINGLE, ("crash", "takeover", "close"), seed=3
     ),
     "a seek is seen before it is persisted": Planted(
-        rules.a_seek_is_seen_before_it_is_persisted, SMALL, ("crash", "disk slow", "disk hung")
+        rules.a_seek_is_seen_before_it_is_persisted, SEEKING, ("dies behind its disks",), seed=9
     ),
     "a failed look deletes": Planted(
         rules.a_failed_look_deletes, ROLLING, ("accident", "hang of a subscribe forwarder"), seed=11

@@ -30,6 +30,29 @@ class ProcessFaults(DiskFaults):
         self.world.crash(name)
         return lambda: self._again(name)
 
+    def _dies_behind_its_disks(self) -> Heal | None:
+        """For a moment nothing that a publish forwarder decides reaches a disk; then it dies with that."""
+        found = self._publisher()
+        if found is None or found.process.hung or not found.host.chains:
+            return None
+        name = found.name
+        heals = [self.world.network.part([name], [server.name for server in servers_of(self.world)])]
+        self.world.held_up = True
+
+        def die() -> None:
+            self.world.held_up = False
+            if heals and self.world.nodes[name] is found and found.process.alive:
+                self.world.crash(name)
+                heals.append(lambda: self._again(name))
+
+        self.world.loop.call_later(0.05 + 0.7 * self.random.random(), die)
+
+        def heal() -> None:
+            while heals:
+                heals.pop()()
+
+        return heal
+
     def _crash_of_a_subscribe_forwarder(self) -> Heal | None:
         found = self._subscriber()
         if found is None:
