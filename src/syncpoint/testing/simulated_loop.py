@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from syncpoint.runtime.clock import ManualClock
 
 _T = TypeVar("_T")
+CLOCK_STEP_S = 1e-9  # of `ManualClock`: whoever waits for less waits so long, or time would stand still
 
 
 class NothingToWaitFor(RuntimeError):
@@ -29,7 +30,7 @@ class _Selector(selectors.SelectSelector):
         if not ready:
             if timeout is None:
                 raise NothingToWaitFor("everything waits, and no timer is set")
-            self._clock.advance(max(0.0, timeout))
+            self._clock.advance(0.0 if timeout <= 0 else max(timeout, CLOCK_STEP_S))
         return ready
 
 

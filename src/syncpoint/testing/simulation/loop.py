@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from syncpoint.runtime.clock import ManualClock
-from syncpoint.testing.simulated_loop import NothingToWaitFor, SimulatedLoop
+from syncpoint.testing.simulated_loop import CLOCK_STEP_S, NothingToWaitFor, SimulatedLoop
 
 _T = TypeVar("_T")
 _HERE: contextvars.ContextVar[SimProcess | None] = contextvars.ContextVar("process", default=None)
@@ -99,7 +99,7 @@ class ProcessLoop(SimulatedLoop):
                 raise NothingToWaitFor("everything waits, and no timer is set")
             wait_s = scheduled[0][0] - now
             if wait_s > 0:
-                self.clock.advance(wait_s)
+                self.clock.advance(max(wait_s, CLOCK_STEP_S))
                 now = self.clock.monotonic()
         end = now + inner._clock_resolution
         while scheduled and scheduled[0][0] < end:

@@ -1,0 +1,39 @@
+"""Time in simulated loops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.testing.simulation.loop import run_world
+
+
+async def _reaches(clock: ManualClock, end: float) -> bool:
+    """Whether somebody who waits for the rest again and again gets to a time that the clock cannot show exactly."""
+    for _ in range(20):
+        rest = end - clock.monotonic()
+        if rest <= 0:
+            return True
+        timer = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(rest, timer.set_result, None)
+        await timer
+    return False
+
+
+Run = Callable[[ManualClock, Callable[[], Coroutine[Any, Any, bool]]], bool]
+RUNS: dict[str, Run] = {
+    "one": lambda clock, work: run_simulated(clock, work()),
+    "processes": lambda clock, work: run_world(clock, lambda loop: work()),
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_time_goes_on_where_less_than_a_step_of_the_clock_is_waited_for(kind: str) -> None:
+    clock = ManualClock()
+    end = clock.monotonic() + 0.25 + 3e-10
+    assert RUNS[kind](clock, lambda: _reaches(clock, end))
