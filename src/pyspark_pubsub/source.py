@@ -171,6 +171,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._target: Listing | None = None
         self._seen: Listing | None = None
+        self._planned_to: Offsets | None = None  # where the batch planned last ends
         self._waiting_since: float | None = None
         self._keeper: Keeper | None = None
 
@@ -205,16 +206,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._keeper = Keeper(self._positions(), before.reader, self._options["exclusiveTime"])
         if self._target is not None:
             listing = self._target
-        after = self._planned(before, listing, limit)
+        after = self._planned_to = self._planned(before, listing, limit)
         if after is before and self._target is not None and before.reader:
             self.stop()
         return start if after is before else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For the query's progress: where the sources ended when last seen."""
-        if self._seen is None:
+        """For the query's progress: where the sources ended when last seen, and how many messages lie behind the batch
+        planned then. Spark takes no metrics from sources in Python, but it shows this.
+        """
+        if self._seen is None or self._planned_to is None:
             return None
-        return {"topic": self._seen.topic, "sources": {str(s.number): s.end for s in self._seen.sources}}
+        return {
+            "topic": self._seen.topic,
+            "sources": {str(s.number): s.end for s in self._seen.sources},
+            "messagesBehind": plans.available(self._planned_to, self._seen),
+        }
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """What the batch that ends at `end` reads; the offsets alone say it."""

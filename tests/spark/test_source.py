@@ -1,5 +1,7 @@
 """Reading topics with a real session from a real server."""
 
+import json
+
 import pytest
 from spark_world import PUBLISHER, SUBSCRIBER, numbers
 
@@ -64,6 +66,8 @@ def test_a_stream_in_limited_batches_goes_on_after_a_restart(topic, target, rows
     topic.publish(0, 1000)
     first = copy(topic, target, read={"maxOffsetsPerTrigger": 400})
     assert [progress.numInputRows for progress in first if progress.numInputRows] == [400, 400, 200]
+    latest = [json.loads(progress.sources[0].latestOffset) for progress in first if progress.numInputRows]
+    assert [one["messagesBehind"] for one in latest] == [600, 200, 0]
     topic.publish(1000, 1100)
     second = copy(topic, target, read={"maxOffsetsPerTrigger": 400})
     assert sum(progress.numInputRows for progress in second) == 100

@@ -176,7 +176,22 @@ def test_available_now_ends_and_all_available_ignores_limits(running):
     end = reader.latestOffset(start, ReadAllAvailable())
     assert Offsets.from_json(end).sources == {1: 10}
     assert reader.latestOffset(end, ReadAllAvailable()) is end
-    assert reader.reportLatestOffset() == {"topic": TOPIC, "sources": {"1": 20}}
+    assert reader.reportLatestOffset() == {"topic": TOPIC, "sources": {"1": 20}, "messagesBehind": 10}
+
+
+def test_the_progress_says_how_many_messages_behind_a_stream_is(running):
+    running.twin.fill(10)
+    reader = StreamReader(options(running, maxRowsPerTrigger=4), source_schema())
+    assert reader.reportLatestOffset() is None
+    at = reader.initialOffset()
+    behind = []
+    for _ in range(4):
+        at = reader.latestOffset(at, ReadMaxRows(4))
+        behind.append(reader.reportLatestOffset()["messagesBehind"])
+    assert behind == [6, 2, 0, 0]
+    running.twin.fill(5)
+    at = reader.latestOffset(at, ReadMaxRows(4))
+    assert reader.reportLatestOffset()["messagesBehind"] == 1
 
 
 def test_few_rows_wait_for_more_but_not_for_ever(running):
