@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from cluster_kit import note
 
 from syncpoint.testing.official import bodies, eventually
@@ -34,6 +36,27 @@ def test_at_the_acknowledgement_a_majority_of_clusters_holds_it(cluster, enter):
         eventually(lambda marker=marker: len(cluster.disks_holding(marker)) == 9, what="all nine disks hold it")
     note(f"copies at the acknowledgement: {seen}")
     assert min(seen) >= 4
+
+
+def test_three_copies_in_one_cluster_are_not_enough_to_acknowledge(cluster, enter):
+    """Two of three clusters stand still: nobody is answered before one of them has it, too.
+
+    The instant of an answer cannot be looked at from outside; this is what must not come before it.
+    """
+    space = enter(cluster.proxies[0])
+    topic = space.topic()
+    space.publish(topic, b"everything is open")
+    marker = markers()
+    with ThreadPoolExecutor(1) as pool, cluster.frozen(["storage-c2", "storage-c3"]):
+        publishing = pool.submit(space.publish, topic, marker)
+        eventually(lambda: len(cluster.disks_holding(marker)) == 3, what="one cluster has it on all of its disks")
+        with pytest.raises(TimeoutError):
+            publishing.result(timeout=0.5)
+        cluster.local.resume("storage-c2")
+        publishing.result(timeout=30)
+        holding = [disk.name for disk in cluster.disks_holding(marker)]
+    assert sum("c1-" in name for name in holding) >= 2, holding
+    assert sum("c2-" in name for name in holding) >= 2, holding
 
 
 def test_with_one_cluster_down_the_acknowledgement_still_means_four_copies(cluster, enter):

@@ -14,6 +14,7 @@ from cluster_kit import Kit, holds
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import bodies, eventually, refused
+from syncpoint.wire.messages import admin
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1, regions=2)
 
@@ -71,18 +72,41 @@ def test_messages_lie_in_the_allowed_region_only(kit, near, region):
 
 
 def test_a_topic_over_two_regions_has_each_message_in_one_and_is_gathered(kit, near):
-    """Here both regions are equally near, so which ones are used does not matter; that both are is not demanded."""
+    """Both regions are equally near here, so routers choose. In the middle a rule takes the chosen one away from the
+    topic: the other one takes what is published from then on, what lies in the first stays, and both are gathered.
+    """
     topic = near["r1"].topic("anywhere")
     subscription = near["r1"].subscription(topic, "gathered")
-    marks = []
-    for space in [*near.values()] * 4:
-        marks.append(marker())
-        space.publish(topic, b"payload", attributes={"mark": marks[-1]})
-    for mark in marks:
-        eventually(lambda mark=mark: regions_holding(kit, mark), what="it is stored")
-        assert len(regions_holding(kit, mark)) == 1
-    got = near["r1"].pull(subscription, len(marks), ack=True)
-    assert {one.message.attributes["mark"] for one in got} == set(marks)
+    marks: list[str] = []
+
+    def publish(times):
+        """Through the proxies of both regions; where each message lies, and it lies in one region."""
+        new = []
+        for space in [*near.values()] * times:
+            new.append(marker())
+            space.publish(topic, b"payload", attributes={"mark": new[-1]})
+        marks.extend(new)
+        where = set()
+        for mark in new:
+            eventually(lambda mark=mark: regions_holding(kit, mark), what="it is stored")
+            assert len(regions_holding(kit, mark)) == 1
+            where |= regions_holding(kit, mark)
+        return where
+
+    first = publish(2)
+    chosen = sorted(first)[0]
+    rule = {"name": "elsewhere", "action": "DENY", "forwarders": f"region={chosen}"}
+    rule["topics"] = f"project={near['r1'].project},name=anywhere*"
+    kit.admin("CreateConstraint", admin.CreateConstraintRequest(constraint=rule))
+    try:
+        rest = {"r1", "r2"} - {chosen}
+        eventually(lambda: publish(1) == rest, 60, what="the other region takes what is published")
+        assert publish(2) == rest, "and goes on to"
+        got = near["r1"].pull(subscription, len(marks), ack=True)
+        assert {one.message.attributes["mark"] for one in got} == set(marks)
+        assert first | rest == {"r1", "r2"}
+    finally:
+        kit.admin("DeleteConstraint", admin.DeleteConstraintRequest(name="elsewhere"))
 
 
 class Wire:
