@@ -46,8 +46,8 @@ class PendingEntry:
     def add(self, count: int, payload: bytes, caller: Caller, response: bytes) -> None:
         self.count += count
         self.bytes += len(payload)
-        self.payloads.append(payload)
         self.callers.append((caller, response))
+        self.payloads.append(payload)
 
 
 Settled = Callable[[Exception | None], None]

@@ -168,9 +168,13 @@ class Entrance:
         first = source.end
         # The forwarder looks the topic up again, and finds this very source open.
         self.forwarder.publish_request(caller, batch.request, PUBLISH_SEALED_ROOM_BYTES)
-        fact = BatchFact(batch.sender, batch.batch, source.number, first, source.end - first)
-        self.forwarder.batches.append(fact)
-        self.resends.note(fact)
+        try:
+            fact = BatchFact(batch.sender, batch.batch, source.number, first, source.end - first)
+            self.forwarder.batches.append(fact)
+            self.resends.note(fact)
+        except Exception as error:  # sent again it would be stored again; this way it never is: the turn is not written
+            self.forwarder.divided(error)
+            return
         messages, nbytes = self.load.get(source.topic, (0, 0))
         self.load[source.topic] = (messages + fact.messages, nbytes + len(batch.request))
 

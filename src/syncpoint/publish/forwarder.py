@@ -8,9 +8,9 @@ early delivery); acknowledgements are confirmed only when persisted.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from syncpoint.kernel import publish as kernel
 from syncpoint.kernel.acks import AckSet
@@ -131,11 +131,21 @@ class PublishForwarder:
         if entry is None or entry.full:
             if entry is not None:
                 self.append_pending()
-            entry = self._pending[source.number] = PendingEntry(source, source.end, self._time_ns)
-        entry.add(count, payload, caller, response)
-        source.end += count
+            entry = PendingEntry(source, source.end, self._time_ns)
         self.admission.enter(source.topic, count, len(payload))
-        self.flush_soon()
+        before = entry.count
+        try:
+            entry.add(count, payload, caller, response)
+            source.end += count
+            self._pending[source.number] = entry
+            self.flush_soon()
+        except Exception as error:  # half of it may be taken
+            waits = self._pending.get(source.number) is entry
+            if not waits or entry.count == before:
+                self.admission.leave(source.topic, count, len(payload))
+            if not waits or not entry.callers or entry.callers[-1][0] is not caller:
+                caller.fail(outcome_unknown(error))
+            self.divided(error)
 
     def check_writable(self) -> None:
         if self.failed is not None:
@@ -169,8 +179,12 @@ class PublishForwarder:
         """The topic's source in this log, opened when there is none. A chain opens it before it takes a publish."""
         source, opened = self.sources.open_for(topic, epoch, revision)
         if opened:
-            self.store.append(Kind.LEDGER, records.encode_source(source))
-            self.flush_soon()
+            try:
+                self.store.append(Kind.LEDGER, records.encode_source(source))
+                self.flush_soon()
+            except Exception as error:  # what is published to it would be of a source that nobody knows
+                self.divided(error)
+                raise
             for subscription in tuple(self._audience.get(topic, ())):
                 self._name_sources(subscription, (source,))
         return source
@@ -179,7 +193,7 @@ class PublishForwarder:
         """Nothing is added to an open source any more; what came first stays first."""
         self.append_pending()
         self.sources.seal(source)
-        self.rewrite_source(source)
+        self.rewrite_source(source)  # if that fails, recovery seals it
         for subscription in tuple(self._audience.get(source.topic, ())):
             self._name_sources(subscription, (source,))
 
@@ -193,7 +207,11 @@ class PublishForwarder:
         """Everything appended in this turn goes to the disks at its end, as one group commit."""
         if not self._flushing:
             self._flushing = True
-            self._soon(self.flush)
+            try:
+                self._soon(self.flush)
+            except BaseException:
+                self._flushing = False  # or nothing would be flushed any more
+                raise
 
     def flush(self) -> None:
         self._flushing = False
@@ -259,9 +277,13 @@ class PublishForwarder:
             self._begin_turn()
         entry = PendingEntry(source, source.end, self._time_ns)
         entry.add(count, payload, _Told(done), b"")
-        source.end += count
-        self.admission.enter(source.topic, count, len(payload))
-        self._append_entry(entry)
+        try:
+            source.end += count
+            self.admission.enter(source.topic, count, len(payload))
+            self._append_entry(entry)
+        except Exception as error:
+            self.divided(error)
+            raise
         if self.early:
             self._tell(source, early=True)
         self.flush_soon()
@@ -271,10 +293,22 @@ class PublishForwarder:
         """Write a fact of the catalog or the ledger; messages of this turn that came before it stay before it."""
         self.check_writable()
         self.append_pending()
-        position = self.store.append(kind, payload)
-        if done is not None:
-            self._waiting.put(position, done)
-        self.flush_soon()
+        try:
+            position = self.store.append(kind, payload)
+            if done is not None:
+                self._waiting.put(position, done)
+            self.flush_soon()
+        except Exception as error:
+            self.divided(error)
+            raise
+
+    def divided(self, error: Exception) -> None:
+        """Memory was told something, and the log perhaps not, or the other way round: the log ends, so that nothing
+        comes of the difference. A log that is not written any more, which is what others say, has ended already.
+        """
+        if self.failed is None and not isinstance(error, SyncpointError):
+            log.error("what is taken is not what is written", exc_info=error)
+            self.give_up(error)
 
     def _persisted(self, position: int) -> None:
         touched: dict[int, Source] = {}
@@ -286,11 +320,17 @@ class PublishForwarder:
                 self.published += waiter.count
                 self.admission.leave(source.topic, waiter.count, waiter.bytes)
                 for caller, response in waiter.callers:
-                    caller.reply(response)
+                    try:
+                        caller.reply(response)
+                    except Exception:
+                        log.exception("one of those who wait for the disks fails to hear; the others do hear")
             else:
-                waiter(None)
+                _tell_all((waiter,), None)
         for source in touched.values():
-            self._tell(source)
+            try:
+                self._tell(source)
+            except Exception:
+                log.exception("one of those who wait for messages fails to hear of some; the others do hear")
 
     def give_up(self, cause: Exception) -> None:
         """The quorum is gone, or the log not what is known of it. What waits has an unknown outcome; nothing new is
@@ -308,12 +348,10 @@ class PublishForwarder:
         for waiter in self._waiting.give_up():
             if isinstance(waiter, PendingEntry):
                 self.admission.leave(waiter.source.topic, waiter.count, waiter.bytes)
-                for caller, _ in waiter.callers:
-                    caller.fail(error)
+                _tell_all([caller.fail for caller, _ in waiter.callers], error)
             else:
-                waiter(error)
-        for done in self._ack_done:
-            done(error)
+                _tell_all((waiter,), error)
+        _tell_all(self._ack_done, error)
         self._ack_done.clear()
         if first:
             self.on_failed()
@@ -447,18 +485,23 @@ class PublishForwarder:
         if verdict is not Verdict.COUNTS:
             done(self._not_counted(subscription, verdict))
             return
-        self._acks.append(records.Acks(subscription, generation, source, runs))
-        self._ack_done.append(done)
-        key = (subscription, source)
-        fresh = self._fresh.get(key)
-        if fresh is None:
-            fresh = self._fresh[key] = deque()
-        fresh.append(runs)
-        if urgent:
-            self.flush_soon()
-        elif not self._lingering:
-            self._lingering = True
-            self._later(ACK_LINGER_S, self._linger_over)
+        try:
+            self._ack_done.append(done)
+            key = (subscription, source)
+            fresh = self._fresh.get(key)
+            if fresh is None:
+                fresh = self._fresh[key] = deque()
+            fresh.append(runs)
+            self._acks.append(records.Acks(subscription, generation, source, runs))
+            if urgent:
+                self.flush_soon()
+            elif not self._lingering:
+                self._later(ACK_LINGER_S, self._linger_over)
+                self._lingering = True
+        except Exception as error:
+            if not self._ack_done or self._ack_done[-1] is not done:
+                done(outcome_unknown(error))
+            self.divided(error)
 
     def _acks_persisted(self, acks: list[records.Acks], waiting: list[Done], error: Exception | None) -> None:
         for one in acks:
@@ -467,8 +510,7 @@ class PublishForwarder:
             fresh.popleft()
             if not fresh:
                 del self._fresh[key]
-        for done in waiting:
-            done(error)
+        _tell_all(waiting, error)
 
     def fresh_acks(self, subscription: int, source: int) -> AckSet | None:
         """What was acknowledged and is not persisted: if this log is lost, it may be to be delivered again."""
@@ -598,13 +640,22 @@ class PublishForwarder:
     def begin_ledger(self, state: Ledger, done: Settled | None = None) -> None:
         """A ledger is in this state from now on; persisted before `done`."""
         self.check_writable()
-        self.append_fact(Kind.LEDGER, records.encode_ledger(self.ledgers.take(state), self.catalog.revision), done)
+        try:
+            taken = self.ledgers.take(state)
+            self.append_fact(Kind.LEDGER, records.encode_ledger(taken, self.catalog.revision), done)
+        except Exception as error:
+            self.divided(error)
+            raise
 
     def keep_snapshot(self, state: SnapshotState) -> None:
         """A chain's part of a snapshot."""
         self.check_writable()
-        self.ledgers.keep(state)
-        self.append_fact(Kind.LEDGER, records.encode_snapshot(state, self.catalog.revision))
+        try:
+            self.ledgers.keep(state)
+            self.append_fact(Kind.LEDGER, records.encode_snapshot(state, self.catalog.revision))
+        except Exception as error:
+            self.divided(error)
+            raise
 
     def checkpoint_parts(self) -> Iterator[bytes]:
         """Everything recovery needs beside the messages. Fuzzy: facts appended meanwhile are replayed over it."""
@@ -652,3 +703,12 @@ class _Told:
 
     def fail(self, error: SyncpointError) -> None:
         self._done(error)
+
+
+def _tell_all(waiting: Iterable[Callable[[Any], object]], error: Any) -> None:
+    """Tell everybody: one who fails to hear keeps nothing from the others."""
+    for done in waiting:
+        try:
+            done(error)
+        except Exception:
+            log.exception("one of those who wait for the disks fails to hear; the others do hear")

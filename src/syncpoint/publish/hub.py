@@ -285,7 +285,7 @@ class Hub:
     def _rests_on_fresh_acks(self, request: Any, batches: Sequence[Batch]) -> bool:
         """Whether an answer leaves something out because of acknowledgements that are not persisted."""
         fresh = self.forwarder.fresh_acks(request.subscription, request.source)
-        if fresh is None:
+        if fresh is None or not self.forwarder.is_settled(request.subscription):  # then nothing is answered anyway
             return False
         source = self.forwarder.sources.by_number.get(request.source)
         end = batches[-1].end if batches else 0 if source is None else source.end

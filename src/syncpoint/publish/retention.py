@@ -84,13 +84,13 @@ def forget_empty_sources(forwarder: PublishForwarder) -> int:
         for source in forwarder.sources.by_number.values()
         if source.sealed and source.visible == source.end and forwarder.store.bounds(source.number) is None
     ]
+    if empty:  # a seek from now on leaves them out, so they must not come back with what is still on the disks
+        gone = records.encode_sources_gone([source.number for source in empty])
+        forwarder.append_fact(Kind.LEDGER, gone)  # first: if the rest fails, it is done again
     for source in empty:
         for extension in forwarder.extensions:
             extension.forgotten(source)
         forwarder.sources.forget(source)
         subscriptions = (record.incarnation for record in forwarder.catalog.subscriptions_of(source.topic))
         forwarder.ledgers.forget_source(source.number, subscriptions)
-    if empty:  # a seek from now on leaves them out, so they must not come back with what is still on the disks
-        gone = records.encode_sources_gone([source.number for source in empty])
-        forwarder.append_fact(Kind.LEDGER, gone)
     return len(empty)

@@ -1,0 +1,179 @@
+"""Exceptions between what memory is told and what the log is told: the log ends, nothing is stored twice or by half,
+and everybody who waits is answered.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chain_world import ChainWorld, Process, Subscriber, simulated
+
+from syncpoint.kernel.acks import encode_runs
+from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.publish import records
+from syncpoint.publish.ledger import Ledger
+from syncpoint.storage.record import Kind
+from syncpoint.testing.forwarders import Subscriber as Client
+from syncpoint.testing.forwarders import World
+
+
+def out_of_memory(*of: Any, **named: Any) -> Any:
+    raise MemoryError("not now")
+
+
+async def read_all(process: Process, incarnation: int) -> list[str]:
+    subscriber = await Subscriber(process, incarnation).start()
+    await subscriber.attach()
+    return await subscriber.read_all()
+
+
+def test_a_batch_of_which_no_note_could_be_taken_is_not_stored_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    @simulated
+    async def run(world: ChainWorld) -> None:
+        first = world.process("f1")
+        await first.open()
+        await world.subscribe()
+        await first.publish("before", batch=900)
+        with monkeypatch.context() as patched:
+            patched.setattr("syncpoint.publish.entrance.BatchFact", out_of_memory)
+            with pytest.raises(SyncpointError, match="outcome is unknown"):
+                await first.publish("a", batch=901)
+        if 1 in first.host.chains:  # it goes on, as if nothing were wrong
+            await first.publish("a", batch=901, resent=True)
+        await first.crash()
+        second = world.process("f2")
+        await second.open()
+        await second.publish("a", batch=901, resent=True)
+        assert await read_all(second, 11) == ["before", "a"]
+
+    run()
+
+
+def break_entry(world: World, patched: pytest.MonkeyPatch) -> None:
+    patched.setattr("syncpoint.publish.append.PendingEntry.add", out_of_memory)
+
+
+def break_turn(world: World, patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(world.publish, "_soon", out_of_memory)
+
+
+@pytest.mark.parametrize("broken", [break_entry, break_turn])
+def test_a_publish_that_is_taken_by_half_is_answered_and_written_by_nobody(
+    broken: Callable[[World, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    subscriber = Client(world)
+    world.send("first")
+    with monkeypatch.context() as patched:
+        broken(world, patched)
+        caller = world.send("x")
+    assert caller.ids is None
+    assert isinstance(caller.error, Unavailable)
+    assert world.publish.failed is not None
+    assert world.publish.admission.system.messages == 0
+    with pytest.raises(Unavailable):
+        world.send("y")
+    world.restart()
+    subscriber = Client(world)
+    world.settle()
+    assert subscriber.data == ["first"]
+
+
+def test_a_publish_that_can_not_be_counted_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    subscriber = Client(world)
+    with monkeypatch.context() as patched:
+        patched.setattr(world.publish.admission, "enter", out_of_memory)
+        with pytest.raises(MemoryError):
+            world.send("x")
+    assert world.send("y").ids
+    assert subscriber.data == ["y"]
+
+
+def test_a_source_the_log_does_not_hear_of_takes_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    with monkeypatch.context() as patched:
+        patched.setattr(records, "encode_source", out_of_memory)
+        with pytest.raises(MemoryError):
+            world.send("x")
+    with pytest.raises(Unavailable):
+        world.send("y")
+
+
+def test_a_ledger_the_log_does_not_hear_of_is_not_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.send("x")
+    with monkeypatch.context() as patched:
+        patched.setattr(records, "encode_ledger", out_of_memory)
+        with pytest.raises(MemoryError):
+            world.publish.begin_ledger(Ledger(2, 1))
+    assert world.publish.failed is not None
+
+
+def test_a_fact_nobody_can_wait_for_ends_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    with monkeypatch.context() as patched:
+        patched.setattr(world.publish._waiting, "put", out_of_memory)
+        with pytest.raises(MemoryError):
+            world.publish.append_fact(Kind.LEDGER, records.encode_revision(1), lambda error: None)
+    assert world.publish.failed is not None
+
+
+def test_an_acknowledgement_taken_by_half_is_answered_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.send("x")
+    (source,) = world.publish.sources.of_topic(1)
+    told: list[Any] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(records, "Acks", out_of_memory)
+        world.publish.acknowledge(2, 0, source.number, encode_runs([(0, 1)]), told.append, urgent=True)
+    assert [isinstance(one, Unavailable) for one in told] == [True]
+    world.restart()
+    subscriber = Client(world)
+    world.settle()
+    assert subscriber.data == ["x"]
+
+
+def test_a_turn_that_can_not_be_put_off_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    with monkeypatch.context() as patched:
+        patched.setattr(world.publish, "_soon", out_of_memory)
+        with pytest.raises(MemoryError):
+            world.publish.flush_soon()
+    assert world.send("x").ids
+
+
+def test_whoever_fails_to_hear_keeps_nothing_from_the_others() -> None:
+    world = World()
+    subscriber = Client(world)
+    world.settle()
+    first = world.send("a", settle=False)
+    first.reply = out_of_memory  # type: ignore[method-assign]
+    second = world.send("b", settle=False)
+    told: list[Any] = []
+    for done in (out_of_memory, told.append):
+        world.publish.append_fact(Kind.LEDGER, records.encode_revision(1), done)
+    last = world.send("c", settle=False)
+    world.settle()
+    assert second.ids
+    assert last.ids
+    assert told == [None]
+    assert subscriber.data == ["a", "b", "c"]
+
+
+def test_whoever_fails_to_hear_of_the_end_keeps_it_from_nobody() -> None:
+    world = World()
+    ended: list[bool] = []
+    world.publish.on_failed = lambda: ended.append(True)
+    first = world.send("a", settle=False)
+    first.fail = out_of_memory  # type: ignore[method-assign]
+    second = world.send("b", settle=False)
+    world.store.fail(OSError("no disk left"))
+    assert isinstance(second.error, Unavailable)
+    assert ended == [True]
