@@ -49,7 +49,8 @@ class Applying:
         self._next = 0
         self._gathered: list[tuple[Work, bytes]] = []
         self._gathered_bytes = 0
-        self._ahead: dict[int, Batch] = {}
+        # By source and first offset: a server that restarted while an epoch was staged has its stages in two sources.
+        self._ahead: dict[tuple[int, int], Batch] = {}
         self._answered: list[Sequence[Batch] | Exception] = []
         self._asking = False
         self._unpersisted = 0
@@ -80,7 +81,7 @@ class Applying:
             work = self._work[self._next]
             payload = b""
             if work.skip < work.piece.count and self._topic_exists(work):
-                found = self._ahead.pop(work.piece.first_offset, None)
+                found = self._ahead.pop((work.stage.staging, work.piece.first_offset), None)
                 if found is None:
                     if not self._read(work):
                         return
@@ -116,14 +117,15 @@ class Applying:
             )
             self._later(AGAIN_S, self.begin)
             return False
-        found = {} if isinstance(answer, Exception) else {batch.first_offset: batch for batch in answer}
-        piece = work.piece
-        if piece.first_offset not in found or found[piece.first_offset].count != piece.count:
+        batches = [] if isinstance(answer, Exception) else answer
+        found = {(batch.source, batch.first_offset): batch for batch in batches}
+        piece, place = work.piece, (work.stage.staging, work.piece.first_offset)
+        if place not in found or found[place].count != piece.count:
             log.error(
                 "%d messages of epoch %d of query %s are lost: their staged copy can not be read (%s)",
                 piece.count - work.skip, self.decision.epoch, self.decision.query, answer,
             )  # fmt: skip
-            found[piece.first_offset] = Batch(work.stage.staging, piece.first_offset, piece.count, 0, b"")
+            found[place] = Batch(*place, piece.count, 0, b"")
         self._ahead = found
         return True
 

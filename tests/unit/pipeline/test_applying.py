@@ -134,3 +134,19 @@ def test_what_is_stored_is_kept_until_the_epoch_is_done(world: World) -> None:
         assert not world.writer.holds(source, 0, 1, 0)
 
     world.run(commit())
+
+
+def test_an_epoch_that_was_staged_over_a_restart_is_stored_as_it_was_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pieces of its stages have the same offsets, in two staging sources."""
+    monkeypatch.setattr(staging, "PIECE_BYTES", 100)
+    world = World()
+    world.subscribe(1, "one", 11)
+    world.stage("a", 0, 0, "given up", frame(ONE, data=rows(30, 33)))
+    world.stage("a", 0, 0, "x", frame(ONE, data=rows(0, 3)))
+    world.restart()
+    world.stage("a", 0, 1, "y", frame(ONE, data=rows(10, 13)))
+    world.stage("a", 0, 2, "z", frame(ONE, data=rows(20, 26)))
+    result = world.commit_epoch("a", 0, (1, "y"), (0, "x"), (2, "z"))
+    assert result.rows == 12
+    assert world.data(1) == [*rows(10, 13), *rows(0, 3), *rows(20, 26)]
+    world.close()
