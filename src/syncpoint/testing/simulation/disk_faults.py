@@ -24,15 +24,18 @@ class DiskFaults:
     """One method for each kind: it begins the fault and returns what mends it; None where there is nothing to hit."""
 
     def __init__(self, world: ChainsWorld, random: SeededRandom, *, beyond: bool) -> None:
-        self.world, self.random, self.beyond = world, random, beyond
-        self.lasting = Lasting(world.loop)
-        self.over = False  # nothing goes wrong any more
+        self.world, self.beyond = world, beyond
         shape = world.shape
         doomed = "d0" if shape.clusters > 1 else "d00" if shape.disks > 1 else "none"  # one cluster, or one disk
-        self.victims: list[tuple[DiskServer, str]] = [
-            (server, disk) for server in servers_of(world) for disk in server.disks if disk.startswith(doomed)
-        ]
-        world.farm.on_death = self._died
+        victims = [(server, disk) for server in servers_of(world) for disk in server.disks if disk.startswith(doomed)]
+        self._begin_faults(random, victims)
+
+    def _begin_faults(self, random: SeededRandom, victims: list[tuple[DiskServer, str]]) -> None:
+        """`victims`: the minority."""
+        self.random, self.victims = random, victims
+        self.over = False  # nothing goes wrong any more
+        self.lasting = Lasting(self.world.loop)
+        self.world.farm.on_death = self._died
 
     def _server(self) -> DiskServer | None:
         living = [server for server in servers_of(self.world) if server.alive]

@@ -1,0 +1,146 @@
+"""Calls of `syncpoint.pipeline.v1` in a simulated world, with record batches as pyarrow makes and reads them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.pipeline.columns import DATA, OFFSET
+from syncpoint.pipeline.reading import SERVICE as READER
+from syncpoint.pipeline.writing import SERVICE as WRITER
+from syncpoint.testing.simulation.pipeline_history import Place, Row
+from syncpoint.testing.simulation.pipelines import PipelinesWorld
+from syncpoint.wire.messages import pipeline
+
+AWAY = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)  # ask again: nobody knows what became of it
+FRAME_BYTES = 600
+ROWS = pa.schema([("offset", pa.int64()), ("data", pa.binary())])
+
+
+class Gap(Exception):
+    """Messages are not stored any more."""
+
+
+class Calls:
+    """What a job's driver and tasks ask of the node. `patience_s`: how long they ask again while it is away."""
+
+    def __init__(self, world: PipelinesWorld, patience_s: float = 4.0) -> None:
+        self.world, self.patience_s = world, patience_s
+
+    async def unary(self, method: str, request: Any, answer: Any) -> Any:
+        """Raises `SyncpointError`."""
+        return answer.FromString(await self.world.call(method, request, 2.0))
+
+    async def patiently(self, method: str, request: Any, answer: Any) -> Any:
+        """The same, again while the node is away."""
+        end = self.world.loop.time() + self.patience_s
+        while True:
+            try:
+                return await self.unary(method, request, answer)
+            except SyncpointError as error:
+                if error.code not in AWAY or self.world.loop.time() > end:
+                    raise
+                await self.pause()
+
+    async def pause(self) -> None:
+        """Before asking again."""
+        await asyncio.sleep(0.05 + 0.3 * self.world.random.random())
+
+    async def positions(self, **fields: Any) -> Any:
+        """GetPositions."""
+        request = pipeline.GetPositionsRequest(**fields)
+        return await self.patiently(READER + "GetPositions", request, pipeline.Positions)
+
+    async def read(
+        self, topic: str, incarnation: int, source: int, begin: int, end: int, skip: str = ""
+    ) -> list[tuple[int, bytes]]:
+        """The messages of a range: all of them, or `Gap`. With `skip`, a subscription, less what it acknowledged."""
+        found: list[tuple[int, bytes]] = []
+        at, until = begin, self.world.loop.time() + self.patience_s
+        while at < end:
+            try:
+                async for offsets, bodies, following in self._frames(topic, incarnation, source, at, end, skip):
+                    whole = offsets == list(range(at, following)) or skip
+                    rising = offsets == sorted(set(offsets)) and set(offsets) <= set(range(at, following))
+                    what = f"[{at}, {following}) of {source} came as {offsets}"
+                    self.world.coverage.always("a range is read as it is asked for", whole and rising, what)
+                    self.world.coverage.sometimes("acknowledged messages are left out", len(offsets) < following - at)
+                    for offset, body in zip(offsets, bodies, strict=True):
+                        self.world.pipelines.saw(topic, Place(source, offset), body)
+                    found += zip(offsets, bodies, strict=True)
+                    at = following
+                self.world.coverage.always(
+                    "a range is read to its end", at == end, f"[{begin}, {end}) of {source} ended at {at}"
+                )
+                if at != end:
+                    break
+            except SyncpointError as error:
+                if error.code is Code.OUT_OF_RANGE:
+                    raise Gap(error.message) from None
+                if error.code not in AWAY or self.world.loop.time() > until:
+                    raise
+                await self.pause()
+        return found
+
+    async def _frames(
+        self, topic: str, incarnation: int, source: int, begin: int, end: int, skip: str
+    ) -> AsyncIterator[tuple[list[int], list[bytes], int]]:
+        request = pipeline.ReadRangeRequest(
+            topic=topic, topic_incarnation=incarnation, source=source, begin=begin, end=end, columns=[OFFSET, DATA],
+            skip_subscription=skip, frame_bytes=FRAME_BYTES,
+        )  # fmt: skip
+        stream = self.world.network.channel(self.world.door()).stream(READER + "ReadRange", timeout=5.0)
+        try:
+            await stream.send(request.SerializeToString())
+            await stream.end()
+            while (answer := await stream.receive()) is not None:
+                frame = pipeline.ReadFrame.FromString(answer)
+                columns: dict[str, list[Any]] = {"offset": [], "data": []}
+                if frame.rows:
+                    columns = pa.ipc.read_record_batch(pa.py_buffer(frame.batch), ROWS).to_pydict()
+                yield columns["offset"], columns["data"], frame.next_offset
+        except asyncio.CancelledError:
+            stream.cancel()
+            raise
+
+    async def stage(self, header: Any, frames: Iterable[Any], *, die_after: int | None = None) -> Any:
+        """Stage; `die_after` so many frames the task is gone."""
+        stream = self.world.network.channel(self.world.door()).stream(WRITER + "Stage", timeout=4.0)
+        try:
+            await stream.send(pipeline.StageRequest(header=header).SerializeToString())
+            for number, one in enumerate(frames):
+                if number == die_after:
+                    stream.cancel()
+                    return None
+                await stream.send(pipeline.StageRequest(frame=one).SerializeToString())
+                if self.world.random.random() < 0.3:
+                    await asyncio.sleep(0.05 * self.world.random.random())
+            await stream.end()
+            answer = await stream.receive()
+            if answer is None:
+                raise SyncpointError(Code.INTERNAL, "The call ended without an answer.")
+            return pipeline.StageResponse.FromString(answer)
+        except asyncio.CancelledError:
+            stream.cancel()
+            raise
+
+
+def frames_of(rows: dict[str, list[Row]], source: int) -> Iterator[Any]:
+    """Frames of a few rows, topic by topic; `source`: of a link."""
+    for topic, mine in rows.items():
+        for at in range(0, len(mine), 4):
+            yield _frame(topic, mine[at : at + 4], source)
+
+
+def _frame(topic: str, rows: Sequence[Row], source: int) -> Any:
+    columns: dict[str, pa.Array] = {"data": pa.array([row.encode() for row in rows], pa.binary())}
+    numbers = [DATA]
+    if source:
+        columns["offset"] = pa.array([row.place.offset for row in rows], pa.int64())
+        numbers.append(OFFSET)
+    batch = pa.RecordBatch.from_pydict(columns).serialize().to_pybytes()
+    return pipeline.StageFrame(topic=topic, columns=numbers, batch=batch, source=source)

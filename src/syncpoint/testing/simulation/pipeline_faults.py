@@ -1,0 +1,111 @@
+"""Faults of a node that serves pipelines, and of its disks. Beside `faults`, which has those of the small world."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from typing import Any, cast
+
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.simulation.disk_faults import DiskFaults, Heal
+from syncpoint.testing.simulation.disks import DiskServer
+from syncpoint.testing.simulation.pipelines import PipelinesWorld
+
+PIPELINE_FAULTS = (
+    "crash", "power cut", "power cut in a command", "stop", "hang", "connections broken", "accident", "disk fails",
+    "disk full", "disk slow", "disk hung", "disk rots",
+)  # fmt: skip
+
+
+class PipelineFaults(DiskFaults):
+    """One method for each kind, as in `disk_faults`. With one disk nothing destroys: what it loses nobody else has."""
+
+    def __init__(self, world: PipelinesWorld, seed: int, kinds: tuple[str, ...] = ()) -> None:
+        self._node = world
+        self.world = cast(Any, world)
+        self._begin_faults(SeededRandom(seed * 2), [(world.disks, "d0")])
+        self.pause_s = 0.9  # between two faults, at most
+        self.kinds = list(kinds) or [kind for kind in PIPELINE_FAULTS if self.random.random() < 0.4] or ["crash"]
+
+    def begin(self, kind: str) -> Heal | None:
+        """Let one happen; returns what mends it, None where there is nothing to hit."""
+        method: Callable[[], Heal | None] = getattr(self, "_" + kind.replace(" ", "_"))
+        return method()
+
+    def heal(self) -> None:
+        """Everything is well again."""
+        self.lasting.heal()
+        world = self._node
+        world.network.heal()
+        world.network.break_chance = 0.0
+        world.life.accidents.armed = 0
+        world.disks.heal()
+        world.again()
+
+    def _server(self) -> DiskServer | None:
+        return self._node.disks if self._node.disks.alive else None
+
+    def _whole(self) -> bool:
+        world = self._node
+        if not world.serving or world.shape.disks == 1:
+            return False
+        disks = world.life.node.store.status().disks
+        return all(disk.state == "ok" for disk in disks)
+
+    def _starting(self, server: DiskServer) -> Heal:
+        """The machine is there again, and the node on it."""
+
+        def start() -> None:
+            if not server.alive:
+                server.start()
+            self._node.again()
+
+        return start
+
+    def _died(self, server: DiskServer) -> None:
+        # Not here: this may run on a thread of the process that dies.
+        self._node.loop.call_soon(self._node.crash, context=contextvars.Context())
+        super()._died(server)
+
+    def _crash(self) -> Heal | None:
+        if not self._node.life.process.alive:
+            return None
+        self._node.crash()
+        return self._node.again
+
+    def _power_cut(self) -> Heal | None:
+        server = self._server()
+        if server is None:
+            return None
+        self._node.crash()
+        server.power_cut()
+        return self._starting(server)
+
+    def _power_cut_in_a_command(self) -> Heal | None:
+        server = self._server()
+        if server is None:
+            return None
+        server.die_within(self.random.randrange(0, 60), power=True)
+        return lambda: None
+
+    def _stop(self) -> Heal | None:
+        if not self._node.serving or self._node.life.process.hung:
+            return None
+        self._node.loop.create_task(self._node.stop())
+        return self._node.again
+
+    def _hang(self) -> Heal | None:
+        process = self._node.life.process
+        if not process.alive or process.hung:
+            return None
+        process.hang()
+        return process.go_on
+
+    def _accident(self) -> Heal | None:
+        accidents = self._node.life.accidents
+        accidents.armed = 1 + self.random.randrange(0, 4)
+        return lambda: setattr(accidents, "armed", 0)
+
+    def _connections_broken(self) -> Heal:
+        self._node.network.break_chance = 0.03
+        return lambda: setattr(self._node.network, "break_chance", 0.0)

@@ -1,0 +1,119 @@
+"""What simulated jobs of Spark did and saw: the material of `pipeline_judges`.
+
+Every row that is staged names its query, epoch, attempt and the place it was read from, so that what a topic holds
+says by itself whose it is.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from syncpoint.testing.simulation.coverage import Coverage
+
+PADDING = b"." * 60
+
+
+class Place(NamedTuple):
+    """Of a message: source and offset."""
+
+    source: int
+    offset: int
+
+
+class Row(NamedTuple):
+    """A staged row, as its data says."""
+
+    query: str
+    epoch: int
+    attempt: str
+    place: Place
+
+    def encode(self) -> bytes:
+        """As a message."""
+        text = f"{self.query}|{self.epoch}|{self.attempt}|{self.place.source}|{self.place.offset}|"
+        return text.encode() + PADDING
+
+    @staticmethod
+    def decode(data: bytes) -> Row:
+        """Raises `ValueError` for what nobody staged."""
+        query, epoch, attempt, source, offset, rest = data.decode().split("|")
+        if rest.encode() != PADDING:
+            raise ValueError("the row has been changed")
+        return Row(query, int(epoch), attempt, Place(int(source), int(offset)))
+
+
+@dataclass(eq=False)
+class Attempt:
+    """What one attempt staged, by topic, in order."""
+
+    name: str
+    query: str
+    run: str
+    epoch: int
+    rows: Mapping[str, Sequence[Row]]
+
+
+@dataclass(eq=False)
+class Spoken:
+    """One call for a run, and the stamps around it; `ended` 0: without an answer that says it was done."""
+
+    query: str
+    run: str
+    method: str
+    begun: int
+    ended: int = 0
+
+
+@dataclass(eq=False)
+class Commit(Spoken):
+    """A commit that was asked for; `result`: what was told."""
+
+    epoch: int = 0
+    attempts: tuple[str, ...] = ()
+    link: str = ""
+    planned: tuple[tuple[int, int, int], ...] = ()  # (source, begin, end)
+    result: Any = None
+
+
+@dataclass(eq=False)
+class Reader:
+    """One reader of the subscription: the query it is of, and the generation it reads in."""
+
+    query: str
+    generation: int
+    begun: int
+
+
+@dataclass(eq=False)
+class Sought:
+    """A seek of the subscription: to the beginning, or to what comes after it."""
+
+    back: bool
+    begun: int
+    ended: int = 0
+
+
+@dataclass
+class PipelineHistory:
+    """Of one seed. `stamp` orders it with the history of publishes."""
+
+    stamp: Callable[[], int]
+    coverage: Coverage
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    spoken: list[Spoken] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    readers: list[Reader] = field(default_factory=list)
+    seeks: list[Sought] = field(default_factory=list)
+    seen: dict[str, dict[Place, int]] = field(default_factory=lambda: defaultdict(dict))  # topic -> place -> crc
+    data: dict[Place, bytes] = field(default_factory=dict)  # of the topic that is read
+    gaps_begun: int = 0  # how often a link's reader began behind what the link had
+
+    def saw(self, topic: str, place: Place, data: bytes) -> None:
+        """Somebody read this there; it is the same for everybody and for ever."""
+        crc = zlib.crc32(data)
+        known = self.seen[topic].setdefault(place, crc)
+        self.coverage.always("what was read stays", known == crc, f"{topic} {place}")

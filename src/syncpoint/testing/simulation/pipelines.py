@@ -1,0 +1,241 @@
+"""One node that serves pipelines, over disks that fail: the process as it ships, and the world around it.
+
+Place: `node.process.Node` on simulated doors; its catalog is the shipped one over SQLite, its disks are behind the
+shipped disk service (see `disks`), because that is what can hang, fail and lose its power. Simulated jobs of Spark are
+in `spark`, their life in `pipeline_runs`, what they did and saw in `pipeline_history`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from syncpoint.metadata.sqlite import SqliteStore
+from syncpoint.node.doors import Doors, Notify
+from syncpoint.node.metadata import open_metadata
+from syncpoint.node.process import Node
+from syncpoint.node.settings import ServeSettings
+from syncpoint.runtime.clock import Clock, ManualClock
+from syncpoint.runtime.random import Random
+from syncpoint.storage.remote.disk import DiskAddress
+from syncpoint.storage.settings import StorageSettings
+from syncpoint.testing.simulation.accidents import Accidents
+from syncpoint.testing.simulation.api_clients import ApiClients
+from syncpoint.testing.simulation.base import Trace
+from syncpoint.testing.simulation.disks import DiskServer, SimFiles
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
+from syncpoint.testing.simulation.pipeline_history import PipelineHistory
+from syncpoint.testing.simulation.workers import SimWorkers
+from syncpoint.transport.calls import Methods
+from syncpoint.transport.limits import Limits
+from syncpoint.transport.network import Listening
+
+NODE, DISKS = "node", "disks"
+DOOR = f"{NODE}:443"
+LINK, PLAIN, ALONE = "link", "plain", "alone"
+QUERIES = ((LINK,), (PLAIN,), (ALONE,), (LINK, PLAIN), (LINK, ALONE), (PLAIN, ALONE))
+
+
+@dataclass(frozen=True)
+class PipelineShape:
+    """`queries`: a replication with a link, a plain copy, a subscription read alone. `small`: an epoch takes many
+    pieces and turns. `kept`: the topic that is read keeps everything, so that a seek brings all of it back.
+    """
+
+    disks: int = 1
+    queries: tuple[str, ...] = (LINK,)
+    small: bool = True
+    kept: bool = False
+
+    @staticmethod
+    def draw(random: Random) -> PipelineShape:
+        """One or two queries: more only take longer."""
+        return PipelineShape(
+            disks=3 if random.random() < 0.3 else 1,
+            queries=QUERIES[random.randrange(0, len(QUERIES))],
+            small=random.random() < 0.7,
+            kept=random.random() < 0.4,
+        )
+
+
+class NoLocks:
+    """Nobody else is on this machine."""
+
+    def take(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def release(self) -> None:
+        """There is none."""
+
+
+class NodeLife:
+    """One life of the node."""
+
+    def __init__(self, world: PipelinesWorld) -> None:
+        self.world = world
+        self.process = SimProcess(world.loop, NODE)
+        self.accidents = Accidents(world.random)
+        self.up = False
+        self.node: Node
+        self._opened: SimFiles
+
+    async def run(self) -> None:
+        """In the process. A node that can not start is started again by whoever watches over it."""
+        world = self.world
+        doors = Doors(
+            make_locks=NoLocks,
+            open_metadata=self._open_metadata,
+            open_files=self._open_files,
+            make_workers=self._workers,
+            notifier=lambda loop: self._notify(),
+            serve=self._serve,
+            keep_memory=int,
+            settle_memory=lambda: None,
+        )
+        node = Node(world.settings, clock=world.clock_of(NODE), random=world.random, doors=doors)
+        try:
+            await node.start()
+        except Exception as error:
+            world.note(f"the node does not start: {type(error).__name__}")
+            world.coverage.sometimes("a node does not start at once")
+            world.does_not_start(error)
+            return
+        guard = node.upkeep._guard
+        node.upkeep._guard = lambda step: guard(partial(self.accidents.within, step))  # type: ignore[method-assign]
+        found = node.store.recovered
+        world.coverage.sometimes("a tail is cut at recovery", found.cut)
+        world.coverage.always("nothing promised is on no disk", not found.lost, f"{found.lost}")
+        self.node, self.up = node, True
+        world.note(f"the node is up: log {node.store.log_counter}, cut {len(found.cut)}")
+
+    def _open_metadata(self, path: Path, clock: Clock, random: Random) -> SqliteStore:
+        store = open_metadata(path, clock, random)
+        self.process.on_crash.append(store.close)  # the kernel gives its lock back
+        return store
+
+    def _open_files(self) -> SimFiles:
+        world = self.world
+        world.lives += 1
+        places = {f"/{name}": DiskAddress(DISKS, 1, name) for name in world.disks.disks}
+        self._opened = world.farm.files(places, 1, world.lives)
+        return self._opened
+
+    def _workers(self) -> SimWorkers:
+        world = self.world
+        return SimWorkers(world.strands, world.random, self._opened.calm, stops=0.02)
+
+    def _notify(self) -> Notify:
+        def notify(act: Callable[[], None]) -> None:
+            self.world.loop.call_soon(act, context=self.process.context())
+
+        return notify
+
+    async def _serve(
+        self, methods: Methods, host: str, port: int, *, tls: ssl.SSLContext | None, limits: Limits
+    ) -> Listening:
+        return await self.world.network.serve(methods, host, port)
+
+
+class PipelinesWorld(ApiClients):
+    """See the module."""
+
+    def __init__(
+        self, loop: ProcessLoop, clock: ManualClock, seed: int, shape: PipelineShape, trace: Trace | None
+    ) -> None:
+        super().__init__(loop, clock, seed, trace)
+        self.shape = shape
+        self.pipelines = PipelineHistory(self.history.stamp, self.coverage)
+        self.lives = 0
+        self.ended = False
+        names = tuple(f"d{number}" for number in range(shape.disks))
+        self.disks: DiskServer = self.farm.serve(DISKS, names)
+        self._folder = TemporaryDirectory()
+        storage = StorageSettings(
+            segment_bytes=64 * 1024, pool_segments=1, pool_segments_max=2, segment_entries_max=40, reserve_bytes=0,
+            scrub_bytes_s=0, cache_bytes=20_000, index_cache_bytes=16_384, read_ahead_bytes=4_096,
+            commit_bytes_max=1_000 if shape.small else 20_000, hung_s=1.5, probe_interval_s=0.5,
+        )  # fmt: skip
+        self.settings = ServeSettings(
+            host=NODE,
+            port=443,
+            data=Path(self._folder.name) / "data",
+            disks=tuple(Path(f"/{name}") for name in names),
+            drain_s=0.5,
+            storage=storage,
+        )
+        self.life = NodeLife(self)
+
+    def door(self) -> str:
+        return DOOR
+
+    # -- the node ----------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A new life of the node."""
+        if not self.disks.alive:
+            self.disks.start()
+        self.life = NodeLife(self)
+        self.life.process.start(self.life.run())
+
+    def crash(self) -> None:
+        """kill -9."""
+        process = self.life.process
+        if process.alive:
+            process.crash()
+            self.network.ended(process)
+
+    def again(self) -> None:
+        """A dead node is started."""
+        if not self.life.process.alive and not self.ended:
+            self.begin()
+
+    def does_not_start(self, error: Exception) -> None:
+        """Somebody tries again; what it says is judged once nothing stands in the way."""
+        self.refusal = error
+        self.loop.call_soon(self._give_up, self.life)
+
+    def _give_up(self, life: NodeLife) -> None:
+        if life is self.life:
+            self.crash()
+            self.loop.call_later(0.3, self.again)
+
+    refusal: Exception | None = None
+
+    @property
+    def serving(self) -> bool:
+        """Whether the node is up and takes what is written."""
+        life = self.life
+        return life.process.alive and life.up and life.node.publish.failed is None
+
+    async def supervise(self) -> None:
+        """A node whose log has failed is restarted, as an operator would."""
+        while True:
+            await asyncio.sleep(0.5)
+            life = self.life
+            if life.process.alive and life.up and not life.process.hung and life.node.publish.failed is not None:
+                self.coverage.sometimes("a log fails")
+                self.note(f"the log has failed: {type(life.node.publish.failed).__name__}; the node is restarted")
+                self.crash()
+                self.loop.call_later(0.3 * self.random.random(), self.again)
+
+    async def stop(self) -> None:
+        """SIGTERM: drain, write a checkpoint, seal, end; then it is started again."""
+        life = self.life
+        if life.process.alive and life.up:
+            stopping = life.process.start(life.node.stop())
+            await asyncio.wait([stopping], timeout=5.0)
+            if life is self.life:
+                self.crash()
+                self.loop.call_later(0.3, self.again)
+
+    async def close(self) -> None:
+        """End everything."""
+        self.ended = True
+        self.crash()
+        await super().close()
+        self._folder.cleanup()

@@ -1,0 +1,399 @@
+"""A simulated Spark: jobs whose drivers die, come back and go on as zombies, over the shipped plans of the data source.
+
+Place: what Spark and the processes of `pyspark_pubsub` are in production: `offsets` of that package plans batches here,
+too; the calls are those its source and sink make. A checkpoint is as Spark keeps it: the plan of a batch is written
+before the batch is run, and that it is over afterwards; a batch that is planned and not over is run again, as planned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from typing import Any
+
+from pyspark_pubsub import offsets as plans
+from pyspark_pubsub.errors import DataLossError
+from pyspark_pubsub.offsets import Listing, Offsets, Range, Source
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.pipeline.writing import SERVICE as WRITER
+from syncpoint.testing.simulation.pipeline_calls import AWAY, Calls, Gap, frames_of
+from syncpoint.testing.simulation.pipeline_history import Attempt, Commit, Place, Reader, Row, Spoken
+from syncpoint.testing.simulation.pipelines import ALONE, LINK, PipelinesWorld
+from syncpoint.wire.messages import pipeline
+
+SOURCE = "projects/p/topics/source"
+SUBSCRIPTION = "projects/p/subscriptions/alone"
+TARGETS = ("projects/p/topics/one", "projects/p/topics/two")
+ROWS_MAX = 40  # of a batch
+EXCLUSIVE_S = 4.0
+IDLE_S = 0.3
+LOST_TASK, LOST_EXECUTOR, GIVEN_UP = 0.06, 0.05, 0.04
+
+
+class Concurrent(Exception):
+    """Another driver has written this file of the checkpoint."""
+
+
+class Checkpoint:
+    """The folder of one query, shared by all its drivers."""
+
+    def __init__(self, query: str) -> None:
+        self.query = query
+        self.initial: Offsets | None = None
+        self.offsets: dict[int, Offsets] = {}
+        self.commits: set[int] = set()
+        self.set_back = False  # it has lost files, and a job that is told so goes on
+
+    @property
+    def next(self) -> int:
+        """The batch to run."""
+        last = max(self.offsets, default=-1)
+        return last if last >= 0 and last not in self.commits else last + 1
+
+    def plan(self, number: int, offsets: Offsets) -> None:
+        if number in self.offsets or number != len(self.offsets):
+            raise Concurrent
+        self.offsets[number] = offsets
+
+    def over(self, number: int) -> None:
+        if number in self.commits:
+            raise Concurrent
+        self.commits.add(number)
+
+    def lose(self, plan: bool) -> None:
+        """A power cut takes the newest files: that the last batch was over, and with `plan` its plan, too."""
+        last = max(self.offsets, default=-1)
+        if last >= 0:
+            self.commits.discard(last)
+            if plan:
+                del self.offsets[last]
+            self.set_back = True
+
+
+class Fenced(Exception):
+    """A later run has taken over."""
+
+
+class Failed(Exception):
+    """The query fails; whoever watches over it starts it again."""
+
+
+class Job:
+    """One job over all its lives: a query, its checkpoints and its drivers."""
+
+    def __init__(self, world: PipelinesWorld, kind: str) -> None:
+        self.world, self.kind, self.calls = world, kind, Calls(world)
+        self.random = world.random
+        self.checkpoints = 0
+        self.idle_since: float | None = None
+        self.latest = False  # the next reader begins at the end, which leaves a gap to what its link has
+        self.fresh()
+
+    def fresh(self) -> None:
+        """A new checkpoint: to Spark another query."""
+        self.checkpoints += 1
+        self.checkpoint = Checkpoint(f"{self.kind}{self.checkpoints}")
+
+    # -- drivers -----------------------------------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        self.world.note(f"{self.checkpoint.query}: {text}")
+
+    async def drive(self, run: str) -> None:
+        """One driver, for as long as it lives. Raises `Fenced`, `Failed`, `Concurrent`, `SyncpointError`."""
+        checkpoint = self.checkpoint
+        driver = Driver(self, checkpoint, run)
+        self.note(f"{run} begins at batch {checkpoint.next}")
+        while True:
+            if not await driver.step():
+                if self.idle_since is None and checkpoint is self.checkpoint:
+                    self.idle_since = self.world.now
+                await asyncio.sleep(IDLE_S * (0.5 + self.random.random()))
+
+
+class Driver:
+    """One driver of a job."""
+
+    def __init__(self, job: Job, checkpoint: Checkpoint, run: str) -> None:
+        self.job, self.checkpoint, self.run = job, checkpoint, run
+        self.world, self.calls, self.random = job.world, job.calls, job.random
+        self.kind, self.query = job.kind, checkpoint.query
+        self.seeks = 0  # of the subscription, when the batch was planned
+
+    async def step(self) -> bool:
+        """Run a batch; False: there is nothing to read."""
+        checkpoint = self.checkpoint
+        number = checkpoint.next
+        planned = checkpoint.offsets.get(number)
+        self.seeks = len(self.world.pipelines.seeks)
+        if planned is None:
+            planned = await self._plan(number)
+            if planned is None:
+                return False
+            await self._pause()
+        self.job.idle_since = None
+        await self._batch(number, planned)
+        await self._pause()
+        checkpoint.over(number)
+        self.world.coverage.sometimes("a batch is committed")
+        return True
+
+    async def _pause(self) -> None:
+        """Between two steps; now and then long enough for anything to happen."""
+        if self.random.random() < 0.15:
+            await asyncio.sleep(self.random.random() ** 2 * 1.5)
+
+    # -- planning ----------------------------------------------------------------------------------------------------
+
+    async def _plan(self, number: int) -> Offsets | None:
+        checkpoint = self.checkpoint
+        before = checkpoint.offsets[number - 1] if number else checkpoint.initial
+        if before is None:
+            before = checkpoint.initial = await self._initial()
+        listing, lost = await self._ask(processed=before)
+        try:
+            plans.check_same(before, listing)
+            lost = lost or plans.lost_before(before, listing, kept=True)
+        except DataLossError as error:
+            self.world.coverage.always("no reader is told of a loss", False, f"{self.query}: {error}")
+            raise Failed from error
+        if lost:
+            self._told_lost(lost)
+        after = plans.plan(before, listing, ROWS_MAX)
+        if after is before:
+            return None
+        checkpoint.plan(number, after)
+        return after
+
+    def _told_lost(self, lost: list[Range]) -> None:
+        """After a checkpoint was set back, what it processed before may be gone."""
+        self.world.coverage.sometimes("a reader that was set back is told of a gap")
+        self.world.coverage.always(
+            "what a cursor has not passed is kept", self.checkpoint.set_back, f"{self.query} lost {lost}"
+        )
+
+    async def _initial(self) -> Offsets:
+        reader = f"reader{self.world.random.randrange(0, 1 << 30)}" if self.kind == ALONE else ""
+        begun = self.world.history.stamp()
+        listing, _ = await self._ask(first=True, reader=reader)
+        found = plans.initial(listing, reader)
+        if reader:
+            self.world.pipelines.readers.append(Reader(self.query, found.generation, begun))
+        self.job.note(f"begins at {dict(found.sources)}, generation {found.generation}")
+        return found
+
+    async def _ask(
+        self, *, processed: Offsets | None = None, first: bool = False, reader: str = ""
+    ) -> tuple[Listing, list[Range]]:
+        """As the source asks on the driver. Raises `Failed` where the subscription is read by others, or was sought."""
+        fields: dict[str, Any] = {}
+        reader = processed.reader if processed is not None else reader
+        if self.kind == ALONE:
+            fields.update(subscription=SUBSCRIPTION, exclusive_reader=reader, exclusive_seconds=EXCLUSIVE_S)
+            if first:
+                fields["backlog"] = True
+        else:
+            fields.update(topic=SOURCE, cursor=pipeline.Cursor(name=self.kind), first=first)
+            if first and self.job.latest:
+                fields["latest"] = True
+                self.job.latest = False
+        if processed is not None:
+            fields["topic_incarnation"] = processed.incarnation
+            fields["generation"] = processed.generation
+            fields["processed"] = [pipeline.SourceRange(source=one, end=end) for one, end in processed.sources.items()]
+        try:
+            answer = await self.calls.positions(**fields)
+        except SyncpointError as error:
+            if error.code is Code.FAILED_PRECONDITION and self.kind == ALONE:
+                self._refused(error)
+            raise
+        sources = [
+            Source(s.source, s.epoch, s.chain, s.begin, s.end, s.sealed, s.start, s.mean_bytes) for s in answer.sources
+        ]
+        listing = Listing(answer.topic, answer.topic_incarnation, answer.universe, tuple(sources), answer.generation)
+        self.world.coverage.sometimes("what everybody has read is deleted", any(one.begin for one in sources))
+        return listing, [Range(one.source, one.begin, one.end) for one in answer.lost]
+
+    def _refused(self, error: SyncpointError) -> None:
+        if "was sought while" in error.message:
+            self.world.coverage.sometimes("a reader is told of a seek")
+            if self.job.checkpoint is self.checkpoint:
+                self.job.fresh()  # as the text says
+        else:
+            self.world.coverage.sometimes("a reader waits until a subscription is free")
+        raise Failed(error.message) from None
+
+    # -- a batch -----------------------------------------------------------------------------------------------------
+
+    async def _batch(self, number: int, planned: Offsets) -> None:
+        pieces = plans.split(planned.ranges(), {}, 0, 1 + self.random.randrange(0, 3))
+        tasks = [
+            self.world.client.start(self._task(number, partition, piece, planned))
+            for partition, piece in enumerate(pieces)
+        ]
+        try:
+            named = await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            raise
+        attempts = [(partition, attempt) for partition, attempt in enumerate(named) if attempt]
+        await self._pause()
+        if self.random.random() < GIVEN_UP:
+            await self._abort(number)
+            raise Failed("given up")
+        await self._commit(number, planned, attempts)
+
+    async def _task(self, epoch: int, partition: int, piece: Range, planned: Offsets) -> str:
+        """The attempt that counts; "" has no rows."""
+        for _ in range(4):
+            try:
+                rows = await self._rows(piece, planned)
+            except Gap as gap:
+                self.job.note(f"{piece}: {gap}")
+                self._gap(piece, planned, gap)
+                rows = []
+            attempt = f"{self.run}-{self.world.random.randrange(0, 1 << 40):x}"
+            lots = self.random.random()
+            frames = list(frames_of(self._divided(epoch, attempt, piece, rows), self._of_link(piece)))
+            if not frames:
+                return ""
+            die_after = self.random.randrange(0, len(frames)) if lots < LOST_TASK else None
+            if await self._stage(epoch, partition, attempt, frames, die_after):
+                if lots > 1 - LOST_EXECUTOR:
+                    self.world.coverage.sometimes("an executor is lost with what it staged")
+                    continue
+                return attempt
+            await self.calls.pause()
+        raise Failed("a task failed four times")
+
+    def _of_link(self, piece: Range) -> int:
+        return piece.source if self.kind == LINK else 0
+
+    async def _rows(self, piece: Range, planned: Offsets) -> list[Any]:
+        skip = SUBSCRIPTION if self.kind == ALONE else ""
+        assert piece.end is not None
+        return await self.calls.read(planned.topic, planned.incarnation, piece.source, piece.begin, piece.end, skip)
+
+    def _gap(self, piece: Range, planned: Offsets, gap: Gap) -> None:
+        """A range of a plan is not there any more: only where it was processed before, or the place was left."""
+        sought = len(self.world.pipelines.seeks) > 0 and self.kind == ALONE
+        self.world.coverage.sometimes("a range has a gap")
+        self.world.coverage.always(
+            "what a reader has not processed is kept",
+            self.checkpoint.set_back or sought,
+            f"{self.query} {piece}: {gap}",
+        )
+
+    def _divided(self, epoch: int, attempt: str, piece: Range, rows: list[Any]) -> dict[str, list[Row]]:
+        """What a task makes of its rows: some are left out by a link, each goes to one of the targets."""
+        found: dict[str, list[Row]] = {topic: [] for topic in TARGETS}
+        for offset, body in rows:
+            place = Place(piece.source, offset)
+            self.world.pipelines.data[place] = body
+            if self.kind != LINK or passes(body):
+                found[TARGETS[zlib.crc32(body) % 2]].append(Row(self.query, epoch, attempt, place))
+        self.world.pipelines.attempts[attempt] = Attempt(attempt, self.query, self.run, epoch, found)
+        return {topic: mine for topic, mine in found.items() if mine}
+
+    def _speaks(self, method: str) -> Spoken:
+        spoken = Spoken(self.query, self.run, method, self.world.history.stamp())
+        self.world.pipelines.spoken.append(spoken)
+        return spoken
+
+    async def _stage(self, epoch: int, partition: int, attempt: str, frames: list[Any], die_after: int | None) -> bool:
+        run = pipeline.Run(query=self.query, run=self.run)
+        header = pipeline.StageHeader(run=run, epoch=epoch, partition=partition, attempt=attempt)
+        spoken = self._speaks("Stage")
+        try:
+            answer = await self.calls.stage(header, frames, die_after=die_after)
+        except SyncpointError as error:
+            self._answered(error)
+            return False
+        if answer is None:
+            self.world.coverage.sometimes("a task dies in the middle")
+            return False
+        spoken.ended = self.world.history.stamp()
+        wanted = sum(len(rows) for rows in self.world.pipelines.attempts[attempt].rows.values())
+        self.world.coverage.always("a stage has all rows", answer.rows == wanted, f"{attempt}: {answer.rows}, {wanted}")
+        return True
+
+    def _answered(self, error: SyncpointError, *also: Code) -> None:
+        if error.code is Code.ABORTED:
+            self.world.coverage.sometimes("a run is fenced")
+            raise Fenced(error.message) from None
+        known = (*AWAY, Code.RESOURCE_EXHAUSTED, *also)
+        self.world.coverage.always(
+            "answers are as expected", error.code in known, f"{error.code.name}: {error.message}"
+        )
+
+    async def _abort(self, epoch: int) -> None:
+        spoken = self._speaks("AbortEpoch")
+        request = pipeline.AbortEpochRequest(run=pipeline.Run(query=self.query, run=self.run), epoch=epoch)
+        try:
+            await self.calls.unary(WRITER + "AbortEpoch", request, pipeline.AbortEpochResponse)
+        except SyncpointError as error:
+            self._answered(error)
+            return
+        spoken.ended = self.world.history.stamp()
+        self.world.coverage.sometimes("an epoch is aborted")
+
+    async def _commit(self, epoch: int, planned: Offsets, attempts: list[tuple[int, str]]) -> None:
+        request = pipeline.CommitEpochRequest(run=pipeline.Run(query=self.query, run=self.run), epoch=epoch)
+        for partition, attempt in attempts:
+            request.stages.add(partition=partition, attempt=attempt)
+        ranges: tuple[tuple[int, int, int], ...] = ()
+        if self.kind == LINK:
+            request.link, request.source_topic = LINK, f"{planned.universe}/{planned.incarnation}"
+            for source, begin in planned.begins.items():
+                request.planned.add(
+                    source=source, begin=begin, end=planned.sources[source], chain=planned.places[source][1]
+                )
+            ranges = tuple((source, begin, planned.sources[source]) for source, begin in planned.begins.items())
+        end = self.world.loop.time() + self.calls.patience_s
+        names = tuple(attempt for _, attempt in attempts)
+        while True:
+            commit = Commit(
+                self.query, self.run, "CommitEpoch", self.world.history.stamp(), 0, epoch, names, request.link, ranges
+            )
+            self.world.pipelines.commits.append(commit)
+            self.world.pipelines.spoken.append(commit)
+            try:
+                result = await self.calls.unary(WRITER + "CommitEpoch", request, pipeline.EpochResult)
+            except SyncpointError as error:
+                self._answered(error, Code.FAILED_PRECONDITION, Code.OUT_OF_RANGE)
+                await self._not_committed(error, epoch, planned)
+                if self.world.loop.time() > end:
+                    raise Failed(error.message) from None
+                await self.calls.pause()
+                continue
+            commit.ended, commit.result = self.world.history.stamp(), result
+            self.world.coverage.sometimes("an epoch is told to be repeated", result.repeated_epoch)
+            self.world.coverage.sometimes("rows of a link are dropped as duplicates", result.duplicates_dropped)
+            self.job.note(f"epoch {epoch} of {self.run} committed, {result.rows} rows, {result.repeated_epoch=}")
+            return
+
+    async def _not_committed(self, error: SyncpointError, epoch: int, planned: Offsets) -> None:
+        if error.code is Code.FAILED_PRECONDITION:
+            self.world.coverage.sometimes("a stage is gone")
+            raise Failed(error.message) from None
+        if error.code is Code.OUT_OF_RANGE:
+            self.world.coverage.sometimes("a gap is refused")
+            self.world.coverage.always(
+                "only a reader that began behind it leaves a gap", self.world.pipelines.gaps_begun, error.message
+            )
+            await self._accept()
+            raise Failed(error.message) from None
+
+    async def _accept(self) -> None:
+        """An operator takes the gap as lost."""
+        request = pipeline.AcceptGapRequest(link=LINK)
+        try:
+            await self.calls.patiently(WRITER + "AcceptGap", request, pipeline.Link)
+        except SyncpointError as error:
+            self._answered(error, Code.FAILED_PRECONDITION)
+
+
+def passes(body: bytes) -> bool:
+    """What a link copies."""
+    return zlib.crc32(body) % 5 != 0
