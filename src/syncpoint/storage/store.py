@@ -258,13 +258,12 @@ class Store:
         if not candidates:
             reply([])
             return
-        written = max((writer.written for writer in self._log.live), default=0)
         self._reader.put(
             Request(
                 source,
                 begin,
                 max_bytes,
-                min(self._log.persisted, written),
+                self._log.persisted,
                 self.log_counter,
                 self.catalog.of_ids(candidates),
                 self._sources.tangled(source),

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from storage_world import World  # a helper beside the tests; they are imported by path
 
 from syncpoint.model.errors import ResourceExhausted, Unavailable
-from syncpoint.storage.errors import DisksFailed, DisksMissing, ForeignDisk, StorageDamaged
+from syncpoint.storage.errors import CopiesUnreachable, DisksFailed, DisksMissing, ForeignDisk, StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Kind
 from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer
@@ -276,6 +276,24 @@ def test_a_failed_sync_is_never_tried_again() -> None:
     world.power_cut()
     world.open()
     world.judge()
+
+
+def test_a_log_that_has_failed_is_read_on() -> None:
+    """What no cache has and is persisted is read off the disks, or is out of reach: it is never said not to be there."""
+    world = World(5, 1, cache_bytes=1)
+    world.open()
+    source, _ = world.publish()
+    world.publish()
+    world.commit()
+    known = world.read_all(source)
+    world.fail(0, errno.EIO, ("fdatasync",))
+    world.publish()
+    world.commit()
+    assert world.failures
+    assert world.read_all(source) == known
+    world.fail(0)
+    with pytest.raises(CopiesUnreachable):
+        world.read_all(source)
 
 
 def test_a_majority_that_fails_says_unknown() -> None:
