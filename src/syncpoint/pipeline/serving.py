@@ -1,11 +1,13 @@
-"""Methods written on messages, served on bytes, for the services of this room."""
+"""Methods written on messages, served on bytes, for the services of this room; and when they may answer."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.errors import InvalidArgument, Unavailable
+from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.transport.calls import Call, Unary
 from syncpoint.transport.tasks import unary_async
 
@@ -26,3 +28,24 @@ def served(kind: Any, function: Callable[[Any], Awaitable[Any]]) -> Unary:
         return answer
 
     return unary_async(run)
+
+
+async def persisted(publish: PublishForwarder) -> None:
+    """Return once everything that the log was given is persisted: only then may be told what follows from it. Raises
+    `Unavailable` where that is unknown, as it is of a log that has failed.
+    """
+    publish.check_writable()
+    if publish.store.persisted >= publish.store.appended:
+        return
+    waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settled(error: Exception | None) -> None:
+        if waiting.done():
+            return
+        if error is None:
+            waiting.set_result(None)
+        else:
+            waiting.set_exception(Unavailable(f"what was asked for may or may not be stored: {error}"))
+
+    publish.once_persisted(settled)
+    await waiting

@@ -18,7 +18,7 @@ from syncpoint.pipeline.epochs import Ask, Dropped, EpochBook, Refused, Repeated
 from syncpoint.pipeline.links import Link, Range
 from syncpoint.pipeline.records import Decision, Run, Stage
 from syncpoint.pipeline.recovery import finish, read_back
-from syncpoint.pipeline.serving import served
+from syncpoint.pipeline.serving import persisted, served
 from syncpoint.pipeline.staging import STAGED_BYTES_MAX, StageStream, StagingArea
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
@@ -147,7 +147,9 @@ class EpochWriter:
     async def list_links(self, asked: Any) -> Any:
         """ListLinks."""
         found = [link for name, link in sorted(self.book.links.items()) if asked.name in ("", name)]
-        return pipeline.ListLinksResponse(links=map(_described, found))
+        answer = pipeline.ListLinksResponse(links=map(_described, found))
+        await persisted(self.publish)
+        return answer
 
     async def accept_gap(self, asked: Any) -> Any:
         """AcceptGap."""
@@ -171,6 +173,7 @@ class EpochWriter:
             getattr(mapping, "from").source = asked.source
             getattr(mapping, "from").begin, getattr(mapping, "from").end = one.begin, one.begin + one.count
             mapping.to.add(topic=one.topic, source=one.source, begin=one.first, end=one.first + one.count)
+        await persisted(self.publish)
         return answer
 
     # -- the log -----------------------------------------------------------------------------------------------------
@@ -194,21 +197,9 @@ class EpochWriter:
             self.publish.append_fact(Kind.LEDGER, records.encode_extension(NUMBER, fact), settled)
 
     async def _written(self, dropped: Dropped) -> None:
-        """The same, and wait for it."""
-        if not dropped.facts:
-            return
-        persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def settled(error: Exception | None) -> None:
-            if persisted.done():
-                return
-            if error is None:
-                persisted.set_result(None)
-            else:
-                persisted.set_exception(Unavailable(f"the change may or may not be stored: {error}"))
-
-        self._write(dropped, settled)
-        await persisted
+        """The same, and wait for it, and for all that was written before it: what is told rests on that, too."""
+        self._write(dropped, lambda error: None)
+        await persisted(self.publish)
 
     def _release(self, stages: tuple[Stage, ...]) -> None:
         for stage in stages:

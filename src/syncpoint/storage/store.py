@@ -359,6 +359,11 @@ class Store:
         return self._log.appended
 
     @property
+    def persisted(self) -> int:
+        """Position up to which this log is persisted."""
+        return self._log.persisted
+
+    @property
     def appended_bytes(self) -> int:
         """Bytes appended to this log so far."""
         return self._log.appended_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,10 @@ from writing_world import ONE, TWO, World, frame  # a helper beside the tests; t
 from syncpoint.metadata.records import Change
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import applying, staging, writing
+from syncpoint.runtime.memory_files import FailOn
 from syncpoint.wire.messages import pipeline
+
+RUN_A = pipeline.Run(query="q", run="a")
 
 
 @pytest.fixture
@@ -334,6 +338,48 @@ def test_the_disks_fail_under_a_commit(world: World) -> None:
     with pytest.raises(SyncpointError) as failed:
         world.stage("a", 1, 0, "x", frame(ONE, data=[b"1"]))
     assert failed.value.code is Code.UNAVAILABLE
+
+
+def test_a_commit_that_was_lost_with_its_log_is_not_told_to_be_repeated(world: World) -> None:
+    """In memory the epoch is committed; whether it is on the disks, nobody knows."""
+    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
+    world.files.faults.append(FailOn("/d0", errno.EIO, ("pwritev",)))
+    for _ in range(2):
+        with pytest.raises(SyncpointError) as failed:
+            world.commit_epoch("a", 0, (0, "x"))
+        assert failed.value.code is Code.UNAVAILABLE
+    for name, request, answer in (
+        ("ListLinks", pipeline.ListLinksRequest(), pipeline.ListLinksResponse),
+        ("AbortEpoch", pipeline.AbortEpochRequest(run=RUN_A, epoch=1), pipeline.AbortEpochResponse),
+    ):
+        with pytest.raises(SyncpointError) as failed:
+            world.call(name, request, answer)
+        assert failed.value.code is Code.UNAVAILABLE
+    world.restart()
+    assert world.data(1) == []
+    assert not world.commit_epoch("a", 0, (0, "x")).repeated_epoch
+    assert world.data(1) == [b"1"]
+
+
+@pytest.mark.parametrize("name", ["CommitEpoch", "AbortEpoch"])
+def test_a_run_is_answered_when_it_is_persisted_that_it_began(world: World, name: str) -> None:
+    """Also where what it asked for leaves nothing else to be written; else its predecessor comes back with a crash."""
+    world.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
+    world.commit_epoch("a", 0, (0, "x"))
+    fault = FailOn("/d0", errno.EIO, ("pwritev",))
+    world.files.faults.append(fault)
+    request = getattr(pipeline, f"{name}Request")(run=pipeline.Run(query="q", run="b"))
+    answer = pipeline.EpochResult if name == "CommitEpoch" else pipeline.AbortEpochResponse
+    with pytest.raises(SyncpointError) as failed:
+        world.call(name, request, answer)
+    assert failed.value.code is Code.UNAVAILABLE
+    world.restart()
+    world.stage("a", 1, 0, "x", frame(ONE, data=[b"2"]))
+    world.call(name, request, answer)
+    world.restart()
+    with pytest.raises(SyncpointError) as fenced:
+        world.stage("a", 1, 0, "x", frame(ONE, data=[b"2"]))
+    assert fenced.value.code is Code.ABORTED
 
 
 def test_stale_stages_go_and_silent_queries_are_forgotten(world: World) -> None:

@@ -340,7 +340,7 @@ class PipelineRun(SimRun[PipelinesWorld]):
             nothing_else_is_visible(pipelines, rows),
             results_are_true(pipelines, rows),
             older_runs_are_fenced(pipelines),
-            links_copy_once(pipelines, rows),
+            links_copy_once(pipelines, rows, links),
             links_count(pipelines, rows, links),
             copies_are_mapped(rows, mapped),
         ]
