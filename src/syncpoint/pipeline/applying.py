@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 TURN_BYTES = 1 << 20
 UNPERSISTED_BYTES_MAX = 8 << 20  # above it the disks come first
-AGAIN_S = 1.0  # until a read that failed for now is tried again
+AGAIN_S = 1.0  # until a read that failed is tried again
+DAMAGED_TRIES = 30  # of a piece that no disk gives in good order: a disk that fails for a while says the same
 NUMBER = 2  # of this room's writing side among the extensions of the log
 
 Settled = Callable[[Exception | None], None]
@@ -53,6 +54,7 @@ class Applying:
         self._ahead: dict[tuple[int, int], Batch] = {}
         self._answered: list[Sequence[Batch] | Exception] = []
         self._asking = False
+        self._damaged = 0  # how often the next piece could not be read in good order
         self._unpersisted = 0
         self._paused = self._over = False
         self._lowest: dict[int, int] = {}  # source -> first offset of what is stored there
@@ -121,12 +123,16 @@ class Applying:
         found = {(batch.source, batch.first_offset): batch for batch in batches}
         piece, place = work.piece, (work.stage.staging, work.piece.first_offset)
         if place not in found or found[place].count != piece.count:
+            self._damaged += 1
+            if self._damaged < DAMAGED_TRIES:
+                self._later(AGAIN_S, self.begin)
+                return False
             log.error(
                 "%d messages of epoch %d of query %s are lost: their staged copy can not be read (%s)",
                 piece.count - work.skip, self.decision.epoch, self.decision.query, answer,
             )  # fmt: skip
             found[place] = Batch(*place, piece.count, 0, b"")
-        self._ahead = found
+        self._ahead, self._damaged = found, 0
         return True
 
     # -- writing it into the topics ----------------------------------------------------------------------------------

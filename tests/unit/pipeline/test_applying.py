@@ -42,16 +42,17 @@ def rows(begin: int, end: int) -> list[bytes]:
 
 
 class Reads:
-    """Stands in front of the store's reads: the nth one of the staging source gets `answer`."""
+    """Stands in front of the store's reads: the nth one of the staging source gets `answer`, and so do further ones."""
 
-    def __init__(self, world: World, number: int, answer: Exception | None) -> None:
+    def __init__(self, world: World, number: int, answer: Exception | None, times: int = 1) -> None:
         self.world, self.number, self.answer, self.read = world, number, answer, world.store.read
+        self.times = times
         self.held: list[Any] = []
         world.store.read = self  # type: ignore[method-assign]
 
     def __call__(self, source: int, begin: int, max_bytes: int, reply: Any, **more: Any) -> None:
         self.number -= 1
-        if self.number == 0 and self.answer is not None:
+        if -self.times < self.number <= 0 and self.answer is not None:
             reply(self.answer)
         elif self.number == 0:
             self.held.append(lambda: self.read(source, begin, max_bytes, reply, **more))
@@ -75,13 +76,37 @@ def test_what_can_not_be_read_for_now_is_read_later(world: World) -> None:
     assert (world.data(1), world.data(2)) == (rows(0, 10), rows(10, 20))
 
 
-def test_what_is_lost_is_told_and_the_rest_is_stored(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    Reads(world, 3, StorageDamaged("rotten"))
+async def committed(world: World, pauses: int) -> Any:
+    """Commit, over so many pauses after which a read is tried again."""
+    call = asyncio.ensure_future(world.channel.unary(PATH, COMMIT))
+    for _ in range(pauses):
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not call.done()
+        for act in list(world.timers):
+            world.timers.remove(act)
+            act()
+    return pipeline.EpochResult.FromString(await call)
+
+
+def test_what_is_lost_is_told_and_the_rest_is_stored(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applying, "DAMAGED_TRIES", 3)
+    Reads(world, 3, StorageDamaged("rotten"), times=3)
+    world.timers.clear()
     with caplog.at_level(logging.ERROR):
-        result = pipeline.EpochResult.FromString(world.run(world.channel.unary(PATH, COMMIT)))
+        result = world.run(committed(world, 2))
     assert "2 messages of epoch 0 of query q are lost" in caplog.text
     assert result.rows == 18
     assert len(world.data(1)) + len(world.data(2)) == 18
+
+
+def test_a_disk_that_can_not_be_read_for_a_while_loses_nothing(world: World) -> None:
+    Reads(world, 3, StorageDamaged("EIO, for now"), times=2)
+    world.timers.clear()
+    assert world.run(committed(world, 2)).rows == 20
+    assert (world.data(1), world.data(2)) == (rows(0, 10), rows(10, 20))
 
 
 def test_a_topic_that_is_deleted_meanwhile_gets_nothing_more(world: World) -> None:
