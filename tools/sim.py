@@ -3,8 +3,8 @@
 Usage: sim.py SEED                              replay one seed and print everything that happens in it
        sim.py --first SEED --count N            run many, on all cores; --jobs 1 on one
        sim.py --seconds S [--first SEED]        run as many as fit into that time
-       sim.py ... --world chains|cluster
-       sim.py --test                            what belongs to `make test`: 1,000 seeds of chains, dozens of clusters
+       sim.py ... --world chains|cluster|pipelines
+       sim.py --test                            what belongs to `make test`: the `tested` seeds of each world
        sim.py --planted [NAME]                  the first seed that notices each planted bug, or that one
 
 A run of many ends with a tally: which promise was broken by which seeds. Long runs are cut into pieces by --first and

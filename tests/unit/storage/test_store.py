@@ -279,7 +279,7 @@ def test_a_failed_sync_is_never_tried_again() -> None:
 
 
 def test_a_log_that_has_failed_is_read_on() -> None:
-    """What no cache has and is persisted is read off the disks, or is out of reach: it is never said not to be there."""
+    """What is persisted is read off the disks, or is out of reach: it is never said not to be there."""
     world = World(5, 1, cache_bytes=1)
     world.open()
     source, _ = world.publish()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from syncpoint.model.errors import SyncpointError
+from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import applying, epochs, staging, writing
 from syncpoint.pipeline.reading import SERVICE as READER
 from syncpoint.pipeline.writing import SERVICE as WRITER
@@ -233,7 +233,8 @@ class PipelineRun(SimRun[PipelinesWorld]):
             try:
                 found = await self._visible(Calls(self.world, 0.0), topic)
             except SyncpointError as error:
-                self.world.coverage.always("looking is answered", error.code in AWAY, str(error))
+                # A disk that can not be read says so, whatever the reason.
+                self.world.coverage.always("looking is answered", error.code in (*AWAY, Code.DATA_LOSS), str(error))
                 continue
             named = {attempt for commit in self.world.pipelines.commits for attempt in commit.attempts}
             for one in found:

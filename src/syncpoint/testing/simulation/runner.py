@@ -18,6 +18,7 @@ from itertools import islice
 from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.coverage import missing
 from syncpoint.testing.simulation.faults import FAULTS
+from syncpoint.testing.simulation.pipeline_faults import PIPELINE_FAULTS
 from syncpoint.testing.simulation.runs import Result
 from syncpoint.testing.simulation.scenario import FAULTS as CLUSTER_FAULTS
 from syncpoint.testing.simulation.scenario import run_cluster
@@ -206,7 +207,47 @@ CLUSTER_WANTED = frozenset(
 )
 """What has to come up in whole clusters."""
 
+
+def _run_pipelines(seed: int, trace: Callable[[str], None] | None = None) -> Result:
+    from syncpoint.testing.simulation.pipeline_runs import run_pipelines  # needs pyspark
+
+    return run_pipelines(seed, trace=trace)
+
+
+def _replay_pipelines(seed: int) -> Result:
+    return _run_pipelines(seed, trace=print)
+
+
+PIPELINES_WANTED = frozenset(
+    {
+        *(f"fault: {kind}" for kind in PIPELINE_FAULTS),
+        "a batch is committed",
+        "a checkpoint is lost",
+        "a checkpoint loses a commit",
+        "a checkpoint loses a plan",
+        "a commit stays unknown",
+        "a driver goes on as a zombie",
+        "a driver is killed",
+        "a gap is accepted",
+        "a gap is refused",
+        "a log fails",
+        "a reader is told of a seek",
+        "a reader waits until a subscription is free",
+        "a run is fenced",
+        "a subscription is sought while it is read alone",
+        "a task dies in the middle",
+        "acknowledged messages are left out",
+        "an epoch is aborted",
+        "an epoch is told to be repeated",
+        "an executor is lost with what it staged",
+        "rows of a link are dropped as duplicates",
+        "what everybody has read is deleted",
+    }
+)
+"""What has to come up where pipelines are served."""
+
 WORLDS = {
     "chains": World(run_chains, CHAINS_WANTED, _replay_chains, 1_000, 400),
     "cluster": World(run_cluster, CLUSTER_WANTED, _replay_cluster, 30, 30),
+    "pipelines": World(_run_pipelines, PIPELINES_WANTED, _replay_pipelines, 100, 100),
 }
