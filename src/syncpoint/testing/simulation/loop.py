@@ -20,7 +20,14 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.testing.simulated_loop import CLOCK_STEP_S, NothingToWaitFor, SimulatedLoop
 
 _T = TypeVar("_T")
+STEPS_MAX = 3_000_000  # twenty times what a long life takes: it goes round in a circle
 _HERE: contextvars.ContextVar[SimProcess | None] = contextvars.ContextVar("process", default=None)
+
+
+class SimulationStuck(SystemExit):
+    """A lock of the simulation is waited for without end, or it goes round in a circle. No part of the product may take
+    it for an error of its own and go on, so it ends the seed.
+    """
 
 
 def here() -> SimProcess | None:
@@ -89,6 +96,8 @@ class ProcessLoop(SimulatedLoop):
         """As asyncio does, without asking the system: nothing comes from outside. What its context says is the process
         that a callback belongs to: it runs there or, while that one hangs, is held.
         """
+        if self.steps > STEPS_MAX:
+            raise SimulationStuck(f"{self.steps} steps, and no end")
         inner: Any = self
         scheduled, ready = inner._scheduled, inner._ready
         while scheduled and scheduled[0][1]._cancelled:

@@ -18,11 +18,11 @@ from itertools import islice
 from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.coverage import missing
 from syncpoint.testing.simulation.faults import FAULTS
+from syncpoint.testing.simulation.loop import SimulationStuck
 from syncpoint.testing.simulation.pipeline_faults import PIPELINE_FAULTS
 from syncpoint.testing.simulation.runs import Result
 from syncpoint.testing.simulation.scenario import FAULTS as CLUSTER_FAULTS
 from syncpoint.testing.simulation.scenario import run_cluster
-from syncpoint.testing.simulation.strands import SimulationStuck
 
 CHAINS_WANTED = frozenset(
     {

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from syncpoint.runtime.files import DiskUnreachable
-from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
+from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, SimulationStuck
 
 _local = threading.local()
 INLINE_TRIES_MAX = 20
@@ -28,12 +28,6 @@ HURRIES_MAX = 3_000
 
 class Killed(BaseException):
     """The process of this strand is dead."""
-
-
-class SimulationStuck(SystemExit):
-    """A lock of the simulation is waited for without end. No part of the product may take it for an error of its own
-    and go on, so it ends the seed.
-    """
 
 
 class _Body(threading.Thread):

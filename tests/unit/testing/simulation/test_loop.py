@@ -10,7 +10,8 @@ import pytest
 
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.testing.simulated_loop import run_simulated
-from syncpoint.testing.simulation.loop import run_world
+from syncpoint.testing.simulation import loop as loop_module
+from syncpoint.testing.simulation.loop import ProcessLoop, SimulationStuck, run_world
 
 
 async def _reaches(clock: ManualClock, end: float) -> bool:
@@ -37,3 +38,15 @@ def test_time_goes_on_where_less_than_a_step_of_the_clock_is_waited_for(kind: st
     clock = ManualClock()
     end = clock.monotonic() + 0.25 + 3e-10
     assert RUNS[kind](clock, lambda: _reaches(clock, end))
+
+
+def test_what_goes_round_in_a_circle_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "STEPS_MAX", 1_000)
+
+    async def work(loop: ProcessLoop) -> None:
+        while True:
+            await asyncio.sleep(0)
+            assert loop.steps < 2_000
+
+    with pytest.raises(SimulationStuck, match="no end"):
+        run_world(ManualClock(), work)
