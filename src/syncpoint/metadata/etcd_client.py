@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from syncpoint.metadata.contract import Indeterminate, Unavailable
+from syncpoint.metadata.turns import Turns
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.random import Random
 from syncpoint.transport.client_connection import Unprocessed
@@ -35,7 +36,6 @@ _WRITE_S = 1.5
 _PROBE_S = 1.0
 _PROBE_ANSWER_S = 1.5
 _PAUSE_S = 0.1
-_AWAY_S = 0.4  # between two tries of the whole process while no member answers; half of it to one and a half times
 _LEADER = (b"hasleader", b"true")  # a member that knows no leader says so at once
 
 # Said before anything is proposed to the cluster, so nothing was carried out.
@@ -79,9 +79,7 @@ class EtcdClient:
         self._prober: asyncio.Task[None] | None = None
         self._cluster = 0
         self._closed = False
-        self._left = 0  # members that were left since one answered
-        self._next_try = 0.0  # while none answers
-        self._answered = asyncio.Event()
+        self._turns = Turns(len(endpoints), random.random)
 
     async def call(self, path: str, request: Any, answer: str, *, deadline_s: float, writes: bool = False) -> Any:
         """One unary call; `answer` names the message of the response."""
@@ -93,7 +91,7 @@ class EtcdClient:
             rest = deadline - loop.time()
             if rest <= 0 or self._closed:
                 raise Unavailable("the store is closed" if self._closed else f"etcd does not answer: {problem}")
-            if not await self._turn(rest):
+            if not await self._turns.mine(rest):
                 continue
             at, token = self._at, self._token
             try:
@@ -105,7 +103,7 @@ class EtcdClient:
                 if error.code is Code.PERMISSION_DENIED or "user name is empty" in error.message:
                     raise Unavailable(f"etcd does not let us: {problem}") from error
                 if error.code in _REFUSALS and not is_old_token(error):
-                    self._came()
+                    self._turns.came()
                     raise Refused(error.code, error.message) from error
                 if is_old_token(error) and self._user is not None:
                     self._token = None if self._token == token else self._token
@@ -118,35 +116,10 @@ class EtcdClient:
                 continue
             return self._checked(getattr(etcdpb, answer).FromString(data))
 
-    async def _turn(self, rest_s: float) -> bool:
-        """Return when a try may be made; False when there was no turn within `rest_s`."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + rest_s
-        while self._left >= len(self._endpoints) and not self._closed:
-            now = loop.time()
-            if now >= self._next_try:
-                self._next_try = now + _AWAY_S * (0.5 + self._random.random())
-                return True
-            if now >= end:
-                return False
-            try:
-                async with asyncio.timeout(max(0.01, min(self._next_try, end) - now)):
-                    await self._answered.wait()
-            except TimeoutError:
-                pass
-        return True
-
-    def _came(self) -> None:
-        """A member answers: whoever waits for a turn goes on."""
-        if self._left:
-            self._left = 0
-            self._answered.set()
-            self._answered = asyncio.Event()
-
     async def stream(self, path: str) -> tuple[AnyStream, int]:
         """A new stream to the present member, and that member's number for `leave`. Raises SyncpointError or
         `Unavailable`."""
-        if not await self._turn(_READ_S):
+        if not await self._turns.mine(_READ_S):
             raise Unavailable("etcd does not answer: it is tried some times a second")
         metadata = await self._metadata(_READ_S)
         if self._prober is None and not self._closed:
@@ -158,7 +131,7 @@ class EtcdClient:
         """Go to another member if `at` is still the present one; what is open there ends."""
         if at != self._at:
             return
-        self._left += 1
+        self._turns.silent()
         self._at = (at + 1) % len(self._endpoints)
         channel = self._channels.pop(at, None)
         if channel is not None:
@@ -174,7 +147,7 @@ class EtcdClient:
     async def close(self) -> None:
         """End everything."""
         self._closed = True
-        self._answered.set()
+        self._turns.close()
         if self._prober is not None:
             self._prober.cancel()
             await asyncio.gather(self._prober, return_exceptions=True)
@@ -187,7 +160,7 @@ class EtcdClient:
         if self._cluster and header.cluster_id and header.cluster_id != self._cluster:
             raise Unavailable(f"an endpoint belongs to etcd cluster {header.cluster_id:x}, not {self._cluster:x}")
         self._cluster = self._cluster or header.cluster_id
-        self._came()
+        self._turns.came()
 
     def _checked(self, answer: Any) -> Any:
         self.check(answer.header)
@@ -237,7 +210,7 @@ class EtcdClient:
                 await self._channel(at).unary(
                     RANGE, request, metadata=await self._metadata(_PROBE_S), timeout=_PROBE_ANSWER_S
                 )
-                self._came()
+                self._turns.came()
             except SyncpointError as error:
                 if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
                     self._leave_after(at, error)

@@ -2,7 +2,8 @@
 
 Place: in every process of a cluster whose metadata is one SQLite file.
 Promise: the contract of `shared`. While the serving process is away, calls wait for it within their deadline, watches
-resume where they were, and leases live on if it is back in time: the store begins their length anew.
+resume where they were, and leases live on if it is back in time: the store begins their length anew. However many
+calls and watches wait for it, it is tried some times a second.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from syncpoint.metadata.contract import (
 from syncpoint.metadata.lease import RENEWALS, KeptLease
 from syncpoint.metadata.service import PATH, STORE
 from syncpoint.metadata.shared import DEADLINE_S
+from syncpoint.metadata.turns import Turns
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.transport.client_connection import Unprocessed
@@ -43,17 +45,18 @@ log = logging.getLogger(__name__)
 
 async def open_remote(address: str, network: Network, *, clock: Clock, deadline_s: float = DEADLINE_S) -> RemoteShared:
     """The store that the process at HOST:PORT serves. Raises `Unavailable`."""
-    channel = network.channel(address)
+    channel, turns = network.channel(address), Turns()
     try:
-        status = await _call(channel, "GetStatus", internal.MetadataStatusRequest(), "Status", deadline_s, ())
+        status = await _call(channel, turns, "GetStatus", internal.MetadataStatusRequest(), "Status", deadline_s, ())
     except BaseException:
         await channel.close()
         raise
-    return RemoteShared(channel, clock, status.store)
+    return RemoteShared(channel, clock, status.store, turns)
 
 
 async def _call(
     channel: AnyChannel,
+    turns: Turns,
     method: str,
     request: Any,
     answer: str,
@@ -70,27 +73,35 @@ async def _call(
         rest = deadline - loop.time()
         if rest <= 0:
             raise Unavailable(f"the metadata store does not answer: {problem}")
+        if not await turns.mine(rest):
+            continue
+        rest = max(0.0, deadline - loop.time())
         attempt_s = round(rest if writes else min(rest, _READ_S), 1) or 0.1
         try:
             data = await channel.unary(PATH + method, payload, metadata=metadata, timeout=attempt_s)
         except SyncpointError as error:
             problem = str(error)
             if error.code is Code.INVALID_ARGUMENT:
+                turns.came()
                 raise ValueError(error.message) from error
             if error.code in (Code.FAILED_PRECONDITION, Code.ABORTED):
+                turns.came()
                 raise Unavailable(error.message) from error
+            turns.silent()
             if writes and not isinstance(error, Unprocessed):
                 raise Indeterminate(f"the metadata store did not say whether it was done: {problem}") from error
             await asyncio.sleep(_PAUSE_S)
         else:
+            turns.came()
             return getattr(internal, f"Metadata{answer}Response").FromString(data)
 
 
 class RemoteShared:
     """See the module. Made by `open_remote`; lives in one event loop."""
 
-    def __init__(self, channel: AnyChannel, clock: Clock, identity: str) -> None:
+    def __init__(self, channel: AnyChannel, clock: Clock, identity: str, turns: Turns) -> None:
         self._channel, self._clock, self._identity = channel, clock, identity
+        self.turns = turns
         self._metadata = ((STORE, identity.encode()),)
         self._leases: set[KeptLease] = set()
         self._watches: set[RemoteWatch] = set()
@@ -149,6 +160,7 @@ class RemoteShared:
         return StoreStatus(found.revision, found.compacted, found.keys, found.bytes)
 
     async def close(self) -> None:
+        self.turns.close()
         for watch in list(self._watches):
             await watch.close()
         await asyncio.gather(*(lease.stop() for lease in self._leases), return_exceptions=True)
@@ -156,7 +168,9 @@ class RemoteShared:
 
     async def call(self, method: str, request: Any, answer: str, deadline_s: float, *, writes: bool = False) -> Any:
         """One call of the service. Reads, and what may well happen twice, are asked again until the deadline."""
-        return await _call(self._channel, method, request, answer, deadline_s, self._metadata, writes=writes)
+        return await _call(
+            self._channel, self.turns, method, request, answer, deadline_s, self._metadata, writes=writes
+        )
 
     def stream(self, method: str) -> AnyStream:
         """A stream of the service."""
@@ -216,11 +230,13 @@ class RemoteWatch:
                 data = await stream.receive()
                 if data is None:
                     raise SyncpointError(Code.UNAVAILABLE, "The watch ended.")
+                self._store.turns.came()
             except SyncpointError as error:
                 events.clear()
                 self._stop()
                 if not self._closed.is_set():
                     log.info("a watch is opened again: %s", error)
+                    self._store.turns.silent()
                     await asyncio.sleep(_PAUSE_S)
                 continue
             answer = internal.MetadataWatchResponse.FromString(data)
@@ -242,6 +258,8 @@ class RemoteWatch:
         self._on_close(self)
 
     async def _open(self) -> AnyStream:
+        if not await self._store.turns.mine(_READ_S):
+            raise SyncpointError(Code.UNAVAILABLE, "The metadata store is tried some times a second.")
         self._stream = stream = self._store.stream("Watch")
         request = internal.MetadataWatchRequest(prefix=self._prefix, from_revision=self._next)
         await stream.send(request.SerializeToString())

@@ -19,6 +19,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.calls import Methods
+from syncpoint.transport.client_connection import Unprocessed
 from syncpoint.transport.memory import Faults, MemoryChannel
 from syncpoint.transport.network import Listening
 
@@ -212,6 +213,53 @@ def test_many_large_events_come_in_pieces() -> None:
         events = await watch.next()
         assert not isinstance(events, Resync)
         assert [event.revision for event in events] == sorted([*range(1, 9)] * 5)
+        await client.close()
+        await service.close()
+
+    run(work)
+
+
+WAITING = 12
+
+
+class Gone(dict):  # type: ignore[type-arg]
+    """Methods of a server that is not there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tries = 0
+
+    def get(self, *of: object) -> None:
+        self.tries += 1
+        raise Unprocessed("Connection refused.")
+
+
+def test_a_few_tries_a_second_are_made_however_many_wait() -> None:
+    async def work(clock: ManualClock, store: EmbeddedStore) -> None:
+        wires, gone = Wires(), Gone()
+        service = MetadataService(store, clock)
+        wires.methods = service.methods
+        client = await open_remote("m:1", wires, clock=clock)
+        watches = [client.watch("k/", from_revision=1) for _ in range(WAITING)]
+        watching = [asyncio.create_task(watch.next()) for watch in watches]
+        await asyncio.sleep(1.0)
+        wires.methods = gone
+        await service.close()  # the watches end
+        asking = [asyncio.create_task(client.get("k/a", deadline_s=60.0)) for _ in range(WAITING)]
+        await asyncio.sleep(3.0)
+        before = gone.tries
+        with pytest.raises(Unavailable, match="does not answer"):
+            await client.txn([], [Put("k/a", b"")], deadline_s=0.05)
+        await asyncio.sleep(10.0)
+        assert 10 <= gone.tries - before <= 40, "ten seconds: some times a second, all together"
+        service = MetadataService(store, clock)
+        wires.methods, back = service.methods, asyncio.get_running_loop().time()
+        await asyncio.gather(*asking)
+        assert asyncio.get_running_loop().time() - back <= 1.0
+        await client.txn([], [Put("k/a", b"1")])
+        for events in await asyncio.gather(*watching):
+            assert not isinstance(events, Resync)
+            assert [event.value for event in events] == [b"1"]
         await client.close()
         await service.close()
 
