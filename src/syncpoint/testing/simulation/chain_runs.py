@@ -100,6 +100,8 @@ class ChainsRun(SimRun[ChainsWorld]):
         living = [self.start(work) for work in lives.all()]
         await self.nemesis.run(self.seconds)
         self.nemesis.heal()
+        if world.shape.racks:
+            self.nemesis.burn_a_rack()
         self.healed()
         await self.within(living, 10 if self.beyond else 60)
         await self._all_is_delivered()

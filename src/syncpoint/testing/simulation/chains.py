@@ -105,7 +105,9 @@ class ChainsWorld(SimWorld):
             else:
                 self.farm.serve(f"disk-{cluster}", names)
                 places += [DiskPlace(f"c{cluster}", name, f"disk-{cluster}") for name in names]
-        rule = AckRule.grid(shape.clusters, shape.disks).to_values()
+        grid = AckRule.grid(shape.clusters, shape.disks)
+        racks = tuple(int(cluster == shape.clusters - 1) for cluster in grid.clusters)
+        rule = (replace(grid, racks=racks, racks_min=2) if shape.racks else grid).to_values()
         return {
             number: ChainRecord(number, f"chain{number}", "default", "", "", tuple(places), rule, shape.durability)
             for number in range(1, shape.chains + 1)

@@ -213,6 +213,7 @@ class Publisher(Node):
         world.coverage.sometimes("a tail is cut at recovery", found.cut)
         world.coverage.sometimes("frames are read at recovery", found.scanned)
         world.coverage.sometimes("a copy is completed after recovery", found.incomplete)
-        world.coverage.always("nothing promised is on no disk", not found.lost, f"{found.lost}")
+        if not world.settings.accept_loss:
+            world.coverage.always("nothing promised is on no disk", not found.lost, f"{found.lost}")
         world.note(f"{self.name}: chain {number} opened in epoch {epoch}: logs {found.logs}, cut {len(found.cut)}")
         return True

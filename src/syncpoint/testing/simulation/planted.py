@@ -241,6 +241,7 @@ def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
 
 
 THREE = Shape(clusters=3, disks=1)
+RACKS = Shape(clusters=3, disks=1, racks=True)
 ROLLING = Shape(clusters=1, disks=1, entries=6)
 SINGLE = Shape(clusters=1, disks=1)
 SMALL = Shape(clusters=1, disks=1, subscribers=2)
@@ -307,7 +308,7 @@ PLANTED: dict[str, Planted] = {
         again.a_lock_stays_with_a_lost_farewell,
         THREE,
         ("farewells lost", "disk server hung", "disk fails"),
-        seed=1,
+        seed=11,
     ),
     "a late removal removes the next registration": Planted(
         again.a_late_removal_removes_the_next_registration, EMPTYING, ("metadata in doubt", "takeover"), seed=1
@@ -332,6 +333,9 @@ PLANTED: dict[str, Planted] = {
     ),
     "holes are sealed": Planted(storage.holes_are_sealed, SINGLE, ("power lost in an opening",), seed=5),
     "rule 7": Planted(rules.rule_7, ROLLING, ("crash", "disk slow", "power cut"), seed=0),
+    "rule 9": Planted(storage.rule_9, RACKS, ("disk slow", "disk server hung", "takeover"), seed=6),
+    "rule 13": Planted(storage.rule_13, SINGLE, ("takeover", "disk server killed", "hang"), seed=2),
+    "rule 14": Planted(storage.rule_14, THREE, ("replaced at the worst time",), beyond=True, seed=0),
     "rule 11": Planted(rules.rule_11, SINGLE, ("takeover", "crash"), seed=0),
     "rule 17": Planted(
         rules.rule_17, SMALL, ("subscribe forwarder parted", "hang of a subscribe forwarder", "takeover"), seed=5

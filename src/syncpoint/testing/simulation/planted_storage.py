@@ -5,11 +5,17 @@ Each patch takes out what a rule of the protocol asks for, in the shipped module
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
+from syncpoint.runtime.files import read_file
+from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import recover, repair
 from syncpoint.storage.recovery.recover import Recovery
+from syncpoint.storage.remote.claims import CLAIM_FILE, Claims, Record, decode_record
+from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulation.planted_again import together
 from syncpoint.testing.simulation.scaled import patched
 
@@ -41,3 +47,35 @@ class _Unchecked:
 
     def end(self) -> None:
         """So is the end."""
+
+
+def rule_9() -> AbstractContextManager[None]:
+    """What enough disks have counts as persisted, whatever racks they stand in."""
+
+    right = AckRule.persisted
+
+    def anywhere(self: AckRule, positions: Sequence[int]) -> int:
+        return right(replace(self, racks=(), racks_min=1), positions)
+
+    return patched(AckRule, persisted=anywhere)
+
+
+def rule_13() -> AbstractContextManager[None]:
+    """A server of disks that was restarted has forgotten who took a chain over, and lets an older owner write."""
+    right = Claims.store
+
+    def store(self: Claims, chain: int, record: Record) -> None:
+        known = decode_record(read_file(self._files, f"{self.folder(chain)}/{CLAIM_FILE}") or b"")
+        right(self, chain, record if known is None else record._replace(claim=known.claim))
+
+    return patched(Claims, store=store)
+
+
+def rule_14() -> AbstractContextManager[None]:
+    """Where too many disks are gone for good, a chain is opened with what is left, and nobody was asked."""
+    right = Recovery.__init__
+
+    def accepts(self: Recovery, roots: Any, rule: AckRule, settings: StorageSettings, *rest: Any) -> None:
+        right(self, roots, rule, replace(settings, accept_loss=True), *rest)
+
+    return patched(Recovery, __init__=accepts)

@@ -16,9 +16,10 @@ PATIENT = "patient"  # the subscription whose clients acknowledge nothing before
 class Shape:
     """`spread`: every disk is served by a process of its own. `heavy`: large messages, many of them. `emptying`: the
     topic keeps nothing and runs empty again and again, and subscriptions are sought all the time. `lasting`: faults
-    outlast grants and what anybody waits for. `entries`: so many fill a segment. `strict`: no message of any
-    subscription that is there from the beginning may be with two forwarders at once. `seeking`: two subscriptions are
-    sought, and the topic keeps nothing.
+    outlast grants and what anybody waits for. `entries`: so many fill a segment. `racks`: all clusters but one stand in
+    one rack, what is acknowledged is in two; at the end that rack burns. `strict`: no message of any subscription that
+    is there from the beginning may be with two forwarders at once. `seeking`: two subscriptions are sought, and the
+    topic keeps nothing.
     """
 
     clusters: int = 3
@@ -32,6 +33,7 @@ class Shape:
     emptying: bool = False
     lasting: bool = False
     entries: int = 40
+    racks: bool = False
     strict: bool = False
     seeking: bool = False
 

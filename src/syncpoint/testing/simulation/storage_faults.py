@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
+from dataclasses import replace
 
 from syncpoint.testing.simulation.chains import servers_of
 from syncpoint.testing.simulation.disk_faults import Heal
@@ -54,6 +55,27 @@ class StorageFaults(ProcessFaults):
             back()
 
         return heal
+
+    def burn_a_rack(self) -> None:
+        """All machines in the rack of all clusters but the last one, at once, and for good. The operator accepts the
+        loss, as those that are left cannot know alone that there is none.
+        """
+        world = self.world
+        names = [one.name for one in world.publishers if one.process.alive]
+        for name in names:
+            world.crash(name)
+        last = f"c{world.shape.clusters - 1}"
+        burnt = {place.process for place in world.records[1].places if place.cluster != last}
+        for server in servers_of(world):
+            if server.name in burnt:
+                server.kill()
+                for disk in server.disks:
+                    server.files.wipe(f"/{disk}")
+                server.start()
+        world.settings = replace(world.settings, accept_loss=True)
+        for name in names:
+            self._again(name)
+        world.note("a rack has burnt down")
 
     def _power_lost_in_an_opening(self) -> Heal | None:
         """Servers of disks and the owner die when something is written and not synced; while another one opens the
