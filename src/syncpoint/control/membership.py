@@ -3,8 +3,9 @@
 Place: in every process of a cluster. The lease is for liveness only: nothing that must not happen twice rests on it.
 Promise: while the process lives and reaches the metadata its key is there, again and again after an outage. A name that
 another living process has is not taken from it: this one waits until that one's lease has ended, and is refused where
-it goes on. When another process has the name after all, this one is `superseded` and registers no more. Every write
-says which revision of the key it replaces, so one that arrives late changes nothing.
+it goes on. Only of a process of the same host it is known sooner that it is dead. When another process has the name
+after all, this one is `superseded` and registers no more. Every write says which revision of the key it replaces, so
+one that arrives late changes nothing.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Membership:
                 self._supersede(found)
 
         members.listeners.append(changed)
+        changed({self.me.name})  # it may have come before
 
     async def announce(self, *, draining: bool) -> None:
         """Say whether this process takes new work. Raises `Unavailable` or `Indeterminate`; it holds all the same for
@@ -126,15 +128,22 @@ class Membership:
                 continue  # whoever was faster is looked at
             if loop.time() >= end:
                 raise NameTaken(
-                    f"the name {self.me.name} is taken: a living process at {holder.address} has it. "
+                    f"the name {self.me.name} is taken: a living process at {holder.address}"
+                    f"{f' on host {holder.host}' if holder.host != self.me.host else ''} has it. "
                     "Stop that one, or give this one another name."
                 )
             await asyncio.sleep(_RETRY_S)
 
     async def _is_over(self, holder: Member) -> bool:
-        """Whether an earlier holder of the name is dead, whatever its lease says."""
-        if holder.incarnation == self.me.incarnation or holder.address == self.me.address:
-            return True  # this very process, or one that listened where this one listens now
+        """Whether an earlier holder of the name is dead, whatever its lease says. An address that is refused here, or
+        is our own, may be that of another process on another host: 127.0.0.1, say, or behind a wall.
+        """
+        if holder.incarnation == self.me.incarnation:
+            return True  # this very process
+        if holder.host != self.me.host:
+            return False
+        if holder.address == self.me.address:
+            return True  # it listened where this one listens now
         return self._ping is not None and await self._ping(holder.address) is Reach.REFUSED
 
     async def _put(self, lease: SharedLease) -> int:

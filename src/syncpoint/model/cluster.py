@@ -41,6 +41,7 @@ class Member:
     newest_format: int = 1  # to here
     weight: float = 1.0  # of a forwarder: its share of topics and subscriptions
     tls: bool = False  # it is called by TLS
+    host: str = ""  # the machine it runs on, as that calls itself
 
     def covered_by(self, target: str) -> bool:
         """Whether a drain's target, NAME or cluster/NAME or region/NAME, means this process.

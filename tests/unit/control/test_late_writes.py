@@ -218,6 +218,45 @@ async def test_the_name_of_a_silent_process_is_taken_once_its_lease_has_ended(st
     await later.stop()
 
 
+@late
+async def test_a_name_that_lives_on_another_host_is_not_taken_by_what_this_host_sees_of_its_address(
+    store: Late,
+) -> None:
+    earlier = Membership(LocalShared(store.store, store.clock), replace(ME, host="a"))
+    await earlier.start()
+
+    async def refused(address: str) -> Reach:
+        return Reach.REFUSED
+
+    for address in ("10.0.0.1:2", ME.address):
+        other = Membership(store, replace(ME, address=address, incarnation=12, host="b"), ping=refused)
+        with pytest.raises(NameTaken, match=r"a living process at 10\.0\.0\.1:1 on host a has it"):
+            await other.start()
+    assert not earlier.superseded.is_set()
+    assert Member.decode(store.store.get(MEMBERS + "f1").value).incarnation == 11  # type: ignore[union-attr]
+    await earlier.stop()
+    await other.start()
+    await other.stop()
+
+
+@late
+async def test_a_name_that_was_taken_before_anybody_looked_is_seen_to_be_taken(store: Late) -> None:
+    earlier = Membership(store, ME)
+    await earlier.start()
+    later = Membership(store, replace(ME, incarnation=12))
+    await later.start()
+    view = ClusterView(store)
+    await view.start()
+    later.heed(view.members)
+    earlier.heed(view.members)
+    assert (earlier.superseded.is_set(), later.superseded.is_set()) == (True, False)
+    assert earlier.successor is not None
+    assert earlier.successor.incarnation == 12
+    await view.close()
+    await later.stop()
+    await earlier.stop()
+
+
 # -- chains ------------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ AddressOf = Callable[[str], str | None]
 
 @dataclass(slots=True)
 class Doors:
-    """Clock, chance, network, metadata, disks, threads."""
+    """Clock, chance, network, metadata, disks, threads; `host` names the machine."""
 
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=SystemRandom)
@@ -42,6 +43,7 @@ class Doors:
     notify: Callable[[Callable[[], None]], None] | None = None
     drain_s: float = 5.0  # how long open calls may take to finish
     tls: Tls | None = None  # between processes
+    host: str = field(default_factory=platform.node)
     unsent: Unsent = field(default_factory=lambda: Unsent(Limits().unsent_total_bytes))  # of all doors of the process
     open_metadata: Callable[[ClusterSettings], Awaitable[SharedStore]] | None = None
     open_files: Callable[[ChainRecord, int, AddressOf], tuple[Files, list[str]]] | None = None

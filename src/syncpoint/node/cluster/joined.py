@@ -53,6 +53,7 @@ class Joined:
             newest_format=formats.THIS.newest,
             weight=process.weight,
             tls=doors.tls is not None,
+            host=doors.host,
         )
 
     async def join(self) -> None:
