@@ -19,8 +19,10 @@ from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.judges import (
     confirmed_once,
     failed_means_failed,
+    first_comes_first,
     letters_arrive,
     nobody_else_acknowledges,
+    sealed_for_its_topic,
     snapshots_keep_acknowledgements,
     sought_is_delivered_again,
 )
@@ -125,6 +127,8 @@ class ChainsRun(SimRun[ChainsWorld]):
             nobody_else_acknowledges(history, (DOOMED,)),
             failed_means_failed(history),
             letters_arrive(history, DOOMED, LETTERS),
+            first_comes_first(history),
+            *([sealed_for_its_topic(history, LETTERS)] if world.shape.sealing else []),
         )
         if self.beyond and not all(world.served(number) for number in world.records):
             self.violations = []

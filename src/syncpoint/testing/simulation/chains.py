@@ -73,6 +73,7 @@ class ChainsWorld(SimWorld):
         self.assignment = self.before = Assignment(1, tuple(range(1, shape.chains + 1)))
         self.logs = self._numbers = 0
         self.draining = False
+        self.turn = 0  # whose turn it is to have clients, where not everybody has
         self.held_up = False  # what an owner decides does not reach its disks
         self.settling = False  # what the metadata says of owners has to be true now
         self.keeps = True  # whether the topic keeps what is acknowledged

@@ -20,6 +20,7 @@ from syncpoint.testing.simulation.shape import DEAD, LETTERS, TOPIC
 from syncpoint.wire.messages import internal, pubsub
 
 STALE = 0.15  # how often a client knows only of the last assignment but one
+STALE_OFTEN = 0.4
 LETTER_S = 5.0
 
 
@@ -59,7 +60,9 @@ class Clients:
             for one, size in zip(identities, some.sizes, strict=True)
         ]
         request = pubsub.PublishRequest(topic=some.topic, messages=bodies).SerializeToString()
-        answer = await self._send(some.topic, request, some.key, some.sender, some.number + 1, give_up_s)
+        sealed_for = world.topic(some.topic).incarnation if world.shape.sealing else 0
+        sending = self._send(some.topic, request, some.key, some.sender, some.number + 1, give_up_s, sealed_for)
+        answer = await sending
         if answer is None:
             for operation in operations:
                 history.end(operation, Outcome.UNKNOWN)
@@ -73,14 +76,16 @@ class Clients:
             world.published(identity, message_id)
 
     async def _send(
-        self, topic: str, request: bytes, key: str, sender: int, number: int, give_up_s: float
+        self, topic: str, request: bytes, key: str, sender: int, number: int, give_up_s: float, sealed_for: int = 0
     ) -> bytes | None:
+        """`sealed_for`: the incarnation of the topic that the request is meant for; 0: whichever has the name."""
         world = self.world
+        stale = STALE_OFTEN if world.shape.strict else STALE
         end, again, asked = world.loop.time() + give_up_s, 0, 0  # asked: the chain that may have it
         while world.loop.time() < end:
-            known = world.before if world.random.random() < STALE else world.assignment
+            known = world.before if world.random.random() < stale else world.assignment
             chain = asked if asked and not key else self._chain(known, key)
-            batch = PublishBatch(chain, known.epoch, bool(key), sender, number, bool(asked), request)
+            batch = PublishBatch(chain, known.epoch, bool(key), sender, number, bool(asked), request, sealed_for)
             try:
                 answer = await world.call(chain, PUBLISH, write_publish(batch), 1.0)
             except SyncpointError as error:

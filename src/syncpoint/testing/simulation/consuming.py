@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from syncpoint.metadata.records import ACTIVE, Subscription
@@ -15,6 +16,7 @@ from syncpoint.subscribe.lenders import lender_of
 from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
 from syncpoint.testing.history import Ack, Outcome
+from syncpoint.testing.simulation.accidents import Accident
 from syncpoint.testing.simulation.nodes import Node
 from syncpoint.testing.simulation.sets import named
 from syncpoint.testing.simulation.shape import PATIENT
@@ -51,8 +53,10 @@ class Consuming(Node):
             random=world.random,
             soon=world.loop.call_soon,
             lender=lender_of(self.name, incarnation),
-            linger_s=10.0,
+            linger_s=60.0 if world.shape.absent else 10.0,
         )
+        self.subscribe.guard = self.gatherer.guard
+        self.failing = False  # steps of its clock fail
         self.clients: dict[str, Client] = {}
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
 
@@ -78,12 +82,29 @@ class Consuming(Node):
         while True:
             await asyncio.sleep(0.1)
             for record in self.shared.catalog.subscriptions():
-                if record.state == ACTIVE and record.name not in self.clients:
+                if record.state == ACTIVE and record.name not in self.clients and self._serves(record.name):
                     self.clients[record.name] = Client(self, record)
             for client in list(self.clients.values()):
                 client.tick()
-            self.gatherer.tick()
-            self.subscribe.tick()
+                if not self._serves(client.record.name):
+                    del self.clients[client.record.name]
+                    self.subscribe.leave(client.record, client.consumer)
+            for tick in (self.gatherer.tick, self.subscribe.tick):
+                self.gatherer.guard.run(partial(self._do, tick))
+
+    def _do(self, tick: Callable[[], None]) -> None:
+        """A step that fails now and then, before anything of it has happened."""
+        if self.failing and self.world.random.random() < 0.2:
+            raise Accident("a step of the clock")
+        tick()
+
+    def _serves(self, name: str) -> bool:
+        """Whether a subscription has clients here."""
+        world = self.world
+        if not world.shape.absent:
+            return True
+        living = sorted(one.name for one in world.nodes.values() if isinstance(one, Consuming) and one.process.alive)
+        return living[(world.turn + sum(name.encode())) % len(living)] == self.name
 
 
 class Client:

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from syncpoint.testing.checkers import CHECKERS, Verdict
-from syncpoint.testing.history import History, Outcome
+from syncpoint.testing.history import History, Outcome, Publish
 from syncpoint.testing.simulation.base import Moments
 from syncpoint.testing.simulation.sets import Seek, Sets, named
 
@@ -113,6 +113,44 @@ def letters_arrive(history: History, doomed: str, letters: str) -> Verdict:
         if one.message_id not in tried and one.identity not in arrived
     }
     return Verdict("dead letters arrive", len(mine), tuple(sorted(bad)))
+
+
+def first_comes_first(history: History) -> Verdict:
+    """What was published earlier under a key is delivered to an ordered subscription, for the first time and to
+    whomever, before what was published later. Not judged where nobody knows whether it was published.
+    """
+    published = {one.identity: one for one in history.publishes if one.key and one.outcome is Outcome.OK}
+    checked, bad = 0, []
+    for name in sorted({one.subscription for one in history.creations if one.ordered}):
+        last: dict[tuple[str, str], Publish] = {}
+        seen = set()
+        for delivery in history.deliveries:
+            publish = published.get(delivery.identity) if delivery.identity is not None else None
+            if delivery.subscription != name or publish is None or delivery.identity in seen:
+                continue
+            seen.add(delivery.identity)
+            checked += 1
+            before = last.setdefault((publish.topic, publish.key), publish)
+            if before.begun > publish.ended:
+                bad.append(f"{name} got {publish.identity} for the first time after {before.identity}")
+            elif publish.begun > before.begun:
+                last[publish.topic, publish.key] = publish
+    return Verdict("first comes first", checked, tuple(bad))
+
+
+def sealed_for_its_topic(history: History, letters: str) -> Verdict:
+    """Where messages are sealed, one comes to subscriptions of the very topic that it was sealed for, or, sealed anew,
+    to the one of dead letters.
+    """
+    topics = {one.subscription: one.topic for one in history.creations if one.subscription != letters}
+    published = {one.identity: one for one in history.publishes}
+    found = [(one, published.get(one.identity)) for one in history.deliveries if one.identity is not None]
+    bad = [
+        f"{one.subscription} got {one.identity}, sealed for {publish.topic}"
+        for one, publish in found
+        if publish is not None and publish.topic != topics.get(one.subscription, publish.topic)
+    ]
+    return Verdict("sealed for its topic", len(found), tuple(bad))
 
 
 def progress(history: History, moments: Moments, prompt_s: float) -> Verdict:

@@ -38,7 +38,7 @@ class Lives:
         self.snapping = random.random() < 0.4
         self.moving = random.random() < (0.7 if world.shape.chains > 1 else 0.3)
         self.burying = random.random() < 0.15
-        self.brief = random.random() < 0.2
+        self.brief = random.random() < 0.2 or world.shape.sealing
         self.resting = slow > 2 and random.random() < 0.6  # nobody publishes for a while: the topic runs empty
         self.moving = self.moving or world.shape.strict
         if world.shape.seeking:
@@ -75,7 +75,8 @@ class Lives:
             found.append((DOOMED, {"dead_letter": DeadLetter(DEAD, 5), "retry": retry, "ordered": self._chance(0.2)}))
         # Where two forwarders share chains, keys that moved wait for what the other one has lent of the epoch before.
         alone = self.world.shape.subscribers == 1 or self.world.shape.chains == 1
-        if self._chance(0.25) and alone and not self.world.shape.emptying:
+        stays = not self.world.shape.emptying and not self.world.shape.absent
+        if self._chance(0.25) and alone and stays:
             found.append((PATIENT, {"ordered": True}))
         if not found and self._chance(0.4):
             return kinds
@@ -96,6 +97,8 @@ class Lives:
             lives.append(self._operate(sought))
         if self.moving:
             lives.append(self._move())
+        if self.world.shape.absent:
+            lives.append(self._wander())
         if self.resting:
             lives.append(self._rest())
         if self.brief:
@@ -165,6 +168,12 @@ class Lives:
         else:
             await self.clients.seek(name)
 
+    async def _wander(self) -> None:
+        """Clients leave one forwarder and come to another, at the end for good."""
+        while self.publishing():
+            await asyncio.sleep(0.5 + 3 * self.random.random())
+            self.world.turn += 1
+
     async def _bad_moment(self) -> None:
         """Wait, not for long, until somebody decides what it cannot write down."""
         end = self.world.loop.time() + BAD_MOMENT_S
@@ -216,7 +225,8 @@ class Lives:
         """A topic comes, is published to, goes, and comes again by the same name."""
         self._senders += 1
         sender, number = self._senders, 0
-        lives = 1 + self.random.randrange(0, 3)
+        lives = (1 if not self.world.shape.sealing else 4) + self.random.randrange(0, 3)
+        flying: list[asyncio.Task[None]] = []
         for life in range(lives):
             topic = self.clients.create_topic(BRIEF)
             judged_as, name = f"{BRIEF}#{topic.incarnation}", f"brief{life}"
@@ -227,5 +237,12 @@ class Lives:
                 number += len(some.sizes)
                 await asyncio.sleep(self.random.random() ** 2 * 0.3 * self.slow)
             if life < lives - 1:
+                if self.world.shape.sealing:  # under way when the topic goes
+                    some = Messages("pb", number, "", sender, [40], BRIEF, judged_as)
+                    flying.append(self.world.client.start(self.clients.publish(some, 4.0)))
+                    number += 1
+                    await asyncio.sleep(self.random.random() ** 2 * 0.01)
                 self.clients.delete_topic(topic, [name])
                 await asyncio.sleep(self.random.random() ** 3 * self.slow)
+        for task in flying:
+            await task

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,7 @@ from syncpoint.subscribe.fetch import Cursor
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.served import Served
 from syncpoint.testing.simulation import planted_again as again
+from syncpoint.testing.simulation import planted_delivery as delivering
 from syncpoint.testing.simulation import planted_rules as rules
 from syncpoint.testing.simulation import planted_storage as storage
 from syncpoint.testing.simulation.chain_runs import run_chains
@@ -247,6 +248,9 @@ SINGLE = Shape(clusters=1, disks=1)
 SMALL = Shape(clusters=1, disks=1, subscribers=2)
 EMPTYING = Shape(clusters=1, disks=1, emptying=True)
 LASTING = Shape(clusters=1, disks=1, subscribers=2, lasting=True, strict=True)
+STRICT_TWO = Shape(clusters=1, disks=1, chains=2, strict=True)
+ABSENT = Shape(clusters=1, disks=1, subscribers=2, absent=True)
+SEALING = Shape(clusters=1, disks=1, sealing=True)
 SEEKING = Shape(clusters=1, disks=1, subscribers=2, seeking=True)
 STRICT = Shape(clusters=1, disks=1, subscribers=2, strict=True)
 SPREAD = Shape(clusters=3, disks=3, spread=True)
@@ -265,11 +269,11 @@ PLANTED: dict[str, Planted] = {
     "rule 8": Planted(rule_8, Shape(clusters=3, disks=1, heavy=True), ("disk hung", "disk slow"), seed=0),
     "rule 12": Planted(rule_12, SINGLE, ("crash", "takeover", "close"), seed=3),
     "rule 16": Planted(rule_16, SINGLE, ("crash", "takeover"), seed=3),
-    "rule 18": Planted(rule_18, Shape(clusters=1, disks=1, chains=2), ("metadata outage", "hang", "disk slow")),
+    "rule 18": Planted(rule_18, STRICT_TWO, ("metadata outage",), seed=7),
     "a source ends early": Planted(a_source_ends_early, SINGLE, ("takeover", "disk slow"), seed=3),
     "nobody goes on": Planted(nobody_goes_on, SINGLE, ("close", "takeover"), seed=0),
     "an epoch begins unknowing": Planted(
-        an_epoch_begins_unknowing, Shape(clusters=1, disks=1, chains=2, subscribers=2), ("disk slow",)
+        an_epoch_begins_unknowing, replace(LASTING, chains=2), ("subscribe forwarder parted",)
     ),
     "a late hello ends the living": Planted(
         again.a_late_hello_ends_the_living,
@@ -340,7 +344,19 @@ PLANTED: dict[str, Planted] = {
     "rule 17": Planted(
         rules.rule_17, SMALL, ("subscribe forwarder parted", "hang of a subscribe forwarder", "takeover"), seed=5
     ),
-    "rule 19": Planted(rules.rule_19, SMALL, ("crash of a subscribe forwarder", "subscribe forwarder parted")),
+    "rule 19": Planted(rules.rule_19, ABSENT, ("takeover",), seed=0),
+    "rule 22": Planted(delivering.rule_22, LASTING, ("subscribe forwarder parted",)),
+    "acknowledgements are seen before they are persisted": Planted(
+        delivering.acknowledgements_are_seen_before_they_are_persisted,
+        SMALL,
+        ("dies behind its disks", "crash of a subscribe forwarder"),
+    ),
+    "an exception ends the clock": Planted(
+        delivering.an_exception_ends_the_clock, SINGLE, ("steps of a subscribe forwarder fail",), seed=0
+    ),
+    "a batch goes by the name of its topic": Planted(
+        delivering.a_batch_goes_by_the_name_of_its_topic, SEALING, ("disk slow", "hang", "takeover"), seed=1
+    ),
 }
 
 

@@ -299,6 +299,18 @@ class ProcessFaults(DiskFaults):
 
         return heal
 
+    def _steps_of_a_subscribe_forwarder_fail(self) -> Heal | None:
+        """As when memory runs out: some steps that it takes by the clock end in an exception."""
+        found = self._subscriber()
+        if found is None or found.failing:
+            return None
+        found.failing = True
+
+        def heal() -> None:
+            found.failing = False
+
+        return heal
+
     # -- a process by itself -----------------------------------------------------------------------------------------
 
     def _island_left_behind(self) -> Heal | None:

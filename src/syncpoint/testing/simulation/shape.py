@@ -19,7 +19,8 @@ class Shape:
     outlast grants and what anybody waits for. `entries`: so many fill a segment. `racks`: all clusters but one stand in
     one rack, what is acknowledged is in two; at the end that rack burns. `strict`: no message of any subscription that
     is there from the beginning may be with two forwarders at once. `seeking`: two subscriptions are sought, and the
-    topic keeps nothing.
+    topic keeps nothing. `absent`: a subscription has clients at one forwarder at a time, which change. `sealing`: what
+    is published is sealed under a key of the topic, so it is good for no other topic of that name.
     """
 
     clusters: int = 3
@@ -36,6 +37,8 @@ class Shape:
     racks: bool = False
     strict: bool = False
     seeking: bool = False
+    absent: bool = False
+    sealing: bool = False
 
     @staticmethod
     def draw(random: Random) -> Shape:

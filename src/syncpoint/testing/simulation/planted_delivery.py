@@ -1,0 +1,51 @@
+"""Bugs planted between publish forwarders and those who deliver, in the shipped modules as they are now.
+
+Listed in `planted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from syncpoint.publish.append import Caller
+from syncpoint.publish.entrance import Entrance
+from syncpoint.publish.envelope import PublishBatch
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.subscribe.gather import Gatherer
+from syncpoint.subscribe.guard import Guard
+from syncpoint.subscribe.peers import Peer
+from syncpoint.testing.simulation.planted_again import together
+from syncpoint.testing.simulation.scaled import patched
+
+
+def acknowledgements_are_seen_before_they_are_persisted() -> AbstractContextManager[None]:
+    """Who is granted a source reads on behind acknowledgements of its former holder that are lost with the owner."""
+    return patched(PublishForwarder, fresh_acks=lambda self, subscription, source: None)
+
+
+def rule_22() -> AbstractContextManager[None]:
+    """Who has heard nothing of the giver of a grant for longer than that holds goes on lending."""
+    return together(
+        patched(Peer, silent=lambda self, now: False),
+        patched(Gatherer, _doubt_unowned=lambda self, served, now: None),
+    )
+
+
+def an_exception_ends_the_clock() -> AbstractContextManager[None]:
+    """One step that fails in a subscribe forwarder ends heartbeats, deadlines and redelivery of everything."""
+
+    def bare(self: Guard, step: Callable[[], object]) -> None:
+        step()
+
+    return patched(Guard, run=bare)
+
+
+def a_batch_goes_by_the_name_of_its_topic() -> AbstractContextManager[None]:
+    """What was sealed for a topic that was deleted since is stored in the next one of that name."""
+    right = Entrance.publish
+
+    def by_name(self: Entrance, caller: Caller, batch: PublishBatch) -> None:
+        right(self, caller, batch._replace(topic=0))
+
+    return patched(Entrance, publish=by_name)
