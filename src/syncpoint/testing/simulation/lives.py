@@ -171,7 +171,8 @@ class Lives:
     async def _wander(self) -> None:
         """Clients leave one forwarder and come to another, at the end for good."""
         while self.publishing():
-            await asyncio.sleep(0.5 + 3 * self.random.random())
+            await asyncio.sleep(0.5 + 2 * self.random.random())
+            await self._bad_moment()
             self.world.turn += 1
 
     async def _bad_moment(self) -> None:

@@ -11,17 +11,11 @@ from contextlib import AbstractContextManager
 from syncpoint.publish.append import Caller
 from syncpoint.publish.entrance import Entrance
 from syncpoint.publish.envelope import PublishBatch
-from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.guard import Guard
 from syncpoint.subscribe.peers import Peer
 from syncpoint.testing.simulation.planted_again import together
 from syncpoint.testing.simulation.scaled import patched
-
-
-def acknowledgements_are_seen_before_they_are_persisted() -> AbstractContextManager[None]:
-    """Who is granted a source reads on behind acknowledgements of its former holder that are lost with the owner."""
-    return patched(PublishForwarder, fresh_acks=lambda self, subscription, source: None)
 
 
 def rule_22() -> AbstractContextManager[None]:
