@@ -3,7 +3,7 @@
 Each life takes a message on some topics and acknowledges it, so every log has something to leave behind. Memory, files
 and bytes are looked at once the server serves; the figures are those of the first, the middle and the last tenth.
 
-    python -m bench.restarts [--restarts 1000] [--topics 10000]
+    python -m bench.restarts [--restarts 1000] [--topics 10000] [--idle 1]
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 from bench.harness import Bench
+from bench.harness import number as rounded
 from bench.process import Server
 
 _RESTARTS = 1_000
@@ -24,12 +26,14 @@ _TOPIC = "projects/bench/topics/load"
 _SUBSCRIPTION = "projects/bench/subscriptions/load"
 _USED = 50  # topics of every life
 _FIGURES = {"start": "s", "server RSS": "MB", "files": "files", "on disk": "MB", "allocated": "MB"}
-_IDLE_SECONDS = 1.0  # of every life after its load: what upkeep does belongs to the figures
+_IDLE_SECONDS = 1  # of every life after its load: what upkeep does belongs to the figures
+_TOLD = 20  # lives between two lines of how it goes
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     left, restarts = taken(list(sys.argv[1:] if argv is None else argv), "--restarts", _RESTARTS)
     left, topics = taken(left, "--topics", _TOPICS)
+    left, idle = taken(left, "--idle", _IDLE_SECONDS)
     with Bench.open("restarts", f"{restarts:,} restarts with {topics:,} topics", left) as b:
         data, lives = b.data(), list[dict[str, float]]()
         with b.server(data=data) as server:
@@ -39,8 +43,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         for number in range(restarts):
             with b.server(data=data) as server:
                 use(b, server, min(topics, _USED))
-                time.sleep(_IDLE_SECONDS)
+                time.sleep(idle)
                 lives.append(seen(server, data))
+                if number % _TOLD == _TOLD - 1:
+                    b.console.print(f"{number + 1} lives:", told(lives[-_TOLD:]))
                 if number % 2:
                     server.kill()
         tenth = max(1, restarts // 10)
@@ -52,6 +58,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         ):
             for figure, unit in _FIGURES.items():
                 b.row(case, figure, unit, [life[figure] for life in part])
+
+
+def told(lives: list[dict[str, float]]) -> str:
+    """The medians of some lives, in one line."""
+    return ", ".join(
+        f"{figure} {rounded(median(life[figure] for life in lives))} {unit}" for figure, unit in _FIGURES.items()
+    )
 
 
 def taken(arguments: list[str], option: str, default: int) -> tuple[list[str], int]:
