@@ -3,7 +3,7 @@
 Each life takes a message on some topics and acknowledges it, so every log has something to leave behind. Memory, files
 and bytes are looked at once the server serves; the figures are those of the first, the middle and the last tenth.
 
-    python -m bench.restarts [--restarts 1000] [--topics 10000] [--idle 1]
+    python -m bench.restarts [--restarts 1000] [--topics 10000] [--idle 1] [--minutes 1000]
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _SUBSCRIPTION = "projects/bench/subscriptions/load"
 _USED = 50  # topics of every life
 _FIGURES = {"start": "s", "server RSS": "MB", "files": "files", "on disk": "MB", "allocated": "MB"}
 _IDLE_SECONDS = 1  # of every life after its load: what upkeep does belongs to the figures
+_MINUTES = 1_000  # after which it ends, whatever it has come to
 _TOLD = 20  # lives between two lines of how it goes
 
 
@@ -34,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     left, restarts = taken(list(sys.argv[1:] if argv is None else argv), "--restarts", _RESTARTS)
     left, topics = taken(left, "--topics", _TOPICS)
     left, idle = taken(left, "--idle", _IDLE_SECONDS)
+    left, minutes = taken(left, "--minutes", _MINUTES)
+    end = time.monotonic() + 60 * minutes
     with Bench.open("restarts", f"{restarts:,} restarts with {topics:,} topics", left) as b:
         data, lives = b.data(), list[dict[str, float]]()
         with b.server(data=data) as server:
@@ -49,8 +52,10 @@ def main(argv: Sequence[str] | None = None) -> None:
                     b.console.print(f"{number + 1} lives:", told(lives[-_TOLD:]))
                 if number % 2:
                     server.kill()
-        tenth = max(1, restarts // 10)
-        middle = (restarts - tenth) // 2
+            if time.monotonic() > end:
+                break
+        tenth = max(1, len(lives) // 10)
+        middle = (len(lives) - tenth) // 2
         for case, part in (
             (f"first {tenth}", lives[:tenth]),
             (f"middle {tenth}", lives[middle : middle + tenth]),

@@ -127,6 +127,7 @@ class Node:
         )
         self.upkeep.start()
         await self.writer.recover()
+        await self.upkeep.catch_up()
         self.server = await self._open_door()
         self.publish.on_failed = self._log_failed
         if self.publish.failed is not None:

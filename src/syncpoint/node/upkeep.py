@@ -26,6 +26,9 @@ EXPIRE_S = 60.0
 DISKS_S = 1.0
 LAST_S = 5.0  # for changes of the catalog that are under way at an orderly end
 QUICK_S = 0.02  # between two steps of deletion, while there is something to gain
+CATCH_UP_S = 0.5  # for what has to be gained before anybody is served
+CATCH_UP_STEPS = 10  # ... or so many steps, where a machine has no time
+CATCH_UP_PAUSE_S = 0.002  # between two of them: the disks sync
 
 
 class Upkeep:
@@ -61,6 +64,19 @@ class Upkeep:
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._run()), loop.create_task(self._run_collection())]
+
+    async def catch_up(self) -> None:
+        """Before anybody is served: delete what lives too short for it have left, for a moment at most. Otherwise each
+        of them would leave its log to the next one, and every start would take longer.
+        """
+        steps, end = 0, self.clock.monotonic() + CATCH_UP_S
+        try:
+            while self.log.behind and (steps < CATCH_UP_STEPS or self.clock.monotonic() < end):
+                steps += 1
+                self.log.catch_up()
+                await asyncio.sleep(CATCH_UP_PAUSE_S)
+        except Exception:
+            log.exception("what earlier lives left is not deleted yet; it will be tried again")
 
     async def stop(self) -> None:
         """End the periodic work; what a step was doing is finished, and what was used is noted, where the disks answer

@@ -19,6 +19,8 @@ CHECKPOINT_S = 30.0
 CHECKPOINT_ENTRIES = 20_000
 CHECKPOINT_BYTES = 128 << 20
 QUICK_STEPS = 50  # of deletion: at the start and behind a checkpoint there is the most to delete
+UNCOVERED_LOGS_MAX = 3  # so many short lives in succession may leave a start without a checkpoint of its own
+EARLIER_LOGS_MAX = 32  # so many may leave something that waits until there is time
 
 
 class LogUpkeep:
@@ -66,11 +68,14 @@ class LogUpkeep:
             self._not_before = now + CHECKPOINT_S
             self.checkpoint = self.store.checkpoint(self._parts())
         if self.checkpoint.step():
-            self._not_before = now
-            self.overdue, self._quick_steps = False, QUICK_STEPS
-            self._checkpointed, self._checkpointed_at, self.checkpoint = self.store.appended, now, None
-            self._checkpointed_bytes = self.store.appended_bytes
+            self._checkpoint_ended(now)
         self.publish.flush_soon()
+
+    def _checkpoint_ended(self, now: float) -> None:
+        self._not_before = now
+        self.overdue, self._quick_steps = False, QUICK_STEPS
+        self._checkpointed, self._checkpointed_at, self.checkpoint = self.store.appended, now, None
+        self._checkpointed_bytes = self.store.appended_bytes
 
     def last_checkpoint(self) -> None:
         """Write a whole checkpoint now: the next start replays nothing else."""
@@ -79,7 +84,23 @@ class LogUpkeep:
             checkpoint = self.store.checkpoint(self._parts()) if begun is None or begun.broken else begun
             while not checkpoint.step():
                 pass
+            self._checkpoint_ended(self.publish.clock.monotonic())
             self.store.flush()
+
+    # -- what lives too short for it have left -----------------------------------------------------------------------
+
+    @property
+    def behind(self) -> bool:
+        """Whether lives that ended too soon have left so much that the next start would take longer for it. A lasting
+        backlog does not count: it is of few logs, for what little is left of others is copied forward.
+        """
+        return self.store.uncovered_logs > UNCOVERED_LOGS_MAX or self.store.earlier_logs > EARLIER_LOGS_MAX
+
+    def catch_up(self) -> None:
+        """A step for the time before anybody is served: a whole checkpoint, then deletion."""
+        if self.overdue:
+            self.last_checkpoint()
+        self.collect()
 
     # -- deletion ----------------------------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ class StorageSettings:
     copy_live_share_max: float = 0.25  # a segment of which less is live is copied forward and freed
     collect_entries_step: int = 300  # entries looked at per step of deletion
     copy_bytes_step: int = 2 * MIB  # copied forward per step of deletion
+    copy_entries_step: int = 1_000  # ... if they are not more entries than this
     accept_loss: bool = False  # open although acknowledged entries are on no disk; they are listed in `recovered.lost`
 
     def __post_init__(self) -> None:

@@ -129,6 +129,14 @@ class SourceMap:
             at += 1
         return list(state.segments[at : at + limit])
 
+    def around(self, source: int, offset: int) -> list[int]:
+        """The segments that hold something of the source both up to and from an offset: others can not hold it."""
+        state = self._sources.get(source)
+        if state is None:
+            return []
+        upto = bisect_right(state.firsts, offset)
+        return [state.segments[at] for at in range(upto) if state.firsts[at] + state.spans[at] > offset]
+
     def segments(self, source: int) -> list[int]:
         """All segments that hold the source, in order of first offset."""
         state = self._sources.get(source)

@@ -24,7 +24,7 @@ from syncpoint.storage.catalog import Catalog, Segment
 from syncpoint.storage.checkpoint import Checkpoint
 from syncpoint.storage.disks import Disks, Notify
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
-from syncpoint.storage.index import DamagedIndex
+from syncpoint.storage.index import DamagedIndex, Record
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.reader import Reader, Reply, Request
 from syncpoint.storage.record import MESSAGE_KINDS, Batch, Entry, Header, Kind, Queued
@@ -97,6 +97,7 @@ class Store:
             lambda: self._disks.progress.synced,
             self._in_reader,
             self._removable,
+            self._copied,
         )
         self._reader_worker = workers.start("syncpoint-read", self._reader.step)
         self._disks.start()
@@ -382,6 +383,34 @@ class Store:
         """Whether everything but the messages is obsolete."""
         log, begin = self._control_floor
         return segment.controls == 0 or segment.log < log or (segment.log == log and segment.last_position < begin)
+
+    def _copied(self, segment: Segment, record: Record) -> Iterator[Segment]:
+        """Where a life before this one has copied an entry of a segment to, on as many disks.
+
+        What it sealed, or the recovery that sealed it, is synced.
+        """
+        if not self._sources.tangled(record.source):
+            return
+        for other in self.catalog.of_ids(self._sources.around(record.source, record.first_offset)):
+            if not segment.log < other.log < self.log_counter or len(other.copies) < len(segment.copies):
+                continue
+            try:
+                found = self.catalog.index(other).records(record.source, record.first_offset, 1)
+            except (DamagedIndex, CopiesUnreachable, Gone, OSError):
+                continue  # nobody knows
+            if found and found[0][:3] == record[:3] and found[0].count == record.count:
+                yield other
+
+    @property
+    def earlier_logs(self) -> int:
+        """How many logs of earlier lives are still there."""
+        return len({segment.log for segment in self.catalog if segment.log < self.log_counter})
+
+    @property
+    def uncovered_logs(self) -> int:
+        """How many of them the newest complete checkpoint does not replace: their facts have to be replayed."""
+        floor, _ = self._control_floor
+        return len({segment.log for segment in self.catalog if floor <= segment.log < self.log_counter})
 
     def collect(self, live: Live, basis: int = 0) -> CollectReport:
         """One bounded step of deletion. `live(source, first_offset, count, time_ns)`: is the batch still needed?

@@ -4,7 +4,8 @@ Place: `Store.collect` calls `step` with the publish side's judgement of what is
 none of its messages is live and its other entries lie before the newest complete checkpoint. One of which little is
 live is copied forward (same source, offsets and time, in index order, hence grouped by source), and goes once the
 copies are synced on an acknowledging set. So one slow subscription pins its messages, never the disk, and a thousand
-restarts leave no thousand small logs behind.
+restarts leave no thousand small logs behind, however short each life is: segments of few entries are judged first, and
+what an earlier life copied before it ended needs not be copied again.
 Only a whole judgement counts: a look that an exception ends, of whatever kind and wherever, is dropped, and one that
 has not seen every message of its segment finds nothing. The segment stays, and is looked at again next round.
 Nor does a judgement count, whole or not, once something may be needed that was not: it is made anew then.
@@ -15,7 +16,7 @@ Leaves to `keeper`: tombstones first, then the files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from syncpoint.storage.access import Access, Gone
@@ -34,6 +35,7 @@ class CollectReport:
     """What one step did."""
 
     looked_at: int = 0  # entries judged
+    rounds: int = 0  # ended: all segments that there were at its beginning have been looked at
     removed: list[tuple[int, int]] = field(default_factory=list)  # (log, segment)
     removed_logs: list[int] = field(default_factory=list)
     copied_entries: int = 0
@@ -80,7 +82,9 @@ class Trim:
         synced: Callable[[], int],
         in_thread: Callable[[Callable[[], None]], None],
         removable: Callable[[Segment], bool],
+        copied: Callable[[Segment, Record], Iterable[Segment]],
     ) -> None:
+        """`copied`: the segments of ended lives, newer than this one, that hold the same entry once more."""
         self._settings = settings
         self._catalog = catalog
         self._access = access
@@ -89,9 +93,11 @@ class Trim:
         self._synced = synced
         self._in_thread = in_thread
         self._removable = removable
-        self._cursor = (0, 0)
         self._basis = 0
+        self._copied = copied
+        self._round: list[Segment] | None = None  # still to be looked at, the next one last
         self._look: _Look | None = None
+        self._worth_moving: _Look | None = None  # of this round: what is copied forward with the least effort
         self._move: _Move | None = None
         self._dying: dict[Segment, int] = {}  # judged; to the position of the last fact that the judgement may rest on
 
@@ -100,7 +106,7 @@ class Trim:
         dead: list[Segment] = []
         if basis != self._basis:
             self._basis = basis
-            self._look = self._move = None
+            self._look = self._worth_moving = self._move = None
             self._dying.clear()
         if self._move is not None:
             try:
@@ -110,7 +116,7 @@ class Trim:
                 raise
         budget = self._settings.collect_entries_step
         while budget > 0:
-            look = self._look or self._next_look()
+            look = self._look or self._next_look(report)
             if look is None:
                 break
             self._look = look
@@ -137,19 +143,24 @@ class Trim:
         report.busy = self._move is not None
         return dead
 
-    def _next_look(self) -> _Look | None:
-        """The next segment after the cursor, once round per call at most; None at the end of a round."""
-        for segment in self._catalog:
-            place = (segment.log, segment.seq)
-            if place <= self._cursor or segment.active is not None or not segment.sealed_by:
-                continue
-            self._cursor = place
+    def _next_look(self, report: CollectReport) -> _Look | None:
+        """The next segment of this round; None at its end, which is once a call at most."""
+        if self._round is None:
+            sealed = [segment for segment in self._catalog if segment.active is None and segment.sealed_by]
+            # What is judged soonest comes first, or a life too short for a large one would delete nothing at all.
+            self._round = sorted(sealed, key=lambda one: (one.messages, one.log, one.seq), reverse=True)
+        while self._round:
+            segment = self._round.pop()
             if segment.removed or segment in self._dying or not segment.copies or not self._removable(segment):
                 continue
             if self._move is not None and self._move.segment is segment:
                 continue
+            if segment.messages > self._settings.collect_entries_step:
+                self._begin_move(self._settings.collect_entries_step)  # a short life may not get further
             return _Look(segment, self._catalog.index(segment).messages())
-        self._cursor = (0, 0)
+        self._begin_move()
+        self._round = self._worth_moving = None
+        report.rounds += 1
         return None
 
     def _judge(self, look: _Look, live: Live, budget: int) -> tuple[int, bool]:
@@ -158,7 +169,9 @@ class Trim:
         for record in look.records:
             used += 1
             look.seen += 1
-            if live(record.source, record.first_offset, record.count, record.time_ns):
+            if live(record.source, record.first_offset, record.count, record.time_ns) and not self._kept_by_copy(
+                look.segment, record
+            ):
                 look.live.append(record)
                 look.live_bytes += record.length
                 if look.live_bytes > limit:
@@ -166,6 +179,18 @@ class Trim:
             if used >= budget:
                 return used, False
         return used, True
+
+    def _kept_by_copy(self, segment: Segment, record: Record) -> bool:
+        """Whether a needed entry is also in a newer segment, which is going to stay for it: a life that copied it
+        forward ended before it deleted the original.
+        """
+        for one in self._copied(segment, record):
+            if one in self._dying or (self._move is not None and self._move.segment is one):
+                continue
+            if self._worth_moving is not None and self._worth_moving.segment is one:
+                self._worth_moving = None  # its judgement may be older
+            return True
+        return False
 
     def _settle(self, look: _Look) -> None:
         segment = look.segment
@@ -176,8 +201,17 @@ class Trim:
             return
         limit = self._settings.copy_live_share_max * max(segment.bytes, self._settings.segment_bytes)
         newer = sum(1 for other in self._catalog if (other.log, other.seq) > (segment.log, segment.seq))
-        if look.live_bytes <= limit and self._move is None and newer >= _NEWER_SEGMENTS:
-            self._move = _Move(segment, look.live)
+        best = self._worth_moving
+        if look.live_bytes <= limit and newer >= _NEWER_SEGMENTS and (best is None or len(look.live) < len(best.live)):
+            self._worth_moving = look
+
+    def _begin_move(self, messages_max: int | None = None) -> None:
+        """Copy forward what was found worth it, unless something else is being copied."""
+        found = self._worth_moving
+        if found is None or self._move is not None or found.segment.removed:
+            return
+        if messages_max is None or found.segment.messages <= messages_max:
+            self._worth_moving, self._move = None, _Move(found.segment, found.live)
 
     def _go_on_moving(self, report: CollectReport, dead: list[Segment]) -> None:
         move = self._move
@@ -200,7 +234,9 @@ class Trim:
 
     def _fetch(self, move: _Move) -> None:
         size = number = 0
-        while number < len(move.rest) and (not number or size < self._settings.copy_bytes_step):
+        settings = self._settings
+        most = min(len(move.rest), settings.copy_entries_step)
+        while number < most and (not number or size < settings.copy_bytes_step):
             size += move.rest[number].length
             number += 1
         part, move.rest = move.rest[:number], move.rest[number:]
