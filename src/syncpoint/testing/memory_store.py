@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from syncpoint.model.identity import UNIVERSE_MIN
 from syncpoint.storage.checkpoint import Checkpoint
 from syncpoint.storage.errors import StorageDamaged
-from syncpoint.storage.record import CHECKPOINT_KINDS, Batch, Entry, Kind
+from syncpoint.storage.record import CHECKPOINT_KINDS, MESSAGE_KINDS, Batch, Entry, Kind
 from syncpoint.storage.recovery.trim import CollectReport, Live
 from syncpoint.storage.status import DiskStatus, StoreStatus
 
@@ -98,9 +98,24 @@ class MemoryStore:
 
         return Checkpoint(append, parts)
 
+    @property
+    def earlier_logs(self) -> int:
+        """Earlier logs with messages, or with facts that no checkpoint holds."""
+        begin = self._checkpoint()
+        return len({one.log for one in self._left() if one.kind in MESSAGE_KINDS or one.position > begin})
+
+    @property
+    def uncovered_logs(self) -> int:
+        begin = self._checkpoint()
+        return len({one.log for one in self._left() if one.position > begin})
+
+    def _left(self) -> Iterator[Entry]:
+        """Entries of earlier logs."""
+        return (one for one in self.entries if one.log < self.log_counter and one.position not in self._deleted)
+
     def collect(self, live: Live, basis: int = 0) -> CollectReport:
         """Delete every message entry that is not live, at once."""
-        report = CollectReport()
+        report = CollectReport(rounds=1)
         for entry in self.entries:
             if entry.kind == Kind.MESSAGES and entry.position not in self._deleted:
                 report.looked_at += 1

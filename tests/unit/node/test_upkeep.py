@@ -383,6 +383,35 @@ async def test_acknowledged_messages_go_although_the_clock_to_delete_by_is_behin
 
 
 @simulated()
+async def test_lives_that_end_as_soon_as_they_serve_leave_a_few_logs_and_no_more(world: ServicerWorld) -> None:
+    for _ in range(60):
+        await world.upkeep.catch_up()
+        await world.put("a")
+        await world.call("Seek", subscription=SUB, time={"seconds": 4_000_000_000})
+        await world.crash()
+        assert world.store.uncovered_logs <= upkeep.UNCOVERED_LOGS_MAX + 1
+        assert world.store.earlier_logs <= upkeep.EARLIER_LOGS_MAX + 1
+    assert not await world.pull(timeout=2.0)
+
+
+@simulated()
+async def test_a_start_waits_for_deletion_only_where_much_is_left_and_only_a_moment(world: ServicerWorld) -> None:
+    async def waited() -> float:
+        began = world.clock.monotonic()
+        await world.upkeep.catch_up()
+        return world.clock.monotonic() - began
+
+    for _ in range(upkeep.EARLIER_LOGS_MAX + 1):
+        assert not await waited()
+        await world.put("a")  # nobody acknowledges it
+        world.upkeep.last_checkpoint()
+        await asyncio.sleep(0.01)
+        await world.crash()
+    assert 0.4 < await waited() < 0.6
+    assert len(await world.pull()) == upkeep.EARLIER_LOGS_MAX + 1
+
+
+@simulated()
 async def test_deletion_is_quick_behind_a_start_and_a_checkpoint_and_slow_later(world: ServicerWorld) -> None:
     """A life of a few seconds has to get round all segments, or lives would leave theirs behind for ever."""
     steps, collect = 0, world.store.collect
