@@ -416,10 +416,10 @@ async def test_deletion_is_quick_behind_a_start_and_a_checkpoint_and_slow_later(
     """A life of a few seconds has to get round all segments, or lives would leave theirs behind for ever."""
     steps, collect = 0, world.store.collect
 
-    def counted(live):  # type: ignore[no-untyped-def]
+    def counted(*asked):  # type: ignore[no-untyped-def]
         nonlocal steps
         steps += 1
-        return collect(live)
+        return collect(*asked)
 
     world.store.collect = counted  # type: ignore[method-assign]
     for wait_s, least, most in ((0, 40, 60), (10, 9, 11)):
