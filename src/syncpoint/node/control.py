@@ -59,9 +59,13 @@ class ControlPlane:
                 persisted.set_exception(Unavailable(f"the change may or may not be stored: {error}"))
 
         self.publish.append_fact(Kind.CATALOG, encode_changes(assigned), settled)
-        for change in assigned:
-            self.catalog.apply(change)
-            self.publish.changed(change)
+        try:
+            for change in assigned:
+                self.catalog.apply(change)
+                self.publish.changed(change)
+        except Exception as error:  # it is on its way to the log, and not all of it is followed
+            self.publish.divided(error)
+            raise
         await persisted
 
     async def snapshot(self, record: Subscription) -> tuple[bytes, float]:

@@ -599,7 +599,10 @@ class PublishForwarder:
         listener = self._listeners.get(subscription)
         self.detach(subscription)
         if listener is not None:
-            listener.on_removed()
+            try:
+                listener.on_removed()
+            except Exception:
+                log.exception("whoever serves a subscription fails to hear that it is gone")
 
     def replace_acks(
         self,

@@ -4,10 +4,12 @@ and everybody who waits is answered.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,12 +17,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from chain_world import ChainWorld, Process, Subscriber, simulated
 
 from syncpoint.kernel.acks import encode_runs
+from syncpoint.metadata.records import Change, Subscription
 from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.node.control import ControlPlane
 from syncpoint.publish import records
 from syncpoint.publish.ledger import Ledger
 from syncpoint.storage.record import Kind
+from syncpoint.testing.forwarders import TOPIC, World
 from syncpoint.testing.forwarders import Subscriber as Client
-from syncpoint.testing.forwarders import World
 
 
 def out_of_memory(*of: Any, **named: Any) -> Any:
@@ -165,6 +169,28 @@ def test_whoever_fails_to_hear_keeps_nothing_from_the_others() -> None:
     assert last.ids
     assert told == [None]
     assert subscriber.data == ["a", "b", "c"]
+
+
+def test_whoever_fails_to_hear_of_a_deletion_does_not_undo_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    Client(world)
+    world.settle()
+    (listener,) = world.publish._listeners.values()
+    monkeypatch.setattr(listener, "on_removed", out_of_memory)
+    world.commit(Change.delete(world.record))
+    assert world.record.incarnation not in world.publish.ledgers
+    assert world.publish.failed is None
+
+
+def test_a_change_of_the_catalog_that_is_followed_by_half_ends_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    control = ControlPlane(world.publish, Mock(), world.clock, world.random)
+    made = Subscription(9, "projects/p/subscriptions/new", 1, TOPIC)
+    monkeypatch.setattr(world.publish.memory.ledgers, "take", out_of_memory)
+    with pytest.raises(MemoryError):
+        asyncio.run(control.create_subscription(made))
+    with pytest.raises(Unavailable):
+        world.send("nobody keeps it for the new one")
 
 
 def test_whoever_fails_to_hear_of_the_end_keeps_it_from_nobody() -> None:
