@@ -335,9 +335,8 @@ class Store:
             record = self.catalog.index(segment).at_time(source, time_ns)
         except Gone:
             return None
-        except (
-            DamagedIndex
-        ):  # who seeks there acknowledges what is earlier: of what is unknown nothing counts as earlier
+        except DamagedIndex:
+            # Who seeks there acknowledges what is earlier: of what is unknown nothing counts as earlier.
             return self._sources.first(source, segment.id)
         return None if record is None else record.first_offset
 
