@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from syncpoint.runtime.ports import free_ports
+from syncpoint.runtime.processes import stand_still
 
 PROGRAM = "etcd"
 _ANSWER_S = 1.0
@@ -96,8 +97,10 @@ class EtcdCluster:
             process.wait()
 
     def pause(self, number: int) -> None:
-        """Let a member stand still: its connections stay open and nobody answers."""
-        self._signal(number, signal.SIGSTOP)
+        """Let a member stand still: its connections stay open and nobody answers, from now on."""
+        process = self._processes[number]
+        if process is not None:
+            stand_still(process.pid)
 
     def resume(self, number: int) -> None:
         """Let it go on."""

@@ -8,11 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from syncpoint.runtime.clock import SystemClock
+from syncpoint.runtime.processes import stand_still
 from syncpoint.storage.remote.files import DiskAddress, Patience, RemoteFiles
 
 SRC = Path(__file__).parents[3] / "src"
@@ -61,13 +61,10 @@ class DiskProcess:
     def send(self, number: signal.Signals) -> None:
         """A signal; a stopped process has stopped when this returns."""
         assert self.process is not None
-        self.process.send_signal(number)
-        while number == signal.SIGSTOP and self._state() != "T":
-            time.sleep(0.01)
-
-    def _state(self) -> str:
-        assert self.process is not None
-        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if number == signal.SIGSTOP:
+            stand_still(self.process.pid)
+        else:
+            self.process.send_signal(number)
 
     def end(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Kill, or ask to end; and wait."""

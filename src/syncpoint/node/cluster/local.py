@@ -27,6 +27,7 @@ import yaml
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from syncpoint.node.cluster.settings import ClusterSettings, load
 from syncpoint.runtime.ports import free_ports
+from syncpoint.runtime.processes import stand_still
 
 READY_S = 60.0
 SETTINGS_FILE = "cluster.yaml"
@@ -184,10 +185,13 @@ class LocalCluster:
 
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a signal to one process of this cluster. Raises `FailedPrecondition` when it does not run."""
+        os.kill(self._running(name), number)
+
+    def _running(self, name: str) -> int:
         found = self._known(name)
         if found.pid is None:
             raise FailedPrecondition(f"{name} does not run")
-        os.kill(found.pid, number)
+        return found.pid
 
     def kill(self, name: str) -> None:
         """End one process as a crash does, and wait until it is gone."""
@@ -202,8 +206,11 @@ class LocalCluster:
         self._await_end(name, timeout_s)
 
     def pause(self, name: str) -> None:
-        """Stop one process in its tracks, as a hung machine does."""
-        self.send(name, signal.SIGSTOP)
+        """Stop one process in its tracks, as a hung machine does; returns when it stands still."""
+        try:
+            stand_still(self._running(name))
+        except TimeoutError as error:
+            raise Unavailable(f"{name} is not paused: {error}") from error
 
     def resume(self, name: str) -> None:
         self.send(name, signal.SIGCONT)
