@@ -385,7 +385,7 @@ class Keeper:
         """
         for segment in self._owner.catalog:
             if (
-                (self.slot not in segment.copies or _is_worn(segment, self.slot))
+                (self.slot not in segment.copies or (segment.unreadable and _is_worn(segment, self.slot)))
                 and segment.sealed_by
                 and segment.active is None
                 and segment.copies
