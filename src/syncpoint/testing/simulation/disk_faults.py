@@ -151,7 +151,7 @@ class DiskFaults:
             return None
         server, disk = found
         server.files.capacity[f"/{disk}"] = 64 * 1024
-        return lambda: _forget(server.files.capacity, f"/{disk}")
+        return lambda: forget(server.files.capacity, f"/{disk}")
 
     def _disk_slow(self) -> Heal | None:
         server = self._server()
@@ -159,7 +159,7 @@ class DiskFaults:
             return None
         disk = server.disks[self.random.randrange(0, len(server.disks))]
         server.slow[disk] = 0.05 + 0.3 * self.random.random()
-        return lambda: _forget(server.slow, disk)
+        return lambda: forget(server.slow, disk)
 
     def _disk_hung(self) -> Heal | None:
         found = self._victim()
@@ -167,7 +167,7 @@ class DiskFaults:
             return None
         server, disk = found
         server.slow[disk] = math.inf
-        return lambda: _forget(server.slow, disk)
+        return lambda: forget(server.slow, disk)
 
     def _disk_lies(self) -> Heal | None:
         """It says it has synced and has not; then its machine loses power. Not before the others are whole: a disk that
@@ -227,5 +227,5 @@ class DiskFaults:
             self.world.begin(type(self.world.nodes[name]), name)  # type: ignore[arg-type]
 
 
-def _forget(among: dict[str, Any], name: str) -> None:
+def forget(among: dict[str, Any], name: str) -> None:
     among.pop(name, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from syncpoint.testing.checkers import Verdict
 from syncpoint.testing.history import Outcome
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.base import Trace
+from syncpoint.testing.simulation.disk_faults import forget
+from syncpoint.testing.simulation.disks import DiskServer
 from syncpoint.testing.simulation.faults import duration
 from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.loop import ProcessLoop
@@ -23,14 +26,19 @@ FAULTS = (
     "subscribe forwarder parted",
     "island",
     "crash",
+    "restart",
     "hang",
     "partition",
     "metadata outage",
     "indeterminate",
     "power cut",
     "disk server hung",
+    "disk slow",
+    "disk fails",
+    "disk full",
     "clock jump",
 )
+FULL_BYTES = 64 * 1024
 DRAIN_S = 90.0
 SETTLE_S = 40.0
 PROMPT_S = 40.0
@@ -188,6 +196,9 @@ class ClusterRun(SimRun[ClusterWorld]):
             case "hang" if member.process.alive and not member.process.hung and name not in world.farm.servers:
                 member.process.hang()
                 return member.process.go_on
+            case "restart" if member.up and member.process.alive and not member.process.hung:
+                world.restart(name)
+                return lambda: None
             case "partition":
                 return world.network.part([name], [one for one in names if self.random.random() < 0.5])
             case "subscribe forwarder parted":
@@ -214,9 +225,32 @@ class ClusterRun(SimRun[ClusterWorld]):
             case "disk server hung" if server.alive and not server.hung:
                 server.hung = True
                 return lambda: setattr(server, "hung", False)
+            case "disk slow" if server.alive:
+                disk = server.disks[self.random.randrange(0, len(server.disks))]
+                server.slow[disk] = 0.05 + 0.3 * self.random.random()
+                return lambda: forget(server.slow, disk)
+            case "disk fails" | "disk full" if self._minority.alive:
+                return self._disk_fault(kind)
             case "clock jump":
                 return self._clock_jump(name)
         return None
+
+    @property
+    def _minority(self) -> DiskServer:
+        """Whose disks may lose what they have: the others are a write set without it."""
+        return self.world.farm.servers["d0"]
+
+    def _disk_fault(self, kind: str) -> Callable[[], None]:
+        """A disk of the minority errs, or has no room."""
+        server = self._minority
+        disk = server.disks[self.random.randrange(0, len(server.disks))]
+        if kind == "disk full":
+            server.files.capacity[f"/{disk}"] = FULL_BYTES
+            return lambda: forget(server.files.capacity, f"/{disk}")
+        operations = ((), ("fdatasync",), ("pwritev",), ("pread",))[self.random.randrange(0, 4)]
+        server.fail(disk, errno.EIO, operations, (None, 1)[self.random.randrange(0, 2)])
+        fault = server.files.faults[-1]
+        return lambda: server.files.faults.remove(fault) if fault in server.files.faults else None
 
     def _of(self, role: str) -> str:
         names = [name for name in self.world.members if name[0] == role and name[:2] != "pr"]

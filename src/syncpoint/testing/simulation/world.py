@@ -6,6 +6,8 @@ because the shipped one serves sockets: behind it is the shipped disk service (s
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from syncpoint.control.registration import OPEN
+from syncpoint.metadata import contract as metadata
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import SyncpointError
@@ -40,6 +43,9 @@ SETTINGS = StorageSettings(
     scrub_bytes_s=0, cache_bytes=20_000, index_cache_bytes=16_384, read_ahead_bytes=8_192, hung_s=1.5,
     probe_interval_s=0.5,
 )  # fmt: skip
+
+
+STOP_S = 20.0  # so long whoever watches over a process waits for its end
 
 
 class DisksRole:
@@ -208,6 +214,32 @@ class ClusterWorld(ApiClients):
         server = self.farm.servers.get(name)
         if server is not None and server.alive:
             server.kill()
+
+    def restart(self, name: str) -> None:
+        """Stop a process as SIGTERM does, and start it again; whoever does not stop in time is killed."""
+        member = self.members[name]
+        member.up = False
+
+        async def stop() -> None:
+            assert member.cluster is not None
+            try:
+                async with asyncio.timeout(STOP_S):
+                    await member.cluster.stop()
+            except TimeoutError:
+                self.note(f"{name} does not stop")
+                self.coverage.sometimes("a process is killed that does not stop")
+            except (SyncpointError, metadata.Unavailable, metadata.Indeterminate) as error:
+                self.note(f"{name} ends with {type(error).__name__}: {error}")
+                self.coverage.sometimes("a process ends with an error")
+            else:
+                self.coverage.sometimes("a process stops")
+            self.loop.call_soon(again, context=contextvars.Context())
+
+        def again() -> None:
+            if self.members[name] is member and member.process.alive:
+                self._restart(name)
+
+        member.process.start(stop())
 
     def _forget(self, shared: SimShared) -> None:
         """Nothing of a dead process asks the store any more; its leases run out."""
