@@ -71,4 +71,5 @@ def test_a_cluster_of_others_is_seen_from_any_machine(local: LocalCluster, tmp_p
     assert code == 1
     assert "etcd-1 is down" in found["problems"]
     assert found["problems"][0].startswith("the metadata do not answer")
+    assert not any("no proxy answers" in one for one in found["problems"])
     assert [one["owner"] for one in found["chains"]] == ["publish-forwarder-1"]  # a proxy remembers

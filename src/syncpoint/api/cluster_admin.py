@@ -13,7 +13,8 @@ import syncpoint
 from syncpoint import kernel
 from syncpoint.api.cluster_disks import cluster_disks
 from syncpoint.api.options_admin import Control as Changing
-from syncpoint.api.options_admin import OptionsAdmin, admin_table, subscription_options
+from syncpoint.api.options_admin import OptionsAdmin, admin_path, admin_table, subscription_options
+from syncpoint.api.serving import served
 from syncpoint.api.validate import refused
 from syncpoint.control.operations import Drained, Operations
 from syncpoint.control.view import ClusterView
@@ -68,8 +69,6 @@ class ClusterAdmin:
             "ListDisks": (admin.ListDisksRequest, self.list_disks),
             "GetTopicState": (admin.GetTopicStateRequest, self.get_topic_state),
             "GetSubscriptionState": (admin.GetSubscriptionStateRequest, self.get_subscription_state),
-            "ListMembers": (admin.ListMembersRequest, self.list_members),
-            "ListChains": (admin.ListChainsRequest, self.list_chains),
             "CreateConstraint": (admin.CreateConstraintRequest, self.create_constraint),
             "ListConstraints": (admin.ListConstraintsRequest, self.list_constraints),
             "DeleteConstraint": (admin.DeleteConstraintRequest, self.delete_constraint),
@@ -79,7 +78,15 @@ class ClusterAdmin:
             "ListDrains": (admin.ListDrainsRequest, self.list_drains),
             "Undrain": (admin.UndrainRequest, self.undrain),
         }
-        return {**self.options.methods(), **admin_table(self._control, table)}
+        remembered = {  # also while the metadata do not answer
+            "ListMembers": (admin.ListMembersRequest, self.list_members),
+            "ListChains": (admin.ListChainsRequest, self.list_chains),
+        }
+        return {
+            **self.options.methods(),
+            **admin_table(self._control, table),
+            **{admin_path(name): served(kind, function) for name, (kind, function) in remembered.items()},
+        }
 
     # -- the same questions as to a node -----------------------------------------------------------------------------
 

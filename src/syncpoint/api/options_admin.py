@@ -144,9 +144,13 @@ def admin_table(
 ) -> dict[bytes, Unary]:
     """Methods of syncpoint.admin.v1.Admin by name as a method table."""
     return {
-        f"/syncpoint.admin.v1.Admin/{name}".encode(): served(kind, checked_again(control, function))
-        for name, (kind, function) in table.items()
+        admin_path(name): served(kind, checked_again(control, function)) for name, (kind, function) in table.items()
     }
+
+
+def admin_path(name: str) -> bytes:
+    """The path of a method of syncpoint.admin.v1.Admin."""
+    return f"/syncpoint.admin.v1.Admin/{name}".encode()
 
 
 def limits_message(limits: FlowLimits) -> Any:

@@ -131,6 +131,18 @@ def cluster(work: Callable[[ClusterWorld], Coroutine[Any, Any, None]]) -> Callab
 
 
 @cluster
+async def test_members_and_chains_are_told_at_once_while_the_metadata_do_not_answer(world: ClusterWorld) -> None:
+    async def silent(*asked: Any, **more: Any) -> None:
+        await asyncio.sleep(3600)
+
+    world.shared.get = silent  # type: ignore[assignment]
+    before = world.clock.monotonic()
+    assert len((await world.call("ListMembers")).members) == len(MEMBERS_OF_TWO_REGIONS)
+    assert not (await world.call("ListChains")).chains
+    assert world.clock.monotonic() == before
+
+
+@cluster
 async def test_members_and_chains_are_shown_as_they_are(world: ClusterWorld) -> None:
     places = (DiskPlace("c1", "d1", "s1", "k1", "z1"),)
     world.put(

@@ -19,7 +19,8 @@ Found = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Answers:
     """What was heard. `states`: processes, `state` empty where no operating system was asked; `told`: what each says of
-    its roles, None when it says nothing; `listed`: members and chains; `silence`: why the metadata did not say so.
+    its roles, None when it says nothing; `listed`: members and chains; `silence`: why the metadata did not say so;
+    `classes`: the durability classes, where a file names them.
     """
 
     stores: Sequence[ProcessState]
@@ -28,6 +29,7 @@ class Answers:
     told: Mapping[str, Found | None]
     listed: tuple[list[Any], list[Any]] | None
     silence: str = field(default="")
+    classes: Sequence[str] = ()
 
 
 def assemble(heard: Answers) -> Found:
@@ -51,6 +53,8 @@ def assemble(heard: Answers) -> Found:
             problems.append(f"{state.name} runs and does not answer")
         elif listed is not None and member is None:
             problems.append(f"{state.name} answers and is no member")
+    if listed is not None:
+        problems += _missing_chains(*listed, heard.classes)
     chains = _chains(told, listed[1] if listed is not None else None)
     for chain in chains:
         problems += _problems_of(chain)
@@ -138,6 +142,19 @@ _WORDS = {
 
 def _count(number: int, of: str) -> str:
     return f"{number:,} {of}{'' if number == 1 else 's'}"
+
+
+def _missing_chains(members: Sequence[Any], chains: Sequence[Any], classes: Sequence[str]) -> list[str]:
+    """A publish forwarder makes a chain for each class a moment after it has joined, if there are disks for one."""
+    made = {(chain.home, chain.durability_class) for chain in chains}
+    wanted = classes or sorted({klass for _, klass in made}) or ("",)
+    return [
+        f"{member.name} has no chain{f' of class {klass}' if klass else ''} yet; its log says why if that lasts"
+        for member in members
+        if "publish-forwarder" in member.roles and not member.draining
+        for klass in wanted
+        if (member.name, klass) not in made
+    ]
 
 
 def _chains(told: Mapping[str, Found | None], listed: list[Any] | None) -> list[Found]:

@@ -81,7 +81,9 @@ class Cluster:
             stores = self._etcd_states(await etcd)
         finally:
             await peers.close()
-        return assemble(Answers(stores, states, self._regions(members), answers, listed, why))
+        return assemble(
+            Answers(stores, states, self._regions(members), answers, listed, why, tuple(self.settings.classes))
+        )
 
     def _states(self, members: dict[str, Any]) -> list[ProcessState]:
         """Who should be there: by the file, and by the metadata."""

@@ -141,3 +141,25 @@ def test_what_answers_runs_whatever_the_folder_remembers() -> None:
     states = [*STATES[:3], ProcessState("proxy-1", ("proxy",), None, "down", "h:4")]
     view = assemble(states, REGIONS, everybody(publish_forwarder_1=opened(1, 2)), listed((1, "publish-forwarder-1", 2)))
     assert view["problems"] == []
+
+
+def test_a_publish_forwarder_without_a_chain_is_told_of() -> None:
+    """So it is for a moment after its start, and as long as there are no disks for one."""
+    members, chains = listed()
+    for member in members:
+        member.roles.append(member.name.rpartition("-")[0])
+    members[2].draining = True
+
+    def problems(*classes: str) -> list[str]:
+        heard = Answers(
+            [], STATES, REGIONS, everybody(publish_forwarder_1=opened(1, 2)), (members, chains), "", classes
+        )
+        return put_together(heard)["problems"]
+
+    assert problems() == ["publish-forwarder-1 has no chain yet; its log says why if that lasts"]
+    chains += listed((1, "publish-forwarder-1", 2))[1]
+    chains[0].home = "publish-forwarder-1"
+    assert problems() == []
+    assert problems("default", "fast") == [
+        "publish-forwarder-1 has no chain of class fast yet; its log says why if that lasts"
+    ]
