@@ -587,6 +587,7 @@ class PublishForwarder:
         """To be called with a change before anything follows from it here."""
         record = change.record
         if isinstance(record, Setting):
+            self.needs.more()  # what a restore has lost is kept by such a one
             return
         topic = record.incarnation if isinstance(record, Topic) else record.topic_incarnation
         if change.op is Op.DELETE or self.sources.of_topic(topic):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import Change, Setting, Snapshot, Subscription, Topic
 from syncpoint.publish.records import encode_snapshot
 from syncpoint.publish.seek import seek_to_time, take_snapshot
 from syncpoint.testing.forwarders import TOPIC, World
@@ -42,11 +42,14 @@ def snapshot(world: World) -> None:
     world.commit(Change.put(Snapshot(9, "projects/p/snapshots/n", 1, TOPIC, expire_ns=1 << 62, state=state)))
 
 
-@pytest.mark.parametrize(
-    "more",
-    [seek, keep_longer, keep_longer_for_a_subscription, keep_acknowledged, snapshot],
-    ids=lambda one: one.__name__,
-)
+def setting(world: World) -> None:
+    world.commit(Change.put(Setting("lost", b"1")))
+
+
+KINDS = [seek, keep_longer, keep_longer_for_a_subscription, keep_acknowledged, snapshot, setting]
+
+
+@pytest.mark.parametrize("more", KINDS)
 def test_what_may_need_more_says_so(more: Callable[[World], None]) -> None:
     world = World()
     world.send("a")

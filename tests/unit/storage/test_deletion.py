@@ -15,7 +15,7 @@ from storage_world import World  # a helper beside the tests; they are imported 
 from syncpoint.storage.catalog import Segment
 from syncpoint.storage.checkpoint import Checkpoint
 from syncpoint.storage.index import DamagedIndex, Index, Record, SealedIndex
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import Header, Kind
 
 BATCHES = 90
 
@@ -139,6 +139,40 @@ def test_what_is_left_out_by_a_copy_forward_stays_where_more_was_needed_meanwhil
         world.store.collect(world.live, 1)
         world.settle()
     world.judge()
+
+
+def test_what_is_needed_again_and_again_is_copied_forward_once() -> None:
+    world = World(1, disks=3, segment_entries_max=20, scrub_bytes_s=0, copy_bytes_step=1)
+    world.open()
+    for _ in range(BATCHES):
+        world.publish()
+    world.commit()
+    for _ in range(3):
+        world.clock.advance(1.1)
+        world.settle()
+    trim, copies, keys = world.store._trim, list[tuple[int, int]](), sorted(world.acked)
+    needed, copy = set(keys[::5]), trim._copy
+
+    def copied(header: Header, payload: bytes) -> int:
+        copies.append((header.source, header.first_offset))
+        return copy(header, payload)
+
+    trim._copy = copied
+    basis = 0
+    for step in range(300):
+        if step < 200 and trim._move is not None and step % 3 == 0:
+            basis += 1
+            if basis == 2:
+                needed.add(keys[1])  # of the segment that is being copied
+        world.store.collect(lambda source, first, count, time_ns: (source, first) in needed, basis)
+        world.settle()
+    assert basis > 2
+    assert keys[1] in copies
+    assert len(copies) == len(set(copies))
+    world.dead.update(set(keys) - needed)
+    world.judge()
+    stored = {(source, first) for source in world.store.sources() for first, _, _ in world.read_all(source)}
+    assert needed <= stored < set(keys)
 
 
 @pytest.mark.parametrize("at", [1, 2])

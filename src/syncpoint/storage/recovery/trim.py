@@ -57,13 +57,18 @@ class _Look:
 
 
 class _Move:
-    """A segment whose live rest is being copied forward."""
+    """A segment whose live rest is being copied forward. `stale`: more may be needed of it than is copied; `look` is
+    being taken to see, once everything else is copied.
+    """
 
-    __slots__ = ("fetching", "frames", "last_copy", "rest", "segment")
+    __slots__ = ("copied", "fetching", "frames", "last_copy", "look", "rest", "segment", "stale")
 
     def __init__(self, segment: Segment, rest: list[Record]) -> None:
         self.segment = segment
         self.rest = rest
+        self.copied = {record.ordinal for record in rest}
+        self.stale = False
+        self.look: _Look | None = None
         self.fetching = False
         self.frames: list[tuple[Header, bytes]] | Exception | None = None
         self.last_copy = 0
@@ -106,15 +111,18 @@ class Trim:
         dead: list[Segment] = []
         if basis != self._basis:
             self._basis = basis
-            self._look = self._worth_moving = self._move = None
+            self._look = self._worth_moving = None
             self._dying.clear()
+            if self._move is not None:
+                self._move.stale, self._move.look = True, None
+        budget = self._settings.collect_entries_step
         if self._move is not None:
             try:
                 self._go_on_moving(report, dead)
+                budget -= self._look_again(live, budget)
             except BaseException:
                 self._move = None  # the original stays, and so may some copies: reads take each offset once
                 raise
-        budget = self._settings.collect_entries_step
         while budget > 0:
             look = self._look or self._next_look(report)
             if look is None:
@@ -228,9 +236,33 @@ class Trim:
             move.fetching = False
         if move.rest and not move.fetching:
             self._fetch(move)
-        elif not move.rest and not move.fetching and self._synced() >= move.last_copy:
+        elif not move.rest and not move.fetching and not move.stale and self._synced() >= move.last_copy:
             dead.append(move.segment)
             self._move = None
+
+    def _look_again(self, live: Live, budget: int) -> int:
+        """See what else of a segment is to be copied, once what was is; returns how many entries were judged. To begin
+        the whole anew would write copies without end where something new is needed again and again.
+        """
+        move = self._move
+        if move is None or not move.stale or move.rest or move.fetching:
+            return 0
+        try:
+            if move.look is None:
+                move.look = _Look(move.segment, self._catalog.index(move.segment).messages())
+            look = move.look
+            used, finished = self._judge(look, live, budget)
+        except (DamagedIndex, CopiesUnreachable, Gone, OSError):
+            self._move = None
+            return 0
+        if finished and look.seen != move.segment.messages:
+            self._move = None  # too much of it is needed
+        elif finished:
+            move.stale, move.look = False, None
+            move.rest = [record for record in look.live if record.ordinal not in move.copied]
+            move.copied.update(record.ordinal for record in move.rest)
+            move.last_copy = max(move.last_copy, self._appended())  # what this rests on is synced then, too
+        return used
 
     def _fetch(self, move: _Move) -> None:
         size = number = 0
