@@ -135,6 +135,14 @@ class Delivery:
         self.start()
         self.wake()
 
+    def begin_anew(self) -> None:
+        """A step failed in its middle, and what it has left undone nobody knows. Let go of all sources, so that they are
+        granted anew, and read again whatever is not acknowledged; what is lent counts no more.
+        """
+        self.publish.detach(self.record.incarnation)
+        self._wanted = False  # whoever is attached to anew has to be told
+        self.on_reset()
+
     def _void(self, source: int) -> None:
         """The grant of a source ended: what was read and lent of it is nobody's business here any more. What was lent
         of sources behind it is delivered again, after it: a key's later messages follow its earlier ones.

@@ -21,10 +21,11 @@ from syncpoint.subscribe import lenders
 from syncpoint.subscribe.dead_letter import dead_letter
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.flow import PULLS, Consumer
-from syncpoint.subscribe.guard import Guard
+from syncpoint.subscribe.guard import EVERYTHING, Guard
 
 TICK_S = 0.1
 KNOWN_MAX = 1000
+ANEW_FIRST_S, ANEW_MAX_S = 1.0, 60.0  # between two times that everything is begun anew after steps that failed
 _NOTHING = b""
 
 
@@ -57,6 +58,7 @@ class SubscribeForwarder:
         self._key, self._random, self._soon = key, random, soon
         self._numbers = PULLS
         self.guard = Guard()
+        self._anew_at, self._anew_s = -ANEW_MAX_S, ANEW_FIRST_S
         self._lender, self._linger_s = lender, linger_s
         self._tables: dict[int, int] = {}  # subscription -> how many lease tables it has had here
         self._known_max = KNOWN_MAX  # of the two: then those of subscriptions that are deleted are forgotten
@@ -154,13 +156,25 @@ class SubscribeForwarder:
     def tick(self) -> None:
         """Ten times a second: expire leases, look again where a fetch failed, forget what is at rest."""
         now = self.clock.monotonic()
+        if self.guard.doubted and now >= self._anew_at:
+            self._begin_anew(now)
         for incarnation, delivery in list(self.deliveries.items()):
-            self.guard.run(partial(self._tick, incarnation, delivery, now))
+            self.guard.run(partial(self._tick, incarnation, delivery, now), incarnation)
         if len(self.used) > self._known_max:
             for gone in [one for one in self.used if self.catalog.subscription_by_incarnation(one) is None]:
                 del self.used[gone]
                 self._tables.pop(gone, None)
             self._known_max = 2 * len(self.used) + KNOWN_MAX
+
+    def _begin_anew(self, now: float) -> None:
+        """What failed steps were about begins anew: soon, and ever later where steps go on failing."""
+        again = now < self._anew_at + ANEW_MAX_S
+        self._anew_s = min(ANEW_MAX_S, 2 * self._anew_s) if again else ANEW_FIRST_S
+        self._anew_at = now + self._anew_s
+        doubted, self.guard.doubted = self.guard.doubted, set()
+        for incarnation, delivery in list(self.deliveries.items()):
+            if incarnation in doubted or EVERYTHING in doubted:
+                self.guard.run(delivery.begin_anew, incarnation)
 
     def _tick(self, incarnation: int, delivery: Delivery, now: float) -> None:
         record = self.catalog.subscription_by_incarnation(incarnation)

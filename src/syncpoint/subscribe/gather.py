@@ -215,12 +215,12 @@ class Gatherer:
         for answer in refused:
             self.guard.run(answer)
         for served in list(self._served.values()):
-            self.guard.run(partial(self._review, served, now))
+            self.guard.run(partial(self._review, served, now), served.subscription)
         if now >= self._again_at:
             self._again_at = now + AGAIN_S
             again, self._again = self._again, set()
             for served in list(self._served.values()):
-                self.guard.run(partial(self._ask_again, served, again))
+                self.guard.run(partial(self._ask_again, served, again), served.subscription)
 
     def _review(self, served: Served, now: float) -> None:
         record = self.catalog.subscription_by_incarnation(served.subscription)

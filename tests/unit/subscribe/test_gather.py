@@ -354,6 +354,43 @@ def test_one_failing_step_does_not_end_heartbeats_or_the_others() -> None:
     assert subscribe.guard.failures == 1
 
 
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_what_a_step_that_failed_in_its_middle_left_undone_is_delivered_again(exactly_once: bool) -> None:
+    world = GatherWorld(processes=1, chains=1, exactly_once=exactly_once)
+    client = Client(world, world.forwarder("a"), deadline_s=2)
+    world.publish("m")
+    world.advance(1)
+    subscribe = client.forwarder.subscribe
+    lending = subscribe.delivery(world.record).lending
+
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    lending.came_back = fails  # type: ignore[method-assign]
+    world.advance(10)
+    assert (subscribe.guard.failures, client.data.count("m") > 1) == (1, True)
+
+
+def test_what_goes_on_failing_is_begun_anew_ever_more_seldom() -> None:
+    world = GatherWorld(processes=1, chains=1)
+    client = Client(world, world.forwarder("a"))
+    world.publish("m")
+    world.advance(1)
+    subscribe = client.forwarder.subscribe
+    delivery = subscribe.delivery(world.record)
+    begun: list[float] = []
+
+    def fails(now: float) -> None:
+        raise AssertionError("a bug")
+
+    delivery.review = fails  # type: ignore[method-assign]
+    delivery.begin_anew = lambda: begun.append(world.clock.monotonic())  # type: ignore[method-assign]
+    world.advance(40)
+    waits = [later - earlier for earlier, later in zip(begun, begun[1:], strict=False)]
+    assert 1 < len(begun) <= 6
+    assert waits == sorted(waits)
+
+
 def test_keys_wait_for_what_another_forwarder_still_has_of_the_epoch_before() -> None:
     world = GatherWorld(processes=2, chains=2, ordered=True)
     world.assigned = [1]

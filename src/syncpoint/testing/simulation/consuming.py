@@ -16,7 +16,6 @@ from syncpoint.subscribe.lenders import lender_of
 from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
 from syncpoint.testing.history import Ack, Outcome
-from syncpoint.testing.simulation.accidents import Accident
 from syncpoint.testing.simulation.nodes import Node
 from syncpoint.testing.simulation.sets import named
 from syncpoint.testing.simulation.shape import PATIENT
@@ -93,10 +92,10 @@ class Consuming(Node):
                 self.gatherer.guard.run(partial(self._do, tick))
 
     def _do(self, tick: Callable[[], None]) -> None:
-        """A step that fails now and then, before anything of it has happened."""
+        """A step that fails now and then, in its middle."""
         if self.failing and self.world.random.random() < 0.2:
-            raise Accident("a step of the clock")
-        tick()
+            self.accidents.armed = 1
+        self.accidents.within(tick)
 
     def _serves(self, name: str) -> bool:
         """Whether a subscription has clients here."""

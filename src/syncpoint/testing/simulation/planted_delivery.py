@@ -29,7 +29,7 @@ def rule_22() -> AbstractContextManager[None]:
 def an_exception_ends_the_clock() -> AbstractContextManager[None]:
     """One step that fails in a subscribe forwarder ends heartbeats, deadlines and redelivery of everything."""
 
-    def bare(self: Guard, step: Callable[[], object]) -> None:
+    def bare(self: Guard, step: Callable[[], object], about: int = 0) -> None:
         step()
 
     return patched(Guard, run=bare)

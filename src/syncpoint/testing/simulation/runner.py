@@ -17,6 +17,7 @@ from itertools import islice
 
 from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.coverage import missing
+from syncpoint.testing.simulation.delivery_runs import FURTHER, LIES, run_delivery
 from syncpoint.testing.simulation.faults import FAULTS
 from syncpoint.testing.simulation.loop import SimulationStuck
 from syncpoint.testing.simulation.pipeline_faults import PIPELINE_FAULTS
@@ -188,6 +189,10 @@ def _replay_chains(seed: int) -> Result:
     return run_chains(seed, trace=print)
 
 
+def _replay_delivery(seed: int) -> Result:
+    return run_delivery(seed, trace=print)
+
+
 def _replay_cluster(seed: int) -> Result:
     return run_cluster(seed, trace=print)
 
@@ -247,8 +252,25 @@ PIPELINES_WANTED = frozenset(
 )
 """What has to come up where pipelines are served."""
 
+DELIVERY_WANTED = frozenset(
+    {
+        *(f"fault: {kind}" for kind in (*FAULTS, *FURTHER) if kind != LIES),
+        "a client keeps its acknowledgements to the end",
+        "a key is refused for its epoch",
+        "a message is left to its deadline",
+        "a topic is deleted",
+        "a topic is sought of which nothing is stored",
+        "an acknowledgement fails",
+        "an acknowledgement of unknown outcome is tried again",
+        "keys move to other chains",
+        "the outcome of an acknowledgement is unknown",
+    }
+)
+"""What has to come up in the shapes that are hard on delivery."""
+
 WORLDS = {
     "chains": World(run_chains, CHAINS_WANTED, _replay_chains, 1_000, 400),
+    "delivery": World(run_delivery, DELIVERY_WANTED, _replay_delivery, 100, 80),
     "cluster": World(run_cluster, CLUSTER_WANTED, _replay_cluster, 30, 30),
     "pipelines": World(_run_pipelines, PIPELINES_WANTED, _replay_pipelines, 100, 100),
 }
