@@ -136,8 +136,8 @@ class Delivery:
         self.wake()
 
     def begin_anew(self) -> None:
-        """A step failed in its middle, and what it has left undone nobody knows. Let go of all sources, so that they are
-        granted anew, and read again whatever is not acknowledged; what is lent counts no more.
+        """A step failed in its middle, and what it has left undone nobody knows. Let go of all sources, so that they
+        are granted anew, and read again whatever is not acknowledged; what is lent counts no more.
         """
         self.publish.detach(self.record.incarnation)
         self._wanted = False  # whoever is attached to anew has to be told

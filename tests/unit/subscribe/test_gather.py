@@ -3,6 +3,7 @@
 import copy
 import math
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -386,7 +387,7 @@ def test_what_goes_on_failing_is_begun_anew_ever_more_seldom() -> None:
     delivery.review = fails  # type: ignore[method-assign]
     delivery.begin_anew = lambda: begun.append(world.clock.monotonic())  # type: ignore[method-assign]
     world.advance(40)
-    waits = [later - earlier for earlier, later in zip(begun, begun[1:], strict=False)]
+    waits = [later - earlier for earlier, later in pairwise(begun)]
     assert 1 < len(begun) <= 6
     assert waits == sorted(waits)
 
