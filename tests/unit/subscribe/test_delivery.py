@@ -13,6 +13,7 @@ from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Change, DeadLetter, Retry, Subscription, Topic
 from syncpoint.model.delivery import Reply
 from syncpoint.model.errors import NotFound, Unavailable
+from syncpoint.publish.backlog import unacknowledged
 from syncpoint.publish.seek import seek_to_snapshot, seek_to_time, take_snapshot
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
 from syncpoint.testing.forwarders import SUB, TOPIC, Subscriber, World
@@ -130,6 +131,26 @@ def test_a_lease_ends_at_its_deadline() -> None:
     assert subscriber.data == ["a"]
     world.advance(1)
     assert subscriber.data == ["a", "a"]
+
+
+@pytest.mark.parametrize("options", [{}, {"ordered": True}, {"exactly_once": True}])
+def test_what_a_step_that_failed_in_its_middle_left_undone_comes_back(options: dict[str, bool]) -> None:
+    world = World(**options)
+    subscriber = Subscriber(world)
+    world.send("a", "b")
+    assert subscriber.data == ["a", "b"]
+    lending = world.lending
+
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    lending.came_back = fails  # type: ignore[method-assign]
+    for _ in range(30):
+        world.advance(0.5)
+    assert subscriber.data[:4] == ["a", "b", "a", "b"]
+    subscriber.ack(*[one.ack_id for one in subscriber.received[2:4]])
+    world.settle()
+    assert unacknowledged(world.publish, world.record) == 0
 
 
 @pytest.mark.parametrize("size", [10, 3_000, 100_000])
