@@ -106,7 +106,11 @@ def a_late_hello_ends_the_living() -> AbstractContextManager[None]:
 
 
 def what_is_passed_over_is_taken_for_acknowledged() -> AbstractContextManager[None]:
-    """Entries that are whole on a disk that is late or away are called damaged, and never asked for again."""
+    """Entries that are whole on a disk that is late or away are called damaged, and never asked for again.
+
+    One of both does no harm that lasts: what is only out of reach is not passed over, and what is passed over is asked
+    for again. So both are taken out.
+    """
 
     def nothing(batches: Any) -> tuple[tuple[int, int], ...]:
         return ()
