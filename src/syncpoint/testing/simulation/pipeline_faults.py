@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import errno
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -12,8 +13,8 @@ from syncpoint.testing.simulation.disks import DiskServer
 from syncpoint.testing.simulation.pipelines import PipelinesWorld
 
 PIPELINE_FAULTS = (
-    "crash", "power cut", "power cut in a command", "stop", "hang", "connections broken", "accident", "disk fails",
-    "disk full", "disk slow", "disk hung", "disk rots",
+    "crash", "crash in a commit", "power cut", "power cut in a command", "stop", "hang", "connections broken",
+    "accident", "disk fails", "disk fails in a commit", "disk full", "disk slow", "disk hung", "disk rots",
 )  # fmt: skip
 
 
@@ -39,6 +40,7 @@ class PipelineFaults(DiskFaults):
         world.network.heal()
         world.network.break_chance = 0.0
         world.life.accidents.armed = 0
+        world.on_commit = None
         world.disks.heal()
         world.again()
 
@@ -72,6 +74,38 @@ class PipelineFaults(DiskFaults):
             return None
         self._node.crash()
         return self._node.again
+
+    def _crash_in_a_commit(self) -> Heal | None:
+        """Some calls to the disk after the next commit was asked for."""
+        world, calls, power = self._node, self.random.randrange(0, 30), self.random.random() < 0.5
+
+        def strike() -> None:
+            world.on_commit = None
+            if world.disks.alive:
+                world.disks.die_within(calls, power=power)
+
+        world.on_commit = strike
+        return lambda: setattr(world, "on_commit", None)
+
+    def _disk_fails_in_a_commit(self) -> Heal | None:
+        """All of them refuse to write when the next commit is asked for."""
+        world = self._node
+        found = list[Any]()
+
+        def strike() -> None:
+            world.on_commit = None
+            for disk in world.disks.disks:
+                world.disks.fail(disk, errno.EIO, ("pwritev", "fdatasync"))
+                found.append(world.disks.files.faults[-1])
+
+        def heal() -> None:
+            world.on_commit = None
+            for fault in found:
+                if fault in world.disks.files.faults:
+                    world.disks.files.faults.remove(fault)
+
+        world.on_commit = strike
+        return heal
 
     def _power_cut(self) -> Heal | None:
         server = self._server()

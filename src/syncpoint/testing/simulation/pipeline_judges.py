@@ -168,6 +168,10 @@ def links_copy_once(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]
         elif passes(body) and place not in there:
             bad.append(f"{place} was planned and committed, and is not there")
     bad += [f"{place} is there and was never planned" for place in there if place not in asked]
+    for source in {place.source for place in told}:
+        offsets = [place.offset for place in told if place.source == source]
+        between = {Place(source, offset) for offset in range(min(offsets), max(offsets))}
+        bad += [f"{place} was left out without a word" for place in sorted(between - asked - accepted)]
     return Verdict("links copy once", len(told), tuple(bad))
 
 

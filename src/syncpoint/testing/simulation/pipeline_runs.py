@@ -138,7 +138,7 @@ class PipelineRun(SimRun[PipelinesWorld]):
         while self.publishing:
             await self.world.publish(client, number, "", topic=SOURCE, judged_as=SOURCE)
             number += 1
-            await asyncio.sleep(self.random.random() ** 2 * 0.2)
+            await asyncio.sleep(self.random.random() ** 2 * 0.16)
 
     async def _go_wrong(self) -> None:
         world, end = self.world, self.world.loop.time() + self.seconds

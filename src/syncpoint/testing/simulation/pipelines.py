@@ -152,13 +152,15 @@ class PipelinesWorld(ApiClients):
         self.pipelines = PipelineHistory(self.history.stamp, self.coverage)
         self.lives = 0
         self.ended = False
+        self.on_commit: Callable[[], None] | None = None  # called when a commit is about to be asked for
         names = tuple(f"d{number}" for number in range(shape.disks))
         self.disks: DiskServer = self.farm.serve(DISKS, names)
         self._folder = TemporaryDirectory()
         storage = StorageSettings(
             segment_bytes=64 * 1024, pool_segments=1, pool_segments_max=2, segment_entries_max=40, reserve_bytes=0,
-            scrub_bytes_s=0, cache_bytes=20_000, index_cache_bytes=16_384, read_ahead_bytes=4_096,
-            commit_bytes_max=1_000 if shape.small else 20_000, hung_s=1.5, probe_interval_s=0.5,
+            scrub_bytes_s=0, cache_bytes=2_000 if shape.small else 20_000, index_cache_bytes=16_384,
+            read_ahead_bytes=4_096, commit_bytes_max=1_000 if shape.small else 20_000, hung_s=1.5,
+            probe_interval_s=0.5,
         )  # fmt: skip
         self.settings = ServeSettings(
             host=NODE,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from syncpoint.model.delivery import Batch
@@ -35,10 +34,13 @@ from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.served import Served
 from syncpoint.testing.simulation import planted_again as again
 from syncpoint.testing.simulation import planted_delivery as delivering
+from syncpoint.testing.simulation import planted_pipelines as pipelines
 from syncpoint.testing.simulation import planted_rules as rules
 from syncpoint.testing.simulation import planted_storage as storage
 from syncpoint.testing.simulation.chain_runs import run_chains
+from syncpoint.testing.simulation.pipelines import PipelineShape
 from syncpoint.testing.simulation.runner import run_one
+from syncpoint.testing.simulation.runs import Result
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.shape import Shape
 
@@ -50,12 +52,17 @@ class Planted:
     """One bug, and where it should show."""
 
     patch: Patch
-    shape: Shape | None
+    shape: Shape | PipelineShape | None
     kinds: tuple[str, ...]
     beyond: bool = False  # more is destroyed than can be made good: the right thing is to refuse
     seed: int | None = (
         None  # the first one that notices it, as `tools/sim.py --planted` finds it; None: none of 200 did
     )
+    run: Callable[..., Result] = run_chains
+
+    def life(self, seed: int) -> Result:
+        """One seed of its world."""
+        return self.run(seed, shape=self.shape, kinds=self.kinds, beyond=self.beyond)
 
 
 def no_epoch_check() -> AbstractContextManager[None]:
@@ -352,6 +359,61 @@ PLANTED: dict[str, Planted] = {
     "a batch goes by the name of its topic": Planted(
         delivering.a_batch_goes_by_the_name_of_its_topic, SEALING, ("disk slow", "hang", "takeover"), seed=1
     ),
+    "a reader undoes a seek": Planted(
+        pipelines.a_reader_undoes_a_seek, pipelines.ALONE_KEPT, ("crash", "disk slow"), seed=1, run=pipelines.run
+    ),
+    "older runs are let in": Planted(
+        pipelines.older_runs_are_let_in, pipelines.ONE_PLAIN, ("connections broken", "crash"), seed=4, run=pipelines.run
+    ),
+    "a commit is told before it is persisted": Planted(
+        pipelines.told_before_persisted,
+        pipelines.ONE_PLAIN,
+        ("crash in a commit", "disk slow"),
+        seed=20,
+        run=pipelines.run,
+    ),
+    "staged rows are seen early": Planted(
+        pipelines.staged_rows_are_seen_early, pipelines.ONE_PLAIN, ("crash",), seed=0, run=pipelines.run
+    ),
+    "a link counts twice after a restart": Planted(
+        pipelines.a_link_counts_twice_after_a_restart, pipelines.ONE_LINK, ("crash",), seed=0, run=pipelines.run
+    ),
+    "cursors hold nothing": Planted(
+        pipelines.cursors_hold_nothing, pipelines.ONE_PLAIN, ("crash", "stop"), seed=1, run=pipelines.run
+    ),
+    "an epoch is applied twice": Planted(
+        pipelines.an_epoch_is_applied_twice,
+        pipelines.ONE_PLAIN,
+        ("crash in a commit", "disk slow"),
+        seed=1,
+        run=pipelines.run,
+    ),
+    "gaps are not refused": Planted(
+        pipelines.gaps_are_not_refused, pipelines.ONE_LINK, ("connections broken", "crash"), run=pipelines.run
+    ),
+    "what was read ahead is of any source": Planted(
+        pipelines.what_was_read_ahead_is_of_any_source,
+        pipelines.ONE_PLAIN,
+        ("crash", "stop", "connections broken"),
+        run=pipelines.run,
+    ),
+    "a failed log has nothing to read": Planted(
+        pipelines.a_failed_log_has_nothing_to_read, pipelines.ONE_PLAIN, ("disk fails",), seed=20, run=pipelines.run
+    ),
+    "a lost commit is told to be repeated": Planted(
+        pipelines.a_lost_commit_is_told_to_be_repeated,
+        pipelines.LARGE,
+        ("disk fails in a commit",),
+        seed=0,
+        run=pipelines.run,
+    ),
+    "unreadable means lost": Planted(
+        pipelines.unreadable_means_lost,
+        pipelines.ONE_PLAIN,
+        ("disk fails", "crash in a commit"),
+        seed=27,
+        run=pipelines.run,
+    ),
 }
 
 
@@ -359,14 +421,13 @@ def caught(name: str, seed: int) -> str | None:
     """How a planted bug is noticed in a seed; None when it is not."""
     planted = PLANTED[name]
     with planted.patch():
-        result = run_one(seed, partial(run_chains, shape=planted.shape, kinds=planted.kinds, beyond=planted.beyond))
+        result = run_one(seed, planted.life)
     return result.violations[0] if result.violations else None
 
 
 def is_good_without(name: str, seed: int) -> list[str]:
     """What is wrong with a seed in which nothing is planted."""
-    planted = PLANTED[name]
-    return run_chains(seed, shape=planted.shape, kinds=planted.kinds, beyond=planted.beyond).violations
+    return PLANTED[name].life(seed).violations
 
 
 def first_caught(name: str, seeds: int, hint: int | None = None) -> tuple[int, str] | None:

@@ -130,8 +130,8 @@ class Driver:
             planned = await self._plan(number)
             if planned is None:
                 return False
+            self.job.idle_since = None
             await self._pause()
-        self.job.idle_since = None
         await self._batch(number, planned)
         await self._pause()
         checkpoint.over(number)
@@ -358,6 +358,8 @@ class Driver:
             )
             self.world.pipelines.commits.append(commit)
             self.world.pipelines.spoken.append(commit)
+            if self.world.on_commit is not None:
+                self.world.on_commit()
             try:
                 result = await self.calls.unary(WRITER + "CommitEpoch", request, pipeline.EpochResult)
             except SyncpointError as error:

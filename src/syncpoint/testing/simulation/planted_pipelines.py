@@ -1,0 +1,160 @@
+"""Bugs planted into what serves pipelines; see `planted`. Each is noticed in the world of `pipelines`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from syncpoint.kernel import stamps
+from syncpoint.pipeline import applying as applying_module
+from syncpoint.pipeline import epochs, facts, links, writing
+from syncpoint.pipeline.applying import Applying
+from syncpoint.pipeline.cursors import Cursors
+from syncpoint.pipeline.epochs import EpochBook
+from syncpoint.pipeline.reading_exclusive import ExclusiveReaders
+from syncpoint.pipeline.records import Decision
+from syncpoint.pipeline.staging import StageStream
+from syncpoint.storage.store import Store
+from syncpoint.testing.simulation.pipelines import ALONE, LINK, PLAIN, PipelineShape
+from syncpoint.testing.simulation.runs import Result
+from syncpoint.testing.simulation.scaled import patched
+
+ALONE_KEPT = PipelineShape(queries=(ALONE,), kept=True)
+ONE_LINK = PipelineShape(queries=(LINK,))
+ONE_PLAIN = PipelineShape(queries=(PLAIN,))
+LARGE = PipelineShape(queries=(PLAIN,), small=False)
+
+
+def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyond: bool = False) -> Result:
+    """One seed of this world, as `planted` runs it."""
+    from syncpoint.testing.simulation.pipeline_runs import run_pipelines  # needs pyspark
+
+    return run_pipelines(seed, shape=shape, kinds=kinds)
+
+
+def a_reader_undoes_a_seek() -> AbstractContextManager[None]:
+    """What an exclusive reader has processed before a seek counts as acknowledged after it."""
+    return patched(ExclusiveReaders, check_generation=lambda self, record, generation: None)
+
+
+def older_runs_are_let_in() -> AbstractContextManager[None]:
+    """A run that was superseded may go on."""
+    return patched(EpochBook, _fence=lambda self, query, run: None)
+
+
+def told_before_persisted() -> AbstractContextManager[None]:
+    """A commit is answered once it is decided and applied in memory."""
+
+    def at_once(self: Applying, fact: bytes, done: Callable[[Exception | None], None] | None = None) -> None:
+        append(self, fact)
+        if done is not None:
+            self._soon(lambda: done(None))
+
+    append = Applying._append_fact
+    return patched(Applying, _append_fact=at_once)
+
+
+def staged_rows_are_seen_early() -> AbstractContextManager[None]:
+    """What a task stages is stored in its topic at once, too."""
+    take = StageStream._frame
+
+    def both(self: StageStream, frame: Any) -> None:
+        area: Any = self.area
+        put, publish = area.put, self.publish
+        topic = publish.catalog.topic(frame.topic)
+
+        def put_twice(payload: bytes, count: int, done: Callable[[Exception | None], None]) -> tuple[int, int]:
+            assert topic is not None
+            source, (seconds, nanos) = publish.open_source(topic.incarnation), publish.turn_time()
+            stored, stamped = stamps.stamp(payload, source.prefix, source.end, seconds, nanos, 0)
+            publish.append_batch(source, stamped, stored, lambda error: None)
+            found: tuple[int, int] = put(payload, count, done)
+            return found
+
+        area.put = put_twice
+        try:
+            take(self, frame)
+        finally:
+            del area.put
+
+    return patched(StageStream, _frame=both)
+
+
+def a_link_counts_twice_after_a_restart() -> AbstractContextManager[None]:
+    """A decision that is read back is counted again."""
+    apply = EpochBook.apply
+
+    def counting(self: EpochBook, payload: bytes) -> None:
+        apply(self, payload)
+        fact = facts.decode(payload)
+        if isinstance(fact, facts.DecisionFact) and fact.bare.link and fact.bare.id in self.decisions:
+            epochs._count(self.links[fact.bare.link], self.decisions[fact.bare.id])
+
+    return patched(EpochBook, apply=counting)
+
+
+def cursors_hold_nothing() -> AbstractContextManager[None]:
+    """Deletion does not ask for cursors."""
+    return patched(Cursors, holds=lambda self, source, first_offset, end, time_ns: False)
+
+
+def an_epoch_is_applied_twice() -> AbstractContextManager[None]:
+    """After a restart a decision is carried out from its beginning, whatever of it is there."""
+
+    def nothing(self: EpochBook, decision: Decision, end_of: Callable[[int], int]) -> None:
+        decision.places = {}
+
+    return patched(EpochBook, keep_found=nothing)
+
+
+def gaps_are_not_refused() -> AbstractContextManager[None]:
+    """A link takes what lies behind what it has."""
+    return patched(links, gaps=lambda link, planned: ())
+
+
+class _ByOffset(dict[tuple[int, int], Any]):
+    """Finds what was read of any source."""
+
+    def pop(self, place: tuple[int, int], default: Any = None) -> Any:
+        known = next((one for one in self if one[1] == place[1]), None)
+        return default if known is None else super().pop(known)
+
+
+def what_was_read_ahead_is_of_any_source() -> AbstractContextManager[None]:
+    """What was read ahead of one staging source is taken for another's."""
+    take = Applying._take
+
+    def mixed(self: Applying, work: Any, answer: Any) -> bool:
+        found = take(self, work, answer)
+        self._ahead = _ByOffset(self._ahead)
+        return found
+
+    return patched(Applying, _take=mixed)
+
+
+def a_failed_log_has_nothing_to_read() -> AbstractContextManager[None]:
+    """Where no disk is live, nothing is stored."""
+    read = Store.read
+
+    def blind(self: Store, source: int, begin: int, max_bytes: int, reply: Any, *, early: bool = False) -> None:
+        if self._log.live:
+            read(self, source, begin, max_bytes, reply, early=early)
+        else:
+            reply(self._cache.get(source, begin, max_bytes, self._log.persisted) or [])
+
+    return patched(Store, read=blind)
+
+
+def a_lost_commit_is_told_to_be_repeated() -> AbstractContextManager[None]:
+    """What is told of an epoch rests on memory alone."""
+
+    async def at_once(publish: Any) -> None:
+        """Nobody waits."""
+
+    return patched(writing, persisted=at_once)
+
+
+def unreadable_means_lost() -> AbstractContextManager[None]:
+    """A staged message that can not be read once is given up."""
+    return patched(applying_module, DAMAGED_TRIES=1)
