@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 
 from syncpoint.testing.simulation.chain_runs import run_chains
+from syncpoint.testing.simulation.pipeline_runs import run_pipelines
 
 LIVES = {
     "a clock is weeks wrong while messages are published": (1, {"fault: clock jump"}),
@@ -34,3 +35,9 @@ def test_a_life_that_once_went_wrong(name: str) -> None:
 def test_a_seed_is_one_life() -> None:
     first, second = run_chains(3), run_chains(3)
     assert (first.digest, first.steps) == (second.digest, second.steps)
+
+
+def test_a_life_of_pipelines_is_one_life() -> None:
+    first, second = run_pipelines(7), run_pipelines(7)
+    assert (first.digest, first.steps) == (second.digest, second.steps)
+    assert first.violations == []

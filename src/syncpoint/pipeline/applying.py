@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 TURN_BYTES = 1 << 20
 UNPERSISTED_BYTES_MAX = 8 << 20  # above it the disks come first
 AGAIN_S = 1.0  # until a read that failed is tried again
-DAMAGED_TRIES = 30  # of a piece that no disk gives in good order: a disk that fails for a while says the same
+DAMAGED_TRIES = 30  # in all, of pieces that no disk gives in good order: a disk that fails for a while says the same
 NUMBER = 2  # of this room's writing side among the extensions of the log
 
 Settled = Callable[[Exception | None], None]
@@ -54,7 +54,7 @@ class Applying:
         self._ahead: dict[tuple[int, int], Batch] = {}
         self._answered: list[Sequence[Batch] | Exception] = []
         self._asking = False
-        self._damaged = 0  # how often the next piece could not be read in good order
+        self._damaged = 0  # how often a piece could not be read in good order
         self._unpersisted = 0
         self._paused = self._over = False
         self._lowest: dict[int, int] = {}  # source -> first offset of what is stored there
@@ -132,7 +132,7 @@ class Applying:
                 piece.count - work.skip, self.decision.epoch, self.decision.query, answer,
             )  # fmt: skip
             found[place] = Batch(*place, piece.count, 0, b"")
-        self._ahead, self._damaged = found, 0
+        self._ahead = found
         return True
 
     # -- writing it into the topics ----------------------------------------------------------------------------------
