@@ -32,8 +32,10 @@ class Accidents:
         self.armed = 0
         self.happened = 0
 
-    def within(self, step: Callable[[], object]) -> None:
-        """Do a step; fail in it if it is its turn. Raises `Accident`, unless the product catches it."""
+    def within(self, step: Callable[[], object], *, expressions: bool = True) -> None:
+        """Do a step; fail in it if it is its turn. Raises `Accident`, unless the product catches it. `expressions`:
+        also in generator expressions, where one that is thrown while they are let go of is told to the console only.
+        """
         if not self.armed or self._random.random() < 0.5:
             step()
             return
@@ -46,7 +48,7 @@ class Accidents:
                 name = frame.f_code.co_filename
                 if _SHIPPED in name and _OURS not in name and not any(one in name for one in _ELSEWHERE):
                     left -= 1
-                    if left < 0:
+                    if left < 0 and (expressions or frame.f_code.co_name != "<genexpr>"):
                         self.happened += 1
                         sys.setprofile(None)
                         raise Accident(f"in {frame.f_code.co_qualname}")

@@ -95,7 +95,7 @@ class Consuming(Node):
         """A step that fails now and then, in its middle."""
         if self.failing and self.world.random.random() < 0.2:
             self.accidents.armed = 1
-        self.accidents.within(tick)
+        self.accidents.within(tick, expressions=False)
 
     def _serves(self, name: str) -> bool:
         """Whether a subscription has clients here."""
