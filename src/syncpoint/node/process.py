@@ -90,7 +90,7 @@ class Node:
         stored_limits = memory.catalog.setting(LIMITS)
         if stored_limits is not None:
             take_limits(self.limits, stored_limits)
-        trusted = trusted_clock(memory.catalog, self.clock)
+        trusted = trusted_clock(memory, self.clock)
         self.publish = PublishForwarder(
             self.store, memory, trusted, self.limits, soon=loop.call_soon, later=loop.call_later
         )

@@ -59,6 +59,7 @@ class Upkeep:
         self._steps = steps
         self._tasks: list[asyncio.Task[None]] = []
         self._uses = Uses(control.catalog, publish.clock, subscribe.used)
+        publish.extensions.append(self._uses)
         self._background: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:

@@ -2,37 +2,45 @@
 
 Place: beside `upkeep`, which deletes what nobody uses. One setting of the catalog holds all of it; it is written once
 an hour and at an orderly end, and with it a time that has surely been reached: the anchor of the next life's clock.
+Such a time is also in every checkpoint, or lives that are killed would not get on with it.
 Promise: a time is never earlier than the last use less `NOTE_S`, which `idle_s` grants on top.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Change, Setting, Subscription
+from syncpoint.publish.recovery import Memory
+from syncpoint.publish.source import Source
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
 
 USES = "subscription-uses"
+NUMBER = 4  # among the extensions of the log
 NOTE_S = 3_600.0
 FIRST_S = 300.0  # the first time ever, and what an orderly end does not note again
 _NS = 1_000_000_000
 
 
-def anchor_ns(catalog: Catalog) -> int:
-    """A time that the last life had surely reached, 0: none is known."""
-    return _stored(catalog)[0]
+def anchor_ns(memory: Memory) -> int:
+    """A time that an earlier life had surely reached, 0: none is known."""
+    return max(_stored(memory.catalog)[0], *map(int, memory.extensions.get(NUMBER, [])), 0)
 
 
-def trusted_clock(catalog: Catalog, clock: Clock) -> TrustedClock:
-    """The clock to delete by, as far as the last life had come."""
-    return TrustedClock(clock, anchor_ns(catalog))
+def trusted_clock(memory: Memory, clock: Clock) -> TrustedClock:
+    """The clock to delete by, as far as earlier lives had come."""
+    return TrustedClock(clock, anchor_ns(memory))
 
 
 class Uses:
-    """`used`: subscription -> monotonic time of its last use in this life, kept by `subscribe.forwarder`."""
+    """An extension of the log. `used`: subscription -> monotonic time of its last use in this life, kept by
+    `subscribe.forwarder`.
+    """
+
+    number = NUMBER
 
     def __init__(self, catalog: Catalog, clock: TrustedClock, used: Mapping[int, float]) -> None:
         self._catalog, self._clock, self._used = catalog, clock, used
@@ -53,6 +61,17 @@ class Uses:
             return age_s
         # Of an earlier life: the last hour of that may not have been noted.
         return (now_ns - max(created_ns, self._before.get(record.incarnation, 0))) / _NS - NOTE_S
+
+    def facts(self) -> Iterator[bytes]:
+        """See `publish.forwarder.Extension`. No time before the first note: a clock may be set soon after a start."""
+        if _stored(self._catalog)[0]:
+            yield b"%d" % self._clock.sure_ns()
+
+    def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
+        return False
+
+    def forgotten(self, source: Source) -> None:
+        """No source is known here."""
 
     def due(self) -> bool:
         """Whether they are to be noted again."""

@@ -73,7 +73,7 @@ class ServicerWorld(World):
         stored = self.memory.catalog.setting(LIMITS)
         if stored is not None:
             take_limits(self.limits, stored)
-        self.publish.clock.known(anchor_ns(self.memory.catalog))
+        self.publish.clock.known(anchor_ns(self.memory))
         self.control = ControlPlane(self.publish, CatalogMirror(self.metadata), self.publish.clock, self.random)
         self.parts = Parts(
             self.control, self.publish, self.subscribe, store, self.limits, "sync", self.clock.time_ns(),  # type: ignore[arg-type]

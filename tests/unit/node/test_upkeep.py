@@ -382,6 +382,41 @@ async def test_acknowledged_messages_go_although_the_clock_to_delete_by_is_behin
     assert not list(world.store.sources())
 
 
+async def killed(world: ServicerWorld) -> None:
+    """A crash that leaves no time to note anything."""
+    for task in world.upkeep._tasks:
+        task.cancel()
+    await world.channel.close()
+    world.restart()
+
+
+@simulated()
+async def test_lives_that_are_killed_get_on_with_the_time_to_delete_by(world: ServicerWorld) -> None:
+    topic = world.control.catalog.topic(TOPIC)
+    assert topic is not None
+    world.commit(Change.put(replace(topic, retention_s=600)))
+    await asyncio.sleep(400)
+    await world.put("a")
+    (got,) = await world.pull()
+    await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
+    for _ in range(8):
+        for _ in range(7):
+            await world.put("b")
+            await asyncio.sleep(20)
+        await killed(world)
+        assert world.clock.time_ns() - world.publish.clock.sure_ns() < 60 * 10**9
+    await asyncio.sleep(2)
+    assert world.store.bounds(1 << 24) == (1, 8), "the retention of the first is over, nobody acknowledged the others"
+
+
+@simulated()
+async def test_nothing_is_noted_where_nothing_happens(world: ServicerWorld) -> None:
+    await asyncio.sleep(500)
+    before = len(world.store.entries)
+    await asyncio.sleep(3000)
+    assert len(world.store.entries) == before
+
+
 @simulated()
 async def test_lives_that_end_as_soon_as_they_serve_leave_a_few_logs_and_no_more(world: ServicerWorld) -> None:
     for _ in range(60):
