@@ -17,6 +17,7 @@ from syncpoint.wire.messages import pubsub
 
 TOPIC = "projects/p/topics/orders"
 PUBLISHER = "/google.pubsub.v1.Publisher/"
+REFUSED = 4  # every so many messages of a client that refuses some
 SUBSCRIBER = "/google.pubsub.v1.Subscriber/"
 
 
@@ -88,13 +89,19 @@ class ApiClients(SimWorld):
         exactly_once: bool = False,
         topic: str = TOPIC,
         judged_as: str = TOPIC,
+        dead_letters: tuple[str, str] | None = None,
     ) -> Creation:
-        """Create a subscription, again until it is there."""
-        operation = self.history.creating(name, judged_as, ordered=ordered, exactly_once=exactly_once)
+        """Create a subscription, again until it is there. `dead_letters`: their topic, and its subscription."""
+        operation = self.history.creating(
+            name, judged_as, ordered=ordered, exactly_once=exactly_once, letters=dead_letters[1] if dead_letters else ""
+        )
         asked = pubsub.Subscription(
             name=f"projects/p/subscriptions/{name}", topic=topic, ack_deadline_seconds=10,
             enable_message_ordering=ordered, enable_exactly_once_delivery=exactly_once,
         )  # fmt: skip
+        if dead_letters:
+            asked.dead_letter_policy.dead_letter_topic = dead_letters[0]
+            asked.dead_letter_policy.max_delivery_attempts = 5
         await self.insist(SUBSCRIBER + "CreateSubscription", asked, "ALREADY_EXISTS")
         self.history.end(operation, Outcome.OK)
         self.note(f"client: {name} created")
@@ -122,8 +129,8 @@ class ApiClients(SimWorld):
             return
         self.history.end(operation, Outcome.UNKNOWN)
 
-    async def consume(self, name: str, receiver: str) -> None:
-        """Receive for ever over streams that are opened again, acknowledging what comes."""
+    async def consume(self, name: str, receiver: str, *, refuse: bool = False) -> None:
+        """Receive for ever over streams that are opened again, acknowledging what comes, or refusing some."""
         full, lives = f"projects/p/subscriptions/{name}", 0
         while name not in self.gone:
             lives += 1
@@ -136,15 +143,26 @@ class ApiClients(SimWorld):
                 await stream.send(first.SerializeToString())
                 while (data := await stream.receive()) is not None:
                     for one in pubsub.StreamingPullResponse.FromString(data).received_messages:
-                        self._received(name, f"{receiver}.{lives}", full, one)
+                        self._received(name, f"{receiver}.{lives}", full, one, refuse)
             except (SyncpointError, Unavailable) as error:
                 self.note(f"{receiver}: stream ends: {error.code.name}")
                 self.coverage.sometimes("a client's stream ends")
             await asyncio.sleep(0.1 + 0.2 * self.random.random())
 
-    def _received(self, name: str, receiver: str, full: str, one: Any) -> None:
-        self.received(name, receiver, one.message)
-        self.client.start(self._acknowledge(name, full, one.ack_id, one.message.message_id))
+    def _received(self, name: str, receiver: str, full: str, one: Any, refuse: bool) -> None:
+        found = self.received(name, receiver, one.message)
+        if refuse and found is not None and found.number % REFUSED == 0:
+            self.client.start(self._refuse(full, one.ack_id))
+        else:
+            self.client.start(self._acknowledge(name, full, one.ack_id, one.message.message_id))
+
+    async def _refuse(self, full: str, ack_id: str) -> None:
+        await asyncio.sleep(self.random.random() ** 3 * 0.5)
+        asked = pubsub.ModifyAckDeadlineRequest(subscription=full, ack_ids=[ack_id], ack_deadline_seconds=0)
+        try:
+            await self.call(SUBSCRIBER + "ModifyAckDeadline", asked, 5.0)
+        except SyncpointError as error:
+            self.note(f"client: not refused: {error.code.name}")
 
     async def _acknowledge(self, name: str, full: str, ack_id: str, message_id: str) -> None:
         await asyncio.sleep(self.random.random() ** 3 * 0.5)

@@ -73,11 +73,12 @@ class SimWorld:
         self.moments.published[identity] = self.now
         self.note(f"{identity.client}: {identity.number} published as {message_id}")
 
-    def received(self, subscription: str, receiver: str, message: Any) -> None:
-        """A client was handed a PubsubMessage."""
+    def received(self, subscription: str, receiver: str, message: Any) -> Identity | None:
+        """A client was handed a PubsubMessage; which publish it came from."""
         found = self.history.delivered(subscription, receiver, message.message_id, message.data, message.ordering_key)
         self.moments.delivered.setdefault((subscription, found.identity), self.now)
         self.note(f"{receiver}: {subscription} {found.identity} as {message.message_id}")
+        return found.identity
 
     async def close(self) -> None:
         """End everything that is not a process of the product."""

@@ -201,6 +201,7 @@ CLUSTER_WANTED = frozenset(
     {
         *(f"fault: {kind}" for kind in CLUSTER_FAULTS),
         "a client's stream ends",
+        "a dead letter arrives",
         "a process stops",
         "a subscription is sought back",
         "a topic is deleted",

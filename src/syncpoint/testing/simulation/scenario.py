@@ -17,11 +17,18 @@ from syncpoint.testing.simulation.disk_faults import forget
 from syncpoint.testing.simulation.disks import DiskServer
 from syncpoint.testing.simulation.faults import duration
 from syncpoint.testing.simulation.invariants import leftovers
+from syncpoint.testing.simulation.judges import (
+    confirmed_once,
+    first_comes_first,
+    letters_arrive,
+    nobody_else_acknowledges,
+)
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.runs import Lasting, Result, SimRun, simulate
+from syncpoint.testing.simulation.shape import BRIEF, DEAD, LETTERS
 from syncpoint.testing.simulation.world import ClusterWorld
 
-BRIEF = "projects/p/topics/brief"
+DOOMED = "doomed"
 FAULTS = (
     "subscribe forwarder parted",
     "island",
@@ -66,6 +73,7 @@ class ClusterRun(SimRun[ClusterWorld]):
         self.kinds = [kind for kind in FAULTS if self.random.random() < 0.6] or ["crash"]
         self.lasting = Lasting(world.loop)
         self.seeking = self.random.random() < 0.4
+        self.refusing = self.random.random() < 0.5
         self.settling = False
         self.seeks: list[tuple[str, int]] = []
         self.flying: list[asyncio.Task[None]] = []  # publishes that nobody waits for
@@ -86,6 +94,8 @@ class ClusterRun(SimRun[ClusterWorld]):
         await self.within([world.subscribe(name, **options) for name, options in early], 60)
         for name, _ in early:
             self.start(world.consume(name, f"{name}-a"))
+        if self.refusing:
+            await self.within([self._refuse()], 60)
         self.start(world.consume("plain", "plain-b"))
         living = [self.start(self._publish(f"p{n}", key)) for n, key in enumerate(("", "k1", "k2"))]
         living.append(self.start(self._late()))
@@ -102,8 +112,29 @@ class ClusterRun(SimRun[ClusterWorld]):
         if not complaints:
             self.settling = True
             complaints = await self.drain(SETTLE_S)
-        self.judge(complaints, PROMPT_S, self._sought())
+        history = world.history
+        world.coverage.sometimes(
+            "a dead letter arrives", any(one.subscription == LETTERS for one in history.deliveries)
+        )
+        self.judge(
+            complaints,
+            PROMPT_S,
+            self._sought(),
+            confirmed_once(history),
+            first_comes_first(history),
+            letters_arrive(history, DOOMED, LETTERS),
+            nobody_else_acknowledges(history, (DOOMED, *(name for name, _ in self.seeks))),
+        )
         await world.close()
+
+    async def _refuse(self) -> None:
+        """A subscription of whose messages some are refused until they are dead letters."""
+        world = self.world
+        await world.create_topic(DEAD)
+        await world.subscribe(LETTERS, topic=DEAD, judged_as=DEAD)
+        await world.subscribe(DOOMED, dead_letters=(DEAD, LETTERS))
+        self.start(world.consume(LETTERS, f"{LETTERS}-a"))
+        self.start(world.consume(DOOMED, f"{DOOMED}-a", refuse=True))
 
     async def _late(self) -> None:
         await asyncio.sleep(1 + 3 * self.random.random())
