@@ -11,6 +11,7 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import applying, epochs, staging, writing
 from syncpoint.pipeline.reading import SERVICE as READER
 from syncpoint.pipeline.writing import SERVICE as WRITER
+from syncpoint.publish.backlog import unacknowledged
 from syncpoint.publish.retention import is_needed
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -42,6 +43,7 @@ from syncpoint.wire.messages import pipeline, pubsub
 
 DRAIN_S = 40.0
 SETTLE_S = 20.0
+PULLED = "pulled"
 KEPT_S = 30 * 86_400
 STALE_S = 4.0  # of what is staged, once all is quiet
 
@@ -132,6 +134,10 @@ class PipelineRun(SimRun[PipelinesWorld]):
             await world.subscribe(ALONE, topic=SOURCE, judged_as=SOURCE)
         for creation in world.history.creations:
             creation.until = 1  # they keep messages; nobody is to be delivered any
+        if world.shape.pulled:
+            await world.subscribe(PULLED, topic=SOURCE, judged_as=SOURCE, exactly_once=self.seconds > 4)
+            for number in range(2):
+                self.start(world.consume(PULLED, f"c{number}"))
 
     async def _publish(self, client: str) -> None:
         number = 0
@@ -264,7 +270,10 @@ class PipelineRun(SimRun[PipelinesWorld]):
         if status.under_replicated or status.failure:
             found.append(f"{status.under_replicated} entries are on too few disks {status.failure}")
         found += [f"disk {disk.path} is {disk.state}: {disk.reason}" for disk in status.disks if disk.state != "ok"]
-        return found + (self._left() if self.hurry else [])
+        record = world.life.node.publish.catalog.subscription(f"projects/p/subscriptions/{PULLED}")
+        left = unacknowledged(world.life.node.publish, record) if record is not None else 0
+        found += [f"{left} messages are not acknowledged"] if left else []
+        return found + self.owed() + (self._left() if self.hurry else [])
 
     def _left(self) -> list[str]:
         """What is staged, or stored and needed by nobody."""

@@ -44,13 +44,15 @@ QUERIES = ((LINK,), (PLAIN,), (ALONE,), (LINK, PLAIN), (LINK, ALONE), (PLAIN, AL
 @dataclass(frozen=True)
 class PipelineShape:
     """`queries`: a replication with a link, a plain copy, a subscription read alone. `small`: an epoch takes many
-    pieces and turns. `kept`: the topic that is read keeps everything, so that a seek brings all of it back.
+    pieces and turns. `kept`: the topic that is read keeps everything, so that a seek brings all of it back. `pulled`:
+    there are clients beside, who pull and acknowledge over Google's API.
     """
 
     disks: int = 1
     queries: tuple[str, ...] = (LINK,)
     small: bool = True
     kept: bool = False
+    pulled: bool = False
 
     @staticmethod
     def draw(random: Random) -> PipelineShape:
@@ -60,6 +62,7 @@ class PipelineShape:
             queries=QUERIES[random.randrange(0, len(QUERIES))],
             small=random.random() < 0.7,
             kept=random.random() < 0.4,
+            pulled=random.random() < 0.3,
         )
 
 
