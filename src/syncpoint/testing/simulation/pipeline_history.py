@@ -90,9 +90,12 @@ class Reader:
 
 @dataclass(eq=False)
 class Sought:
-    """A seek of the subscription: to the beginning, or to what comes after it."""
+    """A seek of the subscription: to the beginning, or to when it was asked for. `kept`: the topic keeps what is
+    acknowledged.
+    """
 
     back: bool
+    kept: bool
     begun: int
     ended: int = 0
 

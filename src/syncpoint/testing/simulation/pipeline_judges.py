@@ -215,8 +215,9 @@ def sought_is_read_again(history: History, pipelines: PipelineHistory, rows: Row
         if row.query in queries and row.place in pipelines.data:
             read.add(unseal(pipelines.data[row.place]))
     since = 0
-    if pipelines.seeks and not pipelines.seeks[-1].back:
-        since = pipelines.seeks[-1].begun
+    last = pipelines.seeks[-1] if pipelines.seeks else None
+    if last is not None and not last.back:
+        since = last.begun if last.kept else last.ended  # what was acknowledged by then is not brought back
     owed = [one for one in history.publishes if one.outcome is Outcome.OK and one.begun > since]
     bad = [f"{one.identity} was not read again after seek {generation}" for one in owed if one.identity not in read]
     return Verdict("sought is read again", len(owed), tuple(bad))

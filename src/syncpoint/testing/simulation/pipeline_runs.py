@@ -167,7 +167,7 @@ class PipelineRun(SimRun[PipelinesWorld]):
             back = world.shape.kept and self.random.random() < 0.7
             request = pubsub.SeekRequest(subscription=SUBSCRIPTION)
             request.time.FromNanoseconds(10**9 if back else world.clock_of(NODE).time_ns())
-            sought = Sought(back, world.history.stamp())
+            sought = Sought(back, world.shape.kept, world.history.stamp())
             pipelines.seeks.append(sought)
             await world.insist(SUBSCRIBER + "Seek", request)
             sought.ended = world.history.stamp()
