@@ -325,7 +325,7 @@ PLANTED: dict[str, Planted] = {
         again.a_late_removal_removes_the_next_registration, EMPTYING, ("metadata in doubt", "takeover"), seed=1
     ),
     "a seek while nothing is stored is left aside": Planted(
-        rules.a_seek_while_nothing_is_stored_is_left_aside, EMPTYING, ("close", "takeover"), seed=2
+        rules.a_seek_while_nothing_is_stored_is_left_aside, EMPTYING, ("close", "takeover"), seed=3
     ),
     "a start counts in every generation": Planted(
         rules.a_start_counts_in_every_generation, SINGLE, ("crash", "takeover", "close"), seed=3
