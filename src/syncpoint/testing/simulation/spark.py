@@ -151,6 +151,8 @@ class Driver:
         if before is None:
             before = checkpoint.initial = await self._initial()
         listing, lost = await self._ask(processed=before)
+        if number != checkpoint.next or number in checkpoint.offsets:
+            raise Concurrent  # so far another driver has come meanwhile
         try:
             plans.check_same(before, listing)
             lost = lost or plans.lost_before(before, listing, kept=True)
@@ -251,7 +253,7 @@ class Driver:
                 rows = await self._rows(piece, planned)
             except Gap as gap:
                 self.job.note(f"{piece}: {gap}")
-                self._gap(piece, planned, gap)
+                self._gap(epoch, piece, gap)
                 rows = []
             attempt = f"{self.run}-{self.world.random.randrange(0, 1 << 40):x}"
             lots = self.random.random()
@@ -275,8 +277,10 @@ class Driver:
         assert piece.end is not None
         return await self.calls.read(planned.topic, planned.incarnation, piece.source, piece.begin, piece.end, skip)
 
-    def _gap(self, piece: Range, planned: Offsets, gap: Gap) -> None:
+    def _gap(self, epoch: int, piece: Range, gap: Gap) -> None:
         """A range of a plan is not there any more: only where it was processed before, or the place was left."""
+        if epoch in self.checkpoint.commits:
+            raise Concurrent  # another driver has run this batch meanwhile
         sought = len(self.world.pipelines.seeks) > 0 and self.kind == ALONE
         self.world.coverage.sometimes("a range has a gap")
         self.world.coverage.always(
