@@ -394,7 +394,8 @@ PLANTED: dict[str, Planted] = {
     "what was read ahead is of any source": Planted(
         pipelines.what_was_read_ahead_is_of_any_source,
         pipelines.ONE_PLAIN,
-        ("crash", "stop", "connections broken"),
+        ("crash in a commit", "stop"),
+        seed=101,
         run=pipelines.run,
     ),
     "a failed log has nothing to read": Planted(
