@@ -389,7 +389,7 @@ PLANTED: dict[str, Planted] = {
         run=pipelines.run,
     ),
     "gaps are not refused": Planted(
-        pipelines.gaps_are_not_refused, pipelines.ONE_LINK, ("connections broken", "crash"), run=pipelines.run
+        pipelines.gaps_are_not_refused, pipelines.ONE_LINK, ("connections broken", "crash"), seed=121, run=pipelines.run
     ),
     "what was read ahead is of any source": Planted(
         pipelines.what_was_read_ahead_is_of_any_source,
