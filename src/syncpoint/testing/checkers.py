@@ -137,9 +137,11 @@ def order_per_key(history: History) -> Verdict:
     """On ordered subscriptions a key's messages come in the order they were published, without a gap.
 
     After a message the next one of its key at the same receiver is its successor, or an earlier one, from which
-    everything comes again in order. What was acknowledged in between (by whomever), what perhaps was never published,
-    and what became a dead letter may be left out. Receivers are judged one by one, since what two of them hear at once
-    has no order; a key that goes to two receivers at a time still shows as a gap at one of them.
+    everything comes again in order. A copy of one that was asked for again while an earlier attempt was under way comes
+    where it is stored, behind what was published since, and nothing comes again for it. What was acknowledged in
+    between (by whomever), what perhaps was never published, and what became a dead letter may be left out. Receivers
+    are judged one by one, since what two of them hear at once has no order; a key that goes to two receivers at a time
+    still shows as a gap at one of them.
     """
     ordered = {one.subscription: one.topic for one in history.creations if one.ordered}
     letters = {one.subscription: one.letters for one in history.creations if one.letters}
@@ -152,8 +154,10 @@ def order_per_key(history: History) -> Verdict:
         sequence.sort(key=lambda publish: publish.begun)
     place = {publish.identity: index for sequence in sequences.values() for index, publish in enumerate(sequence)}
     ids: dict[Identity | None, set[str]] = defaultdict(set)
+    first_id: dict[Identity | None, str] = {}
     for delivery in history.deliveries:
         ids[delivery.identity].add(delivery.message_id)
+        first_id.setdefault(delivery.identity, delivery.message_id)
     acked_at: dict[tuple[str, str], int] = {}
     for ack in history.acks:
         known = acked_at.get((ack.subscription, ack.message_id), ack.begun)
@@ -187,6 +191,8 @@ def order_per_key(history: History) -> Verdict:
             assert delivery.identity is not None
             now = place[delivery.identity]
             checked += 1
+            if now <= last and delivery.message_id != first_id[delivery.identity]:
+                continue
             skipped = [one for one in sequence[last + 1 : now] if not may_be_left_out(one, delivery.at)]
             if skipped:
                 due = skipped[0].identity
