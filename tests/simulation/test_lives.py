@@ -15,7 +15,7 @@ from syncpoint.testing.simulation.pipeline_runs import run_pipelines
 LIVES = {
     "a clock is weeks wrong while messages are published": (1, {"fault: clock jump"}),
     "acknowledgements of unknown outcome, and messages that are read anew": (
-        1,
+        3,
         {"an acknowledgement fails", "a message is left to its deadline"},
     ),
     "disks lose their power": (17, {"fault: power cut"}),

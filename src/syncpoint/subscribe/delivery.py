@@ -120,6 +120,9 @@ class Delivery:
 
     def on_reset(self) -> None:
         """A seek: every lease and cursor is void, everything unacknowledged is read anew."""
+        self._renew(sought=True)
+
+    def _renew(self, *, sought: bool) -> None:
         self._voided += 1
         self._sources.clear()
         self._behind.clear()
@@ -128,9 +131,9 @@ class Delivery:
         self._passed.clear()
         self._resuming.clear()
         self._refetching = 0
-        self.lending.close()
-        self.lending = Lending(self, self.table, self.publish, self.lending.unsure)
+        before, self.lending = self.lending, Lending(self, self.table, self.publish, self.lending.unsure)
         self.lending.generation = self.publish.generation(self.record.incarnation)
+        before.close(None if sought else self.lending)
         self.table.reset(self.lending.generation)
         self.start()
         self.wake()
@@ -141,7 +144,7 @@ class Delivery:
         """
         self.publish.detach(self.record.incarnation)
         self._wanted = False  # whoever is attached to anew has to be told
-        self.on_reset()
+        self._renew(sought=False)
 
     def _void(self, source: int) -> None:
         """The grant of a source ended: what was read and lent of it is nobody's business here any more. What was lent

@@ -141,7 +141,11 @@ class Gatherer:
         served = self._served.get(subscription)
         view = served.acknowledging(source) if served is not None else None
         if served is None or generation != served.generation:
-            self._later(lambda: done(FailedPrecondition("The subscription was sought or detached from meanwhile.")))
+            record = self.catalog.subscription_by_incarnation(subscription)
+            if record is None or record.detached or (served is not None and generation < served.generation):
+                self._later(lambda: done(FailedPrecondition("The subscription was sought or detached meanwhile.")))
+            else:  # it is not attached to at this moment, or a seek has come to others first
+                self._later(lambda: done(Unavailable("the source is not to be reached now")))
             return
         once = served.record.exactly_once
         if view is None and not once and served.answered and self._complete(served):

@@ -64,6 +64,7 @@ class Lending:
         self.unsure = Unsure() if unsure is None else unsure
         self._under_way = 0
         self._closed = False
+        self._heir: Lending | None = None
 
     # -- acknowledgements --------------------------------------------------------------------------------------------
 
@@ -98,16 +99,16 @@ class Lending:
             self._under_way -= 1
             if maybe:
                 self._asked.remove(record)
-            refused = isinstance(error, FailedPrecondition)
-            if error is None or (refused and not self.owner.record.exactly_once):
+            refused, once = isinstance(error, FailedPrecondition), self.owner.record.exactly_once
+            if error is None or (refused and not once and self._heir is None):
                 if waiting is not None:  # what a seek or a deletion has decided needs no record
                     waiting.persisted(source)
-            elif refused and not maybe:
+            elif refused and once and not maybe:
                 if waiting is not None:
                     waiting.lost(source)
             elif self._closed:
                 self._leave(record)
-            elif self.owner.record.exactly_once and (refused or self.voids.get(source, 0) != void):
+            elif once and (refused or self.voids.get(source, 0) != void):
                 self._doubt(record)
             else:
                 self._unknown.append(record._replace(maybe=True))
@@ -219,9 +220,11 @@ class Lending:
         if self.order is not None:
             self.order.forget(source)
 
-    def close(self) -> None:
-        """A seek, or the end of the delivery: what is not recorded now is not sent again. Whoever waits is answered."""
-        self._closed = True
+    def close(self, heir: "Lending | None" = None) -> None:
+        """A seek, or the end of the delivery: what is not recorded now is not sent again. Whoever waits is answered.
+        `heir`: where neither is the reason, the one that goes on sending it.
+        """
+        self._closed, self._heir = True, heir
         unknown = [*self._unknown, *self._doubtful, *self._examining]
         self._unknown, self._doubtful = [], []
         for record in unknown:
@@ -231,12 +234,23 @@ class Lending:
         """It is given up. Others who serve the subscription may hear of its seek or deletion later than we did, and
         deliver until then what is not recorded: an exactly-once sender must not take it for acknowledged.
         """
-        if record.waiting is None:
+        once = self.owner.record.exactly_once
+        if self._heir is not None and not once and self._heir.generation == self.generation:
+            self._heir.take_over(record)
+        elif record.waiting is None:
             return
-        if self.owner.record.exactly_once:
+        elif once:
             self.unsure.remember(record.waiting.uncertain(record.source), record.waiting)
         else:
             record.waiting.persisted(record.source)
+
+    def take_over(self, record: _Record) -> None:
+        """What another one has sent, and nobody has answered, is sent until it is known to be recorded."""
+        if self._closed:
+            self._leave(record)
+        else:
+            self._unknown.append(record._replace(void=self.voids.get(record.source, 0), maybe=True))
+            self.owner.stalled = True
 
     def settle(self, source: int, runs: bytes) -> None:
         """These offsets need no delivery any more: forget their counts, let their keys go on."""

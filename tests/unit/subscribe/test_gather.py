@@ -372,6 +372,47 @@ def test_what_a_step_that_failed_in_its_middle_left_undone_is_delivered_again(ex
     assert (subscribe.guard.failures, client.data.count("m") > 1) == (1, True)
 
 
+def test_an_ack_is_not_confirmed_while_its_subscription_is_not_attached_to() -> None:
+    world = GatherWorld(processes=1, chains=1)
+    client = Client(world, world.forwarder("a"), deadline_s=60)
+    world.publish("m")
+    world.advance(1)
+    (ack_id,) = client.held
+    delivery = client.forwarder.subscribe.delivery(world.record)
+    delivery.publish.detach(world.record.incarnation)  # to begin anew, which failed in its middle
+    client.ack(ack_id)
+    world.advance(0.3)
+    assert (world.confirmed, world.all_done) == ([], False)
+    delivery.begin_anew()
+    world.advance(1)
+    assert (world.confirmed, world.all_done) == (["m"], True)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_an_ack_that_is_not_recorded_is_not_confirmed_when_everything_is_begun_anew(answered: bool) -> None:
+    world = GatherWorld(processes=1, chains=1)
+    client = Client(world, world.forwarder("a"), deadline_s=60)
+    world.publish("m")
+    world.advance(1)
+    (ack_id,) = client.held
+    world.processes["p0"].mute = not answered
+    client.ack(ack_id)
+    if answered:
+        (chain,) = world.kill("p0")  # before it arrived: its outcome is unknown
+        world.advance(0.3)
+        client.forwarder.subscribe.delivery(world.record).begin_anew()
+    else:
+        world.settle()
+        client.forwarder.subscribe.delivery(world.record).begin_anew()  # it is under way
+        (chain,) = world.kill("p0")
+        chain.sources[0].acks = AckSet()  # it was not written
+    world.advance(0.3)
+    assert (world.confirmed, world.all_done) == ([], False)
+    world.adopt([chain], "p1")
+    world.advance(3)
+    assert (world.confirmed, world.all_done) == (["m"], True)
+
+
 def test_what_goes_on_failing_is_begun_anew_ever_more_seldom() -> None:
     world = GatherWorld(processes=1, chains=1)
     client = Client(world, world.forwarder("a"))
