@@ -70,7 +70,6 @@ class EtcdClient:
             raise ValueError("etcd needs at least one endpoint")
         self._endpoints = list(endpoints)
         self._network = network
-        self._random = random
         self._user = user
         self._token: bytes | None = None
         self._at = random.randrange(0, len(endpoints))

@@ -115,7 +115,7 @@ class MemoryStore:
 
     def collect(self, live: Live, basis: int = 0) -> CollectReport:
         """Delete every message entry that is not live, at once."""
-        report = CollectReport(rounds=1)
+        report = CollectReport()
         for entry in self.entries:
             if entry.kind == Kind.MESSAGES and entry.position not in self._deleted:
                 report.looked_at += 1

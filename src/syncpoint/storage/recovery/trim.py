@@ -35,7 +35,6 @@ class CollectReport:
     """What one step did."""
 
     looked_at: int = 0  # entries judged
-    rounds: int = 0  # ended: all segments that there were at its beginning have been looked at
     removed: list[tuple[int, int]] = field(default_factory=list)  # (log, segment)
     removed_logs: list[int] = field(default_factory=list)
     copied_entries: int = 0
@@ -124,7 +123,7 @@ class Trim:
                 self._move = None  # the original stays, and so may some copies: reads take each offset once
                 raise
         while budget > 0:
-            look = self._look or self._next_look(report)
+            look = self._look or self._next_look()
             if look is None:
                 break
             self._look = look
@@ -151,7 +150,7 @@ class Trim:
         report.busy = self._move is not None
         return dead
 
-    def _next_look(self, report: CollectReport) -> _Look | None:
+    def _next_look(self) -> _Look | None:
         """The next segment of this round; None at its end, which is once a call at most."""
         if self._round is None:
             sealed = [segment for segment in self._catalog if segment.active is None and segment.sealed_by]
@@ -168,7 +167,6 @@ class Trim:
             return _Look(segment, self._catalog.index(segment).messages())
         self._begin_move()
         self._round = self._worth_moving = None
-        report.rounds += 1
         return None
 
     def _judge(self, look: _Look, live: Live, budget: int) -> tuple[int, bool]:
