@@ -178,23 +178,14 @@ def _run_on_cores(
 class World:
     """A kind of world, for those who name it."""
 
-    run: Runner
+    run: Callable[..., Result]
     wanted: frozenset[str]
-    replay: Runner
     tested: int  # seeds that belong to `make test`
     enough: int  # from so many seeds on everything wanted must have happened
 
-
-def _replay_chains(seed: int) -> Result:
-    return run_chains(seed, trace=print)
-
-
-def _replay_delivery(seed: int) -> Result:
-    return run_delivery(seed, trace=print)
-
-
-def _replay_cluster(seed: int) -> Result:
-    return run_cluster(seed, trace=print)
+    def replay(self, seed: int) -> Result:
+        """Run one seed, and print everything that happens in it."""
+        return self.run(seed, trace=print)
 
 
 CLUSTER_WANTED = frozenset(
@@ -219,10 +210,6 @@ def _run_pipelines(seed: int, trace: Callable[[str], None] | None = None) -> Res
     from syncpoint.testing.simulation.pipeline_runs import run_pipelines  # needs pyspark
 
     return run_pipelines(seed, trace=trace)
-
-
-def _replay_pipelines(seed: int) -> Result:
-    return _run_pipelines(seed, trace=print)
 
 
 PIPELINES_WANTED = frozenset(
@@ -270,8 +257,8 @@ DELIVERY_WANTED = frozenset(
 """What has to come up in the shapes that are hard on delivery."""
 
 WORLDS = {
-    "chains": World(run_chains, CHAINS_WANTED, _replay_chains, 1_000, 400),
-    "delivery": World(run_delivery, DELIVERY_WANTED, _replay_delivery, 100, 80),
-    "cluster": World(run_cluster, CLUSTER_WANTED, _replay_cluster, 30, 30),
-    "pipelines": World(_run_pipelines, PIPELINES_WANTED, _replay_pipelines, 100, 100),
+    "chains": World(run_chains, CHAINS_WANTED, 1_000, 400),
+    "delivery": World(run_delivery, DELIVERY_WANTED, 100, 80),
+    "cluster": World(run_cluster, CLUSTER_WANTED, 30, 30),
+    "pipelines": World(_run_pipelines, PIPELINES_WANTED, 100, 100),
 }
