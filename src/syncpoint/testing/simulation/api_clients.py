@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.testing.history import Creation, Identity, Outcome, seal
 from syncpoint.testing.simulation.base import SimWorld, Trace
@@ -17,8 +17,8 @@ from syncpoint.wire.messages import pubsub
 
 TOPIC = "projects/p/topics/orders"
 PUBLISHER = "/google.pubsub.v1.Publisher/"
-REFUSED = 4  # every so many messages of a client that refuses some
 SUBSCRIBER = "/google.pubsub.v1.Subscriber/"
+REFUSED = 4  # every so many messages of a client that refuses some
 
 
 class ApiClients(SimWorld):
@@ -144,7 +144,7 @@ class ApiClients(SimWorld):
                 while (data := await stream.receive()) is not None:
                     for one in pubsub.StreamingPullResponse.FromString(data).received_messages:
                         self._received(name, f"{receiver}.{lives}", full, one, refuse)
-            except (SyncpointError, Unavailable) as error:
+            except SyncpointError as error:
                 self.note(f"{receiver}: stream ends: {error.code.name}")
                 self.coverage.sometimes("a client's stream ends")
             await asyncio.sleep(0.1 + 0.2 * self.random.random())

@@ -85,7 +85,6 @@ class Reader:
 
     query: str
     generation: int
-    begun: int
 
 
 @dataclass(eq=False)

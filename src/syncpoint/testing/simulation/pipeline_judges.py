@@ -81,15 +81,15 @@ def _counts(rows: Mapping[str, Sequence[Row]]) -> str:
 def epochs_in_order(rows: Rows) -> Verdict:
     """Within a topic the epochs of a query follow each other, and the rows of a link do, source by source."""
     bad = []
-    last: dict[tuple[str, ...], tuple[int, int]] = {}
+    last: dict[tuple[str, ...], int] = {}
     for topic, place, row in rows:
         link = _is_link(row.query)
         key = (topic, str(row.place.source)) if link else (topic, row.query)
         number = row.place.offset if link else row.epoch
-        before = last.get(key, (-1, -1))[0]
+        before = last.get(key, -1)
         if number < before or (link and number == before):
             bad.append(f"{topic}: {row} at {place} comes after {before}")
-        last[key] = (number, 0)
+        last[key] = number
     return Verdict("epochs in order", len(rows), tuple(bad))
 
 

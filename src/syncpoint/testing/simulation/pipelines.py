@@ -97,7 +97,7 @@ class NodeLife:
             make_workers=self._workers,
             notifier=lambda loop: self._notify(),
             serve=self._serve,
-            keep_memory=int,
+            keep_memory=lambda: None,
             settle_memory=lambda: None,
         )
         node = Node(world.settings, clock=world.clock_of(NODE), random=world.random, doors=doors)
@@ -155,6 +155,7 @@ class PipelinesWorld(ApiClients):
         self.pipelines = PipelineHistory(self.history.stamp, self.coverage)
         self.lives = 0
         self.ended = False
+        self.refusal: Exception | None = None  # why the node did not start, the last time it did not
         self.on_commit: Callable[[], None] | None = None  # called when a commit is about to be asked for
         names = tuple(f"d{number}" for number in range(shape.disks))
         self.disks: DiskServer = self.farm.serve(DISKS, names)
@@ -208,8 +209,6 @@ class PipelinesWorld(ApiClients):
         if life is self.life:
             self.crash()
             self.loop.call_later(0.3, self.again)
-
-    refusal: Exception | None = None
 
     @property
     def serving(self) -> bool:

@@ -118,14 +118,12 @@ class Driver:
         self.job, self.checkpoint, self.run = job, checkpoint, run
         self.world, self.calls, self.random = job.world, job.calls, job.random
         self.kind, self.query = job.kind, checkpoint.query
-        self.seeks = 0  # of the subscription, when the batch was planned
 
     async def step(self) -> bool:
         """Run a batch; False: there is nothing to read."""
         checkpoint = self.checkpoint
         number = checkpoint.next
         planned = checkpoint.offsets.get(number)
-        self.seeks = len(self.world.pipelines.seeks)
         if planned is None:
             planned = await self._plan(number)
             if planned is None:
@@ -176,11 +174,10 @@ class Driver:
 
     async def _initial(self) -> Offsets:
         reader = f"reader{self.world.random.randrange(0, 1 << 30)}" if self.kind == ALONE else ""
-        begun = self.world.history.stamp()
         listing, _ = await self._ask(first=True, reader=reader)
         found = plans.initial(listing, reader)
         if reader:
-            self.world.pipelines.readers.append(Reader(self.query, found.generation, begun))
+            self.world.pipelines.readers.append(Reader(self.query, found.generation))
         self.job.note(f"begins at {dict(found.sources)}, generation {found.generation}")
         return found
 
@@ -368,7 +365,7 @@ class Driver:
                 result = await self.calls.unary(WRITER + "CommitEpoch", request, pipeline.EpochResult)
             except SyncpointError as error:
                 self._answered(error, Code.FAILED_PRECONDITION, Code.OUT_OF_RANGE)
-                await self._not_committed(error, epoch, planned)
+                await self._not_committed(error)
                 if self.world.loop.time() > end:
                     raise Failed(error.message) from None
                 await self.calls.pause()
@@ -379,7 +376,7 @@ class Driver:
             self.job.note(f"epoch {epoch} of {self.run} committed, {result.rows} rows, {result.repeated_epoch=}")
             return
 
-    async def _not_committed(self, error: SyncpointError, epoch: int, planned: Offsets) -> None:
+    async def _not_committed(self, error: SyncpointError) -> None:
         if error.code is Code.FAILED_PRECONDITION:
             self.world.coverage.sometimes("a stage is gone")
             raise Failed(error.message) from None
