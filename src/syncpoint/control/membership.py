@@ -136,7 +136,7 @@ class Membership:
 
     async def _is_over(self, holder: Member) -> bool:
         """Whether an earlier holder of the name is dead, whatever its lease says. An address that is refused here, or
-        is our own, may be that of another process on another host: 127.0.0.1, say, or behind a wall.
+        is our own, may be that of another process on another host: 127.0.0.1, say, or behind a firewall.
         """
         if holder.incarnation == self.me.incarnation:
             return True  # this very process

@@ -21,7 +21,7 @@ from syncpoint.storage.segment import PAGE
 
 Damaged = Callable[[Segment, int, str], None]
 SLOWEST_BYTES_S = 1 << 20  # a disk that hands out this much does not hang, however large a message is
-INDEX_PAGE = "index page at "  # as damage of one begins
+INDEX_PAGE = "index page at "  # how the text begins that says which one is damaged
 RUN_GAP = 64 * 1024  # frames that lie closer are fetched in one read
 
 

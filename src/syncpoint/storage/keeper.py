@@ -385,7 +385,7 @@ class Keeper:
         """
         for segment in self._owner.catalog:
             if (
-                (self.slot not in segment.copies or (segment.unreadable and _is_worn(segment, self.slot)))
+                (self.slot not in segment.copies or (segment.unreadable and _lacks_index(segment, self.slot)))
                 and segment.sealed_by
                 and segment.active is None
                 and segment.copies
@@ -487,7 +487,8 @@ class Keeper:
         self._owner.completed(self.slot, segment, copy, lost)
 
 
-def _is_worn(segment: Segment, slot: int) -> bool:
+def _lacks_index(segment: Segment, slot: int) -> bool:
+    """Whether this is the only copy, and of what was found damaged in it all is of its index."""
     places = segment.unreadable.get(slot)
     return places is not None and len(segment.copies) == 1 and all(one.startswith(INDEX_PAGE) for one in places)
 

@@ -61,7 +61,7 @@ class SubscribeForwarder:
         self._anew_at, self._anew_s = -ANEW_MAX_S, ANEW_FIRST_S
         self._lender, self._linger_s = lender, linger_s
         self._tables: dict[int, int] = {}  # subscription -> how many lease tables it has had here
-        self._known_max = KNOWN_MAX  # of the two: then those of subscriptions that are deleted are forgotten
+        self._known_max = KNOWN_MAX  # entries of `used` from which on those of deleted subscriptions are looked for
 
     def delivery(self, record: Subscription) -> Delivery:
         """The delivery of a subscription, begun when first needed."""
