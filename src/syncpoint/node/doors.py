@@ -6,7 +6,6 @@ Place: handed to `process.Node`; a simulation puts its own in the place of files
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import ssl
 from collections.abc import Callable
@@ -21,13 +20,11 @@ from syncpoint.node.metadata import open_metadata
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files, OsFiles
 from syncpoint.runtime.random import Random
-from syncpoint.storage.workers import ThreadWorkers, Workers
+from syncpoint.storage.workers import Notify, ThreadWorkers, Workers, notifier
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import Limits
 from syncpoint.transport.network import Listening
 from syncpoint.transport.server import serve
-
-Notify = Callable[[Callable[[], None]], None]
 
 
 class Locks(Protocol):
@@ -48,15 +45,6 @@ class Serve(Protocol):
     ) -> Listening: ...
 
 
-def _notifier(loop: asyncio.AbstractEventLoop) -> Notify:
-    def notify(act: Callable[[], None]) -> None:
-        """From a thread of storage to the loop; after the loop's end there is nobody to tell."""
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(act)
-
-    return notify
-
-
 def _settle_memory() -> None:
     """What a start leaves lives as long as the process: later collections need not look at it."""
     gc.collect()
@@ -73,7 +61,7 @@ class Doors:
     open_metadata: Callable[[Path, Clock, Random], Store] = open_metadata
     open_files: Callable[[], Files] = OsFiles
     make_workers: Callable[[], Workers] = ThreadWorkers
-    notifier: Callable[[asyncio.AbstractEventLoop], Notify] = _notifier
+    notifier: Callable[[asyncio.AbstractEventLoop], Notify] = notifier
     serve: Serve = serve
     keep_memory: Callable[[], object] = keep_freed_memory
     settle_memory: Callable[[], None] = _settle_memory

@@ -41,7 +41,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Kind
 from syncpoint.storage.settings import OPENINGS_MAX, StorageSettings
 from syncpoint.storage.store import Store
-from syncpoint.storage.workers import ThreadWorkers, Workers
+from syncpoint.storage.workers import ThreadWorkers, Workers, notifier
 
 CLOSE_S = 5.0  # for what is on its way to the disks; then its outcome is unknown
 OpenFiles = Callable[[ChainRecord, int], tuple[Files, Sequence[str]]]
@@ -273,7 +273,7 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
     """
     known = await around.known_disks.known(record.number) if around.known_disks is not None else Known()
     loop = asyncio.get_running_loop()
-    notify = around.notify or _notifier(loop)
+    notify = around.notify or notifier(loop)
 
     def recover(counter: int) -> tuple[Store, Memory]:
         files, roots = around.open_files(record, epoch)
@@ -341,13 +341,3 @@ def _abandon(done: asyncio.Future[tuple[Store, Memory]], loop: asyncio.AbstractE
 
 
 _closing: set[asyncio.Future[Any]] = set()  # the loop holds tasks weakly
-
-
-def _notifier(loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], None]], None]:
-    def notify(act: Callable[[], None]) -> None:
-        try:
-            loop.call_soon_threadsafe(act)
-        except RuntimeError:
-            log.debug("the loop has ended: there is nobody to tell")
-
-    return notify

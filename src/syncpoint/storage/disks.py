@@ -31,9 +31,8 @@ from syncpoint.storage.pool import Pool
 from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.recovery.reindex import Reindexing
 from syncpoint.storage.settings import Durability, StorageSettings
-from syncpoint.storage.workers import Worker, Workers
+from syncpoint.storage.workers import Notify, Worker, Workers
 
-Notify = Callable[[Callable[[], None]], None]
 UNREADABLE_MAX = 1000  # places remembered of one copy
 
 

@@ -22,7 +22,7 @@ from syncpoint.storage.access import Gone
 from syncpoint.storage.cache import TailCache
 from syncpoint.storage.catalog import Catalog, Segment
 from syncpoint.storage.checkpoint import Checkpoint
-from syncpoint.storage.disks import Disks, Notify
+from syncpoint.storage.disks import Disks
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex, Record
 from syncpoint.storage.quorum import AckRule
@@ -34,7 +34,7 @@ from syncpoint.storage.replay import Replay
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.sources import SourceMap
 from syncpoint.storage.status import DiskStatus, StoreStatus, disk_status
-from syncpoint.storage.workers import ThreadWorkers, Workers
+from syncpoint.storage.workers import Notify, ThreadWorkers, Workers
 
 __all__ = [
     "Batch",

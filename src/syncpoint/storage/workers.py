@@ -8,19 +8,40 @@ lost.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from syncpoint.runtime.clock import Clock
 from syncpoint.storage.lanes import InlineLane, Lane, ThreadLane
 
+if TYPE_CHECKING:
+    import asyncio
+
+log = logging.getLogger(__name__)
+
 Step = Callable[[], float | None]
 """Does a bounded piece of work; returns the seconds until it wants to be called without being woken, None for never."""
 
+Notify = Callable[[Callable[[], None]], None]
+"""Called by any thread: has something done on the owner's."""
+
 Result = TypeVar("Result")
+
+
+def notifier(loop: asyncio.AbstractEventLoop) -> Notify:
+    """For an owner that lives in an event loop."""
+
+    def notify(act: Callable[[], None]) -> None:
+        try:
+            loop.call_soon_threadsafe(act)
+        except RuntimeError:
+            log.debug("the loop has ended: there is nobody to tell")
+
+    return notify
 
 
 class Worker(Protocol):

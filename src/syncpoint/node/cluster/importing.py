@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +43,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Batch, Kind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
+from syncpoint.storage.workers import notifier
 
 UNIVERSE, ACK_KEY = "cluster/universe", "cluster/ack-key"
 LOG_COUNTER, CHAIN_COUNTER = "counter/log", "counter/chain"
@@ -52,8 +52,6 @@ IN_USE = "the cluster has topics already: only a new cluster can take over a fol
 UNDERWAY_BYTES = 8 << 20  # appended and not yet persisted
 READ_BYTES = 4 << 20
 PERSIST_S = 120.0
-
-log = logging.getLogger(__name__)
 
 
 class Copied(NamedTuple):
@@ -92,7 +90,7 @@ class OneNode:
                 random=random,
                 counter_floor=identities.log_counter_floor,
                 universe=identities.universe,
-                notify=_notifier(loop),
+                notify=notifier(loop),
                 known_disks=tuple(identities.disks.values()),
             )
         except BaseException:
@@ -220,7 +218,7 @@ async def import_node(
             counter=counter,
         )
 
-    notify = _notifier(asyncio.get_running_loop())
+    notify = notifier(asyncio.get_running_loop())
     store = await asyncio.to_thread(open_store)
     try:
         batches, messages = await copy_chain(node, store)
@@ -324,13 +322,3 @@ async def close_store(store: Store) -> None:
     """Close it on a thread of its own. The loop still hears of its disks, and changes nothing any more."""
     store.begin_close()
     await asyncio.to_thread(store.close)
-
-
-def _notifier(loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], None]], None]:
-    def notify(act: Callable[[], None]) -> None:
-        try:
-            loop.call_soon_threadsafe(act)
-        except RuntimeError:
-            log.debug("the loop has ended: there is nobody to tell")
-
-    return notify

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from syncpoint.metadata.sqlite import SqliteStore
-from syncpoint.node.doors import Doors, Notify
+from syncpoint.node.doors import Doors
 from syncpoint.node.metadata import open_metadata
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
@@ -24,6 +24,7 @@ from syncpoint.runtime.clock import Clock, ManualClock
 from syncpoint.runtime.random import Random
 from syncpoint.storage.remote.disk import DiskAddress
 from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.workers import Notify
 from syncpoint.testing.simulation.accidents import Accidents
 from syncpoint.testing.simulation.api_clients import ApiClients
 from syncpoint.testing.simulation.base import Trace
