@@ -84,7 +84,7 @@ class PipelineRun(SimRun[PipelinesWorld]):
         self.well = False  # drivers die no more
         self.zombies: list[asyncio.Task[None]] = []
         self.runs = 0
-        self.hurry = False
+        self.settling = False
         world.note(f"seed {seed}: {world.shape}, {self.seconds:.1f} s, faults: {', '.join(self.faults.kinds)}")
 
     async def run(self) -> None:
@@ -273,7 +273,7 @@ class PipelineRun(SimRun[PipelinesWorld]):
         record = world.life.node.publish.catalog.subscription(f"projects/p/subscriptions/{PULLED}")
         left = unacknowledged(world.life.node.publish, record) if record is not None else 0
         found += [f"{left} messages are not acknowledged"] if left else []
-        return found + self.owed() + (self._left() if self.hurry else [])
+        return found + self.owed() + (self._left() if self.settling else [])
 
     def _left(self) -> list[str]:
         """What is staged, or stored and needed by nobody."""
@@ -296,9 +296,9 @@ class PipelineRun(SimRun[PipelinesWorld]):
         return found
 
     async def _settle(self) -> list[str]:
-        """Stages that nobody commits are dropped; then the node dies once more, and comes back with all it had."""
+        """Stages that nobody commits are dropped, and so is what nobody needs."""
         with patched(epochs, STALE_NS=round(STALE_S * 1e9)):
-            self.hurry = True
+            self.settling = True
             return await self.drain(SETTLE_S)
 
     def _coverage(self) -> None:
