@@ -24,8 +24,8 @@ class Unexpected(BaseException):
     """Of a kind that nobody names."""
 
 
-def filled() -> World:
-    world = World(1, disks=3, segment_entries_max=20, scrub_bytes_s=0)
+def filled(**settings: int) -> World:
+    world = World(1, disks=3, segment_entries_max=20, scrub_bytes_s=0, **settings)
     world.open()
     for _ in range(BATCHES):
         world.publish()
@@ -106,14 +106,7 @@ def test_a_look_that_saw_too_few_records_finds_nothing(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("judged", [1, 15, 20, 45])
 def test_what_was_judged_before_more_was_needed_does_not_count(judged: int) -> None:
     """In the middle of a segment, and where segments only wait for the disks."""
-    world = World(1, disks=3, segment_entries_max=20, scrub_bytes_s=0, collect_entries_step=judged)
-    world.open()
-    for _ in range(BATCHES):
-        world.publish()
-    world.commit()
-    for _ in range(3):
-        world.clock.advance(1.1)
-        world.settle()
+    world = filled(collect_entries_step=judged)
     world.note()  # not synced: nothing that is judged from now on goes before it is
     world.store.collect(lambda *batch: False)
     for _ in range(10):
@@ -142,14 +135,7 @@ def test_what_is_left_out_by_a_copy_forward_stays_where_more_was_needed_meanwhil
 
 
 def test_what_is_needed_again_and_again_is_copied_forward_once() -> None:
-    world = World(1, disks=3, segment_entries_max=20, scrub_bytes_s=0, copy_bytes_step=1)
-    world.open()
-    for _ in range(BATCHES):
-        world.publish()
-    world.commit()
-    for _ in range(3):
-        world.clock.advance(1.1)
-        world.settle()
+    world = filled(copy_bytes_step=1)
     trim, copies, keys = world.store._trim, list[tuple[int, int]](), sorted(world.acked)
     needed, copy = set(keys[::5]), trim._copy
 
