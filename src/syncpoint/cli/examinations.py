@@ -233,7 +233,7 @@ def _asked(settings: Settings, what: str, silent: str, advice: str) -> list[Find
     told = f"a server answers: version {server.version}, up {hours:.1f} h, {count(server.topics, 'topic')}"
     findings = [Finding(what, "ok", told)]
     for one in disks:
-        if one.damaged:
+        if one.state == admin.Disk.DAMAGED:
             found = f"{one.path}: {count(one.damaged, 'place')} damaged, {one.reason}"
             findings.append(Finding("server's disk", "problem", found, DAMAGED_ADVICE))
         elif one.reason:
