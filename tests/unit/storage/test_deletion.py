@@ -292,3 +292,20 @@ def test_nothing_is_deleted_before_the_facts_that_it_was_judged_by_are_synced() 
     world.commit()
     collect(world, lambda *batch: False)
     assert left(world) < before
+
+
+def test_segments_of_which_little_is_live_go_at_the_pace_at_which_they_are_judged() -> None:
+    world = World(1, segment_entries_max=20, collect_entries_step=20, scrub_bytes_s=0)
+    world.open()
+    for _ in range(40):
+        batches = [world.publish() for _ in range(20)]
+        world.dead.update(batches[1:])  # somebody slow needs the first one
+    world.take_checkpoint()
+    world.commit()
+    before = len(list(world.store.catalog))
+    assert before >= 40
+    for _ in range(160):
+        world.store.collect(world.live)
+        world.settle()
+    assert len(list(world.store.catalog)) <= before // 4
+    world.judge()

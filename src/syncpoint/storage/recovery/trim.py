@@ -27,6 +27,7 @@ from syncpoint.storage.record import Header
 from syncpoint.storage.settings import StorageSettings
 
 Live = Callable[[int, int, int, int], bool]
+_HASTE_MAX = 16  # times the usual share of a step, where judgements are dropped again and again
 _NEWER_SEGMENTS = 4  # a segment is copied forward only when it is no longer among the newest: it may die by itself
 
 
@@ -98,6 +99,7 @@ class Trim:
         self._in_thread = in_thread
         self._removable = removable
         self._basis = 0
+        self._haste = 1
         self._copied = copied
         self._round: list[Segment] | None = None  # still to be looked at, the next one last
         self._look: _Look | None = None
@@ -110,11 +112,8 @@ class Trim:
         dead: list[Segment] = []
         if basis != self._basis:
             self._basis = basis
-            self._look = self._worth_moving = None
-            self._dying.clear()
-            if self._move is not None:
-                self._move.stale, self._move.look = True, None
-        budget = self._settings.collect_entries_step
+            self._judge_anew()
+        budget = self._settings.collect_entries_step * self._haste
         if self._move is not None:
             try:
                 self._go_on_moving(report, dead)
@@ -138,7 +137,7 @@ class Trim:
             budget -= used + 1
             report.looked_at += used
             if finished:
-                self._look = None
+                self._look, self._haste = None, 1
                 if look.live_bytes or look.seen == look.segment.messages:
                     self._settle(look)
         synced = self._synced()
@@ -147,8 +146,24 @@ class Trim:
                 del self._dying[segment]
                 if not segment.removed:
                     dead.append(segment)
+        self._begin_move()  # the best of what this step has seen: to wait for the best of all would free one a round
         report.busy = self._move is not None
         return dead
+
+    def _judge_anew(self) -> None:
+        """More may be needed: what was judged is judged again, next; with more haste where a look was not finished."""
+        again = list(self._dying)
+        if self._worth_moving is not None:
+            again.append(self._worth_moving.segment)
+        if self._look is not None:
+            again.append(self._look.segment)
+            self._haste = min(2 * self._haste, _HASTE_MAX)
+        if self._round is not None:
+            self._round += again
+        self._look = self._worth_moving = None
+        self._dying.clear()
+        if self._move is not None:
+            self._move.stale, self._move.look = True, None
 
     def _next_look(self) -> _Look | None:
         """The next segment of this round; None at its end, which is once a call at most."""
@@ -162,11 +177,8 @@ class Trim:
                 continue
             if self._move is not None and self._move.segment is segment:
                 continue
-            if segment.messages > self._settings.collect_entries_step:
-                self._begin_move(self._settings.collect_entries_step)  # a short life may not get further
             return _Look(segment, self._catalog.index(segment).messages())
-        self._begin_move()
-        self._round = self._worth_moving = None
+        self._round = None
         return None
 
     def _judge(self, look: _Look, live: Live, budget: int) -> tuple[int, bool]:
@@ -211,13 +223,13 @@ class Trim:
         if look.live_bytes <= limit and newer >= _NEWER_SEGMENTS and (best is None or len(look.live) < len(best.live)):
             self._worth_moving = look
 
-    def _begin_move(self, messages_max: int | None = None) -> None:
+    def _begin_move(self) -> None:
         """Copy forward what was found worth it, unless something else is being copied."""
         found = self._worth_moving
-        if found is None or self._move is not None or found.segment.removed:
-            return
-        if messages_max is None or found.segment.messages <= messages_max:
-            self._worth_moving, self._move = None, _Move(found.segment, found.live)
+        if found is not None and self._move is None:
+            self._worth_moving = None
+            if not found.segment.removed:
+                self._move = _Move(found.segment, found.live)
 
     def _go_on_moving(self, report: CollectReport, dead: list[Segment]) -> None:
         move = self._move
