@@ -490,7 +490,14 @@ class Keeper:
 def _lacks_index(segment: Segment, slot: int) -> bool:
     """Whether this is the only copy, and of what was found damaged in it all is of its index."""
     places = segment.unreadable.get(slot)
-    return places is not None and len(segment.copies) == 1 and all(one.startswith(INDEX_PAGE) for one in places)
+    return (
+        places is not None
+        and len(segment.copies) == 1
+        and all(
+            one.startswith(INDEX_PAGE)
+            for one in list(places)  # the loop may add to them meanwhile
+        )
+    )
 
 
 def _place(path: str) -> tuple[int, int]:

@@ -386,12 +386,16 @@ class Store:
     def _copied(self, segment: Segment, record: Record) -> Iterator[Segment]:
         """Where a life before this one has copied an entry of a segment to, on as many disks.
 
-        What it sealed, or the recovery that sealed it, is synced.
+        What it sealed, or the recovery that sealed it, is synced. A copy in which damage was found does not count.
         """
+        if segment.log + 1 >= self.log_counter:
+            return
         if not self._sources.tangled(record.source):
             return
         for other in self.catalog.of_ids(self._sources.around(record.source, record.first_offset)):
             if not segment.log < other.log < self.log_counter or len(other.copies) < len(segment.copies):
+                continue
+            if other.unreadable:
                 continue
             try:
                 found = self.catalog.index(other).records(record.source, record.first_offset, 1)

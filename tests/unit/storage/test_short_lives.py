@@ -104,3 +104,17 @@ def test_an_entry_stays_whose_copy_was_judged_to_go(steps: int, going: int) -> N
     world.kill()
     world.open()
     world.judge()
+
+
+def test_a_copy_in_which_damage_was_found_keeps_nothing() -> None:
+    world = broken_off()
+    world.kill()
+    world.open()
+    store = world.store
+    first = store.catalog.at(1, 1)
+    assert first is not None
+    copied = [one for one in store.catalog.index(first).messages() if list(store._copied(first, one))]
+    assert copied
+    for segment in store.catalog:
+        segment.unreadable[0] = {"frame at 64"}
+    assert not [one for one in copied if list(store._copied(first, one))]
