@@ -96,7 +96,7 @@ class PublishForwarder:
         self._pending: dict[int, PendingEntry] = {}  # by source
         self._acks: list[records.Acks] = []
         self._ack_done: list[Done] = []
-        self._fresh: dict[tuple[int, int], deque[bytes]] = {}  # (subscription, source): runs that are not persisted yet
+        self.fresh: dict[tuple[int, int], deque[bytes]] = {}  # (subscription, source): runs that are not persisted yet
         self._flushing = self._lingering = False
         self._time_ns = 0
         self._turn_time: tuple[int, int] | None = None
@@ -488,9 +488,9 @@ class PublishForwarder:
         try:
             self._ack_done.append(done)
             key = (subscription, source)
-            fresh = self._fresh.get(key)
+            fresh = self.fresh.get(key)
             if fresh is None:
-                fresh = self._fresh[key] = deque()
+                fresh = self.fresh[key] = deque()
             fresh.append(runs)
             self._acks.append(records.Acks(subscription, generation, source, runs))
             if urgent:
@@ -504,17 +504,17 @@ class PublishForwarder:
             self.divided(error)
 
     def _acks_persisted(self, acks: list[records.Acks], waiting: list[Done], error: Exception | None) -> None:
-        for one in acks:
+        for one in acks if error is None else ():  # those of a log that failed stay what others must not rely on
             key = (one.subscription, one.source)
-            fresh = self._fresh[key]
+            fresh = self.fresh[key]
             fresh.popleft()
             if not fresh:
-                del self._fresh[key]
+                del self.fresh[key]
         _tell_all(waiting, error)
 
     def fresh_acks(self, subscription: int, source: int) -> AckSet | None:
         """What was acknowledged and is not persisted: if this log is lost, it may be to be delivered again."""
-        fresh = self._fresh.get((subscription, source))
+        fresh = self.fresh.get((subscription, source))
         if fresh is None:
             return None
         acks = AckSet()

@@ -126,7 +126,7 @@ class Hub:
                 if source is None:
                     self._done(subscription, number)
                     self.grants.source_gone(subscription, number)
-                elif sealed and (ledger is None or ledger.first_gap(number, 0) >= source.visible == source.end):
+                elif sealed and (ledger is None or self._is_done(subscription, source, ledger.first_gap(number, 0))):
                     self._done(subscription, number)
 
     def forget_gone(self) -> None:
@@ -180,7 +180,7 @@ class Hub:
         alive = []
         for view in views:
             source = self.forwarder.sources.by_number[view.source]
-            if view.sealed and view.begin >= source.visible == source.end:
+            if view.sealed and self._is_done(subscription, source, view.begin):
                 if view.source in known:
                     self._send_sources(subscription, [source])
                 self._done(subscription, view.source)
@@ -402,6 +402,11 @@ class Hub:
                 self._hungry.discard((subscription, source.number))
                 session.send(data_message(subscription, source.number))
 
+    def _is_done(self, subscription: int, source: Source, begin: int) -> bool:
+        """Whether all of a sealed source is acknowledged, up to `begin`, and that is persisted."""
+        fresh = (subscription, source.number) in self.forwarder.fresh
+        return begin >= source.visible == source.end and not fresh
+
     def _send_sources(self, subscription: int, sources: Sequence[Source]) -> None:
         """Something has changed about these: their holders are told."""
         if not self.forwarder.is_settled(subscription):
@@ -433,12 +438,12 @@ class Hub:
             fresh = self.forwarder.fresh_acks(subscription, source.number)
             message.sources.add(
                 number=source.number,
-                begin=begin if fresh is None else min(begin, *(first for first, _ in fresh.runs())),
+                begin=begin if fresh is None else min([begin, *(first for first, _ in fresh.runs())]),
                 sealed=_is_whole(source),
                 epoch=source.epoch,
                 chain=self.chain,
                 grant=self.grants.grant_of(subscription, source.number, holder),
-                done=source.sealed and begin >= source.visible == source.end,
+                done=source.sealed and self._is_done(subscription, source, begin),
             )
         encoded: bytes = internal.FromChains(sources=message).SerializeToString()
         return encoded

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.metadata.records import Change, Subscription
-from syncpoint.model.errors import Code
+from syncpoint.model.errors import Code, Unavailable
 from syncpoint.model.times import BEAT_S, GRANT_S, HOLD_S
 from syncpoint.wire.messages import internal
 
@@ -150,6 +150,27 @@ def test_nobody_reads_on_behind_acknowledgements_of_others_that_may_be_lost(
         assert await again.read_all() == ["a", "b", "c"]
 
     run()
+
+
+@simulated
+async def test_acknowledgements_of_a_log_that_has_failed_stay_what_nobody_may_rely_on(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe()
+    await first.publish("a", "b", "c")
+    one = await Subscriber(first, 11).start()
+    await one.attach()
+    ((source, _),) = one.granted.items()
+    assert await one.read_all() == ["a", "b", "c"]
+    first.paused = True
+    acknowledging = asyncio.get_running_loop().create_task(one.ack(source, (0, 2)))
+    await asyncio.sleep(0.1)
+    forwarder = first.host.chains[1].forwarder
+    forwarder.give_up(Unavailable("the disks are gone"))  # a fetch that is being read from a disk is answered later
+    fresh = forwarder.fresh_acks(SUB_NUMBER, source)
+    assert fresh is not None
+    assert fresh.count(0, 3) == 2
+    acknowledging.cancel()
 
 
 @simulated
