@@ -58,7 +58,7 @@ def _add_chain(
     one.state, one.reason = admin.Disk.State.Value(disk["state"].upper()), disk["reason"]
     one.position, one.under_replicated = disk["position"], disk["lacks"]
     shown.under_replicated += disk["lacks"]
-    shown.damaged += disk["unreadable"]
+    shown.damaged += disk.get("unreadable", 0)
 
 
 def _owner_status(view: ClusterView, record: ChainRecord, told: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:

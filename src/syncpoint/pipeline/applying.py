@@ -75,6 +75,9 @@ class Applying:
             self._gather()
         except SyncpointError as error:
             self._end(error)
+        except Exception as error:  # whoever waits must hear of it, too
+            self._end(error)
+            raise
 
     # -- reading what is staged --------------------------------------------------------------------------------------
 
