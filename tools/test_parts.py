@@ -80,7 +80,7 @@ TEST = (
     Part(
         "simulation",
         "simulated worlds: 1,000 seeds of chains, some of shapes hard on delivery, of whole clusters and pipelines",
-        320,
+        420,
         [sys.executable, "tools/sim.py", "--test"],
     ),
     Part("planted", "simulation catches every planted bug", 150, [*PYTEST, *BY_FILE, "tests/simulation"]),
