@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from syncpoint.kernel.errors import Malformed
 from syncpoint.model.delivery import Attempts
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
-from syncpoint.publish.envelope import PUBLISH, SERVE, heartbeat_message, read_publish
+from syncpoint.publish.envelope import PUBLISH, SERVE, fetched_message, heartbeat_message, read_publish
 from syncpoint.publish.host import ChainHost
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
 from syncpoint.transport.lane import Message
@@ -145,6 +145,9 @@ class _Serving:
         chain = self._host.chain_of(asked.source)
         if chain is not None:
             chain.hub.fetch(self, asked)
+            return
+        if self._host.chain_that_had(asked.source) is not None:  # all of it was acknowledged, by others perhaps
+            self.send(fetched_message(asked.id, ()))
             return
         error = Unavailable("No chain here has the source.")
         fetched = internal.Fetched(id=asked.id, error=error.message, code=error.code)

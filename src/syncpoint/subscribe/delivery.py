@@ -72,6 +72,7 @@ class Delivery:
         self._refetching = 0
         self._passed = PassedOver()
         self._resuming: dict[Identity, float | None] = {}  # came back before, in order: until when they rest
+        self._unread_keys: list[bytes] = []  # to be read again at the next tick
         self._scheduled = False
         self._voided = 0  # counts resets: answers that were asked for before one are void
 
@@ -130,6 +131,7 @@ class Delivery:
         self._redelivered.clear()
         self._passed.clear()
         self._resuming.clear()
+        self._unread_keys.clear()
         self._refetching = 0
         before, self.lending = self.lending, Lending(self, self.table, self.publish, self.lending.unsure)
         self.lending.generation = self.publish.generation(self.record.incarnation)
@@ -181,6 +183,16 @@ class Delivery:
         self.consumers.append(consumer)
         self._could_take, self._pulled = self.now(), consumer.single
         self._want(True)
+        self.wake()
+
+    def look_again(self) -> None:
+        """Something could not be read, or recorded, some time ago."""
+        self.stalled = False
+        keys, self._unread_keys = self._unread_keys, []
+        if self.lending.order is not None:
+            for key in keys:
+                self.lending.order.started(key)
+        self.lending.resend()
         self.wake()
 
     def review(self, now: float) -> None:
@@ -506,7 +518,11 @@ class Delivery:
             else:
                 unread = True  # no room for it
                 order.take_back(identity, block=False)
-        order.started(key)
+        if any(isinstance(batches, Exception) for _, batches in messages):
+            self._unread_keys.append(key)
+            self.stalled = True
+        else:
+            order.started(key)
         if parts:
             self.delivered += len(parts)
             if consumer.single:

@@ -189,9 +189,7 @@ class SubscribeForwarder:
         delivery.lending.expire(now)
         delivery.review(now)
         if delivery.stalled:
-            delivery.stalled = False
-            delivery.lending.resend()
-            delivery.wake()
+            delivery.look_again()
         if delivery.at_rest and now - self.used.get(incarnation, now) >= self._linger_s:
             self.removed(incarnation)
 

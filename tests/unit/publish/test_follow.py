@@ -311,6 +311,24 @@ async def test_whoever_did_not_hear_of_its_acknowledgement_hears_of_it_from_a_la
 
 
 @simulated
+async def test_whoever_reads_a_source_of_which_nothing_is_left_is_told_that_nothing_is_there(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe(ordered=True)
+    await first.publish("a", "b")
+    second = await hand_over(world, first)
+    chain = await second.open()
+    holder = await Subscriber(second, 11).start()
+    await holder.attach()
+    ((source, _),) = holder.granted.items()
+    await acknowledge(chain, source, (0, 2))  # by somebody else, who had it before
+    await until_forgotten(chain)
+    answer = await holder.fetch(source)
+    assert (answer.error, list(answer.batches)) == ("", []), "or its key would wait for these for ever"
+    assert (await holder.fetch(source + 1)).code == Code.UNAVAILABLE, "nobody knows of this one"
+
+
+@simulated
 async def test_an_acknowledgement_of_before_a_seek_is_refused_while_the_seek_may_be_lost(world: ChainWorld) -> None:
     first = world.process("f1")
     await first.open()

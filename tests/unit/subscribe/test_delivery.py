@@ -608,3 +608,23 @@ def test_a_source_that_cannot_be_read_is_asked_less_and_less_often(monkeypatch: 
     before = len(asked)
     world.advance(0.5)
     assert len(asked) - before >= 2, "after an answer it begins anew"
+
+
+def test_a_key_that_cannot_be_read_again_is_asked_for_at_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(ordered=True)
+    subscriber = Subscriber(world)
+    world.send("a", "b", key="k")
+    fetch, asked = world.publish.fetch, list[float]()
+
+    def unreachable(subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
+        asked.append(world.clock.monotonic())
+        world.run_soon(lambda: reply(Unavailable("no copy can be reached now")))
+        assert len(asked) < 100, "again and again without a pause"
+
+    monkeypatch.setattr(world.publish, "fetch", unreachable)
+    subscriber.nack(*subscriber.held)
+    world.advance(1.0)
+    assert 4 <= len(asked) <= 40
+    monkeypatch.setattr(world.publish, "fetch", fetch)
+    world.advance(0.5)
+    assert subscriber.data == ["a", "b", "a", "b"]
