@@ -337,8 +337,6 @@ class Delivery:
         self, batch: Batch, consumer: Consumer, room: int, room_bytes: int, attempt: int, first_max: int = -1
     ) -> tuple[bytes, int, int, int]:
         """Lease messages of a batch: the response's bytes, the next offset, messages and bytes given."""
-        if self.record.exactly_once:
-            batch = self.lending.without_unknown(batch)
         response, at, count, nbytes, dropped = self.table.lease(
             batch.source,
             batch.payload,
@@ -364,8 +362,6 @@ class Delivery:
         """Like `_lend`, leaving out what its ordering key holds back. `any_first`: one message may be of any size."""
         order = self.lending.order
         assert order is not None
-        if self.record.exactly_once:
-            batch = self.lending.without_unknown(batch)
         sizes, keys = frames.describe(batch.payload)
         skip = bytearray(batch.skip or bytes((len(sizes) + 7) // 8))
         taken = taken_bytes = 0

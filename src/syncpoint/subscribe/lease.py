@@ -58,7 +58,6 @@ class Lending:
         self.generation = 0
         self.voids: dict[int, int] = {}  # source -> how often everything lent of it became void
         self._unknown: list[_Record] = []
-        self._asked: list[_Record] = []  # sent again, and not answered yet
         self._doubtful: list[_Record] = []  # exactly-once, of a grant that is over: may have counted before its end
         self._examining: list[_Record] = []  # of these, those that the publish side is being asked about
         self.unsure = Unsure() if unsure is None else unsure
@@ -97,8 +96,6 @@ class Lending:
 
         def done(error: Exception | None) -> None:
             self._under_way -= 1
-            if maybe:
-                self._asked.remove(record)
             refused, once = isinstance(error, FailedPrecondition), self.owner.record.exactly_once
             if error is None or (refused and not once and self._heir is None):
                 if waiting is not None:  # what a seek or a deletion has decided needs no record
@@ -117,8 +114,6 @@ class Lending:
                     self._give_up(record, math.inf)  # whoever waits need not wait longer
 
         self._under_way += 1
-        if maybe:
-            self._asked.append(record)
         self.publish.acknowledge(self.owner.record.incarnation, self.generation, source, runs, done, urgent=urgent)
 
     def cannot_record(self) -> Unavailable | None:
@@ -143,26 +138,6 @@ class Lending:
                 self._doubt(record)
             else:
                 self._record(record, urgent=True)
-
-    def without_unknown(self, batch: Batch) -> Batch:
-        """A batch without what was acknowledged here under the grant of now, and is not known to be recorded: as long
-        as that stands it is asked again until it is, so nobody may get it another time.
-        """
-        records = [
-            one
-            for one in (*self._unknown, *self._asked)
-            if one.source == batch.source and one.void == self.voids.get(batch.source, 0)
-        ]
-        if not records:
-            return batch
-        count = batch.end - batch.first_offset
-        skip = bytearray(batch.skip or b"").ljust((count + 7) // 8, b"\0")
-        for record in records:
-            for begin, length in decode_runs(record.runs):
-                for offset in range(max(begin, batch.begin), min(begin + length, batch.end)):
-                    at = offset - batch.first_offset
-                    skip[at >> 3] |= 1 << (at & 7)
-        return batch._replace(skip=bytes(skip))
 
     def _doubt(self, record: _Record) -> None:
         """Its source was granted anew, to us or to others, while its outcome was unknown. It may have counted before;

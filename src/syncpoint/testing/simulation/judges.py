@@ -76,6 +76,23 @@ def confirmed_once(history: History) -> Verdict:
     return Verdict("confirmed once", len(confirmed), tuple(twice))
 
 
+def nothing_comes_while_it_is_acknowledged(history: History) -> Verdict:
+    """What an exactly-once subscription confirms in the end was not delivered since it was asked to. Only where clients
+    and subscribe forwarders are one process: elsewhere such a message may have been under way.
+    """
+    once = {one.subscription for one in history.creations if one.exactly_once}
+    asked = defaultdict(list)
+    for ack in history.acks:
+        if ack.subscription in once and ack.outcome is Outcome.OK:
+            asked[ack.subscription, ack.message_id].append(ack)
+    bad = [
+        f"{one.subscription} got {one.message_id} ({one.identity}) while its acknowledgement was under way"
+        for one in history.deliveries
+        if any(ack.begun < one.at < ack.ended for ack in asked.get((one.subscription, one.message_id), ()))
+    ]
+    return Verdict("nothing comes while it is acknowledged", len(asked), tuple(bad))
+
+
 def nobody_else_acknowledges(history: History, dead: Collection[str] = ()) -> Verdict:
     """What was delivered counts as acknowledged in the end: then some client has tried to. Not judged for `dead`:
     subscriptions with dead letters, and what was sought or deleted since, whose messages need nobody any more.

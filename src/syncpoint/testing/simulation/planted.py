@@ -306,12 +306,6 @@ PLANTED: dict[str, Planted] = {
     "one clock says what is too old": Planted(
         again.one_clock_says_what_is_too_old, SMALL, ("clock jump", "takeover"), seed=1
     ),
-    "what was acknowledged is lent again": Planted(
-        again.what_was_acknowledged_is_lent_again,
-        STRICT,
-        ("crash", "disk slow", "disk server killed", "disk hung"),
-        seed=25,
-    ),
     "a log begins on too few disks": Planted(
         again.a_log_begins_on_too_few_disks, THREE, ("disks lost in an opening",), seed=17
     ),

@@ -182,8 +182,3 @@ def one_clock_says_what_is_too_old() -> AbstractContextManager[None]:
         sure_ns=lambda self: self._clock.time_ns(),
         time_ns=lambda self: self._clock.time_ns(),
     )
-
-
-def what_was_acknowledged_is_lent_again() -> AbstractContextManager[None]:
-    """A message whose acknowledgement is not known to be recorded is lent again under the same grant."""
-    return patched(Lending, without_unknown=lambda self, batch: batch)

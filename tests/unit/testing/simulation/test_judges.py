@@ -9,6 +9,7 @@ from syncpoint.testing.simulation.judges import (
     failed_means_failed,
     letters_arrive,
     nobody_else_acknowledges,
+    nothing_comes_while_it_is_acknowledged,
     progress,
     snapshots_keep_acknowledgements,
     sought_is_delivered_again,
@@ -159,6 +160,21 @@ def test_two_confirmations_of_one_message_are_one_too_many() -> None:
     assert confirmed_once(life.history).good
     life.ack(1)
     assert len(confirmed_once(life.history).violations) == 1
+
+
+def test_what_is_being_acknowledged_is_not_delivered_until_that_has_failed() -> None:
+    life = Life(once=True)
+    life.publish(1)
+    life.publish(2)
+    life.deliver(1, 2)
+    confirmed = life.history.acking(life.name, "1")
+    failed = life.history.acking(life.name, "2")
+    life.deliver(2)
+    life.history.end(failed, Outcome.FAILED)
+    assert nothing_comes_while_it_is_acknowledged(life.history).good
+    life.deliver(1)
+    life.history.end(confirmed, Outcome.OK)
+    assert len(nothing_comes_while_it_is_acknowledged(life.history).violations) == 1
 
 
 def test_what_counts_as_acknowledged_was_acknowledged_by_somebody() -> None:
