@@ -12,8 +12,9 @@ from syncpoint.control.chains import ChainKeeper, hand_over_methods
 from syncpoint.control.doors import Peers, process_methods
 from syncpoint.control.founding import Founder, Plan
 from syncpoint.control.membership import Membership, new_incarnation
-from syncpoint.control.view import OWNERS, ClusterView
+from syncpoint.control.view import ClusterView
 from syncpoint.metadata.etcd import EtcdStore, open_etcd
+from syncpoint.metadata.layout import OWNERS
 from syncpoint.metadata.shared import read_all
 from syncpoint.model.cluster import PUBLISH, ChainRecord, Member
 from syncpoint.runtime.clock import SystemClock

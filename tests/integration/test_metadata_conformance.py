@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.metadata.backup import UNIVERSE, read_backup, restore, take_backup
+from syncpoint.metadata.backup import read_backup, restore, take_backup
 from syncpoint.metadata.contract import (
     Compare,
     Delete,
@@ -24,6 +24,7 @@ from syncpoint.metadata.contract import (
     unchanged,
 )
 from syncpoint.metadata.etcd import open_etcd
+from syncpoint.metadata.layout import UNIVERSE
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Setting

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 from syncpoint.control.doors import Peers
 from syncpoint.control.registration import registered_chains
-from syncpoint.control.view import ClusterView, chain_key
+from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Indeterminate
 from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.model.cluster import Owner
 from syncpoint.model.errors import SyncpointError, Unavailable
-from syncpoint.router.assignment import TOPICS, TopicAssignment
+from syncpoint.router.assignment import TopicAssignment
 from syncpoint.wire.messages import internal
 
 CONFIRM = "/syncpoint.internal.v1.Chains/Confirm"
@@ -57,7 +58,7 @@ class Barrier:
         one that registers later reads this epoch or a later one before it takes keys itself.
         """
         try:
-            found = await self._view.store.get(f"{TOPICS}{topic}")
+            found = await self._view.store.get(ASSIGNED_TOPICS.key(topic))
         except (StoreUnavailable, Indeterminate) as error:
             raise Unavailable(f"The metadata does not answer: {error}") from error
         now = None if found is None else TopicAssignment.decode(found.value).epoch
@@ -141,7 +142,7 @@ class Barrier:
         changed = asyncio.get_running_loop().create_future()
 
         def look(keys: set[str]) -> None:
-            if chain_key(chain) in keys and self._view.owner(chain) != owner and not changed.done():
+            if str(chain) in keys and self._view.owner(chain) != owner and not changed.done():
                 changed.set_result(None)
 
         task = asyncio.ensure_future(call)

@@ -30,7 +30,7 @@ from syncpoint.control.claims import (
 from syncpoint.control.doors import Peers, Reach
 from syncpoint.control.membership import Membership
 from syncpoint.control.sight import Sight
-from syncpoint.control.view import OWNERS, ClusterView, chain_key
+from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import (
     Compare,
     Delete,
@@ -43,6 +43,7 @@ from syncpoint.metadata.contract import (
     absent,
     unchanged,
 )
+from syncpoint.metadata.layout import EPOCHS, OWNERS
 from syncpoint.metadata.shared import SharedLease
 from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
@@ -52,7 +53,6 @@ from syncpoint.transport.calls import Call, Methods
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire.messages import internal
 
-EPOCHS = "epochs/"
 HAND_OVER = "/syncpoint.internal.v1.Chains/HandOver"
 CAN_SERVE = "/syncpoint.internal.v1.Chains/CanServe"
 SIGHT_S = 1.0
@@ -229,7 +229,7 @@ class ChainKeeper:
                 await self._ask(chain, address)
 
     async def _claim(self, chain: int, seen: int, step: int) -> None:
-        owner_key, epoch_key, lease = OWNERS + chain_key(chain), EPOCHS + chain_key(chain), self.membership.lease
+        owner_key, epoch_key, lease = OWNERS.key(chain), EPOCHS.key(chain), self.membership.lease
         try:
             known = await self.store.get(epoch_key)
             epoch = step + (0 if known is None else int(known.value))
@@ -293,7 +293,7 @@ class ChainKeeper:
         self.machine.closed(chain)
 
     async def _confirm(self, chain: int, epoch: int) -> None:
-        owner_key, epoch_key, lease = OWNERS + chain_key(chain), EPOCHS + chain_key(chain), self.membership.lease
+        owner_key, epoch_key, lease = OWNERS.key(chain), EPOCHS.key(chain), self.membership.lease
         value = self._owner(epoch)
         try:
             if lease is None:
@@ -319,7 +319,7 @@ class ChainKeeper:
             self.machine.confirmed(chain, revision)
 
     async def _release(self, chain: int, epoch: int) -> None:
-        owner_key = OWNERS + chain_key(chain)
+        owner_key = OWNERS.key(chain)
         while True:
             try:
                 await self.store.txn([Compare(owner_key, "value", "=", self._owner(epoch))], [Delete(owner_key)])
@@ -333,7 +333,7 @@ class ChainKeeper:
         self.machine.released(chain)
 
     async def _yield(self, chain: int, epoch: int) -> None:
-        owner_key = OWNERS + chain_key(chain)
+        owner_key = OWNERS.key(chain)
         try:
             await self.store.txn([Compare(owner_key, "value", "=", self._owner(epoch))], [Delete(owner_key)])
         except (Unavailable, Indeterminate) as error:

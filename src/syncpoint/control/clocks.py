@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from syncpoint.control.view import View
 from syncpoint.metadata.contract import Delete, Indeterminate, Put, Unavailable, unchanged
+from syncpoint.metadata.layout import CLOCKS
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.transport.network import split_address
 
-CLOCKS = "clocks/"
 TELL_S = 60.0
 OLD_NS = 7 * 86_400_000_000_000  # who tells of a time so long past is gone, or tells it again at once
 FORGET_MAX = 20  # keys a minute, of each process
@@ -81,7 +81,7 @@ class ClockExchange:
         while True:
             told = Told(self._trusted.host, self._clock.time_ns(), self._trusted.sure_ns())
             try:
-                await self._store.txn([], [Put(CLOCKS + self._name, told.encode())])
+                await self._store.txn([], [Put(CLOCKS.key(self._name), told.encode())])
             except (Unavailable, Indeterminate) as error:
                 log.info("the time is not told: %s", error)
             else:
@@ -98,7 +98,7 @@ class ClockExchange:
             if name != self._name and seen.value.sure_ns < before_ns
         ]
         for name, revision in old[:FORGET_MAX]:
-            key = CLOCKS + name
+            key = CLOCKS.key(name)
             try:
                 await self._store.txn([unchanged(key, revision)], [Delete(key)])
             except (Unavailable, Indeterminate) as error:

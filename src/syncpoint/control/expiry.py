@@ -15,9 +15,10 @@ import asyncio
 import logging
 
 from syncpoint.control.plane import SharedControl
-from syncpoint.control.reports import USED, USED_S, write_all
+from syncpoint.control.reports import USED_S, write_all
 from syncpoint.metadata.contract import Delete, Indeterminate
 from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.layout import USED
 from syncpoint.metadata.records import CREATING, Change, Subscription
 from syncpoint.metadata.shared import read_all
 from syncpoint.model.errors import SyncpointError
@@ -65,7 +66,7 @@ class Expiry:
         control = self._control
         catalog, now_ns = control.catalog, self._trusted.sure_ns()
         items, _ = await read_all(control.store, USED)
-        used = {int(item.key[len(USED) :]): int(item.value) for item in items}
+        used = {USED.number(item.key): int(item.value) for item in items}
         gone = [
             Change.delete(one)
             for one in catalog.snapshots()
@@ -78,7 +79,7 @@ class Expiry:
         if gone:
             log.info("%d expired snapshots and subscriptions are deleted", len(gone))
         left = [number for number in used if catalog.subscription_by_incarnation(number) is None]
-        await write_all(control.store, [Delete(f"{USED}{number}") for number in left])
+        await write_all(control.store, [Delete(USED.key(number)) for number in left])
         return len(gone)
 
     def _unused(self, record: Subscription, used_ns: int, now_ns: int) -> bool:

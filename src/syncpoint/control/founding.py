@@ -17,13 +17,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from syncpoint.control.membership import Membership
-from syncpoint.control.view import CHAINS, MEMBERS, chain_key
 from syncpoint.metadata.contract import Compare, Indeterminate, Put, Unavailable, absent, unchanged
+from syncpoint.metadata.layout import CHAIN_COUNTER, CHAINS, MEMBERS
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 
-COUNTER = "counter/chain"
 RETRY_S = 0.5
 PATIENCE_S = 20.0
 
@@ -115,7 +114,7 @@ class Founder:
         attempt is then this very chain, and not one more.
         """
         me = self._membership.me
-        number = self._numbers.get(klass) or await self._store.counter(COUNTER)
+        number = self._numbers.get(klass) or await self._store.counter(CHAIN_COUNTER)
         self._numbers[klass] = number
         record = ChainRecord(
             number,
@@ -130,7 +129,7 @@ class Founder:
             self._universe,
             me.weight,
         )
-        key = CHAINS + chain_key(number)
+        key = CHAINS.key(number)
         if not (await self._store.txn([absent(key), self._still_me()], [Put(key, record.encode())])).ok:
             found = await self._store.get(key)
             if found is None:
@@ -142,4 +141,4 @@ class Founder:
 
     def _still_me(self) -> Compare:
         me = self._membership.me
-        return Compare(MEMBERS + me.name, "value", "=", me.encode())
+        return Compare(MEMBERS.key(me.name), "value", "=", me.encode())

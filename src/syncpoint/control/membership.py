@@ -17,8 +17,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from syncpoint.control.doors import Reach
-from syncpoint.control.view import MEMBERS, View
+from syncpoint.control.view import View
 from syncpoint.metadata.contract import Compare, Indeterminate, KeyValue, Put, Unavailable, unchanged
+from syncpoint.metadata.layout import MEMBERS
 from syncpoint.metadata.shared import SharedLease, SharedStore
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition
@@ -181,7 +182,7 @@ class Membership:
 
     @property
     def _key(self) -> str:
-        return MEMBERS + self.me.name
+        return MEMBERS.key(self.me.name)
 
     def _as(self, found: KeyValue | None) -> Compare:
         return unchanged(self._key, 0 if found is None else found.revision)

@@ -14,26 +14,16 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from syncpoint.control.view import DRAINS, ClusterView
+from syncpoint.control.view import ClusterView
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import Delete, Indeterminate, KeyValue, Operation, Put, unchanged
 from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.layout import CONSTRAINTS, DRAINS, OPERATIONS
 from syncpoint.metadata.shared import read_all
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound, Unavailable
-from syncpoint.router.constraints import (
-    CONSTRAINTS,
-    Matches,
-    Policy,
-    Rule,
-    drain_refusal,
-    matches,
-    refusal,
-    rule_refusal,
-)
+from syncpoint.router.constraints import Matches, Policy, Rule, drain_refusal, matches, refusal, rule_refusal
 from syncpoint.runtime.clock import Clock
-
-CHANGES = "operations/changes"  # written with every change: how many there were
 
 _T = TypeVar("_T")
 
@@ -80,12 +70,12 @@ class Operations:
             raise FailedPrecondition(f"{target} must not be drained: {reason}")
         value = {"target": target, "comment": comment, "time_ns": self._clock.time_ns()}
         if target not in drains:
-            await self._written(seen, Put(DRAINS + target, _dump(value)))
+            await self._written(seen, Put(DRAINS.key(target), _dump(value)))
         return self._drained(target, value)
 
     async def undrain(self, target: str) -> Drained:
         """Let it take traffic again. Raises `NotFound`."""
-        seen, key = await self._changes(), DRAINS + target
+        seen, key = await self._changes(), DRAINS.key(target)
         if await _answered(self._view.store.get(key)) is None:
             raise NotFound(target, f"{target!r} is not drained.")
         await self._written(seen, Delete(key))
@@ -93,7 +83,7 @@ class Operations:
 
     async def drained(self, target: str) -> Drained:
         """Where a drain stands. Raises `NotFound` for a target that nobody is meant by."""
-        item = await _answered(self._view.store.get(DRAINS + target))
+        item = await _answered(self._view.store.get(DRAINS.key(target)))
         found = self._drained(target, None if item is None else json.loads(item.value))
         if item is None and not found.members:
             raise NotFound(target, f"No living process, cluster or region is called {target!r}.")
@@ -102,7 +92,7 @@ class Operations:
     async def drains(self) -> list[Drained]:
         """All drains."""
         items, _ = await _answered(read_all(self._view.store, DRAINS))
-        return [self._drained(item.key[len(DRAINS) :], json.loads(item.value)) for item in items]
+        return [self._drained(DRAINS.name(item.key), json.loads(item.value)) for item in items]
 
     def _drained(self, target: str, value: Mapping[str, Any] | None) -> Drained:
         covered = {member.name: member for member in self._members() if member.covered_by(target)}
@@ -128,7 +118,7 @@ class Operations:
         trial = await self.try_constraint(rule)
         if trial.refusal:
             raise FailedPrecondition(f"The rule is refused: {trial.refusal}")
-        key = CONSTRAINTS + rule.name
+        key = CONSTRAINTS.key(rule.name)
         if await _answered(self._view.store.get(key)) is not None:
             raise AlreadyExists(rule.name)
         await self._written(seen, Put(key, rule.encode()))
@@ -160,7 +150,7 @@ class Operations:
         reason = refusal(Policy(known, drains), Policy(rest, drains), self._members(), self._catalog.topics())
         if reason:
             raise FailedPrecondition(f"{name} must not go: {reason}")
-        await self._written(seen, Delete(CONSTRAINTS + name))
+        await self._written(seen, Delete(CONSTRAINTS.key(name)))
 
     # -- shared ------------------------------------------------------------------------------------------------------
 
@@ -170,17 +160,17 @@ class Operations:
     async def _targets(self) -> list[str]:
         """What is drained, as the store has it now."""
         items, _ = await _answered(read_all(self._view.store, DRAINS))
-        return [item.key[len(DRAINS) :] for item in items]
+        return [DRAINS.name(item.key) for item in items]
 
     async def _changes(self) -> KeyValue | None:
         """To be asked before anything is looked at that a change is checked against."""
-        return await _answered(self._view.store.get(CHANGES))
+        return await _answered(self._view.store.get(OPERATIONS))
 
     async def _written(self, seen: KeyValue | None, operation: Operation) -> None:
         """Write, if nothing was changed since `seen`. Raises `Aborted` otherwise, and `Unavailable`."""
         revision, count = (0, 0) if seen is None else (seen.revision, int(seen.value))
-        one_more = Put(CHANGES, b"%d" % (count + 1))
-        if not (await _answered(self._view.store.txn([unchanged(CHANGES, revision)], [operation, one_more]))).ok:
+        one_more = Put(OPERATIONS, b"%d" % (count + 1))
+        if not (await _answered(self._view.store.txn([unchanged(OPERATIONS, revision)], [operation, one_more]))).ok:
             raise Aborted("Somebody else has changed drains or routing rules at the same time. Try again.")
 
 

@@ -13,14 +13,12 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from syncpoint.control.view import OWNERS, chain_key
 from syncpoint.metadata.contract import TXN_OPS_MAX, Compare, Delete, Indeterminate, Put, Unavailable, unchanged
+from syncpoint.metadata.layout import HEAD, OPEN, OWNERS
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model import errors
 from syncpoint.model.cluster import Member, Owner
 
-OPEN = "open/"
-HEAD = "catalog/head"
 _ATTEMPTS = 5
 _RETRY_S = 0.1
 _COPY_S = 5.0  # so long the copy of the catalog may lag behind before a registration counts as failed
@@ -55,8 +53,8 @@ class Registration:
             task = loop.create_task(self._flush(self._answer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        self._waiting[_key(topic, chain)] = None
-        self._leaving.discard(_key(topic, chain))
+        self._waiting[OPEN.key(topic, chain)] = None
+        self._leaving.discard(OPEN.key(topic, chain))
         return await asyncio.shield(self._answer)
 
     async def unregister(self, topic: int, chain: int, epoch: int) -> bool:
@@ -67,7 +65,7 @@ class Registration:
         the key, and only the one that was read here is deleted.
         """
         owner = Owner(self._me.name, self._me.incarnation, epoch, self._me.address).encode()
-        key = _key(topic, chain)
+        key = OPEN.key(topic, chain)
         self._leaving.add(key)
         async with self._lock:
             if key not in self._leaving:
@@ -78,7 +76,7 @@ class Registration:
                 if found is None:
                     return True
                 result = await self._store.txn(
-                    [Compare(OWNERS + chain_key(chain), "value", "=", owner), unchanged(key, found.revision)],
+                    [Compare(OWNERS.key(chain), "value", "=", owner), unchanged(key, found.revision)],
                     [Delete(key)],
                 )
             except (Unavailable, Indeterminate) as error:
@@ -122,16 +120,12 @@ class Registration:
 
 async def registered_chains(store: SharedStore, topic: int) -> list[int]:
     """Chains registered for a topic now. Raises the store's `Unavailable`."""
-    prefix = f"{OPEN}{topic}/"
+    prefix = OPEN.under(topic)
     found, _ = await read_all(store, prefix)
-    return sorted(int(item.key[len(prefix) :]) for item in found)
+    return sorted(prefix.number(item.key) for item in found)
 
 
 async def head_revision(store: SharedStore) -> int:
     """The newest revision of the catalog now."""
     head = await store.get(HEAD)
     return 0 if head is None else int(head.value.split()[0])
-
-
-def _key(topic: int, chain: int) -> str:
-    return f"{OPEN}{topic}/{chain_key(chain)}"

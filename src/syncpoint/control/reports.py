@@ -22,10 +22,10 @@ from syncpoint.metadata.contract import (
     absent,
     unchanged,
 )
+from syncpoint.metadata.layout import USED
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.runtime.clock import Clock
 
-USED = "used/"
 USED_S = 3_600.0
 AGAIN_S = 60.0
 LAST_S = 1.0  # for the report of a process that ends
@@ -84,7 +84,7 @@ class UseReporter:
         conditions: list[Compare] = []
         puts: list[Operation] = []
         for number in numbers:
-            key, used = f"{USED}{number}", self._waiting[number]
+            key, used = USED.key(number), self._waiting[number]
             found = known.get(key)
             if found is None or int(found.value) < used:
                 conditions.append(absent(key) if found is None else unchanged(key, found.revision))

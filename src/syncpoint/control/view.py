@@ -14,14 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from syncpoint.metadata.contract import Event, Indeterminate, Resync, Unavailable
+from syncpoint.metadata.layout import CHAINS, DRAINS, LOADS, MEMBERS, OWNERS
 from syncpoint.metadata.shared import SharedStore, SharedWatch, read_all
 from syncpoint.model.cluster import ChainRecord, Member, Owner
-
-MEMBERS = "members/"
-DRAINS = "drains/"
-CHAINS = "chains/"
-OWNERS = "owners/"
-LOADS = "load/"
 
 _RETRY_S = 0.2
 _V = TypeVar("_V")
@@ -163,20 +158,15 @@ class ClusterView:
 
     def chain(self, number: int) -> ChainRecord | None:
         """A chain by its number."""
-        return self.chains.get(chain_key(number))
+        return self.chains.get(str(number))
 
     def owner(self, chain: int) -> Owner | None:
         """Who has a chain open, None while nobody has."""
-        return self.owners.get(chain_key(chain))
+        return self.owners.get(str(chain))
 
     def _changed(self, keys: set[str]) -> None:
         for listener in list(self.on_change):
             listener()
-
-
-def chain_key(number: int) -> str:
-    """How a chain's number is written in keys."""
-    return str(number)
 
 
 def _mapping(data: bytes) -> Mapping[str, Any]:

@@ -40,34 +40,41 @@ from syncpoint.metadata.contract import (
     absent,
     unchanged,
 )
+from syncpoint.metadata.layout import (
+    ASSIGNMENTS,
+    CHAINS,
+    COUNTERS,
+    EPOCHS,
+    HEAD,
+    INCARNATION_COUNTER,
+    KEYS,
+    LAST_BACKUP,
+    LAST_RESTORE,
+    LOG_COUNTER,
+    MEMBERS,
+    NOT_BACKED_UP,
+    RECORDS,
+    UNIVERSE,
+)
 from syncpoint.metadata.records import Setting, Topic, decode_record, encode_record
 from syncpoint.metadata.shared import SharedStore, read_all
-from syncpoint.metadata.shared_catalog import CHANGE, HEAD, RECORDS, record_key
+from syncpoint.metadata.shared_catalog import record_key
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.model.identity import UNIVERSE_END, UNIVERSE_MIN
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 
 FORMAT = 1
-UNIVERSE = "cluster/universe"
-LAST_BACKUP, LAST_RESTORE = "backup/last", "backup/restored"
 
-_MEMBERS = "members/"
-_PASSING = (_MEMBERS, "owners/", "load/", "backup/", CHANGE)  # gone with processes, or of no use later
-_COUNTERS, _EPOCHS, _ASSIGNED = "counter/", "epochs/", "assign/"
 # Far more than is given out between two backups, and far less than there are numbers (40 bits of logs, 32 of epochs).
-LOGS = "counter/log"
-_CHAINS = "chains/"
-_INCARNATIONS = "counter/incarnation"
-_LEAPS = {LOGS: 1 << 24, _INCARNATIONS: 1 << 32}
+_LEAPS = {LOG_COUNTER: 1 << 24, INCARNATION_COUNTER: 1 << 32}
 _LEAP = 1 << 16
 _LOGS_DRAWN = 1 << 32
 _EPOCH_LEAP = 1 << 16
 _REVISION_LEAP = 1 << 32
 _PER_SECOND = 1 << 24  # more than are given out in a second
 _STARTED = "a process started while the metadata were being restored: stop it, and restore again"
-_DATA_KEYS = "keys/"  # of sealed messages: without its key a message on the disks is lost
-_TOPICS, _LOST = f"{RECORDS}topics/", record_key(Setting(lost.NAME))
+_TOPICS, _LOST = RECORDS.under("topics"), record_key(Setting(lost.NAME))
 
 
 class Damaged(ValueError):
@@ -168,22 +175,22 @@ async def restore(store: SharedStore, backup: Backup, random: Random, clock: Clo
     known = {item.key: item.value for item in (await read_all(store, ""))[0]}
     old = {int(found) for found in (known.get(UNIVERSE), backup.items.get(UNIVERSE)) if found is not None}
     await _remove_universe(store, await store.get(UNIVERSE))
-    kept = {key: value for key, value in known.items() if key.startswith((_COUNTERS, _EPOCHS))}
-    numbers = {**kept, **{key: v for key, v in backup.items.items() if key.startswith((_COUNTERS, _EPOCHS))}}
+    kept = {key: value for key, value in known.items() if key.startswith((COUNTERS, EPOCHS))}
+    numbers = {**kept, **{key: v for key, v in backup.items.items() if key.startswith((COUNTERS, EPOCHS))}}
     leapt = {key: _leapt(key, numbers[key], known.get(key)) for key in sorted(numbers)}
     floor = clock.time_ns() // 1_000_000_000 * _PER_SECOND
-    if _INCARNATIONS in leapt:
-        leapt[_INCARNATIONS] = b"%d" % max(int(leapt[_INCARNATIONS]), floor)
-    if LOGS in leapt:
-        leapt[LOGS] = b"%d" % (int(leapt[LOGS]) + random.randrange(0, _LOGS_DRAWN))
+    if INCARNATION_COUNTER in leapt:
+        leapt[INCARNATION_COUNTER] = b"%d" % max(int(leapt[INCARNATION_COUNTER]), floor)
+    if LOG_COUNTER in leapt:
+        leapt[LOG_COUNTER] = b"%d" % (int(leapt[LOG_COUNTER]) + random.randrange(0, _LOGS_DRAWN))
     await _write(store, [Put(key, value) for key, value in leapt.items()])
     last_ones = {UNIVERSE, HEAD, _LOST}
     wanted = {key: value for key, value in backup.items.items() if key not in numbers and key not in last_ones}
-    for key in [key for key in wanted if key.startswith(_CHAINS)]:
+    for key in [key for key in wanted if key.startswith(CHAINS)]:
         wanted[key] = _of_universe(wanted[key], int(backup.items.get(UNIVERSE, b"0")))
     await _write(store, [Put(key, _leapt(key, value, known.get(key))) for key, value in sorted(wanted.items())])
     stale = known.keys() - wanted.keys() - numbers.keys() - last_ones
-    gone = sorted(key for key in stale if not key.startswith(_DATA_KEYS))
+    gone = sorted(key for key in stale if not key.startswith(KEYS))
     await _write(store, [Delete(key) for key in gone])
     await refuse_members(store)
     universe = _draw(random, old)
@@ -206,9 +213,9 @@ async def restore(store: SharedStore, backup: Backup, random: Random, clock: Clo
 
 async def refuse_members(store: SharedStore) -> None:
     """Raise `FailedPrecondition` while processes live."""
-    living = (await store.range(_MEMBERS)).items
+    living = (await store.range(MEMBERS)).items
     if living:
-        names = ", ".join(item.key.removeprefix(_MEMBERS) for item in living[:5])
+        names = ", ".join(MEMBERS.name(item.key) for item in living[:5])
         raise FailedPrecondition(f"{len(living)} members live ({names}): stop all processes before restoring metadata")
 
 
@@ -251,11 +258,11 @@ def _batches(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
 
 def _leapt(key: str, value: bytes, known: bytes | None) -> bytes:
     """The value to restore: numbers go beyond both the backup's and what stands in the store."""
-    if key.startswith(_COUNTERS):
+    if key.startswith(COUNTERS):
         return b"%d" % (max(int(value), int(known or 0)) + _LEAPS.get(key, _LEAP))
-    if key.startswith(_EPOCHS):
+    if key.startswith(EPOCHS):
         return b"%d" % (max(int(value), int(known or 0)) + _EPOCH_LEAP)
-    if key.startswith(_ASSIGNED):
+    if key.startswith(ASSIGNMENTS):
         found = json.loads(value)
         newest = json.loads(known)["epoch"] if known else 0
         return json.dumps({**found, "epoch": max(found["epoch"], newest) + _EPOCH_LEAP}, separators=(",", ":")).encode()
@@ -299,7 +306,7 @@ def _note(backup: Backup, clock: Clock) -> bytes:
 
 
 def _encode(backup: Backup) -> bytes:
-    kept = {key: value for key, value in backup.items.items() if not key.startswith(_PASSING)}
+    kept = {key: value for key, value in backup.items.items() if not key.startswith(NOT_BACKED_UP)}
     head = {
         "format": FORMAT,
         "store": backup.store,

@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from syncpoint.metadata.backup import UNIVERSE, Backup
+from syncpoint.metadata.backup import Backup
+from syncpoint.metadata.layout import CHAINS, SETTINGS, UNIVERSE
 from syncpoint.metadata.shared import SharedStore, read_all
-
-_SETTINGS = "cluster/settings"
-_CHAINS = "chains/"
 
 
 async def differences(store: SharedStore, backup: Backup, name: str) -> list[str]:
@@ -36,11 +34,11 @@ async def differences(store: SharedStore, backup: Backup, name: str) -> list[str
 
 def name_of(items: Mapping[str, bytes]) -> str:
     """The name of a cluster, as its settings say it; empty when they are not there."""
-    found = items.get(_SETTINGS)
+    found = items.get(SETTINGS)
     return str(json.loads(found).get("name", "")) if found is not None else ""
 
 
 def _universes(items: Mapping[str, bytes]) -> set[int]:
     """The one that ids are given in now, and those of older chains."""
-    of_chains = {int(json.loads(value).get("universe", 0)) for key, value in items.items() if key.startswith(_CHAINS)}
+    of_chains = {int(json.loads(value).get("universe", 0)) for key, value in items.items() if key.startswith(CHAINS)}
     return {int(items.get(UNIVERSE, b"0")), *of_chains} - {0}

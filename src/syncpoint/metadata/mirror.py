@@ -14,12 +14,11 @@ from dataclasses import replace
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import TXN_BYTES_MAX, TXN_OPS_MAX, Delete, Operation, Put, Store, create
+from syncpoint.metadata.layout import NODE_ACK_KEY, NODE_DISKS, NODE_LOG_FLOOR, NODE_UNIVERSE, RECORDS, REVISION
 from syncpoint.metadata.records import Change, Op, Record, Setting, Snapshot, Subscription, decode_record, encode_record
 from syncpoint.model.identity import UNIVERSE_END, UNIVERSE_MIN
 from syncpoint.runtime.random import Random
 
-_RECORDS = "catalog/records/"
-_REVISION = "catalog/revision"
 _EVENTS_KEPT = 1_000
 
 
@@ -30,7 +29,7 @@ class CatalogMirror:
         self._store = store
         self._waiting: list[Change] = []
         self._compacted = 0
-        found = store.get(_REVISION)
+        found = store.get(REVISION)
         self.revision = 0 if found is None else int(found.value)
 
     def note(self, changes: Iterable[Change]) -> None:
@@ -44,7 +43,7 @@ class CatalogMirror:
             # The last write of a record counts, so that a transaction writes no key twice.
             operations = {operation.key: operation for operation in map(_operation, batch)}
             revision = batch[-1].revision
-            self._write([*operations.values(), Put(_REVISION, b"%d" % revision)])
+            self._write([*operations.values(), Put(REVISION, b"%d" % revision)])
             self.revision = revision
             del self._waiting[: len(batch)]
 
@@ -57,22 +56,22 @@ class CatalogMirror:
         """Make the replica from the catalog anew, whatever it held. It names no revision until it is whole."""
         self._waiting.clear()
         self.revision = 0
-        self._write([Delete(_REVISION)])
-        while items := self._store.range(_RECORDS, limit=TXN_OPS_MAX).items:
+        self._write([Delete(REVISION)])
+        while items := self._store.range(RECORDS, limit=TXN_OPS_MAX).items:
             self._write([Delete(item.key) for item in items])
         puts = [Change.put(record) for record in catalog.records()]
         while puts:
             batch = _batch(puts)
             self._write([_operation(change) for change in batch])
             del puts[: len(batch)]
-        self._write([Put(_REVISION, b"%d" % catalog.revision)])
+        self._write([Put(REVISION, b"%d" % catalog.revision)])
         self.revision = catalog.revision
 
     def records(self) -> Iterator[Record]:
         """The records in the replica, for tools; snapshots without their state."""
         after: str | None = None
         while True:
-            page = self._store.range(_RECORDS, after=after)
+            page = self._store.range(RECORDS, after=after)
             for item in page.items:
                 yield decode_record(item.value)
             if not page.more:
@@ -107,22 +106,17 @@ def _operation(change: Change) -> Operation:
 
 def _key(record: Record) -> str:
     if isinstance(record, Setting):
-        return f"{_RECORDS}settings/{record.name}"
+        return RECORDS.key("settings", record.name)
     kind = "topics"
     if isinstance(record, Subscription):
         kind = "subscriptions"
     elif isinstance(record, Snapshot):
         kind = "snapshots"
-    return f"{_RECORDS}{kind}/{record.incarnation:020d}"
+    return RECORDS.key(kind, f"{record.incarnation:020d}")
 
 
 class Identities:
     """Numbers and secrets of one installation, created at first use and never changed by mere opening."""
-
-    _UNIVERSE = "identity/universe"
-    _LOG_FLOOR = "identity/log_counter_floor"
-    _DISKS = "identity/disks/"
-    _ACK_KEY = "identity/ack_key"
 
     def __init__(self, store: Store, random: Random) -> None:
         self._store = store
@@ -131,54 +125,54 @@ class Identities:
     @property
     def universe(self) -> int | None:
         """The universe of this installation; None before `adopt_universe` or `mint_universe`."""
-        found = self._store.get(self._UNIVERSE)
+        found = self._store.get(NODE_UNIVERSE)
         return None if found is None else int(found.value)
 
     def mint_universe(self) -> int:
         """The universe, drawn now if there is none."""
-        self._create(self._UNIVERSE, b"%d" % self._random.randrange(UNIVERSE_MIN, UNIVERSE_END))
+        self._create(NODE_UNIVERSE, b"%d" % self._random.randrange(UNIVERSE_MIN, UNIVERSE_END))
         universe = self.universe
         assert universe is not None
         return universe
 
     def adopt_universe(self, universe: int) -> None:
         """Take over the universe found on disks, when the store was lost. Raises `ValueError` if it has another one."""
-        self._create(self._UNIVERSE, b"%d" % universe)
+        self._create(NODE_UNIVERSE, b"%d" % universe)
         if self.universe != universe:
             raise ValueError(f"the disks belong to universe {universe}, the metadata store to {self.universe}")
 
     @property
     def log_counter_floor(self) -> int:
         """Logs up to this counter have been minted; a new one must be higher."""
-        found = self._store.get(self._LOG_FLOOR)
+        found = self._store.get(NODE_LOG_FLOOR)
         return 0 if found is None else int(found.value)
 
     def raise_log_counter_floor(self, counter: int) -> None:
         """Remember a minted log counter; never goes down."""
         if counter > self.log_counter_floor:
-            self._store.txn([], [Put(self._LOG_FLOOR, b"%d" % counter)])
+            self._store.txn([], [Put(NODE_LOG_FLOOR, b"%d" % counter)])
 
     @property
     def disks(self) -> dict[str, str]:
         """Known disks: path as configured -> incarnation."""
-        found = self._store.range(self._DISKS).items
-        return {bytes.fromhex(item.key[len(self._DISKS) :]).decode(): item.value.decode() for item in found}
+        found = self._store.range(NODE_DISKS).items
+        return {bytes.fromhex(NODE_DISKS.name(item.key)).decode(): item.value.decode() for item in found}
 
     def know_disk(self, path: str, incarnation: str) -> None:
         """Remember which disk lies at a path."""
-        key = self._DISKS + path.encode().hex()
+        key = NODE_DISKS.key(path.encode().hex())
         found = self._store.get(key)
         if found is None or found.value != incarnation.encode():
             self._store.txn([], [Put(key, incarnation.encode())])
 
     def forget_disk(self, path: str) -> None:
         """The path is no longer part of the installation."""
-        self._store.txn([], [Delete(self._DISKS + path.encode().hex())])
+        self._store.txn([], [Delete(NODE_DISKS.key(path.encode().hex()))])
 
     def ack_key(self) -> bytes:
         """The secret (16 bytes) that ack ids are signed with, drawn now if there is none."""
-        self._create(self._ACK_KEY, self._random.token(16))
-        found = self._store.get(self._ACK_KEY)
+        self._create(NODE_ACK_KEY, self._random.token(16))
+        found = self._store.get(NODE_ACK_KEY)
         assert found is not None
         return found.value
 

@@ -30,6 +30,7 @@ from syncpoint.metadata.contract import (
     Unavailable,
     unchanged,
 )
+from syncpoint.metadata.layout import CHANGE, HEAD, INCARNATION_COUNTER, RECORDS
 from syncpoint.metadata.records import (
     CREATING,
     Change,
@@ -45,11 +46,6 @@ from syncpoint.metadata.records import (
     encode_record,
 )
 from syncpoint.metadata.shared import DEADLINE_S, SharedStore, SharedWatch, read_all
-
-RECORDS = "catalog/records/"
-HEAD = "catalog/head"
-CHANGE = "catalog/change"
-INCARNATIONS = "counter/incarnation"
 
 BLOCK = 256  # incarnations drawn at once
 _LOW = BLOCK // 2
@@ -277,7 +273,7 @@ class SharedCatalog:
     # -- incarnations ------------------------------------------------------------------------------------------------
 
     async def _draw(self) -> None:
-        highest = await self._store.counter(INCARNATIONS, by=BLOCK)
+        highest = await self._store.counter(INCARNATION_COUNTER, by=BLOCK)
         self._free[:0] = range(highest, highest - BLOCK, -1)
 
     async def _draw_more(self) -> None:
@@ -328,4 +324,4 @@ _KINDS = {Topic: "topics", Subscription: "subscriptions", Snapshot: "snapshots",
 
 def record_key(record: Record) -> str:
     """Where a record stands in the metadata."""
-    return f"{RECORDS}{_KINDS[type(record)]}/{record.name}"
+    return RECORDS.key(_KINDS[type(record)], record.name)

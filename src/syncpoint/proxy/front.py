@@ -16,6 +16,7 @@ from syncpoint.api.unimplemented import unimplemented_methods
 from syncpoint.control.doors import Peers
 from syncpoint.control.view import ClusterView, View
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.layout import CONSTRAINTS
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.cluster import Member
 from syncpoint.model.flow import FlowLimits
@@ -28,7 +29,7 @@ from syncpoint.proxy.routes import Routes
 from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.serving import Serving
 from syncpoint.proxy.streams import Streams
-from syncpoint.router.constraints import CONSTRAINTS, Rule
+from syncpoint.router.constraints import Rule
 from syncpoint.router.distance import Distances
 from syncpoint.router.inputs import decode_rule
 from syncpoint.transport.calls import Methods

@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.contract import Delete, Indeterminate, KeyValue, Unavailable, unchanged
+from syncpoint.metadata.layout import DATA_KEYS, LENT_KEYS, RECORDS, TOPIC_KEYS
 from syncpoint.metadata.lost import Lost, lost_in
 from syncpoint.metadata.records import Topic, decode_record
 from syncpoint.metadata.shared import SharedStore, read_all
-from syncpoint.metadata.shared_catalog import RECORDS
 from syncpoint.model.errors import SyncpointError
-from syncpoint.proxy.keys import DATA, LENT, TOPICS, TopicKeys
+from syncpoint.proxy.keys import TopicKeys
 from syncpoint.runtime.random import Random
 
 CLEAN_S = 600.0
@@ -45,14 +45,14 @@ class KeyInfo(NamedTuple):
 
 async def listed(store: SharedStore) -> list[KeyInfo]:
     """All data keys, by number. Raises the store's errors."""
-    data, _ = await read_all(store, DATA)
-    topics, _ = await read_all(store, TOPICS)
-    current = {int(item.key[len(TOPICS) :]): int(json.loads(item.value)["number"]) for item in topics}
+    data, _ = await read_all(store, DATA_KEYS)
+    topics, _ = await read_all(store, TOPIC_KEYS)
+    current = {TOPIC_KEYS.number(item.key): int(json.loads(item.value)["number"]) for item in topics}
     return sorted(_info(item, current) for item in data)
 
 
 def _info(item: KeyValue, current: dict[int, int]) -> KeyInfo:
-    values, number = json.loads(item.value), int(item.key[len(DATA) :])
+    values, number = json.loads(item.value), DATA_KEYS.number(item.key)
     topic = int(values["topic"])
     return KeyInfo(number, topic, str(values["kek"]), int(values["created_ns"]), current.get(topic) == number)
 
@@ -95,10 +95,10 @@ async def remove_gone(store: SharedStore, *, exists: Callable[[int], bool] = lam
     for topic in sorted(suspects - living.keys()):
         if lost.may_be(topic) or await registered_chains(store, topic):
             continue
-        await _remove(store, f"{TOPICS}{topic}")
+        await _remove(store, TOPIC_KEYS.key(topic))
         for one in found:
             if one.topic == topic and not await _is_lent(store, one.number, living, lost):
-                removed += await _remove(store, f"{DATA}{one.number}")
+                removed += await _remove(store, DATA_KEYS.key(one.number))
     if removed:
         log.info("%d keys of deleted topics are removed: nothing of those topics is stored", removed)
     return removed
@@ -106,10 +106,10 @@ async def remove_gone(store: SharedStore, *, exists: Callable[[int], bool] = lam
 
 async def _is_lent(store: SharedStore, number: int, living: Mapping[int, str], lost: Lost) -> bool:
     """Whether another topic may have messages under a key. What was lent to topics that are gone is forgotten."""
-    prefix = f"{LENT}{number}/"
+    prefix = LENT_KEYS.under(number)
     lent, _ = await read_all(store, prefix)
     for item in lent:
-        topic = int(item.key[len(prefix) :])
+        topic = prefix.number(item.key)
         if topic in living or lost.may_be(topic) or await registered_chains(store, topic):
             return True
     for item in lent:

@@ -26,15 +26,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from syncpoint.kernel.seal import NONCE_BYTES, header_of
 from syncpoint.metadata.contract import Compare, Indeterminate, KeyValue, Put, absent, unchanged
 from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.layout import DATA_KEYS, KEY_COUNTER, LENT_KEYS, TOPIC_KEYS
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 
-TOPICS = "keys/topics/"
-DATA = "keys/data/"
-LENT = "keys/lent/"
-COUNTER = "counter/key"
 KEY_BYTES = 32
 REFRESH_S = 60.0  # how long after a rotation another proxy may still seal with the old key
 CACHED_MAX = 100_000
@@ -171,7 +168,7 @@ class TopicKeys:
         """Note that another topic gets messages under a key, before it does. Raises `SyncpointError`."""
         if (number, topic) in self._lent:
             return
-        key = f"{LENT}{number}/{topic}"
+        key = LENT_KEYS.key(number, topic)
         if await self._get(key) is None and not await self._txn([], [Put(key, b"{}")]):
             raise Unavailable("The keys of sealed messages cannot be written.")
         if len(self._lent) >= CACHED_MAX:
@@ -181,11 +178,10 @@ class TopicKeys:
     async def rotate(self, topic: int) -> int:
         """Use a new data key for new messages from now on (other proxies within a minute); returns its number."""
         for _ in range(_ATTEMPTS):
-            known = await self._get(f"{TOPICS}{topic}")
+            known = await self._get(TOPIC_KEYS.key(topic))
             number, cipher, puts = await self._made(topic)
-            if await self._txn(
-                [absent(f"{TOPICS}{topic}") if known is None else unchanged(f"{TOPICS}{topic}", known.revision)], puts
-            ):
+            revision = 0 if known is None else known.revision
+            if await self._txn([unchanged(TOPIC_KEYS.key(topic), revision)], puts):
                 self._use(topic, number, cipher)
                 return number
         raise Unavailable("The key was changed by others at the same time. Try again.")
@@ -193,7 +189,7 @@ class TopicKeys:
     async def rewrap(self) -> int:
         """Wrap every data key that is under an older KEK with the current one; returns how many."""
         try:
-            found, _ = await read_all(self._store, DATA)
+            found, _ = await read_all(self._store, DATA_KEYS)
         except (StoreUnavailable, Indeterminate) as error:
             raise _no_answer(error) from error
         changed = 0
@@ -202,7 +198,7 @@ class TopicKeys:
             values = json.loads(item.value)
             if values["kek"] == self.ring.current:
                 continue
-            number = int(item.key[len(DATA) :])
+            number = DATA_KEYS.number(item.key)
             key = self._unwrapped(number, values)
             put = Put(item.key, self._stored(number, values["topic"], key, values["created_ns"]))
             changed += await self._txn([unchanged(item.key, item.revision)], [put])
@@ -218,12 +214,12 @@ class TopicKeys:
         return task
 
     async def _read_current(self, topic: int) -> DataKey:
-        known = await self._get(f"{TOPICS}{topic}")
+        known = await self._get(TOPIC_KEYS.key(topic))
         if known is None:
             number, cipher, puts = await self._made(topic)
-            if await self._txn([absent(f"{TOPICS}{topic}")], puts):
+            if await self._txn([absent(TOPIC_KEYS.key(topic))], puts):
                 return self._use(topic, number, cipher)
-            known = await self._get(f"{TOPICS}{topic}")
+            known = await self._get(TOPIC_KEYS.key(topic))
             if known is None:
                 raise Unavailable("The key of the topic was removed at this moment. Try again.")
         number = json.loads(known.value)["number"]
@@ -252,7 +248,7 @@ class TopicKeys:
         known = self._known.get(number)
         if known is not None:
             return known
-        found = await self._get(f"{DATA}{number}")
+        found = await self._get(DATA_KEYS.key(number))
         if found is None:
             raise FailedPrecondition(f"There is no data key {number}.")
         cipher = AESGCM(self._unwrapped(number, json.loads(found.value)))
@@ -262,12 +258,12 @@ class TopicKeys:
     async def _made(self, topic: int) -> tuple[int, AESGCM, list[Put]]:
         """A new key, and what stores it."""
         try:
-            number = await self._store.counter(COUNTER, deadline_s=_STORE_S)
+            number = await self._store.counter(KEY_COUNTER, deadline_s=_STORE_S)
         except (StoreUnavailable, Indeterminate) as error:
             raise _no_answer(error) from error
         key = self._random.token(KEY_BYTES)
-        data = Put(f"{DATA}{number}", self._stored(number, topic, key, self._clock.time_ns()))
-        return number, AESGCM(key), [data, Put(f"{TOPICS}{topic}", json.dumps({"number": number}).encode())]
+        data = Put(DATA_KEYS.key(number), self._stored(number, topic, key, self._clock.time_ns()))
+        return number, AESGCM(key), [data, Put(TOPIC_KEYS.key(topic), json.dumps({"number": number}).encode())]
 
     def _stored(self, number: int, topic: int, key: bytes, created_ns: int) -> bytes:
         kek, wrapped = self.ring.wrap(key, self._random.token(NONCE_BYTES), _bound_to(number, topic))

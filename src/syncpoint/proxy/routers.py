@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 from syncpoint.control.doors import Peers
 from syncpoint.metadata.contract import Indeterminate, Put, absent
 from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, Prefix
 from syncpoint.metadata.records import Topic
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.cluster import ROUTER
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.proxy.routes import Routes, SubscriptionRoute, TopicRoute
-from syncpoint.router.assignment import SUBSCRIPTIONS, TOPICS, SubscriptionAssignment, TopicAssignment
+from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.wire.messages import internal
 
 ROUTE = "/syncpoint.internal.v1.Router/Route"
@@ -71,11 +72,11 @@ class RouteFinder:
 
     def unknown_topic(self, topic: int) -> bool:
         """Whether it may be worth it to ask for a topic."""
-        return topic not in self.routes.topics and self._worth((TOPICS, topic))
+        return topic not in self.routes.topics and self._worth((ASSIGNED_TOPICS, topic))
 
     def unknown_subscription(self, subscription: int) -> bool:
         """Whether it may be worth it to ask for a subscription."""
-        return subscription not in self.routes.subscriptions and self._worth((SUBSCRIPTIONS, subscription))
+        return subscription not in self.routes.subscriptions and self._worth((ASSIGNED_SUBSCRIPTIONS, subscription))
 
     def _worth(self, key: tuple[str, int]) -> bool:
         asked = self._unassigned.get(key)
@@ -126,15 +127,15 @@ class RouteFinder:
         routers = [one for one in self.routes.view.with_role(ROUTER) if self._silent.get(one.address, 0.0) <= now]
         regions = list(self.routes.nearest({one.region for one in routers}))
         near = sorted(routers, key=lambda one: regions.index(one.region))
-        wanted = [(TOPICS, one) for one in sorted(topics)] + [(SUBSCRIPTIONS, one) for one in sorted(subscriptions)]
+        wanted = _wanted(sorted(topics), sorted(subscriptions))
         for router in near[:ROUTERS_TRIED]:
             try:
                 for part in _parts(wanted, ASKED_MAX):
                     request = internal.RouteRequest(
                         proxy=self.name,
                         region=self.routes.region,
-                        topics=[one for kind, one in part if kind == TOPICS],
-                        subscriptions=[one for kind, one in part if kind == SUBSCRIPTIONS],
+                        topics=[one for kind, one in part if kind == ASSIGNED_TOPICS],
+                        subscriptions=[one for kind, one in part if kind == ASSIGNED_SUBSCRIPTIONS],
                     )
                     self.asked += 1
                     answer = await self._peers.call(
@@ -150,13 +151,12 @@ class RouteFinder:
 
     async def _read(self, topics: Sequence[int], subscriptions: Sequence[int]) -> None:
         """Look into the metadata."""
-        keys = [(TOPICS, one) for one in topics] + [(SUBSCRIPTIONS, one) for one in subscriptions]
-        for part in _parts(keys, 100):
+        for part in _parts(_wanted(topics, subscriptions), 100):
             await asyncio.gather(*(self._read_one(kind, number) for kind, number in part))
 
-    async def _read_one(self, kind: str, number: int) -> None:
+    async def _read_one(self, kind: Prefix, number: int) -> None:
         try:
-            found = await self._store.get(f"{kind}{number}", deadline_s=STORE_S)
+            found = await self._store.get(kind.key(number), deadline_s=STORE_S)
         except (StoreUnavailable, Indeterminate) as error:
             log.info("%s%d cannot be looked up: %s", kind, number, error)
             found = None
@@ -166,7 +166,7 @@ class RouteFinder:
             self._unassigned[kind, number] = self._now()
             return
         self._unassigned.pop((kind, number), None)
-        if kind == SUBSCRIPTIONS:
+        if kind == ASSIGNED_SUBSCRIPTIONS:
             shared = SubscriptionAssignment.decode(found.value)
             self.routes.put_subscription(number, SubscriptionRoute(shared.epoch, shared.members))
             return
@@ -187,7 +187,7 @@ class RouteFinder:
         candidates = self.routes.candidates(topic)
         if not candidates:
             raise Unavailable(f"No chain may take messages of {topic.name} now. Try again.")
-        key = f"{TOPICS}{topic.incarnation}"
+        key = ASSIGNED_TOPICS.key(topic.incarnation)
         value = TopicAssignment(1, tuple(candidates[:1])).encode()
         try:
             if (await self._store.txn([absent(key)], [Put(key, value)], deadline_s=STORE_S)).ok:
@@ -202,13 +202,13 @@ class RouteFinder:
 
     def _take(self, answer: Any, only_known: bool = False) -> None:
         for one in answer.topics:
-            if not only_known or one.topic in self.routes.topics or (TOPICS, one.topic) in self._unassigned:
-                self._unassigned.pop((TOPICS, one.topic), None)
+            if not only_known or one.topic in self.routes.topics or (ASSIGNED_TOPICS, one.topic) in self._unassigned:
+                self._unassigned.pop((ASSIGNED_TOPICS, one.topic), None)
                 self.stale_topics.discard(one.topic)
                 route = TopicRoute(one.epoch, tuple(one.chains), tuple(one.nearest), tuple(one.alternatives))
                 self.routes.put_topic(one.topic, route)
         for one in answer.subscriptions:
-            key = (SUBSCRIPTIONS, one.subscription)
+            key = (ASSIGNED_SUBSCRIPTIONS, one.subscription)
             if not only_known or one.subscription in self.routes.subscriptions or key in self._unassigned:
                 self._unassigned.pop(key, None)
                 self.stale_subscriptions.discard(one.subscription)
@@ -258,6 +258,10 @@ class RouteFinder:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _wanted(topics: Sequence[int], subscriptions: Sequence[int]) -> list[tuple[Prefix, int]]:
+    return [*((ASSIGNED_TOPICS, one) for one in topics), *((ASSIGNED_SUBSCRIPTIONS, one) for one in subscriptions)]
 
 
 def _parts(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:

@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 from syncpoint.metadata.contract import Indeterminate, Put, unchanged
 from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.layout import KNOWN_DISKS
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.errors import Unavailable
-
-PREFIX = "disks/"
 
 
 class Known(NamedTuple):
@@ -36,7 +35,7 @@ class KnownDisks:
     async def known(self, chain: int) -> Known:
         """What is known of a chain's disks. Raises `Unavailable`."""
         try:
-            found = await self._store.get(f"{PREFIX}{chain}")
+            found = await self._store.get(KNOWN_DISKS.key(chain))
         except (StoreUnavailable, Indeterminate) as error:
             raise Unavailable(f"The metadata does not answer: {error}") from error
         return Known(tuple(map(str, json.loads(found.value))), found.revision) if found is not None else Known()
@@ -49,7 +48,7 @@ class KnownDisks:
         merged = tuple(new or old for new, old in zip(now, before, strict=True))
         if merged == known.disks:
             return
-        key = f"{PREFIX}{chain}"
+        key = KNOWN_DISKS.key(chain)
         try:
             put = Put(key, json.dumps(merged).encode())
             written = (await self._store.txn([unchanged(key, known.revision)], [put])).ok

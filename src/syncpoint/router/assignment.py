@@ -11,9 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-TOPICS = "assign/topics/"
-SUBSCRIPTIONS = "assign/subscriptions/"
-
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:

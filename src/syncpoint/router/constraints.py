@@ -20,7 +20,6 @@ from syncpoint.model.cluster import PROXY, PUBLISH, SUBSCRIBE, Member
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.router.location import may_pass, may_store
 
-CONSTRAINTS = "constraints/"
 ALLOW, DENY = "allow", "deny"
 MEMBER_FIELDS = ("name", "region", "zone", "rack")
 TOPIC_FIELDS = ("name", "project")

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, CONSTRAINTS
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.cluster import PUBLISH, SUBSCRIBE, ChainRecord, Member, Owner
 from syncpoint.model.errors import InvalidArgument
-from syncpoint.router.assignment import SUBSCRIPTIONS, TOPICS, SubscriptionAssignment, TopicAssignment
-from syncpoint.router.constraints import CONSTRAINTS, Policy, Rule
+from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
+from syncpoint.router.constraints import Policy, Rule
 from syncpoint.router.planner import Loads, State
 from syncpoint.router.scaling import units
 from syncpoint.router.world import World
@@ -88,8 +89,8 @@ class Inputs:
     ) -> None:
         self.store, self.cluster, self.shared_catalog, self._spanning = store, cluster, catalog, spanning
         self.rules = make_view(store, CONSTRAINTS, decode_rule)
-        self.topics = make_view(store, TOPICS, TopicAssignment.decode)
-        self.subscriptions = make_view(store, SUBSCRIPTIONS, SubscriptionAssignment.decode)
+        self.topics = make_view(store, ASSIGNED_TOPICS, TopicAssignment.decode)
+        self.subscriptions = make_view(store, ASSIGNED_SUBSCRIPTIONS, SubscriptionAssignment.decode)
         self.on_world: list[Callable[[], None]] = []
         self.on_owners: list[Callable[[], None]] = []
         self._world: World | None = None

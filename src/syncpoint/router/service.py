@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from syncpoint.metadata.contract import Delete, Indeterminate, Put, Unavailable, absent, unchanged
+from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, HEAD, Prefix
 from syncpoint.metadata.shared import SharedStore
-from syncpoint.metadata.shared_catalog import HEAD
 from syncpoint.model.cluster import ROUTER, Member
 from syncpoint.router.answers import Answers
-from syncpoint.router.assignment import SUBSCRIPTIONS, TOPICS, SubscriptionAssignment, TopicAssignment
+from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.distance import Distances, Ping, Prober
 from syncpoint.router.inputs import CatalogCopy, Cluster, Inputs, MakeView, Watched
 from syncpoint.router.planner import Changes, Planner, PlannerSettings
@@ -194,12 +194,12 @@ class RouterService:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     async def _write(self, changes: Changes) -> None:
-        made: tuple[tuple[str, Mapping[int, TopicAssignment | SubscriptionAssignment], Watched[Any]], ...] = (
-            (TOPICS, changes.topics, self.inputs.topics),
-            (SUBSCRIPTIONS, changes.subscriptions, self.inputs.subscriptions),
+        made: tuple[tuple[Prefix, Mapping[int, TopicAssignment | SubscriptionAssignment], Watched[Any]], ...] = (
+            (ASSIGNED_TOPICS, changes.topics, self.inputs.topics),
+            (ASSIGNED_SUBSCRIPTIONS, changes.subscriptions, self.inputs.subscriptions),
         )
         for prefix, assigned, view in made:
-            puts = [(Put(f"{prefix}{number}", one.encode()), _seen(view, number)) for number, one in assigned.items()]
+            puts = [(Put(prefix.key(number), one.encode()), _seen(view, number)) for number, one in assigned.items()]
             await self._write_all(puts, view)
 
     async def _write_all(self, waiting: Sequence[tuple[Put, int]], view: Watched[Any]) -> None:
@@ -230,8 +230,15 @@ class RouterService:
         """Remove assignments of what was deleted: what is absent at a revision of the catalog that was read after the
         assignment was seen."""
         self._swept = self._clock.monotonic()
-        assigned = [(TOPICS, int(key), seen.revision) for key, seen in self.inputs.topics.items.items()]
-        assigned += [(SUBSCRIPTIONS, int(key), seen.revision) for key, seen in self.inputs.subscriptions.items.items()]
+        inputs, catalog = self.inputs, self.inputs.catalog
+        assigned = [
+            (kind.key(key), find, int(key), seen.revision)
+            for kind, find, items in (
+                (ASSIGNED_TOPICS, catalog.topic_by_incarnation, inputs.topics.items),
+                (ASSIGNED_SUBSCRIPTIONS, catalog.subscription_by_incarnation, inputs.subscriptions.items),
+            )
+            for key, seen in items.items()
+        ]
         head = await self._store.get(HEAD)
         if head is None:
             return
@@ -240,15 +247,9 @@ class RouterService:
                 await self.inputs.shared_catalog.at(int(head.value.split()[0]))
         except TimeoutError:
             raise Unavailable("the catalog here lags behind") from None
-        catalog = self.inputs.catalog
-        for prefix, number, revision in assigned:
-            record = (
-                catalog.topic_by_incarnation(number)
-                if prefix == TOPICS
-                else catalog.subscription_by_incarnation(number)
-            )
-            if record is None:
-                await self._store.txn([unchanged(f"{prefix}{number}", revision)], [Delete(f"{prefix}{number}")])
+        for key, find, number, revision in assigned:
+            if find(number) is None:
+                await self._store.txn([unchanged(key, revision)], [Delete(key)])
 
 
 def cluster_members(cluster: Cluster, me: Member) -> list[Member]:

@@ -16,9 +16,9 @@ from syncpoint.control.inquiry import CHAINS as DESCRIBE
 from syncpoint.control.inquiry import DELIVERIES, Inquiry
 from syncpoint.control.operations import Operations
 from syncpoint.control.plane import SharedControl
-from syncpoint.control.registration import OPEN
-from syncpoint.control.view import CHAINS, LOADS, MEMBERS, OWNERS, ClusterView
+from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.layout import CHAINS, LOADS, MEMBERS, OPEN, OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.shared_catalog import SharedCatalog
@@ -146,10 +146,10 @@ async def test_members_and_chains_are_told_at_once_while_the_metadata_do_not_ans
 async def test_members_and_chains_are_shown_as_they_are(world: ClusterWorld) -> None:
     places = (DiskPlace("c1", "d1", "s1", "k1", "z1"),)
     world.put(
-        CHAINS + "7",
+        CHAINS.key("7"),
         ChainRecord(7, "eu-publish-forwarder-1/fast", "fast", "eu", "eu-publish-forwarder-1", places).encode(),
     )
-    world.put(OWNERS + "7", Owner("eu-publish-forwarder-2", 4001, 9, "10.0.0.1:4001").encode())
+    world.put(OWNERS.key("7"), Owner("eu-publish-forwarder-2", 4001, 9, "10.0.0.1:4001").encode())
     world.put(
         LOADS + "eu-publish-forwarder-2", json.dumps({"connections": 3, "messages_s": 1.5, "bytes_s": 20}).encode()
     )
@@ -212,8 +212,8 @@ async def test_a_durability_class_can_be_judged_before_there_is_a_topic(world: C
 @cluster
 async def test_drains_come_and_go_with_what_is_left_to_do(world: ClusterWorld) -> None:
     target = "eu-publish-forwarder-1"
-    world.put(OWNERS + "1", Owner(target, 4000, 1, "10.0.0.1:4000").encode())
-    world.put(LOADS + target, json.dumps({"connections": 4}).encode())
+    world.put(OWNERS.key("1"), Owner(target, 4000, 1, "10.0.0.1:4000").encode())
+    world.put(LOADS.key(target), json.dumps({"connections": 4}).encode())
     drained = await world.call("Drain", target=target, comment="new disks")
     assert (drained.draining, list(drained.members), drained.connections, drained.chains) == (True, [target], 4, 1)
     assert await world.call("Drain", target=target, comment="again")
@@ -293,7 +293,7 @@ async def subscribed(world: ClusterWorld) -> None:
     for chain, port in ((7, 4000), (8, 4001)):
         name = f"eu-publish-forwarder-{port - 3999}"
         world.put(OWNERS + str(chain), Owner(name, port, 2, f"10.0.0.1:{port}").encode())
-        world.put(f"{OPEN}{topic}/{chain}", b"{}")
+        world.put(OPEN.key(topic, chain), b"{}")
 
 
 def described(chain: int, **fields: Any) -> Any:
@@ -329,7 +329,7 @@ async def test_states_are_summed_over_chains_and_forwarders(world: ClusterWorld)
 async def test_who_does_not_answer_is_named(world: ClusterWorld) -> None:
     await subscribed(world)
     world.peers.answers["10.0.0.1:4000", DESCRIBE] = described(7, backlog_messages=10, unreadable="disk on fire")
-    world.store.txn([], [Delete(OWNERS + "8")])
+    world.store.txn([], [Delete(OWNERS.key("8"))])
     state = await world.call("GetSubscriptionState", subscription=SUB)
     assert state.backlog_messages == 10
     silent = [f"{one.name} does not tell" for one in MEMBERS_OF_TWO_REGIONS if SUBSCRIBE in one.roles]
@@ -352,7 +352,7 @@ async def test_an_owner_who_takes_over_within_the_deadline_is_asked(world: Clust
 
     async def adopt() -> None:
         await asyncio.sleep(0.5)
-        world.put(OWNERS + "8", Owner("eu-proxy-1", 4004, 3, "10.0.0.1:4004").encode())
+        world.put(OWNERS.key("8"), Owner("eu-proxy-1", 4004, 3, "10.0.0.1:4004").encode())
 
     adopting = asyncio.ensure_future(adopt())
     state = await world.call("GetSubscriptionState", subscription=SUB)
@@ -366,8 +366,8 @@ async def test_disks_are_shown_as_storage_and_owners_see_them(world: ClusterWorl
     places = (DiskPlace("c1", "d1", "s1"), DiskPlace("c1", "d2", "s1"), DiskPlace("c2", "d1", "s2"))
     for chain in (7, 8):
         world.put(CHAINS + str(chain), ChainRecord(chain, f"x/{chain}", "", "eu", "x", places).encode())
-    world.put(OWNERS + "7", Owner("eu-publish-forwarder-1", 4000, 2, "10.0.0.1:4000").encode())
-    world.put(MEMBERS + "s1", Member("s1", (STORAGE,), "10.0.0.1:1", 1, disks=("d1", "d2", "d3")).encode())
+    world.put(OWNERS.key("7"), Owner("eu-publish-forwarder-1", 4000, 2, "10.0.0.1:4000").encode())
+    world.put(MEMBERS.key("s1"), Member("s1", (STORAGE,), "10.0.0.1:1", 1, disks=("d1", "d2", "d3")).encode())
 
     async def shown() -> tuple[dict[str, Any], list[str]]:
         answer = await world.call("ListDisks")

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from syncpoint.control.registration import OPEN
 from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.layout import DATA_KEYS, OPEN, RECORDS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Topic, encode_record
-from syncpoint.metadata.shared_catalog import RECORDS
 from syncpoint.node.cluster.doors import Doors
-from syncpoint.proxy.keys import DATA, KeyRing
+from syncpoint.proxy.keys import KeyRing
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 
@@ -38,7 +37,7 @@ class World:
 
     def topic(self, number: int, name: str) -> None:
         full = f"projects/p/topics/{name}"
-        self.store.txn([], [Put(f"{RECORDS}topics/{full}", encode_record(Topic(number, full)))])
+        self.store.txn([], [Put(RECORDS.key("topics", full), encode_record(Topic(number, full)))])
 
     def run(self, *words: str, code: int = 0) -> str:
         result = self._run("keys", words[0], "--config", str(self.config), *words[1:])
@@ -53,11 +52,11 @@ class World:
     def secrets(self, *rings: KeyRing) -> list[bytes]:
         """Every key there is, plain and wrapped."""
         found = [OLD, NEW]
-        for item in self.store.range(DATA).items:
+        for item in self.store.range(DATA_KEYS).items:
             values = json.loads(item.value)
             wrapped = base64.b64decode(values["wrapped"])
             found.append(wrapped)
-            bound = f"syncpoint data key {item.key[len(DATA) :]} of topic {values['topic']}".encode()
+            bound = f"syncpoint data key {DATA_KEYS.name(item.key)} of topic {values['topic']}".encode()
             found.append(KeyRing([OLD, NEW]).unwrap(values["kek"], wrapped, bound))
         return found
 
@@ -109,7 +108,7 @@ def test_the_life_of_keys(world: World, caplog: pytest.LogCaptureFixture) -> Non
 
 def test_what_is_left_of_deleted_topics(world: World) -> None:
     world.run("rotate", "orders", "bills")
-    world.store.txn([], [Put(f"{OPEN}6/1", b"{}")])
+    world.store.txn([], [Put(OPEN.key(6, 1), b"{}")])
     for item in world.store.range(RECORDS).items:
         world.store.txn([], [Delete(item.key)])
     assert {one["topic"] for one in world.listed()["topics"]} == {"(deleted: 5)", "(deleted: 6)"}

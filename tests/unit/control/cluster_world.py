@@ -10,8 +10,9 @@ from typing import Any
 from syncpoint.control.chains import ChainKeeper, hand_over_methods
 from syncpoint.control.doors import Peers, process_methods
 from syncpoint.control.membership import Membership, new_incarnation
-from syncpoint.control.view import CHAINS, MEMBERS, ClusterView, chain_key
+from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Put
+from syncpoint.metadata.layout import CHAINS, MEMBERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace, Member
@@ -136,7 +137,7 @@ class ControlWorld:
             process = SimProcess(self.loop, name)
             door = await process.start(self.network.serve(process_methods(dict), f"10.0.1.{number}", 1))
             member = Member(name, (STORAGE,), f"10.0.1.{number}:{door.port}", number + 1, region="r", cluster=name)
-            self.store.txn([], [Put(MEMBERS + name, member.encode())])
+            self.store.txn([], [Put(MEMBERS.key(name), member.encode())])
         places = tuple(DiskPlace(name, "d", name) for name in names)
         rule = AckRule(tuple(range(len(names)))).to_values()
         for item in self.store.range(CHAINS).items:
@@ -153,7 +154,7 @@ class ControlWorld:
             for _ in range(each):
                 number = len(self.homes) + 1
                 record = ChainRecord(number, f"{name}/default", "default", "r", name)
-                self.store.txn([], [Put(CHAINS + chain_key(number), record.encode())])
+                self.store.txn([], [Put(CHAINS.key(number), record.encode())])
                 self.homes[number] = name
 
     def crash(self, name: str) -> None:

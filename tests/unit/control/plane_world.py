@@ -12,8 +12,9 @@ from syncpoint.control.barrier import BACKLOG, CONFIRM, Barrier
 from syncpoint.control.doors import Peers
 from syncpoint.control.plane import SharedControl
 from syncpoint.control.registration import Registration
-from syncpoint.control.view import OWNERS, ClusterView, chain_key
+from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.layout import OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.shared_catalog import SharedCatalog
@@ -77,7 +78,7 @@ class FakeOwner:
     def own(self, chain: int | None = None) -> None:
         """Be the owner of a chain."""
         owner = Owner(self.name, self.chain, 1, self.address)
-        self.world.store.txn([], [Put(OWNERS + chain_key(chain or self.chain), owner.encode())])
+        self.world.store.txn([], [Put(OWNERS.key(chain or self.chain), owner.encode())])
 
     async def _confirm(self, call: Call, request: bytes) -> bytes:
         asked = internal.ConfirmRequest.FromString(request)
@@ -136,7 +137,7 @@ class PlaneWorld:
         return Proxy(store, SharedControl(store, shared, barrier, self.clock, self.random))
 
     def disown(self, chain: int) -> None:
-        self.store.txn([], [Delete(OWNERS + chain_key(chain))])
+        self.store.txn([], [Delete(OWNERS.key(chain))])
 
 
 _ANSWERS = {"CreateTopic": pubsub.Topic, "GetTopic": pubsub.Topic, "UpdateTopic": pubsub.Topic} | {

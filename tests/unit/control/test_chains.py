@@ -11,8 +11,8 @@ import pytest
 
 from syncpoint.control.claims import QUIET_S
 from syncpoint.control.membership import NameTaken
-from syncpoint.control.view import DRAINS, MEMBERS, OWNERS
 from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.layout import DRAINS, MEMBERS, OWNERS
 from syncpoint.model.cluster import Member, Owner
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -26,7 +26,7 @@ async def test_everybody_opens_its_own(world: ControlWorld) -> None:
     assert set(world.disks.epochs.values()) == {1}
     for forwarder in world.forwarders.values():
         assert len(forwarder.keeper.open_chains) == 2
-    owner = Owner.decode(world.store.get(f"{OWNERS}1").value)  # type: ignore[union-attr]
+    owner = Owner.decode(world.store.get(OWNERS.key(1)).value)  # type: ignore[union-attr]
     assert (owner.member, owner.epoch) == ("f1", 1)
 
 
@@ -67,7 +67,7 @@ async def test_a_hung_owner_is_replaced_within_eight_seconds_and_wakes_shut_out(
 async def test_an_orderly_end_hands_everything_over(world: ControlWorld) -> None:
     await world.run(QUIET_S + 2)
     await world.forwarders["f1"].process.start(world.forwarders["f1"].stop())
-    assert world.store.get(MEMBERS + "f1") is None
+    assert world.store.get(MEMBERS.key("f1")) is None
     await world.run(2)
     assert {world.disks.writers()[chain] for chain in (1, 2)} == {"f2", "f3"}
     world.start("f1")
@@ -78,11 +78,11 @@ async def test_an_orderly_end_hands_everything_over(world: ControlWorld) -> None
 @in_world(each=2)
 async def test_drained_and_undrained(world: ControlWorld) -> None:
     await world.run(QUIET_S + 2)
-    world.store.txn([], [Put(DRAINS + "f2", b"{}")])
+    world.store.txn([], [Put(DRAINS.key("f2"), b"{}")])
     await world.run(5)
     assert "f2" not in world.disks.writers().values()
     assert len(world.disks.writers()) == 6
-    world.store.txn([], [Delete(DRAINS + "f2")])
+    world.store.txn([], [Delete(DRAINS.key("f2"))])
     await world.run(40)
     assert world.disks.writers() == world.homes
 
@@ -144,7 +144,7 @@ async def test_a_process_that_was_cut_off_for_long_loses_its_name_and_says_so(wo
     await world.run(30)
     assert first.membership.superseded.is_set()
     assert first.membership.successor == world.forwarders["f1"].membership.me
-    found = Member.decode(world.store.get(MEMBERS + "f1").value)  # type: ignore[union-attr]
+    found = Member.decode(world.store.get(MEMBERS.key("f1")).value)  # type: ignore[union-attr]
     assert found.incarnation == world.forwarders["f1"].membership.me.incarnation
     assert world.forwarders["f1"].keeper.open_chains == [1]
     assert first.host.open_at == {}

@@ -6,13 +6,14 @@ import asyncio
 from typing import Any
 
 from syncpoint.control.barrier import Barrier
-from syncpoint.control.clocks import CLOCKS, ClockExchange
+from syncpoint.control.clocks import ClockExchange
 from syncpoint.control.doors import Peers
 from syncpoint.control.expiry import Expiry
 from syncpoint.control.plane import SharedControl
-from syncpoint.control.reports import USED, USED_S, UseReporter
+from syncpoint.control.reports import USED_S, UseReporter
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Put
+from syncpoint.metadata.layout import CLOCKS, USED
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
@@ -155,12 +156,12 @@ async def test_after_an_outage_of_the_metadata_those_in_use_can_say_so_first(
 @simulated
 async def test_a_report_never_makes_a_use_earlier(store: MemoryStore, clock: ManualClock) -> None:
     later = clock.time_ns() + 9 * DAY * NS
-    store.txn([], [Put(f"{USED}2", b"%d" % later), Put(f"{USED}3", b"1")])
+    store.txn([], [Put(USED.key(2), b"%d" % later), Put(USED.key(3), b"1")])
     uses = UseReporter(LocalShared(store, clock), clock, lambda: range(1, 300))
     uses.start()
     await asyncio.sleep(1)
     await uses.stop()
-    stored = {int(item.key[len(USED) :]): int(item.value) for item in store.range(USED).items}
+    stored = {USED.number(item.key): int(item.value) for item in store.range(USED).items}
     assert stored.pop(2) == later
     assert stored == dict.fromkeys({*range(1, 300)} - {2}, clock.time_ns()), "at its end, too"
 

@@ -15,9 +15,10 @@ from syncpoint.control.founding import Founder, Plan
 from syncpoint.control.membership import GRACE_S, TTL_S, Membership, NameTaken
 from syncpoint.control.operations import Operations
 from syncpoint.control.registration import Registration, registered_chains
-from syncpoint.control.view import CHAINS, DRAINS, MEMBERS, OWNERS, ClusterView, Seen
+from syncpoint.control.view import ClusterView, Seen
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import Compare, Delete, Indeterminate, Operation, Put, TxnResult
+from syncpoint.metadata.layout import CHAINS, DRAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.model.cluster import PUBLISH, ChainRecord, DiskPlace, Member, Owner
@@ -105,7 +106,7 @@ def late(work: Callable[[Late], Any]) -> Callable[[], None]:
 
 @late
 async def test_a_late_removal_does_not_remove_the_next_registration(store: Late) -> None:
-    store.put(OWNERS + "7", Owner(ME.name, ME.incarnation, 3, ME.address).encode())
+    store.put(OWNERS.key("7"), Owner(ME.name, ME.incarnation, 3, ME.address).encode())
     registration = Registration(store, Copy(), ME)
     await registration.register(1, 7)
     store.only(Delete, "open/")
@@ -120,7 +121,7 @@ async def test_a_late_removal_does_not_remove_the_next_registration(store: Late)
 @late
 async def test_a_registration_asked_for_after_a_removal_is_not_removed_by_it(store: Late) -> None:
     """Both wait for the lock; the registration shares a batch that was begun before the removal."""
-    store.put(OWNERS + "7", Owner(ME.name, ME.incarnation, 3, ME.address).encode())
+    store.put(OWNERS.key("7"), Owner(ME.name, ME.incarnation, 3, ME.address).encode())
     registration = Registration(store, Copy(), ME)
     store.only(Put, "open/2/")
     first = asyncio.ensure_future(registration.register(2, 7))
@@ -142,7 +143,7 @@ async def test_a_stuck_copy_of_the_catalog_holds_up_nobody_else(store: Late) -> 
     copy.stuck.clear()
     stuck = asyncio.ensure_future(registration.register(1, 7))
     await asyncio.sleep(0.1)
-    store.put(OWNERS + "7", Owner(ME.name, ME.incarnation, 3, ME.address).encode())
+    store.put(OWNERS.key("7"), Owner(ME.name, ME.incarnation, 3, ME.address).encode())
     async with asyncio.timeout(1):
         assert await registration.unregister(2, 7, 3)
     with pytest.raises(Unavailable, match="does not reach revision 5"):
@@ -162,7 +163,7 @@ async def test_a_late_announcement_does_not_undo_a_later_one(store: Late) -> Non
     await membership.announce(draining=False)
     await asyncio.sleep(LATE_S)
     assert store.arrived == [False]
-    assert not Member.decode(store.store.get(MEMBERS + "f1").value).draining  # type: ignore[union-attr]
+    assert not Member.decode(store.store.get(MEMBERS.key("f1")).value).draining  # type: ignore[union-attr]
     await membership.stop()
 
 
@@ -173,7 +174,7 @@ async def test_a_start_whose_outcome_is_unknown_looks_and_goes_on(store: Late) -
     await membership.start()
     await asyncio.sleep(LATE_S)
     assert store.arrived == [False]
-    assert membership.registered_at == store.store.get(MEMBERS + "f1").revision  # type: ignore[union-attr]
+    assert membership.registered_at == store.store.get(MEMBERS.key("f1")).revision  # type: ignore[union-attr]
     await membership.stop()
 
 
@@ -233,7 +234,7 @@ async def test_a_name_that_lives_on_another_host_is_not_taken_by_what_this_host_
         with pytest.raises(NameTaken, match=r"a living process at 10\.0\.0\.1:1 on host a has it"):
             await other.start()
     assert not earlier.superseded.is_set()
-    assert Member.decode(store.store.get(MEMBERS + "f1").value).incarnation == 11  # type: ignore[union-attr]
+    assert Member.decode(store.store.get(MEMBERS.key("f1")).value).incarnation == 11  # type: ignore[union-attr]
     await earlier.stop()
     await other.start()
     await other.stop()
@@ -335,7 +336,7 @@ async def test_what_an_earlier_owner_knew_of_the_disks_does_not_come_back(store:
 @late
 async def test_a_late_drain_does_not_follow_its_undoing(store: Late) -> None:
     for name in ("f1", "f2", "f3"):
-        store.put(MEMBERS + name, replace(ME, name=name).encode())
+        store.put(MEMBERS.key(name), replace(ME, name=name).encode())
     view = ClusterView(store)
     await view.start()
     operations = Operations(view, Catalog(), store.clock)
@@ -356,7 +357,7 @@ async def test_a_late_drain_does_not_follow_its_undoing(store: Late) -> None:
     await operations.undrain("f1")
     await operations.drain("f1", "wanted")
     await asyncio.sleep(LATE_S)
-    assert store.keys(DRAINS) == [DRAINS + "f1"]
+    assert store.keys(DRAINS) == [DRAINS.key("f1")]
     await view.close()
 
 
@@ -364,7 +365,7 @@ async def test_a_late_drain_does_not_follow_its_undoing(store: Late) -> None:
 async def test_two_changes_at_once_are_made_one_after_the_other(store: Late) -> None:
     """Each was checked against what is there; both together might leave a topic with nowhere to go."""
     for name in ("f1", "f2", "f3"):
-        store.put(MEMBERS + name, replace(ME, name=name).encode())
+        store.put(MEMBERS.key(name), replace(ME, name=name).encode())
     view = ClusterView(store)
     await view.start()
     operations = Operations(view, Catalog(), store.clock)

@@ -17,9 +17,10 @@ from syncpoint.control.membership import Membership
 from syncpoint.control.placing import Kind, planner
 from syncpoint.control.plane import SharedControl
 from syncpoint.control.registration import Registration, registered_chains
-from syncpoint.control.reports import USED, USED_S, UseReporter
-from syncpoint.control.view import CHAINS, DRAINS, MEMBERS, OWNERS, ClusterView, View
+from syncpoint.control.reports import USED_S, UseReporter
+from syncpoint.control.view import ClusterView, View
 from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.layout import CHAINS, DRAINS, MEMBERS, OWNERS, USED
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CREATING, Change, Snapshot, Subscription, Topic
@@ -216,11 +217,11 @@ async def test_after_an_outage_a_name_that_went_to_another_is_left_to_it(bare: B
     shared.cut = True
     await asyncio.sleep(6)
     other = replace(ME, incarnation=99)
-    bare.put(MEMBERS + "f1", other.encode())
+    bare.put(MEMBERS.key("f1"), other.encode())
     shared.cut = False
     await asyncio.sleep(2)
     assert membership.superseded.is_set()
-    assert Member.decode(bare.store.get(MEMBERS + "f1").value) == other  # type: ignore[union-attr]
+    assert Member.decode(bare.store.get(MEMBERS.key("f1")).value) == other  # type: ignore[union-attr]
 
 
 def test_what_a_target_covers() -> None:
@@ -270,12 +271,12 @@ async def test_chains_are_made_once_and_only_by_the_living(bare: Bare) -> None:
     assert [one.number for one in await again.found_missing()] == [2, 1]
     heavier = replace(ME, weight=2.5)
     membership.me = heavier
-    bare.put(MEMBERS + "f1", heavier.encode())
+    bare.put(MEMBERS.key("f1"), heavier.encode())
     assert {one.weight for one in await again.found_missing()} == {2.5}, "its weight of today, in the store, too"
     stored = [ChainRecord.decode(item.value) for item in bare.store.range(CHAINS).items]
     assert [(one.number, one.weight) for one in stored] == [(1, 2.5), (2, 2.5)]
     membership.me = ME
-    bare.put(MEMBERS + "f1", replace(ME, incarnation=5).encode())
+    bare.put(MEMBERS.key("f1"), replace(ME, incarnation=5).encode())
     late = Founder(shared, membership, ["third"], plan)
     with pytest.raises(Exception, match="not registered now"):
         await late.found_missing()
@@ -293,7 +294,7 @@ async def test_a_topic_is_registered_until_the_owner_takes_it_back(bare: Bare) -
     assert bare.store.status().revision == before + 3, "what is asked at once shares transactions"
     assert await registered_chains(shared, 7) == [3]
     assert not await registration.unregister(7, 3, 1), "nobody owns the chain"
-    bare.put(OWNERS + "3", Owner("f1", 11, 2, "10.0.0.1:1").encode())
+    bare.put(OWNERS.key("3"), Owner("f1", 11, 2, "10.0.0.1:1").encode())
     assert not await registration.unregister(7, 3, 1), "an older ownership"
     assert await registration.unregister(7, 3, 2)
     assert await registered_chains(shared, 7) == []
@@ -348,7 +349,7 @@ async def test_what_has_expired_is_deleted_and_what_is_used_is_not(bare: Bare) -
     await uses.stop()
     names = {record.name for record in control.catalog.records()}
     assert names == {"t", "s0", "never", "new"}
-    assert [item.key for item in bare.store.range(USED).items if item.key.endswith("/2")] == [USED + "2"]
+    assert [item.key for item in bare.store.range(USED).items if item.key.endswith("/2")] == [USED.key("2")]
     shared.cut = True
     with pytest.raises(SyncpointError):
         await control.commit([Change.delete(Topic(1, "t"))])
@@ -365,7 +366,7 @@ async def test_a_chain_lies_where_the_living_disks_are_and_waits_for_those_to_co
         name = f"s-{region}-c{number}"
         disks = ("d1", "d2", "d3")
         served = Member(name, (STORAGE,), "h:1", number, region, "", f"k{number}", f"{region}-c{number}", disks)
-        bare.put(MEMBERS + name, served.encode())
+        bare.put(MEMBERS.key(name), served.encode())
 
     kinds = {"default": Kind(Wanted(3, 3)), "wide": Kind(Wanted(3, 1), "async", spans_regions=True)}
     founder = Founder(shared, membership, list(kinds), planner(view, ME, kinds))

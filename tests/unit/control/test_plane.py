@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from syncpoint.metadata.contract import Put
+from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.metadata.records import ACTIVE, CREATING
 from syncpoint.model.errors import Code, NotFound, SyncpointError, Unavailable
-from syncpoint.router.assignment import TOPICS, TopicAssignment
+from syncpoint.router.assignment import TopicAssignment
 
 sys.path.insert(0, str(Path(__file__).parent))
 from plane_world import SNAP, SUB, TOPIC, PlaneWorld, planned
@@ -192,7 +193,7 @@ async def test_before_keys_move_all_other_chains_have_sealed(world: PlaneWorld) 
     barrier = world.proxies[0].control.barrier
     with pytest.raises(Unavailable, match="epoch None"):
         await barrier.sealed(topic, 1, 2)
-    world.store.txn([], [Put(f"{TOPICS}{topic}", TopicAssignment(2, (2,)).encode())])
+    world.store.txn([], [Put(ASSIGNED_TOPICS.key(topic), TopicAssignment(2, (2,)).encode())])
     with pytest.raises(Unavailable, match="epoch 2, not in 1"):
         await barrier.sealed(topic, 1, 2)
     await barrier.sealed(topic, 2, 2)

@@ -12,16 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.metadata.backup import (
-    LAST_BACKUP,
-    UNIVERSE,
-    Damaged,
-    read_backup,
-    restore,
-    take_backup,
-    write_file,
-)
+from syncpoint.metadata.backup import Damaged, read_backup, restore, take_backup, write_file
 from syncpoint.metadata.contract import Compare, Indeterminate, Operation, Put, TxnResult, Unavailable
+from syncpoint.metadata.layout import LAST_BACKUP, UNIVERSE
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.lost import NAME
 from syncpoint.metadata.memory import MemoryStore

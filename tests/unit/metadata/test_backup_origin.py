@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from syncpoint.cli import cluster_metadata
 from syncpoint.cli.main import cli
-from syncpoint.metadata.backup import UNIVERSE, Backup, read_backup, restore, take_backup
+from syncpoint.metadata.backup import Backup, read_backup, restore, take_backup
 from syncpoint.metadata.backup_origin import differences
 from syncpoint.metadata.contract import Put
+from syncpoint.metadata.layout import UNIVERSE
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.shared import SharedStore

@@ -10,10 +10,11 @@ import pytest
 
 from syncpoint.metadata import shared_catalog
 from syncpoint.metadata.contract import Compare, Indeterminate, Operation, TxnResult, Unavailable
+from syncpoint.metadata.layout import CHANGE, HEAD
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CREATING, Change, Op, Record, Setting, Subscription, Topic
-from syncpoint.metadata.shared_catalog import BLOCK, CHANGE, HEAD, Conflict, SharedCatalog
+from syncpoint.metadata.shared_catalog import BLOCK, Conflict, SharedCatalog
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulated_loop import run_simulated

@@ -7,10 +7,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from syncpoint.control.doors import Peers, process_methods
-from syncpoint.control.view import CHAINS, MEMBERS, OWNERS, ClusterView
+from syncpoint.control.view import ClusterView
 from syncpoint.kernel import ackids
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, CHAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Subscription, Topic
@@ -23,7 +24,7 @@ from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.voids import VOID
 from syncpoint.publish.envelope import PUBLISH as CHAIN_PUBLISH
 from syncpoint.publish.envelope import PublishBatch, read_publish
-from syncpoint.router.assignment import SUBSCRIPTIONS, TOPICS, SubscriptionAssignment, TopicAssignment
+from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.distance import Distances
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -97,7 +98,7 @@ class PublishProcess(Process):
 
     async def _void(self, call: Call, request: bytes) -> bytes:
         asked = internal.VoidRequest.FromString(request)
-        owner = self.world.store.get(f"{OWNERS}{asked.chain}")
+        owner = self.world.store.get(OWNERS.key(asked.chain))
         if owner is None or Owner.decode(owner.value).member != self.name:
             raise Unavailable(f"Chain {asked.chain} is not open here.")
         if self.refuse_voids is not None:
@@ -111,7 +112,7 @@ class PublishProcess(Process):
 
     async def _publish(self, call: Call, request: bytes) -> bytes:
         batch = read_publish(request)
-        owner = self.world.store.get(f"{OWNERS}{batch.chain}")
+        owner = self.world.store.get(OWNERS.key(batch.chain))
         if owner is None or Owner.decode(owner.value).member != self.name:
             raise Unavailable(f"Chain {batch.chain} is not open here.")
         if self.refusals:
@@ -375,18 +376,18 @@ class ProxyWorld:
         """A chain, new or with a new owner."""
         record = ChainRecord(number, f"c{number}", klass, region, owner.name)
         held = Owner(owner.name, owner.incarnation, epoch, owner.address)
-        puts = [Put(f"{CHAINS}{number}", record.encode()), Put(f"{OWNERS}{number}", held.encode())]
+        puts = [Put(CHAINS.key(number), record.encode()), Put(OWNERS.key(number), held.encode())]
         self.store.txn([], puts)
 
     def assign(
         self, chains: Iterable[int], epoch: int = 1, elsewhere: Mapping[str, tuple[int, ...]] | None = None
     ) -> None:
         made = TopicAssignment(epoch, tuple(chains), elsewhere or {})
-        self.store.txn([], [Put(f"{TOPICS}{self.topic.incarnation}", made.encode())])
+        self.store.txn([], [Put(ASSIGNED_TOPICS.key(self.topic.incarnation), made.encode())])
 
     def share(self, members: Iterable[str], epoch: int = 1) -> None:
         made = SubscriptionAssignment(epoch, tuple(members))
-        self.store.txn([], [Put(f"{SUBSCRIPTIONS}{self.subscription.incarnation}", made.encode())])
+        self.store.txn([], [Put(ASSIGNED_SUBSCRIPTIONS.key(self.subscription.incarnation), made.encode())])
 
     # -- the client --------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from syncpoint.control.registration import OPEN
 from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.layout import DATA_KEYS, LENT_KEYS, OPEN, TOPIC_KEYS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.lost import Decision, Lost
 from syncpoint.metadata.memory import MemoryStore
@@ -18,7 +18,7 @@ from syncpoint.metadata.shared_catalog import SharedCatalog, record_key
 from syncpoint.model.errors import Unavailable
 from syncpoint.proxy import key_care
 from syncpoint.proxy.key_care import KeyCleaner, listed, needed, remove_gone, topics_now
-from syncpoint.proxy.keys import DATA, LENT, TOPICS, KeyRing, TopicKeys
+from syncpoint.proxy.keys import KeyRing, TopicKeys
 from syncpoint.proxy.seal import Sealer
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -49,13 +49,13 @@ class World:
         await self.catalog.commit([Change.delete(topic)])
 
     def holds(self, topic: Topic, chain: int = 1) -> None:
-        self.raw.txn([], [Put(f"{OPEN}{topic.incarnation}/{chain}", b"{}")])
+        self.raw.txn([], [Put(OPEN.key(topic.incarnation, chain), b"{}")])
 
     def lets_go(self, topic: Topic, chain: int = 1) -> None:
-        self.raw.txn([], [Delete(f"{OPEN}{topic.incarnation}/{chain}")])
+        self.raw.txn([], [Delete(OPEN.key(topic.incarnation, chain))])
 
     def left(self) -> list[str]:
-        return [item.key for prefix in (TOPICS, DATA, LENT) for item in self.raw.range(prefix).items]
+        return [item.key for prefix in (TOPIC_KEYS, DATA_KEYS, LENT_KEYS) for item in self.raw.range(prefix).items]
 
 
 def in_world(work: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -131,7 +131,7 @@ async def test_keys_go_when_nothing_of_a_deleted_topic_is_stored(world: World) -
     world.lets_go(orders, 2)
     assert await remove_gone(world.store, exists=lambda topic: True) == 0, "nobody is suspected"
     assert await remove_gone(world.store) == 2
-    assert [key for key in world.left() if key.startswith(TOPICS)] == [f"{TOPICS}{bills.incarnation}"]
+    assert [key for key in world.left() if key.startswith(TOPIC_KEYS)] == [TOPIC_KEYS.key(bills.incarnation)]
     assert len(world.left()) == 2
     assert await readable(world, kept) == [b"b"]
     assert await remove_gone(world.store) == 0
@@ -145,7 +145,7 @@ async def test_a_dead_letter_keeps_the_key_it_was_sealed_with(world: World) -> N
     for _ in range(3):
         await other.lend(dead.incarnation, sealed)
     await other.lend(dead.incarnation, publish(b"never sealed"))
-    assert len([key for key in world.left() if key.startswith(LENT)]) == 1
+    assert len([key for key in world.left() if key.startswith(LENT_KEYS)]) == 1
     world.holds(dead)
     await world.delete(orders)
     assert await remove_gone(world.store) == 0
@@ -167,7 +167,7 @@ async def test_a_dead_letter_is_not_published_while_its_key_can_not_be_lent(worl
         await sealer.lend(dead.incarnation, sealed)
     world.store.cut = False
     await sealer.lend(dead.incarnation, sealed)
-    assert len([key for key in world.left() if key.startswith(LENT)]) == 1
+    assert len([key for key in world.left() if key.startswith(LENT_KEYS)]) == 1
 
 
 @in_world

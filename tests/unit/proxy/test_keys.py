@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.layout import DATA_KEYS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
-from syncpoint.proxy.keys import DATA, REFRESH_S, KeyRing, TopicKeys
+from syncpoint.proxy.keys import REFRESH_S, KeyRing, TopicKeys
 from syncpoint.proxy.seal import Sealer
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -126,7 +127,7 @@ async def test_a_new_key_encryption_key_rewraps_and_the_messages_stay(world: Wor
 async def test_a_message_whose_key_is_gone_does_not_hold_up_the_others(world: World) -> None:
     one = Sealer(world.keys())
     lost, kept = await one.seal(5, request(b"lost")), await one.seal(6, request(b"kept"))
-    (first, _) = world.store.range(DATA).items
+    (first, _) = world.store.range(DATA_KEYS).items
     world.store.txn([], [Delete(first.key)])
     both = response(lost) + response(kept)
     two = Sealer(world.keys())
@@ -145,7 +146,7 @@ async def test_a_message_whose_key_is_gone_does_not_hold_up_the_others(world: Wo
 @in_world
 async def test_a_wrapped_key_belongs_to_its_number_and_topic(world: World) -> None:
     await world.keys().current(5)
-    (item,) = world.store.range(DATA).items
+    (item,) = world.store.range(DATA_KEYS).items
     values = json.loads(item.value)
     assert OLD not in base64.b64decode(values["wrapped"])
     world.store.txn([], [Put(item.key, json.dumps({**values, "topic": 6}).encode())])

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.metadata.records import Change
 from syncpoint.model.errors import Code, InvalidArgument, ResourceExhausted, SyncpointError, Unavailable
-from syncpoint.router.assignment import TOPICS, TopicAssignment
+from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
 from syncpoint.wire.messages import internal, pubsub
 
@@ -401,7 +402,7 @@ async def test_all_routers_may_be_down(world: ProxyWorld) -> None:
     both = [world.publish(b"x", key="k", topic=name, proxy=one) for one in ("proxy", "proxy-2") * 3]
     await asyncio.gather(*both, world.publish(b"y", topic=name))
     assert proxy.finder.assigned + other.proxy.finder.assigned == 1
-    kept = TopicAssignment.decode(world.store.get(f"{TOPICS}{topic.incarnation}").value)  # type: ignore[union-attr]
+    kept = TopicAssignment.decode(world.store.get(ASSIGNED_TOPICS.key(topic.incarnation)).value)  # type: ignore[union-attr]
     assert world.found(kept.chains[0]).count(b"x") == 6
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from syncpoint.control.view import MEMBERS
 from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.layout import MEMBERS
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.proxy.stream import TRY_AGAIN
@@ -124,7 +124,7 @@ async def test_a_draining_forwarder_is_left_and_nothing_is_lost(world: ProxyWorl
     await stream.next()
     one = forwarder(world, "s1")
     draining = Member("s1", one.roles, one.address, one.incarnation, "r1", draining=True)
-    world.store.txn([], [Put(MEMBERS + "s1", draining.encode())])
+    world.store.txn([], [Put(MEMBERS.key("s1"), draining.encode())])
     seen = []
     for number in range(100):
         one.send(b"%d" % number)

@@ -9,16 +9,25 @@ from typing import Any
 
 from syncpoint.control.doors import Peers, Reach, process_methods
 from syncpoint.control.membership import Membership, new_incarnation
-from syncpoint.control.view import CHAINS, DRAINS, LOADS, OWNERS, ClusterView, View
+from syncpoint.control.view import ClusterView, View
 from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.layout import (
+    ASSIGNED_SUBSCRIPTIONS,
+    ASSIGNED_TOPICS,
+    CHAINS,
+    CONSTRAINTS,
+    DRAINS,
+    LOADS,
+    OWNERS,
+)
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainRecord, Member, Owner
 from syncpoint.router.answers import ROUTE, WATCH
-from syncpoint.router.assignment import SUBSCRIPTIONS, TOPICS, SubscriptionAssignment, TopicAssignment
-from syncpoint.router.constraints import CONSTRAINTS, Rule
+from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
+from syncpoint.router.constraints import Rule
 from syncpoint.router.service import PERIOD_S, SWEEP_S, RouterService
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -92,8 +101,8 @@ class Routing:
             one = self.processes[name].member
             record = ChainRecord(number, name, "default", one.region, name)
             owner = Owner(name, one.incarnation, 1, one.address)
-            self.put(f"{CHAINS}{number}", record.encode())
-            self.put(f"{OWNERS}{number}", owner.encode())
+            self.put(CHAINS.key(number), record.encode())
+            self.put(OWNERS.key(number), owner.encode())
         await asyncio.sleep(1)
 
     def add(self, name: str, role: str, region: str) -> Process:
@@ -118,11 +127,11 @@ class Routing:
         return numbers
 
     def topic(self, number: int) -> TopicAssignment | None:
-        found = self.store.get(f"{TOPICS}{number}")
+        found = self.store.get(ASSIGNED_TOPICS.key(number))
         return None if found is None else TopicAssignment.decode(found.value)
 
     def subscription(self, number: int) -> SubscriptionAssignment | None:
-        found = self.store.get(f"{SUBSCRIPTIONS}{number}")
+        found = self.store.get(ASSIGNED_SUBSCRIPTIONS.key(number))
         return None if found is None else SubscriptionAssignment.decode(found.value)
 
     async def route(self, router: str, topics: list[int], subscriptions: list[int], region: str = "eu") -> Any:
@@ -198,7 +207,7 @@ async def test_a_watcher_hears_of_assignments_and_is_told_to_ask_again(world: Ro
     while heard != {topic, subscription}:
         answer = internal.RouteResponse.FromString(await stream.receive())
         heard |= {one.topic for one in answer.topics} | {one.subscription for one in answer.subscriptions}
-    world.put(CONSTRAINTS + "r", Rule("r", forwarders="name=pub-eu-1").encode())
+    world.put(CONSTRAINTS.key("r"), Rule("r", forwarders="name=pub-eu-1").encode())
     answer = internal.RouteResponse.FromString(await stream.receive())
     assert not answer.topics
     assert not answer.subscriptions

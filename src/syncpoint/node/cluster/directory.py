@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
-from syncpoint.control.registration import OPEN, registered_chains
+from syncpoint.control.registration import registered_chains
 from syncpoint.control.view import ClusterView, View
 from syncpoint.metadata.contract import Indeterminate, Unavailable
+from syncpoint.metadata.layout import OPEN
 from syncpoint.metadata.shared import SharedStore
 
 

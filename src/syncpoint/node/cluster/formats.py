@@ -16,13 +16,13 @@ import json
 from typing import NamedTuple
 
 import syncpoint
-from syncpoint.control.view import MEMBERS, View
+from syncpoint.control.view import View
 from syncpoint.metadata.contract import Put, absent, unchanged
+from syncpoint.metadata.layout import FORMAT, MEMBERS
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Aborted, FailedPrecondition
 
-KEY = "cluster/format"
 FIRST = 1
 
 
@@ -66,20 +66,20 @@ class Formats:
 
     def __init__(self, store: SharedStore, build: Build) -> None:
         self._store, self.build = store, build
-        self._view: View[Agreed] = View(store, KEY, Agreed.decode)
+        self._view: View[Agreed] = View(store, FORMAT, Agreed.decode)
 
     async def start(self, *, founding: bool) -> None:
         """Read it, and write it for a cluster that is founded now. Raises `FailedPrecondition` when this build can not
         take part, and the store's errors.
         """
         first = Agreed(self.build.newest if founding else FIRST, self.build.version)
-        await self._store.txn([absent(KEY)], [Put(KEY, first.encode())])
+        await self._store.txn([absent(FORMAT)], [Put(FORMAT, first.encode())])
         await self.check()
         await self._view.start()
 
     async def check(self) -> None:
         """Read it anew. Raises as `start`."""
-        found = await self._store.get(KEY)
+        found = await self._store.get(FORMAT)
         agreed = Agreed() if found is None else Agreed.decode(found.value)
         for number in (agreed.finalized, agreed.proposed or agreed.finalized):
             if not self.build.reads(number):
@@ -117,7 +117,7 @@ async def finalize(store: SharedStore, build: Build) -> tuple[int, int]:
     Raises `FailedPrecondition` naming the members that are too old, `Aborted` when somebody else finalizes, and the
     store's errors; broken off, it is done again.
     """
-    known = await store.get(KEY)
+    known = await store.get(FORMAT)
     before = Agreed() if known is None else Agreed.decode(known.value)
     target = build.newest
     if target < before.finalized:
@@ -149,7 +149,7 @@ async def _behind(store: SharedStore, target: int) -> list[str]:
 
 
 async def _write(store: SharedStore, revision: int, agreed: Agreed) -> int:
-    result = await store.txn([unchanged(KEY, revision)], [Put(KEY, agreed.encode())])
+    result = await store.txn([unchanged(FORMAT, revision)], [Put(FORMAT, agreed.encode())])
     if not result.ok:
         raise Aborted("somebody else finalizes the cluster's format now; try again")
     return result.revision

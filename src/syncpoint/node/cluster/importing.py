@@ -20,10 +20,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from syncpoint.metadata.contract import TXN_BYTES_MAX, TXN_OPS_MAX, Operation, Put, absent
+from syncpoint.metadata.layout import (
+    ACK_KEY,
+    CHAINS,
+    EPOCHS,
+    HEAD,
+    INCARNATION_COUNTER,
+    KNOWN_DISKS,
+    LOG_COUNTER,
+    OPEN,
+    UNIVERSE,
+)
 from syncpoint.metadata.mirror import Identities
 from syncpoint.metadata.records import Record, Setting, Snapshot, Subscription, encode_record
 from syncpoint.metadata.shared import SharedStore
-from syncpoint.metadata.shared_catalog import HEAD, INCARNATIONS, record_key
+from syncpoint.metadata.shared_catalog import record_key
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import FailedPrecondition, Unavailable
 from syncpoint.model.flow import FlowLimits
@@ -45,8 +56,6 @@ from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
 from syncpoint.storage.workers import notifier
 
-UNIVERSE, ACK_KEY = "cluster/universe", "cluster/ack-key"
-LOG_COUNTER, CHAIN_COUNTER = "counter/log", "counter/chain"
 NODE_ACK_KEY = "ack-id-key"  # the setting of one node that holds it
 IN_USE = "the cluster has topics already: only a new cluster can take over a folder"
 UNDERWAY_BYTES = 8 << 20  # appended and not yet persisted
@@ -231,12 +240,12 @@ async def import_node(
     await _put_all(shared, (_record_put(node.record(one)) for one in catalog.records() if not _is_ack_key(one)))
     number = record.number
     topics = {source.topic for source in node.memory.sources.by_number.values() if source.topic != STAGING_TOPIC}
-    await _put_all(shared, (Put(f"open/{topic}/{number}", b"{}") for topic in sorted(topics)))
+    await _put_all(shared, (Put(OPEN.key(topic, number), b"{}") for topic in sorted(topics)))
     record = replace(record, universe=node.store.universe)
     last: list[Operation] = [
-        Put(f"epochs/{number}", b"1"),
-        Put(f"disks/{number}", json.dumps(list(disks)).encode()),
-        Put(f"chains/{number}", record.encode()),
+        Put(EPOCHS.key(number), b"1"),
+        Put(KNOWN_DISKS.key(number), json.dumps(list(disks)).encode()),
+        Put(CHAINS.key(number), record.encode()),
         Put(HEAD, b"%d %d" % (catalog.revision, catalog.incarnation)),
     ]
     if not (await shared.txn([absent(HEAD)], last)).ok:
@@ -247,14 +256,14 @@ async def import_node(
 async def take_universe(shared: SharedStore, universe: int) -> None:
     """Give a new cluster the universe of a folder. Raises `FailedPrecondition` for a cluster that is not new."""
     found = await shared.get(UNIVERSE)
-    chains = (await shared.range("chains/", limit=1)).items
+    chains = (await shared.range(CHAINS, limit=1)).items
     if await shared.get(HEAD) is not None or chains or (found is not None and int(found.value) != universe):
         raise FailedPrecondition("the cluster has been in use: only a new one, never started, can take over a folder")
     await shared.txn([absent(UNIVERSE)], [Put(UNIVERSE, b"%d" % universe)])
 
 
 async def _raise_counters(shared: SharedStore, node: OneNode) -> None:
-    for key, least in ((LOG_COUNTER, node.store.log_counter), (INCARNATIONS, node.catalog.incarnation)):
+    for key, least in ((LOG_COUNTER, node.store.log_counter), (INCARNATION_COUNTER, node.catalog.incarnation)):
         known = await shared.get(key)
         behind = least - (int(known.value) if known is not None else 0)
         if behind > 0:

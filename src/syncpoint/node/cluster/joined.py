@@ -15,6 +15,7 @@ from syncpoint.control.doors import Peers
 from syncpoint.control.membership import Membership, new_incarnation
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Put, absent
+from syncpoint.metadata.layout import ACK_KEY, SETTINGS, UNIVERSE
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.model.cluster import Member
@@ -25,10 +26,6 @@ from syncpoint.node.cluster.doors import Doors
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 from syncpoint.node.cluster.tls import welcome
 from syncpoint.runtime.trusted import TrustedClock
-
-UNIVERSE = "cluster/universe"
-SETTINGS = "cluster/settings"
-ACK_KEY = "cluster/ack-key"
 
 
 class Joined:

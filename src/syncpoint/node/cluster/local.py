@@ -126,8 +126,8 @@ class LocalCluster:
                 made[prefix + name] = {"roles": [role], "region": place, "listen": listen, **more}
 
             for number in range(1, shape.clusters + 1):
-                folders = {f"d{disk}": f"disks/{prefix}c{number}-d{disk}" for disk in range(1, shape.disks + 1)}
                 cluster = f"{prefix}c{number}"
+                folders = {f"d{disk}": str(Path("disks", f"{cluster}-d{disk}")) for disk in range(1, shape.disks + 1)}
                 disks_listen = f"{self._host}:{next(ports)}"
                 add(
                     f"storage-c{number}",

@@ -18,10 +18,10 @@ from syncpoint.api.cluster_admin import chain_messages, member_messages
 from syncpoint.control.doors import STATUS, Peers
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Indeterminate, Unavailable
+from syncpoint.metadata.layout import SETTINGS
 from syncpoint.model.errors import NotFound, SyncpointError
 from syncpoint.node.cluster.doors import Doors
 from syncpoint.node.cluster.inspect import Answers, Found, assemble
-from syncpoint.node.cluster.joined import SETTINGS
 from syncpoint.node.cluster.local import SETTINGS_FILE, LocalCluster, ProcessState
 from syncpoint.node.cluster.settings import ClusterSettings, load
 from syncpoint.node.cluster.tls import operator_tls

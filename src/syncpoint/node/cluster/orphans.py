@@ -22,6 +22,7 @@ from syncpoint.control.barrier import Barrier
 from syncpoint.control.doors import STATUS, Peers
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Put, absent
+from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.metadata.lost import Decision, lost_of
 from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.metadata.shared import SharedStore
@@ -29,7 +30,7 @@ from syncpoint.metadata.shared_catalog import Conflict, SharedCatalog
 from syncpoint.model.cluster import PUBLISH
 from syncpoint.model.errors import Aborted, AlreadyExists, NotFound, SyncpointError
 from syncpoint.model.limits import SUBSCRIPTION_RETENTION_SECONDS_MAX
-from syncpoint.router.assignment import TOPICS, TopicAssignment
+from syncpoint.router.assignment import TopicAssignment
 from syncpoint.runtime.clock import Clock
 from syncpoint.wire.messages import internal, pubsub
 
@@ -157,7 +158,7 @@ class Orphans:
     async def _assign(self, orphan: Orphan) -> None:
         """What is published to it from now on comes after what is there, for every key."""
         assignment = TopicAssignment(orphan.epoch + _EPOCHS_ON, orphan.chains[:1])
-        key = f"{TOPICS}{orphan.topic}"
+        key = ASSIGNED_TOPICS.key(orphan.topic)
         await self._store.txn([absent(key)], [Put(key, assignment.encode())])
 
     def _reader(self, topic: Topic, name: str, ordered: bool) -> Subscription:

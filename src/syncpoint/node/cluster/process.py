@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from syncpoint.control.doors import process_methods
 from syncpoint.kernel.memory import keep_freed_memory
 from syncpoint.metadata.contract import Indeterminate, Put, Unavailable
+from syncpoint.metadata.layout import LOADS
 from syncpoint.node.cluster.doors import Doors
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.proxy_role import ProxyRole
@@ -156,7 +157,7 @@ class ClusterProcess:
 
     async def _report(self) -> None:
         """Tell the routers what this process carries, every two seconds; nobody waits for it."""
-        key = f"load/{self.process.name}"
+        key = LOADS.key(self.process.name)
         before: tuple[dict[str, Any], int] = ({}, 0)
         loop, written = asyncio.get_running_loop(), 0.0
         while True:

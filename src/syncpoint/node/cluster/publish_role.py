@@ -11,6 +11,7 @@ from syncpoint.control.founding import Founder
 from syncpoint.control.placing import Kind, planner
 from syncpoint.control.registration import Registration
 from syncpoint.control.view import View
+from syncpoint.metadata.layout import ASSIGNED_TOPICS, LOG_COUNTER
 from syncpoint.metadata.records import Change, Setting
 from syncpoint.model.errors import Unavailable
 from syncpoint.model.flow import FlowLimits
@@ -20,11 +21,9 @@ from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.known_disks import KnownDisks
 from syncpoint.publish.service import ChainsService
-from syncpoint.router.assignment import TOPICS, TopicAssignment
+from syncpoint.router.assignment import TopicAssignment
 from syncpoint.storage.placement import Wanted
 from syncpoint.transport.calls import Methods
-
-LOG_COUNTER = "counter/log"
 
 
 class PublishRole:
@@ -39,7 +38,7 @@ class PublishRole:
     async def start(self) -> None:
         """Make the host; it has no chain before this process is a member."""
         joined = self._joined
-        self._assigned: View[TopicAssignment] = View(joined.store, TOPICS, TopicAssignment.decode)
+        self._assigned: View[TopicAssignment] = View(joined.store, ASSIGNED_TOPICS, TopicAssignment.decode)
         await self._assigned.start()
         self._assigned.listeners.append(self._assignments_changed)
         self.limits = FlowLimits()

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from syncpoint.control.placing import planner
 from syncpoint.control.view import ClusterView
+from syncpoint.metadata.layout import CHAIN_COUNTER
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, Member
 from syncpoint.model.errors import FailedPrecondition, Unavailable
 from syncpoint.node.cluster.doors import Doors
-from syncpoint.node.cluster.importing import CHAIN_COUNTER, Copied, OneNode, import_node, take_universe
+from syncpoint.node.cluster.importing import Copied, OneNode, import_node, take_universe
 from syncpoint.node.cluster.local import LocalCluster
 from syncpoint.node.cluster.publish_role import kind_of
 from syncpoint.node.cluster.settings import DEFAULT_CLASS, ClusterSettings, ProcessSettings

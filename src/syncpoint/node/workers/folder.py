@@ -18,14 +18,12 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from syncpoint.control.view import CHAINS, chain_key
 from syncpoint.metadata.contract import Operation, Put
+from syncpoint.metadata.layout import CHAIN_COUNTER, CHAINS, HEAD, SETTINGS
 from syncpoint.metadata.shared import SharedStore, read_all
-from syncpoint.metadata.shared_catalog import HEAD
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition
-from syncpoint.node.cluster.importing import CHAIN_COUNTER, OneNode, import_node, take_universe
-from syncpoint.node.cluster.joined import SETTINGS
+from syncpoint.node.cluster.importing import OneNode, import_node, take_universe
 from syncpoint.node.cluster.settings import DEFAULT_CLASS
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.workers.local_files import open_local
@@ -97,7 +95,7 @@ async def _agree(plan: Plan, shared: SharedStore) -> None:
             )
     changed = [replace(record, durability=plan.durability) for record in chains]
     fingerprint = json.dumps(plan.settings().fingerprint(), sort_keys=True).encode()
-    puts: list[Operation] = [Put(CHAINS + chain_key(record.number), record.encode()) for record in changed]
+    puts: list[Operation] = [Put(CHAINS.key(record.number), record.encode()) for record in changed]
     await shared.txn([], [*puts, Put(SETTINGS, fingerprint)])
 
 
@@ -107,4 +105,4 @@ async def _found(plan: Plan, shared: SharedStore) -> None:
     for number in range(1, plan.workers + 1):
         if worker_name(number) not in homes:
             record = _record(plan, await shared.counter(CHAIN_COUNTER), worker_name(number))
-            await shared.txn([], [Put(CHAINS + chain_key(record.number), record.encode())])
+            await shared.txn([], [Put(CHAINS.key(record.number), record.encode())])

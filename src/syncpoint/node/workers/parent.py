@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 
-from syncpoint.control.view import CHAINS, MEMBERS, OWNERS
+from syncpoint.metadata.layout import CHAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.service import MetadataService
 from syncpoint.metadata.shared import read_all
@@ -172,7 +172,7 @@ class Parent:
         missing: dict[tuple[int, int], float] = {}
         while True:
             await asyncio.sleep(LOOK_S)
-            members = {item.key.removeprefix(MEMBERS) for item in (await read_all(self.shared, MEMBERS))[0]}
+            members = {MEMBERS.name(item.key) for item in (await read_all(self.shared, MEMBERS))[0]}
             now = self.clock.monotonic()
             lost = {
                 (number, pid): missing.get((number, pid), now)

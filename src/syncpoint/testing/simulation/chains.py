@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from syncpoint.control.registration import HEAD, OPEN
-from syncpoint.control.view import OWNERS, chain_key
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import Put
+from syncpoint.metadata.layout import HEAD, OPEN, OWNERS
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Op, Subscription, Topic
 from syncpoint.model.cluster import ChainRecord, DiskPlace, Owner
@@ -132,7 +131,7 @@ class ChainsWorld(SimWorld):
         """Something is registered for a topic, or is no more; whoever looks sees it now, others hear of it."""
         self._opened.poll()
         items = self.store.range(OPEN).items
-        places = (item.key.removeprefix(OPEN).split("/") for item in items)
+        places = (OPEN.numbers(item.key) for item in items)
         self.registered = frozenset((int(topic), int(chain)) for topic, chain in places)
         self.tell()
 
@@ -224,7 +223,7 @@ class ChainsWorld(SimWorld):
         epoch = self.epochs[number] = self.epochs.get(number, 0) + 1
 
         held = Owner(owner.name, owner.incarnation, epoch, owner.address).encode()
-        self.store.txn([], [Put(OWNERS + chain_key(number), held)])
+        self.store.txn([], [Put(OWNERS.key(number), held)])
 
         async def take() -> None:
             if await owner.take(number, epoch) and epoch >= self.owners_of.get(number, (owner, 0))[1]:

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-from syncpoint.control.registration import OPEN
 from syncpoint.metadata import contract as metadata
+from syncpoint.metadata.layout import OPEN
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import SyncpointError
@@ -295,7 +295,7 @@ class ClusterWorld(ApiClients):
 
     def registered(self) -> frozenset[tuple[int, int]]:
         """Topics and the chains that are registered for them."""
-        places = (item.key.removeprefix(OPEN).split("/") for item in self.store.range(OPEN).items)
+        places = (OPEN.numbers(item.key) for item in self.store.range(OPEN).items)
         return frozenset((int(topic), int(chain)) for topic, chain in places)
 
     def door(self) -> str:

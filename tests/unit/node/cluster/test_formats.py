@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from syncpoint.metadata.contract import Put
+from syncpoint.metadata.layout import FORMAT
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition
-from syncpoint.node.cluster.formats import KEY, Agreed, Build, Formats, finalize
+from syncpoint.node.cluster.formats import Agreed, Build, Formats, finalize
 from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.random import SystemRandom
 
@@ -101,7 +102,7 @@ def test_a_cluster_from_before_formats_is_of_the_first() -> None:
 def test_who_joins_while_it_is_finalized_is_seen_or_sees() -> None:
     async def scenario(store: LocalShared) -> None:
         old = await join(store, OLD, founding=True)
-        await store.txn([], [Put(KEY, Agreed(1, "1.0", proposed=2).encode())])
+        await store.txn([], [Put(FORMAT, Agreed(1, "1.0", proposed=2).encode())])
         with pytest.raises(FailedPrecondition):
             await old.check()
         assert await finalize(store, BOTH) == (1, 2)

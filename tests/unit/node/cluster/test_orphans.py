@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from syncpoint.control.doors import STATUS, Peers
-from syncpoint.control.view import CHAINS, MEMBERS, OWNERS
 from syncpoint.metadata.contract import Put
+from syncpoint.metadata.layout import ASSIGNED_TOPICS, CHAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.lost import Lost, lost_of
 from syncpoint.metadata.memory import MemoryStore
@@ -19,7 +19,7 @@ from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
 from syncpoint.model.errors import AlreadyExists, InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.node.cluster.orphans import Orphan, Orphans, Who
-from syncpoint.router.assignment import TOPICS, TopicAssignment
+from syncpoint.router.assignment import TopicAssignment
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulated_loop import run_simulated
@@ -72,10 +72,10 @@ def in_world(work: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
             for number in (1, 2):
                 member = Member(f"f{number}", (PUBLISH,), f"f{number}:1", number, "r1")
                 puts.append(Put(f"{MEMBERS}f{number}", member.encode()))
-                puts.append(Put(f"{OWNERS}{number}", Owner(f"f{number}", number, 1, f"f{number}:1").encode()))
+                puts.append(Put(OWNERS.key(number), Owner(f"f{number}", number, 1, f"f{number}:1").encode()))
             for number in (1, 2, 3):
                 record = ChainRecord(number, f"c{number}", "default", "r1", "f1")
-                puts.append(Put(f"{CHAINS}{number}", record.encode()))
+                puts.append(Put(CHAINS.key(number), record.encode()))
             await store.txn([], puts)
             catalog = SharedCatalog(store)
             await catalog.start()
@@ -118,7 +118,7 @@ async def test_an_adopted_topic_has_a_reader_from_its_first_message_on(world: Wo
     assert (reader.topic_incarnation, reader.created_revision, reader.state) == (LOST, 1, "active")
     assert (reader.ordered, reader.expiration_s, reader.retention_s) == (True, None, 31 * 86_400)
     assert sorted(world.peers.confirmed) == [(1, LOST), (2, LOST)]
-    item = await world.store.get(f"{TOPICS}{LOST}")
+    item = await world.store.get(ASSIGNED_TOPICS.key(LOST))
     assert item is not None
     assert TopicAssignment.decode(item.value) == TopicAssignment(6 + (1 << 16), (1,))
     found = await world.orphans.found()
