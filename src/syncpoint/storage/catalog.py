@@ -9,11 +9,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from syncpoint.storage.checksum import crc32c
 from syncpoint.storage.index import ActiveIndex, Index, PageCache, SealedIndex, encode_index
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import PAGE, Trailer, align
+
+if TYPE_CHECKING:
+    from syncpoint.storage.recovery.reindex import Lacking
 
 _ONE = AckRule.single(1)
 _UNKNOWN = 1 << 63  # found by a scan: it may have anything
@@ -57,6 +61,7 @@ class Segment:
         "first_position",
         "id",
         "index_offset",
+        "lacking",
         "last_position",
         "log",
         "members",
@@ -68,7 +73,6 @@ class Segment:
         "sources",
         "universe",
         "unreadable",
-        "verdict",
     )
 
     def __init__(self, number: int, universe: int, log: int, seq: int, first_position: int, active: ActiveIndex | None):
@@ -91,7 +95,7 @@ class Segment:
         self.final = False  # the log ends with it
         self.sealed_by = 0  # 0: still written
         self.bytes = 0  # of message payloads
-        self.verdict: object = None  # what `recovery.trim` remembers of its last look
+        self.lacking: Lacking | None = None  # what no copy read through so far has
         self._body: bytes | None = None
 
     def __repr__(self) -> str:
@@ -158,6 +162,7 @@ class Catalog:
         self._sorted: tuple[Segment, ...] | None = None  # as long as nothing comes or goes
         self._number = 0
         self.load: PageLoader | None = None  # set by the store: reads a page of an index from any copy
+        self.load_soon: PageLoader | None = None  # the same, where nobody may wait for more than a page
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -196,11 +201,19 @@ class Catalog:
 
     def index(self, segment: Segment) -> Index:
         """The segment's index in whichever form it has now. Its methods raise `DamagedIndex` or `OSError`."""
+        return self._index(segment, self.load)
+
+    def index_soon(self, segment: Segment) -> Index:
+        """The same for the owner's thread and what can wait: a page that has to be built anew is `CopiesUnreachable`
+        until it is.
+        """
+        return self._index(segment, self.load_soon)
+
+    def _index(self, segment: Segment, load: PageLoader | None) -> Index:
         active = segment.active
         if active is not None:
             return active
         seed = index_seed(segment.universe, segment.log, segment.seq)
-        load = self.load
         assert load is not None
 
         def fetch(number: int) -> bytes:

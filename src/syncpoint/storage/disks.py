@@ -66,11 +66,12 @@ class Disks:
             self._preference,
             self.damaged,
             self._late,
-            lambda slot: self.keepers[slot].ok,
+            self._answers,
             self._lanes,
             settings.read_patience_s,
         )
-        self.catalog.load = Reindexing(files, self.access.page).page
+        self.reindexing = Reindexing(files, self.access.page, self._answers, clock)
+        self.catalog.load = self.reindexing.page
         self._settings = settings
         self._files = files
         self._clock = clock
@@ -475,6 +476,9 @@ class Disks:
         return segment.log == self.log.counter and any(
             writer.written < position and writer.first_seq <= segment.seq for writer in self.log.live[:]
         )
+
+    def _answers(self, slot: int) -> bool:
+        return self.keepers[slot].ok
 
     def _preference(self, segment: Segment) -> list[int]:
         """Copies on disks that answer come first; any thread."""

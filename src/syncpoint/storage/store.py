@@ -12,6 +12,7 @@ Threads: every method is for the owner's thread; every callback arrives there, t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from syncpoint.model.errors import ResourceExhausted, Unavailable
@@ -88,6 +89,7 @@ class Store:
         self._replay = Replay(self.catalog, access, self.log_counter)
         self._control_floor = self._replay.checkpoint_place
         self._reader = Reader(self.catalog, access, settings.read_ahead_bytes, notify, self._read_again, self._unlisted)
+        self.catalog.load_soon = partial(self._disks.reindexing.page_soon, self._in_reader)
         self._trim = Trim(
             settings,
             self.catalog,
@@ -398,7 +400,7 @@ class Store:
             if other.unreadable:
                 continue
             try:
-                found = self.catalog.index(other).records(record.source, record.first_offset, 1)
+                found = self.catalog.index_soon(other).records(record.source, record.first_offset, 1)
             except (DamagedIndex, CopiesUnreachable, Gone, OSError):
                 continue  # nobody knows
             if found and found[0][:3] == record[:3] and found[0].count == record.count:
@@ -441,9 +443,9 @@ class Store:
         holding: list[tuple[Segment, list[int]]] = []
         for segment in segments:
             try:
-                holding.append((segment, [summary.source for summary in self.catalog.index(segment).summaries()]))
+                holding.append((segment, [summary.source for summary in self.catalog.index_soon(segment).summaries()]))
             except (DamagedIndex, CopiesUnreachable, Gone):
-                continue  # after its repair, or once its disks are back
+                continue  # after its repair, once its disks are back, or once its index is built anew
         for segment, sources in holding:
             for source in sources:
                 self._sources.remove(source, segment.id)

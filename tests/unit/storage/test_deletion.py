@@ -55,7 +55,7 @@ def left(world: World) -> int:
 @pytest.mark.parametrize("page", range(6))
 def test_an_index_page_that_cannot_be_loaded_once_deletes_nothing(page: int) -> None:
     world = filled()
-    load, calls = world.store.catalog.load, [0]
+    load, calls = world.store.catalog.load_soon, [0]
 
     def failing(*of: object) -> bytes:
         calls[0] += 1
@@ -63,7 +63,7 @@ def test_an_index_page_that_cannot_be_loaded_once_deletes_nothing(page: int) -> 
             raise Unexpected
         return load(*of)
 
-    world.store.catalog.load = failing
+    world.store.catalog.load_soon = failing
     failed = collect(world, world.live)
     assert failed == (1 if calls[0] > page else 0)
     assert left(world) == BATCHES

@@ -10,7 +10,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from storage_world import World  # a helper beside the tests; they are imported by path
 
-from syncpoint.storage.errors import StorageDamaged
+from syncpoint.runtime.files import Files
+from syncpoint.storage.catalog import Segment, index_seed
+from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
+from syncpoint.storage.index import DamagedIndex
+from syncpoint.storage.record import Batch
+from syncpoint.storage.recovery import reindex
+from syncpoint.storage.recovery.reindex import AGAIN_S, Reindexing
+from syncpoint.storage.recovery.scan import FrameTable
 from syncpoint.storage.recovery.scrub import index_pages
 from syncpoint.storage.segment import DATA_START, PAGE
 
@@ -39,6 +46,28 @@ def spoil_index(world: World, slot: int = 0, which: int = 0) -> tuple[str, bytes
 
 def source(world: World) -> int:
     return world.store.log_counter << 24
+
+
+def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The copies that are read through from now on."""
+    looks: list[str] = []
+    read_through = reindex.frames_of
+
+    def counting(files: Files, path: str, size: int, seed: int) -> FrameTable:
+        looks.append(path)
+        return read_through(files, path, size, seed)
+
+    monkeypatch.setattr(reindex, "frames_of", counting)
+    return looks
+
+
+def read(world: World, begin: int) -> list[Batch] | Exception:
+    answers: list[list[Batch] | Exception] = []
+    world.store.read(source(world), begin, 1 << 20, answers.append)
+    while not answers:
+        world.run("syncpoint-read")
+        world.deliver()
+    return answers.pop()
 
 
 @pytest.mark.parametrize("disks", [1, 3])
@@ -77,28 +106,20 @@ def test_a_segment_without_index_that_lacks_an_entry_is_passed_over_as_a_whole()
     first, second = list(world.store.catalog)[:2]
     world.files.flip(second.copies[0].path, DATA_START + 70)
     before, lost = first.messages, second.messages
-    answers: list[object] = []
-
-    def read(begin: int) -> object:
-        world.store.read(source(world), begin, 1 << 20, answers.append)
-        while not answers:
-            world.run("syncpoint-read")
-            world.deliver()
-        return answers.pop()
-
-    batches = read(0)
+    batches = read(world, 0)
     assert isinstance(batches, list)
     assert len(batches) >= 1, "what lies before it is not held up"
-    error = read(2 * before)
+    error = read(world, 2 * before)
     assert isinstance(error, StorageDamaged)
     assert error.resume_offset == 2 * (before + lost)
-    later = read(error.resume_offset)
+    later = read(world, error.resume_offset)
     assert isinstance(later, list)
     assert later[0].first_offset == error.resume_offset
     world.heal(5)
     disk = world.store.status().disks[0]
     assert disk.state == "damaged", "nothing is written anew without what it lacks"
     world.files.flip(second.copies[0].path, DATA_START + 70)
+    world.clock.advance(AGAIN_S)
     assert len(world.read_all(source(world))) == 150, "the frames are all there again"
 
 
@@ -108,11 +129,79 @@ def test_what_is_found_before_it_is_served() -> None:
     spoil_index(world, which=1)
     first, second = list(world.store.catalog)[:2]
     world.files.flip(second.copies[0].path, DATA_START + 70)
-    answers: list[object] = []
-    world.store.read(source(world), 0, 1 << 20, answers.append)
-    while not answers:
-        world.run("syncpoint-read")
-        world.deliver()
-    (batches,) = answers
+    batches = read(world, 0)
     assert isinstance(batches, list)
     assert len(batches) == first.messages
+
+
+def test_a_segment_that_lacks_an_entry_is_read_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = filled(1)
+    path, _ = spoil_index(world, which=1)
+    world.files.flip(path, DATA_START + 70)
+    begin = 2 * next(iter(world.store.catalog)).messages
+    looks = count_looks(monkeypatch)
+    for _ in range(5):
+        assert isinstance(read(world, begin), StorageDamaged)
+        world.heal(2)
+        world.dead = set(world.appended)
+        world.store.collect(world.live)
+    assert looks == [path]
+    world.clock.advance(AGAIN_S)
+    assert isinstance(read(world, begin), StorageDamaged)
+    assert looks == [path] * 2, "what was read wrongly may be there"
+    world.kill()
+    world.open()
+    world.store.read(1 << 24, begin, 1 << 20, lambda answer: None)
+    world.run("syncpoint-read")
+    assert looks == [path] * 3, "and so it is after a restart"
+
+
+def test_of_what_some_copies_lack_only_the_others_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = filled(3)
+    segment = list(world.store.catalog)[1]
+    paths = [spoil_index(world, slot, 1)[0] for slot in range(3)]
+    world.files.flip(paths[0], DATA_START + 70)
+    world.files.flip(paths[1], DATA_START + 70)
+    copies = segment.copies.copy()
+    looks = count_looks(monkeypatch)
+    again = Reindexing(world.files, nowhere, lambda slot: True, world.clock)
+    seed = index_seed(segment.universe, segment.log, segment.seq)
+
+    def page() -> bytes:
+        return again.page(segment, segment.index_offset, seed)
+
+    world.lose_sight(2)
+    for _ in range(3):
+        with pytest.raises(CopiesUnreachable):
+            page()
+    assert looks == [*paths, paths[2], paths[2]], "those that were read add nothing"
+    del segment.copies[2]
+    with pytest.raises(DamagedIndex):
+        page()
+    assert len(looks) == 5
+    segment.copies[2] = copies[2]
+    world.regain(2)
+    assert len(page()) == PAGE
+    assert looks[5:] == paths[2:], "it has all of them"
+    assert len(page()) == PAGE
+    assert len(looks) == 6
+
+
+def nowhere(segment: Segment, offset: int, seed: int) -> bytes:
+    raise DamagedIndex("checksum")
+
+
+def test_deletion_has_a_segment_read_through_by_the_thread_that_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = filled(1)
+    path, _ = spoil_index(world)
+    looks = count_looks(monkeypatch)
+    world.dead = set(world.appended)
+    for _ in range(200):
+        before = len(looks)
+        world.store.collect(world.live)
+        assert len(looks) == before, "nobody may wait for that on the owner's thread"
+        world.run("syncpoint-read")
+        world.run("syncpoint-write-0")
+        world.deliver()
+    assert looks == [path]
+    assert world.store.catalog.at(1, 1) is None

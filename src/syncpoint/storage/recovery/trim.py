@@ -130,7 +130,7 @@ class Trim:
                 used, finished = self._judge(look, live, budget)
             except (DamagedIndex, CopiesUnreachable, Gone, OSError):
                 self._look = None
-                continue  # the index will be there again after repair
+                continue  # the index will be there again after repair, or once it is built anew
             except BaseException:  # what it was about to say is not known
                 self._look = None
                 raise
@@ -177,7 +177,7 @@ class Trim:
                 continue
             if self._move is not None and self._move.segment is segment:
                 continue
-            return _Look(segment, self._catalog.index(segment).messages())
+            return _Look(segment, self._catalog.index_soon(segment).messages())
         self._round = None
         return None
 
@@ -259,7 +259,7 @@ class Trim:
             return 0
         try:
             if move.look is None:
-                move.look = _Look(move.segment, self._catalog.index(move.segment).messages())
+                move.look = _Look(move.segment, self._catalog.index_soon(move.segment).messages())
             look = move.look
             used, finished = self._judge(look, live, budget)
         except (DamagedIndex, CopiesUnreachable, Gone, OSError):
