@@ -133,13 +133,12 @@ class PullStream:
         record = self.forwarder.catalog.subscription_by_incarnation(self.record.incarnation)
         if record is None or record.detached:
             raise ended(record or self.record)
-        lending, now = self.forwarder.delivery(record).lending, self.forwarder.clock.monotonic()
         try:
             if asked.ack_ids:
                 confirm = self._confirm(list(asked.ack_ids)) if record.exactly_once else None
-                lending.acknowledge(request, ACK_IDS_FIELD, now, confirm)
+                self.forwarder.acknowledge(record, request, ACK_IDS_FIELD, confirm)
             if seconds:
-                failed = {f.decode() for f in lending.modify(request, MODIFY_IDS_FIELD, seconds, now)}
+                failed = {f.decode() for f in self.forwarder.modify(record, request, MODIFY_IDS_FIELD, seconds)}
                 if record.exactly_once:
                     kind = pubsub.StreamingPullResponse.ModifyAckDeadlineConfirmation
                     good = [one for one in asked.modify_deadline_ack_ids if one not in failed]

@@ -128,7 +128,7 @@ class SubscriberService:
                 _answer(call, failed, unknown)
 
         try:
-            lending.acknowledge(request, ACK_IDS_FIELD, self.forwarder.clock.monotonic(), confirmed)
+            self.forwarder.acknowledge(record, request, ACK_IDS_FIELD, confirmed)
         except BadAckId as bad:
             raise bad_ack_id(bad) from None
 
@@ -140,9 +140,8 @@ class SubscriberService:
             raise InvalidArgument("", "Ack deadline cannot be negative")
         if seconds > MODIFY_DEADLINE_S_MAX:
             raise InvalidArgument("ack_deadline_seconds", f"{seconds} is more than {MODIFY_DEADLINE_S_MAX} seconds")
-        lending = self.forwarder.delivery(record).lending
         try:
-            failed = lending.modify(request, MODIFY_ACK_IDS_FIELD, seconds, self.forwarder.clock.monotonic())
+            failed = self.forwarder.modify(record, request, MODIFY_ACK_IDS_FIELD, seconds)
         except BadAckId as bad:
             raise bad_ack_id(bad) from None
         _answer(call, failed)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from syncpoint.kernel import frames
 from syncpoint.kernel.acks import encode_runs
-from syncpoint.model.delivery import Batch, PublishSide, passed_over
+from syncpoint.model.delivery import Batch, passed_over
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.names import project_of, short_id
 from syncpoint.subscribe.delivery import Delivery
@@ -19,9 +19,9 @@ from syncpoint.wire.messages import pubsub
 PREFIX = "CloudPubSubDeadLetterSource"
 
 
-def dead_letter(publish: PublishSide, delivery: Delivery, source: int, offset: int, attempts: int) -> None:
+def dead_letter(delivery: Delivery, source: int, offset: int, attempts: int) -> None:
     """Move one message of the subscription to its dead-letter topic. The answer comes later; nothing is raised."""
-    record, lending = delivery.record, delivery.lending
+    record, lending, publish = delivery.record, delivery.lending, delivery.publish
     policy, runs = record.dead_letter, encode_runs([(offset, 1)])
 
     def keep() -> None:

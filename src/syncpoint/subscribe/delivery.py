@@ -48,7 +48,9 @@ class Delivery:
         now: Callable[[], float],
         soon: Callable[[Callable[[], None]], object],
         dead_letter: Callable[["Delivery", int, int, int], None],
+        doubted: Callable[[], bool],
     ) -> None:
+        """`doubted()`: something failed in its middle, and it is not begun anew yet."""
         self.record = record
         self.publish = publish
         self.table = table
@@ -60,7 +62,7 @@ class Delivery:
         self.delivered = 0
         self.stalled = False  # a fetch failed: look again at the next tick
         self._soon = soon
-        self._dead_letter = dead_letter
+        self._dead_letter, self._doubted = dead_letter, doubted
         self._sources = Sources(self._read_on, ordered=record.ordered)
         self._grants: dict[int, int] = {}  # of the sources that are, or were last, delivered here
         self._behind: set[int] = set()  # sources to begin anew, behind one that was voided
@@ -146,6 +148,7 @@ class Delivery:
         """
         self.publish.detach(self.record.incarnation)
         self._wanted = False  # whoever is attached to anew has to be told
+        self._scheduled = False  # perhaps it is not
         self._renew(sought=False)
 
     def _void(self, source: int) -> None:
@@ -250,6 +253,8 @@ class Delivery:
     def _pump(self) -> None:
         self._scheduled = False
         if self.strict:
+            if self._doubted():
+                return
             self.publish.check_grants(self.record.incarnation)
         self._redeliver()
         self._ask()
@@ -538,7 +543,7 @@ class Delivery:
                 return
             if void != self.lending.voids.get(source, 0):
                 reply(())
-            elif self.strict and not self._sources.holds(source):
+            elif self.strict and (self._doubted() or not self._sources.holds(source)):
                 reply(Unavailable("whether the source is still granted here is in doubt"))
             else:
                 reply(batches)

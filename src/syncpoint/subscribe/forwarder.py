@@ -18,14 +18,15 @@ from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 from syncpoint.subscribe import lenders
+from syncpoint.subscribe.confirm import Confirmed
 from syncpoint.subscribe.dead_letter import dead_letter
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.flow import PULLS, Consumer
-from syncpoint.subscribe.guard import EVERYTHING, Guard
+from syncpoint.subscribe.guard import EVERYTHING, Guard, GuardedSide
 
 TICK_S = 0.1
 KNOWN_MAX = 1000
-ANEW_FIRST_S, ANEW_MAX_S = 1.0, 60.0  # between two times that everything is begun anew after steps that failed
+ANEW_FIRST_S, ANEW_MAX_S = 1.0, 60.0  # between two times that the same is begun anew after steps that failed
 _NOTHING = b""
 
 
@@ -33,7 +34,7 @@ class SubscribeForwarder:
     """Deliveries of all subscriptions served here. `key` makes ack ids unforgeable.
 
     `lender`: the number ack ids carry where there are several forwarders, see `lenders`. `linger_s`: how long a
-    subscription at rest is kept, where attaching to it again is not for nothing.
+    subscription at rest is kept, where attaching to it again is not for nothing. `guard`: one that others use, too.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class SubscribeForwarder:
         soon: Callable[[Callable[[], None]], object],
         lender: int | None = None,
         linger_s: float = 0.0,
+        guard: Guard | None = None,
     ) -> None:
         self.publish, self.catalog, self.clock = publish, catalog, clock
         self.deliveries: dict[int, Delivery] = {}
@@ -57,8 +59,8 @@ class SubscribeForwarder:
         self.check_free: Callable[[Subscription], None] = lambda record: None
         self._key, self._random, self._soon = key, random, soon
         self._numbers = PULLS
-        self.guard = Guard()
-        self._anew_at, self._anew_s = -ANEW_MAX_S, ANEW_FIRST_S
+        self.guard = guard or Guard()
+        self._anew: dict[int, tuple[float, float]] = {}  # begun anew: not again before, and the wait that led to that
         self._lender, self._linger_s = lender, linger_s
         self._tables: dict[int, int] = {}  # subscription -> how many lease tables it has had here
         self._known_max = KNOWN_MAX  # entries of `used` from which on those of deleted subscriptions are looked for
@@ -74,16 +76,20 @@ class SubscribeForwarder:
         key = hmac.digest(self._key, record.incarnation.to_bytes(8, "little"), "sha256")[:16]
         found = self.deliveries[record.incarnation] = Delivery(
             record,
-            self.publish,
+            GuardedSide(self.publish, self.guard, record.incarnation),
             table=LeaseTable(key, self._next_epoch(record.incarnation), generation),
             generation=generation,
             program=pubsub_filter.compile(record.filter_text) if record.filter_text else _NOTHING,
             now=self.clock.monotonic,
-            soon=self._soon,
-            dead_letter=partial(dead_letter, self.publish),
+            soon=partial(self._step_soon, record.incarnation),
+            dead_letter=dead_letter,
+            doubted=partial(self.guard.doubts, record.incarnation),
         )
         found.start()
         return found
+
+    def _step_soon(self, subscription: int, step: Callable[[], None]) -> None:
+        self._soon(partial(self.guard.run, step, subscription))
 
     def _next_epoch(self, subscription: int) -> int:
         """What tells the ack ids of one lease table from those of another of the subscription."""
@@ -124,8 +130,20 @@ class SubscribeForwarder:
             gone=gone,
             single=single,
         )
-        delivery.add(consumer)
+        self.guard.ask(partial(delivery.add, consumer), record.incarnation)
         return consumer
+
+    def acknowledge(self, record: Subscription, request: bytes, field: int, confirmed: Confirmed | None) -> None:
+        """See `Lending.acknowledge`."""
+        lending = self.delivery(record).lending
+        step = partial(lending.acknowledge, request, field, self.clock.monotonic(), confirmed)
+        self.guard.ask(step, record.incarnation)
+
+    def modify(self, record: Subscription, request: bytes, field: int, seconds: int | list[int]) -> list[bytes]:
+        """See `Lending.modify`."""
+        lending = self.delivery(record).lending
+        step = partial(lending.modify, request, field, seconds, self.clock.monotonic())
+        return self.guard.ask(step, record.incarnation)
 
     def leave(
         self, record: Subscription, consumer: Consumer | None, unsent: Sequence[int] = (), *, broken: bool = False
@@ -137,8 +155,10 @@ class SubscribeForwarder:
         deadline, whatever became of the subscriber.
         """
         delivery = self.deliveries.get(record.incarnation)
-        if delivery is None:
-            return
+        if delivery is not None:
+            self.guard.run(partial(self._leave, delivery, consumer, unsent, broken), record.incarnation)
+
+    def _leave(self, delivery: Delivery, consumer: Consumer | None, unsent: Sequence[int], broken: bool) -> None:
         if consumer is not None:
             delivery.remove(consumer)
         now = self.clock.monotonic()
@@ -156,7 +176,7 @@ class SubscribeForwarder:
     def tick(self) -> None:
         """Ten times a second: expire leases, look again where a fetch failed, forget what is at rest."""
         now = self.clock.monotonic()
-        if self.guard.doubted and now >= self._anew_at:
+        if self.guard.doubted:
             self._begin_anew(now)
         for incarnation, delivery in list(self.deliveries.items()):
             self.guard.run(partial(self._tick, incarnation, delivery, now), incarnation)
@@ -167,13 +187,15 @@ class SubscribeForwarder:
             self._known_max = 2 * len(self.used) + KNOWN_MAX
 
     def _begin_anew(self, now: float) -> None:
-        """What failed steps were about begins anew: soon, and ever later where steps go on failing."""
-        again = now < self._anew_at + ANEW_MAX_S
-        self._anew_s = min(ANEW_MAX_S, 2 * self._anew_s) if again else ANEW_FIRST_S
-        self._anew_at = now + self._anew_s
-        doubted, self.guard.doubted = self.guard.doubted, set()
+        """What failed steps were about begins anew: soon, and ever later where steps about it go on failing."""
+        self._anew = {about: anew for about, anew in self._anew.items() if now < anew[0] + ANEW_MAX_S}
+        due = {about for about in self.guard.doubted if about not in self._anew or now >= self._anew[about][0]}
+        self.guard.doubted -= due
+        for about in due:
+            wait_s = min(ANEW_MAX_S, 2 * self._anew[about][1]) if about in self._anew else ANEW_FIRST_S
+            self._anew[about] = (now + wait_s, wait_s)
         for incarnation, delivery in list(self.deliveries.items()):
-            if incarnation in doubted or EVERYTHING in doubted:
+            if incarnation in due or EVERYTHING in due:
                 self.guard.run(delivery.begin_anew, incarnation)
 
     def _tick(self, incarnation: int, delivery: Delivery, now: float) -> None:

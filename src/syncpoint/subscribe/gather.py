@@ -63,7 +63,7 @@ class Gatherer:
         self._member, self._incarnation, self._connect = member, incarnation, connect
         self._served: dict[int, Served] = {}
         self._owners: dict[int, str] = {}
-        self._refused: list[Callable[[], None]] = []
+        self._refused: list[tuple[int, Callable[[], None]]] = []  # answers, each about a subscription
         self._again: set[tuple[int, str]] = set()  # (subscription, address): name your sources again, at the next beat
         self._again_at = 0.0
         self.guard = Guard()
@@ -108,7 +108,7 @@ class Gatherer:
         view = served.sources.get(source) if served is not None else None
         peer = self._peer_of(view.chain) if view is not None and view.held else None
         if served is None or view is None or peer is None:
-            self._later(lambda: reply(Unavailable("the source is not to be reached now")))
+            self._later(subscription, lambda: reply(Unavailable("the source is not to be reached now")))
             return
 
         def answered(batches: Sequence[Batch] | Exception) -> None:
@@ -143,17 +143,19 @@ class Gatherer:
         if served is None or generation != served.generation:
             record = self.catalog.subscription_by_incarnation(subscription)
             if record is None or record.detached or (served is not None and generation < served.generation):
-                self._later(lambda: done(FailedPrecondition("The subscription was sought or detached meanwhile.")))
+                why = FailedPrecondition("The subscription was sought or detached meanwhile.")
+                self._later(subscription, lambda: done(why))
             else:  # it is not attached to at this moment, or a seek has come to others first
-                self._later(lambda: done(Unavailable("the source is not to be reached now")))
+                self._later(subscription, lambda: done(Unavailable("the source is not to be reached now")))
             return
         once = served.record.exactly_once
         if view is None and not once and served.answered and self._complete(served):
-            self._later(lambda: done(None))  # a source of which nothing is left
+            self._later(subscription, lambda: done(None))  # a source of which nothing is left
         elif once and (view is None or not view.grant):
-            self._later(lambda: done(FailedPrecondition("The source is granted to somebody else.")))
+            refused = FailedPrecondition("The source is granted to somebody else.")
+            self._later(subscription, lambda: done(refused))
         elif view is None or (peer := self._peer_of(view.chain)) is None or (once and self._is_in_doubt(served, view)):
-            self._later(lambda: done(Unavailable("the source is not to be reached now")))
+            self._later(subscription, lambda: done(Unavailable("the source is not to be reached now")))
         else:
             peer.acknowledge(
                 done, runs, urgent=urgent,
@@ -202,7 +204,8 @@ class Gatherer:
         for address in sorted(set(self.peers) - addresses):
             self.peers.pop(address).close()
         moved = {chain for chain, address in self._owners.items() if before.get(chain) != address}
-        for served in self._served.values():
+
+        def move(served: Served) -> None:
             chains = self._chains_of(served)
             self._doubt(served, {chain for chain in chains if before.get(chain) != self._owners.get(chain)})
             for peer in self._peers_of(served):
@@ -210,21 +213,21 @@ class Gatherer:
                 if new_here or served.subscription not in peer.attached:
                     self._attach(served, peer)
 
+        self._each(move)
+
     def tick(self) -> None:
         """Ten times a second: heartbeats, what was refused, what has to be asked again."""
         now = self.clock.monotonic()
         refused, self._refused = self._refused, []
         for peer in list(self.peers.values()):
             self.guard.run(partial(peer.tick, now))
-        for answer in refused:
-            self.guard.run(answer)
-        for served in list(self._served.values()):
-            self.guard.run(partial(self._review, served, now), served.subscription)
+        for subscription, answer in refused:
+            self.guard.run(answer, subscription)
+        self._each(lambda served: self._review(served, now))
         if now >= self._again_at:
             self._again_at = now + AGAIN_S
             again, self._again = self._again, set()
-            for served in list(self._served.values()):
-                self.guard.run(partial(self._ask_again, served, again), served.subscription)
+            self._each(lambda served: self._ask_again(served, again))
 
     def _review(self, served: Served, now: float) -> None:
         record = self.catalog.subscription_by_incarnation(served.subscription)
@@ -260,31 +263,34 @@ class Gatherer:
     # -- what peers say ------------------------------------------------------------------------------------------------
 
     def peer_up(self, peer: Peer) -> None:
-        for served in self._served.values():
-            if peer in self._peers_of(served):
-                self._attach(served, peer)
+        self._each(lambda served: self._attach(served, peer) if peer in self._peers_of(served) else None)
         peer.tell(serves=internal.Serves(subscriptions=list(self._served)))
 
     def peer_down(self, peer: Peer) -> None:
         mine = {chain for chain, address in self._owners.items() if address == peer.address}
-        for served in self._served.values():
-            self._doubt(served, mine)
+        self._each(lambda served: self._doubt(served, mine))
 
     def peer_said(self, peer: Peer, kind: str, what: Any) -> None:
         if kind == "owned":
             opened = set(what.chains) - peer.chains
-            gone = peer.chains - set(what.chains)
-            for one in self._served.values():
-                if gone:
-                    self._doubt(one, {chain for chain in gone if self._owners.get(chain) == peer.address})
-                if not opened.isdisjoint(self._chains_of(one)):
-                    self._attach(one, peer)
+            gone = {chain for chain in peer.chains - set(what.chains) if self._owners.get(chain) == peer.address}
+
+            def own(served: Served) -> None:
+                self._doubt(served, gone)
+                if not opened.isdisjoint(self._chains_of(served)):
+                    self._attach(served, peer)
+
+            self._each(own)
             return
         served = self._served.get(what.subscription)
-        if served is None:
-            if kind == "revoke":
-                self._released(peer, what)
-        elif kind == "sources":
+        if served is not None:
+            self.guard.run(partial(self._said, served, peer, kind, what), served.subscription)
+        elif kind == "revoke":
+            self._released(peer, what)
+
+    def _said(self, served: Served, peer: Peer, kind: str, what: Any) -> None:
+        """About one subscription."""
+        if kind == "sources":
             self._named(served, peer, what)
         elif kind == "data":
             if served.holds(what.source):
@@ -370,7 +376,7 @@ class Gatherer:
                 served.registered = frozenset(chains)
                 served.listener.on_sources((), self._complete(served))
 
-        self.directory.look(served.topic, found)
+        self.directory.look(served.topic, self.guard.answer(found, served.subscription))
 
     def _complete(self, served: Served) -> bool:
         looked = served.registered is not None or not served.record.ordered
@@ -382,14 +388,19 @@ class Gatherer:
         epoch = served.newest_epoch if served.record.ordered else 0
         return [chain for chain in known if served.answered.get(chain, -1) < epoch]
 
-    def _later(self, answer: Callable[[], None]) -> None:
+    def _each(self, step: Callable[[Served], None]) -> None:
+        """Do it for all that is served, each in a step of its own."""
+        for served in list(self._served.values()):
+            self.guard.run(partial(step, served), served.subscription)
+
+    def _later(self, subscription: int, answer: Callable[[], None]) -> None:
         """Not at once: who is refused asks again, and must not do so without end in one turn."""
-        self._refused.append(answer)
+        self._refused.append((subscription, answer))
 
     def _open(self, address: str) -> Peer:
         peer = self.peers[address] = Peer(
             address, self._member, self._incarnation, self.clock, self, self._connect,
-            registered=self._registered or 0, streams=self._streams,
+            registered=self._registered or 0, streams=self._streams, guard=self.guard,
         )  # fmt: skip
         return peer
 

@@ -92,29 +92,38 @@ class Lending:
 
     def _record(self, record: _Record, *, urgent: bool) -> None:
         """Tell the publish side until it is known to be persisted; sending it again changes nothing."""
-        source, runs, waiting, void, maybe = record
 
         def done(error: Exception | None) -> None:
             self._under_way -= 1
-            refused, once = isinstance(error, FailedPrecondition), self.owner.record.exactly_once
-            if error is None or (refused and not once and self._heir is None):
-                if waiting is not None:  # what a seek or a deletion has decided needs no record
-                    waiting.persisted(source)
-            elif refused and once and not maybe:
-                if waiting is not None:
-                    waiting.lost(source)
-            elif self._closed:
-                self._leave(record)
-            elif once and (refused or self.voids.get(source, 0) != void):
-                self._doubt(record)
-            else:
-                self._unknown.append(record._replace(maybe=True))
-                self.owner.stalled = True
-                if isinstance(error, GivenUp):
-                    self._give_up(record, math.inf)  # whoever waits need not wait longer
+            try:
+                self._recorded(record, error)
+            except Exception:
+                self._unknown.append(record._replace(maybe=True))  # whoever waits is answered when it is begun anew
+                raise
 
+        subscription = self.owner.record.incarnation
         self._under_way += 1
-        self.publish.acknowledge(self.owner.record.incarnation, self.generation, source, runs, done, urgent=urgent)
+        self.publish.acknowledge(subscription, self.generation, record.source, record.runs, done, urgent=urgent)
+
+    def _recorded(self, record: _Record, error: Exception | None) -> None:
+        """The publish side says what became of it."""
+        source, _, waiting, void, maybe = record
+        refused, once = isinstance(error, FailedPrecondition), self.owner.record.exactly_once
+        if error is None or (refused and not once and self._heir is None):
+            if waiting is not None:  # what a seek or a deletion has decided needs no record
+                waiting.persisted(source)
+        elif refused and once and not maybe:
+            if waiting is not None:
+                waiting.lost(source)
+        elif self._closed:
+            self._leave(record)
+        elif once and (refused or self.voids.get(source, 0) != void):
+            self._doubt(record)
+        else:
+            self._unknown.append(record._replace(maybe=True))
+            self.owner.stalled = True
+            if isinstance(error, GivenUp):
+                self._give_up(record, math.inf)  # whoever waits need not wait longer
 
     def cannot_record(self) -> Unavailable | None:
         """Why acknowledgements can not be recorded here now, where that is known."""

@@ -8,6 +8,7 @@ may have lost a chain without knowing, it says how long ago the chain's disks ob
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +16,7 @@ from syncpoint.model.delivery import Attempts, Batch, Fetched
 from syncpoint.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.model.times import BEAT_S, HOLD_S
 from syncpoint.runtime.clock import Clock
+from syncpoint.subscribe.guard import EVERYTHING, Guard
 from syncpoint.wire.messages import internal
 
 ANSWER_S = 15.0  # a request that is not answered on a living stream is asked again by who needs it
@@ -48,6 +50,7 @@ class Visitor(Protocol):
 
 class _Asked(NamedTuple):
     at: float
+    about: int  # the subscription
     answered: Callable[[Any, SyncpointError | None], None]
 
 
@@ -65,16 +68,17 @@ class Peer:
         *,
         registered: int = 0,
         streams: Iterator[int] | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """`registered`: the revision the process is a member since. `streams` numbers streams, upward over all peers of
-        the process.
+        the process. `guard`: the one of all peers.
         """
         self.address, self.up = address, False
         self.chains: frozenset[int] = frozenset()  # what it says to have open
         self._owned_at: dict[int, float] = {}  # chain -> as of when its disks are known to have obeyed it
         self.attached: set[int] = set()
         self._hello = internal.Hello(member=member, incarnation=incarnation, version=VERSION, registered=registered)
-        self._streams = streams or count(1)
+        self._streams, self._guard = streams or count(1), guard or Guard()
         self._clock, self._visitor = clock, visitor
         self._asked: dict[int, _Asked] = {}
         self._last_id = self._last_beat = 0
@@ -100,6 +104,13 @@ class Peer:
     def received(self, data: bytes) -> None:
         """One FromChains."""
         message = internal.FromChains.FromString(data)
+        try:
+            self._take(message)
+        except Exception:  # outside of the steps that are about one subscription
+            self._guard.doubted.add(EVERYTHING)
+            raise
+
+    def _take(self, message: Any) -> None:
         kind = message.WhichOneof("what")
         if kind == "displaced":
             log.info("publish forwarder at %s knows a newer stream than this one", self.address)
@@ -156,13 +167,14 @@ class Peer:
             attempts = [Attempts(one.begin, one.end, one.times, one.rest_ms) for one in answer.attempts]
             answered(Fetched(batches, passed, attempts) if passed or attempts else batches)
 
-        self.tell(fetch=internal.Fetch(id=self._ask(fetched), max_bytes=max_bytes, **fields))
+        number = self._ask(fetched, fields["subscription"])
+        self.tell(fetch=internal.Fetch(id=number, max_bytes=max_bytes, **fields))
 
     def acknowledge(
         self, answered: Callable[[Exception | None], None], runs: bytes, *, urgent: bool, **fields: int
     ) -> None:
         """Have acknowledged offsets recorded; `fields` as in the message Acknowledge."""
-        number = self._ask(lambda answer, error: answered(error))
+        number = self._ask(lambda answer, error: answered(error), fields["subscription"])
         self.tell(acknowledge=internal.Acknowledge(id=number, runs=runs, urgent=urgent, **fields))
 
     def tick(self, now: float) -> None:
@@ -201,21 +213,23 @@ class Peer:
         self._beat_at = self._beats[self._last_beat] = now
         self.tell(heartbeat=internal.Heartbeat(number=self._last_beat))
 
-    def _ask(self, answered: Callable[[Any, SyncpointError | None], None]) -> int:
+    def _ask(self, answered: Callable[[Any, SyncpointError | None], None], about: int) -> int:
         self._last_id += 1
-        self._asked[self._last_id] = _Asked(self._clock.monotonic(), answered)
+        self._asked[self._last_id] = _Asked(self._clock.monotonic(), about, answered)
         return self._last_id
 
     def _answered(self, answer: Any) -> None:
         asked = self._asked.pop(answer.id, None)
         if asked is not None:
-            asked.answered(answer, _error(answer.code, answer.error) if answer.code else None)
+            error = _error(answer.code, answer.error) if answer.code else None
+            self._guard.run(partial(asked.answered, answer, error), asked.about)
 
     def _give_up(self, numbers: list[int], why: str) -> None:
         for number in numbers:
             asked = self._asked.pop(number, None)
             if asked is not None:
-                asked.answered(None, Unavailable(f"publish forwarder at {self.address}: {why}"))
+                error = Unavailable(f"publish forwarder at {self.address}: {why}")
+                self._guard.run(partial(asked.answered, None, error), asked.about)
 
 
 def _batch(one: Any) -> Batch:

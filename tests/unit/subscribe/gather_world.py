@@ -361,7 +361,7 @@ class Forwarder:
         )  # fmt: skip
         self.subscribe = SubscribeForwarder(
             self.gatherer, world.catalog, world.clock, key=bytes(32), random=world.random,
-            soon=world.soon.append, lender=lender_of(member, 7), linger_s=10.0,
+            soon=world.soon.append, lender=lender_of(member, 7), linger_s=10.0, guard=self.gatherer.guard,
         )  # fmt: skip
 
     def _connect(self, address: str, peer: Peer) -> TwinDoor:

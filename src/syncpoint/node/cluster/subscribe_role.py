@@ -70,8 +70,8 @@ class SubscribeRole:
             soon=loop.call_soon,
             lender=lender_of(joined.process.name, joined.incarnation),
             linger_s=LINGER_S,
+            guard=self.gatherer.guard,  # one count of both
         )
-        self.forwarder.guard = self.gatherer.guard  # one count of both
         self.streams = StreamingPullService(self.forwarder, self.limits)
         self.pulls = SubscriberService(self.forwarder)
         self._uses = UseReporter(joined.store, joined.clock, self._used)

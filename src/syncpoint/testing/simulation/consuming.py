@@ -44,6 +44,7 @@ class Consuming(Node):
             publish=self._bury,
             registered=incarnation,
         )
+        self.failing = False  # steps of its clock, and of what it hears, fail
         self.subscribe = SubscribeForwarder(
             self.gatherer,
             self.shared.catalog,
@@ -53,9 +54,8 @@ class Consuming(Node):
             soon=world.loop.call_soon,
             lender=lender_of(self.name, incarnation),
             linger_s=60.0 if world.shape.absent else 10.0,
+            guard=self.gatherer.guard,
         )
-        self.subscribe.guard = self.gatherer.guard
-        self.failing = False  # steps of its clock fail
         self.clients: dict[str, Client] = {}
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
 
@@ -70,6 +70,8 @@ class Consuming(Node):
         self.process.start(bury())
 
     def _connect(self, address: str, peer: Peer) -> ServeLink:
+        received = peer.received
+        peer.received = lambda data: self._do(partial(received, data))  # type: ignore[method-assign]
         return ServeLink(self.world.network, address, peer)
 
     def catch_up(self) -> None:
