@@ -16,10 +16,10 @@ from syncpoint.metadata.contract import (
     Compare,
     Delete,
     Event,
-    Indeterminate,
     Put,
     Resync,
-    Unavailable,
+    StoreError,
+    StoreUnavailable,
     absent,
     unchanged,
 )
@@ -31,7 +31,7 @@ from syncpoint.metadata.records import Change, Setting
 from syncpoint.metadata.remote import open_remote
 from syncpoint.metadata.service import MetadataService
 from syncpoint.metadata.shared import SharedStore, SharedWatch, read_all
-from syncpoint.metadata.shared_catalog import Conflict, SharedCatalog
+from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
 from syncpoint.metadata.sqlite import SqliteStore
 from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.random import SystemRandom
@@ -298,7 +298,7 @@ def test_a_watch_yields_every_event_of_its_prefix(run: Run) -> None:
         assert [event.revision for event in follow] == sorted([*range(end - 149, end + 1)] * 3)
         for watch in (old, new):
             await watch.close()
-            with pytest.raises(Unavailable):
+            with pytest.raises(StoreUnavailable):
                 await watch.next()
 
     run(work)
@@ -400,7 +400,7 @@ def test_the_catalog_over_it(run: Run) -> None:
                     try:
                         await mirror.commit([Change.put(Setting(f"{name}{i}", b""))])
                         break
-                    except Conflict:
+                    except CatalogConflict:
                         conflicts += 1
             return conflicts
 
@@ -438,9 +438,9 @@ def test_a_backup_of_it_is_restored(run: Run) -> None:
 def test_a_store_that_cannot_be_reached_is_unavailable() -> None:
     async def main() -> None:
         address = "127.0.0.1:9"
-        with pytest.raises((Unavailable, Indeterminate)):
+        with pytest.raises(StoreError):
             await open_remote(address, TcpNetwork(), clock=CLOCK, deadline_s=0.5)
-        with pytest.raises((Unavailable, Indeterminate)):
+        with pytest.raises(StoreError):
             await open_etcd([address], TcpNetwork(), clock=CLOCK, random=RANDOM, deadline_s=0.5)
 
     asyncio.run(main())

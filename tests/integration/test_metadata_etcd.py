@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from syncpoint.metadata.contract import Event, Indeterminate, Put, Resync, Unavailable, absent
+from syncpoint.metadata.contract import Event, Indeterminate, Put, Resync, StoreError, StoreUnavailable, absent
 from syncpoint.metadata.etcd import EtcdStore, open_etcd
 from syncpoint.metadata.etcd_client import User
 from syncpoint.metadata.shared import read_all
@@ -80,7 +80,7 @@ def test_the_leader_is_lost_while_all_write(members: EtcdCluster, fault: str, ne
                     confirmed.append(key)
                 except Indeterminate:
                     unknown.append(key)
-                except Unavailable:
+                except StoreUnavailable:
                     refused.append(key)
                 if end.is_set():
                     return
@@ -130,11 +130,11 @@ def test_without_a_majority_nothing_is_said_to_be_done(members: EtcdCluster) -> 
         await store.txn([], [Put("owner", b"", lease.id)])
         for number in (0, 1):
             members.pause(number)
-        with pytest.raises((Unavailable, Indeterminate)):
+        with pytest.raises(StoreError):
             await store.txn([], [Put("a", b"")], deadline_s=1.0)
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await store.get("a", deadline_s=1.0)
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await store.counter("c", deadline_s=1.0)
         await lease.lost.wait()
         assert CLOCK.monotonic() >= lease.valid_until()
@@ -144,7 +144,7 @@ def test_without_a_majority_nothing_is_said_to_be_done(members: EtcdCluster) -> 
             try:
                 assert (await store.txn([], [Put("b", b"")])).ok
                 break
-            except (Unavailable, Indeterminate):
+            except StoreError:
                 continue
         await store.close()
 
@@ -165,7 +165,7 @@ def test_every_member_is_restarted_under_a_watch(members: EtcdCluster) -> None:
                 try:
                     await store.txn([absent(key)], [Put(key, b"")])
                     break
-                except (Indeterminate, Unavailable):
+                except (Indeterminate, StoreUnavailable):
                     continue
             await asyncio.to_thread(members.start)
         while len(got) < 3:
@@ -181,11 +181,11 @@ def test_every_member_is_restarted_under_a_watch(members: EtcdCluster) -> None:
 
 def test_a_password_is_asked_for(tmp_path: Path) -> None:
     async def main(cluster: EtcdCluster) -> None:
-        with pytest.raises(Unavailable, match="let us"):
+        with pytest.raises(StoreUnavailable, match="let us"):
             await opened(cluster, "syncpoint/")
-        with pytest.raises(Unavailable, match="know us"):
+        with pytest.raises(StoreUnavailable, match="know us"):
             await opened(cluster, "syncpoint/", user=User("sync", "wrong"))
-        with pytest.raises(Unavailable, match="let us"):
+        with pytest.raises(StoreUnavailable, match="let us"):
             await opened(cluster, "others/", user=User("sync", "secret"))
         store = await opened(cluster, "syncpoint/", user=User("sync", "secret"))
         watch = store.watch("", from_revision=1)
@@ -238,7 +238,7 @@ def test_it_speaks_tls(tmp_path: Path) -> None:
         await watch.close()
         await store.close()
         strangers = TcpNetwork(client_tls=ssl.create_default_context())
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await open_etcd(cluster.endpoints, strangers, clock=CLOCK, random=RANDOM, deadline_s=1.0)
 
     _certificate(tmp_path)

@@ -44,7 +44,7 @@ def _with_metadata(folder: Path) -> Iterator[LocalCluster]:
 
 def _in_store(made: LocalCluster, act: Callable[[SharedStore], Awaitable[_T]]) -> _T:
     """Do something in the cluster's metadata."""
-    from syncpoint.metadata.contract import Indeterminate, Unavailable
+    from syncpoint.metadata.contract import StoreError
     from syncpoint.node.cluster.doors import Doors
 
     async def run() -> _T:
@@ -56,7 +56,7 @@ def _in_store(made: LocalCluster, act: Callable[[SharedStore], Awaitable[_T]]) -
 
     try:
         return asyncio.run(run())
-    except (Unavailable, Indeterminate) as error:
+    except StoreError as error:
         raise Problem(f"the metadata do not answer: {error}", "`syncpoint cluster status` shows what runs.") from error
 
 
@@ -183,7 +183,7 @@ def import_folder(folder: Path, data: Path, node_disks: tuple[Path, ...], **numb
       syncpoint cluster import --dir /tmp/demo ~/syncpoint-data
       syncpoint cluster up --dir /tmp/demo
     """
-    from syncpoint.metadata.contract import Indeterminate, Unavailable
+    from syncpoint.metadata.contract import StoreError
     from syncpoint.model.errors import SyncpointError
     from syncpoint.node.cluster import takeover
     from syncpoint.node.cluster.local import LocalCluster, Shape
@@ -192,7 +192,7 @@ def import_folder(folder: Path, data: Path, node_disks: tuple[Path, ...], **numb
     with _with_metadata(folder) as made:
         try:
             done = takeover.import_folder(made, data, list(node_disks) or [data / "disk-1"])
-        except (SyncpointError, Unavailable, Indeterminate) as error:
+        except (SyncpointError, StoreError) as error:
             raise Problem(
                 f"nothing was imported: {error}", f"{data} is as it was; correct this and try again."
             ) from error

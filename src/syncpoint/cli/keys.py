@@ -41,7 +41,7 @@ def keys() -> None:
 
 def _with_keys(path: Path, act: Callable[[SharedStore, TopicKeys], Awaitable[_T]]) -> _T:
     """Do something with the cluster's keys."""
-    from syncpoint.metadata.contract import Indeterminate, Unavailable
+    from syncpoint.metadata.contract import StoreError
     from syncpoint.node.cluster.doors import Doors
     from syncpoint.node.cluster.settings import load
     from syncpoint.node.cluster.tls import operator_tls
@@ -68,7 +68,7 @@ def _with_keys(path: Path, act: Callable[[SharedStore, TopicKeys], Awaitable[_T]
 
     try:
         return asyncio.run(run())
-    except (Unavailable, Indeterminate) as error:
+    except StoreError as error:
         raise Problem(f"the metadata do not answer: {error}", "What was done so far stays; run it again.") from error
 
 

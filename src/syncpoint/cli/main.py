@@ -20,7 +20,7 @@ import click
 import syncpoint
 from syncpoint.cli.errors import CommandFailed, Problem, not_installed
 from syncpoint.cli.settings import common_options
-from syncpoint.metadata.contract import Indeterminate, Unavailable
+from syncpoint.metadata.contract import StoreError
 from syncpoint.model.errors import SyncpointError
 
 # name -> (module, attribute, one line of help); the module is imported when the command is called.
@@ -112,7 +112,7 @@ class Root(click.Group):
             if error.filename is None or isinstance(error, BrokenPipeError):
                 raise
             raise Problem(f"{error.filename}: {error.strerror}") from error
-        except (Unavailable, Indeterminate) as error:
+        except StoreError as error:
             raise Problem(f"the metadata do not answer: {error}", exit_code=5) from error
 
 

@@ -33,7 +33,7 @@ def orphans() -> None:
 
 def _with_orphans(folder: Path, act: Callable[[Orphans], Awaitable[_T]]) -> _T:
     from syncpoint.control.doors import Peers
-    from syncpoint.metadata.contract import Indeterminate, Unavailable
+    from syncpoint.metadata.contract import StoreError
     from syncpoint.model.errors import SyncpointError
     from syncpoint.node.cluster.doors import Doors
     from syncpoint.node.cluster.local import LocalCluster
@@ -55,7 +55,7 @@ def _with_orphans(folder: Path, act: Callable[[Orphans], Awaitable[_T]]) -> _T:
 
     try:
         return asyncio.run(run())
-    except (Unavailable, Indeterminate) as error:
+    except StoreError as error:
         raise Problem(f"the metadata do not answer: {error}", "`syncpoint cluster status` shows what runs.") from error
     except SyncpointError as error:
         raise Problem(

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from syncpoint.control.doors import Peers
 from syncpoint.control.registration import registered_chains
 from syncpoint.control.view import ClusterView
-from syncpoint.metadata.contract import Indeterminate
-from syncpoint.metadata.contract import Unavailable as StoreUnavailable
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
+from syncpoint.metadata.shared import answered
 from syncpoint.model.cluster import Owner
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.router.assignment import TopicAssignment
@@ -57,10 +56,7 @@ class Barrier:
         Raises `Unavailable`, also when the topic's epoch is another one by now. The epoch is read before the chains:
         one that registers later reads this epoch or a later one before it takes keys itself.
         """
-        try:
-            found = await self._view.store.get(ASSIGNED_TOPICS.key(topic))
-        except (StoreUnavailable, Indeterminate) as error:
-            raise Unavailable(f"The metadata does not answer: {error}") from error
+        found = await answered(self._view.store.get(ASSIGNED_TOPICS.key(topic)))
         now = None if found is None else TopicAssignment.decode(found.value).epoch
         if now != epoch:
             raise Unavailable(f"The topic's keys are assigned in epoch {now}, not in {epoch}.")
@@ -103,10 +99,7 @@ class Barrier:
         return answers, missing
 
     async def _chains(self, topic: int) -> list[int]:
-        try:
-            return await registered_chains(self._view.store, topic)
-        except (StoreUnavailable, Indeterminate) as error:
-            raise Unavailable(f"The metadata does not answer: {error}") from error
+        return await answered(registered_chains(self._view.store, topic))
 
     async def _all(self, questions: list[Any]) -> None:
         """All of them, or the first failure; nothing goes on behind its back."""

@@ -38,8 +38,9 @@ from syncpoint.metadata.contract import (
     KeyValue,
     Operation,
     Put,
+    StoreError,
+    StoreUnavailable,
     TxnResult,
-    Unavailable,
     absent,
     unchanged,
 )
@@ -234,14 +235,14 @@ class ChainKeeper:
             known = await self.store.get(epoch_key)
             epoch = step + (0 if known is None else int(known.value))
             if lease is None:
-                raise Unavailable("no lease")
+                raise StoreUnavailable("no lease")
             result = await self._txn_known(
                 [absent(owner_key) if seen == 0 else unchanged(owner_key, seen), _is_value(epoch_key, known)],
                 [Put(owner_key, self._owner(epoch), lease.id), Put(epoch_key, b"%d" % epoch)],
                 owner_key,
                 self._owner(epoch),
             )
-        except (Unavailable, Indeterminate, ValueError) as error:  # ValueError: the lease has ended
+        except (StoreError, ValueError) as error:  # ValueError: the lease has ended
             log.info("chain %d cannot be claimed: %s", chain, error)
             self.machine.not_claimed(chain, self.clock.monotonic())
             return
@@ -265,7 +266,7 @@ class ChainKeeper:
             while True:
                 try:
                     found = await self.store.get(key)
-                except (Unavailable, Indeterminate):
+                except StoreError:
                     await asyncio.sleep(_RETRY_S)
                     continue
                 if found is None or found.value != value:
@@ -297,7 +298,7 @@ class ChainKeeper:
         value = self._owner(epoch)
         try:
             if lease is None:
-                raise Unavailable("no lease")
+                raise StoreUnavailable("no lease")
             revision = await self._txn_known(
                 [absent(owner_key), Compare(epoch_key, "value", "=", b"%d" % epoch)],
                 [Put(owner_key, value, lease.id)],
@@ -308,7 +309,7 @@ class ChainKeeper:
                 found = await self.store.get(owner_key)
                 if found is not None and found.value == value:
                     revision = found.revision
-        except (Unavailable, Indeterminate, ValueError) as error:
+        except (StoreError, ValueError) as error:
             log.info("the ownership of chain %d cannot be confirmed: %s", chain, error)
             await asyncio.sleep(_RETRY_S)
             self.machine.not_confirmed(chain, overtaken=False)
@@ -324,7 +325,7 @@ class ChainKeeper:
             try:
                 await self.store.txn([Compare(owner_key, "value", "=", self._owner(epoch))], [Delete(owner_key)])
                 break
-            except (Unavailable, Indeterminate) as error:
+            except StoreError as error:
                 lease = self.membership.lease
                 if lease is None or lease.lost.is_set():
                     break  # the key went with the lease
@@ -336,7 +337,7 @@ class ChainKeeper:
         owner_key = OWNERS.key(chain)
         try:
             await self.store.txn([Compare(owner_key, "value", "=", self._owner(epoch))], [Delete(owner_key)])
-        except (Unavailable, Indeterminate) as error:
+        except StoreError as error:
             log.info("chain %d is released when it is closed: %s", chain, error)
 
     async def _ask(self, chain: int, address: str) -> None:

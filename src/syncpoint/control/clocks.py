@@ -14,7 +14,7 @@ import logging
 from typing import NamedTuple
 
 from syncpoint.control.view import View
-from syncpoint.metadata.contract import Delete, Indeterminate, Put, Unavailable, unchanged
+from syncpoint.metadata.contract import Delete, Put, StoreError, unchanged
 from syncpoint.metadata.layout import CLOCKS
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.runtime.clock import Clock
@@ -54,7 +54,7 @@ class ClockExchange:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Return when it is known what anybody was sure of. Raises the store's `Unavailable`."""
+        """Return when it is known what anybody was sure of. Raises `StoreUnavailable`."""
         await self._view.start()
         self._trusted.known(max((seen.value.sure_ns for seen in self._view.items.values()), default=0))
         self._view.listeners.append(self._changed)
@@ -82,7 +82,7 @@ class ClockExchange:
             told = Told(self._trusted.host, self._clock.time_ns(), self._trusted.sure_ns())
             try:
                 await self._store.txn([], [Put(CLOCKS.key(self._name), told.encode())])
-            except (Unavailable, Indeterminate) as error:
+            except StoreError as error:
                 log.info("the time is not told: %s", error)
             else:
                 await self._forget(told.sure_ns - OLD_NS)
@@ -101,6 +101,6 @@ class ClockExchange:
             key = CLOCKS.key(name)
             try:
                 await self._store.txn([unchanged(key, revision)], [Delete(key)])
-            except (Unavailable, Indeterminate) as error:
+            except StoreError as error:
                 log.info("what %s told of the time stays for now: %s", name, error)
                 return

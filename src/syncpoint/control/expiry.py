@@ -16,8 +16,7 @@ import logging
 
 from syncpoint.control.plane import SharedControl
 from syncpoint.control.reports import USED_S, write_all
-from syncpoint.metadata.contract import Delete, Indeterminate
-from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.contract import Delete, StoreError
 from syncpoint.metadata.layout import USED
 from syncpoint.metadata.records import CREATING, Change, Subscription
 from syncpoint.metadata.shared import read_all
@@ -57,7 +56,7 @@ class Expiry:
             await asyncio.sleep(EXPIRE_S * (0.5 + self._control.random.random()))  # not all processes at once
             try:
                 await self.expire()
-            except (SyncpointError, StoreUnavailable, Indeterminate) as error:
+            except (SyncpointError, StoreError) as error:
                 self._steady_since = self._trusted.monotonic()
                 log.info("what has expired is not deleted yet: %s", error)
 

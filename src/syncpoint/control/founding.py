@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from syncpoint.control.membership import Membership
-from syncpoint.metadata.contract import Compare, Indeterminate, Put, Unavailable, absent, unchanged
+from syncpoint.metadata.contract import Compare, Put, StoreError, StoreUnavailable, absent, unchanged
 from syncpoint.metadata.layout import CHAIN_COUNTER, CHAINS, MEMBERS
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model.cluster import ChainRecord, DiskPlace
@@ -78,7 +78,7 @@ class Founder:
             try:
                 await self.found_missing(accept_below_policy=loop.time() >= patient_until)
                 self.done.set()
-            except (SyncpointError, Unavailable, Indeterminate) as error:
+            except (SyncpointError, StoreError) as error:
                 if str(error) != told:
                     told = str(error)
                     log.warning("%s cannot make its chains yet: %s", self._membership.me.name, error)
@@ -97,7 +97,7 @@ class Founder:
                 mine[record.klass] = replace(record, weight=me.weight)
                 put = Put(item.key, mine[record.klass].encode())
                 if not (await self._store.txn([unchanged(item.key, item.revision), self._still_me()], [put])).ok:
-                    raise Unavailable(
+                    raise StoreUnavailable(
                         f"chain {record.number} was changed by others, or {me.name} is not registered now"
                     )
         for klass in self._classes:
@@ -133,7 +133,7 @@ class Founder:
         if not (await self._store.txn([absent(key), self._still_me()], [Put(key, record.encode())])).ok:
             found = await self._store.get(key)
             if found is None:
-                raise Unavailable(f"{me.name} is not registered now")
+                raise StoreUnavailable(f"{me.name} is not registered now")
             record = ChainRecord.decode(found.value)  # an earlier attempt was carried out after all
         del self._numbers[klass]
         log.info("chain %d (%s) is made", number, record.name)

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from syncpoint.control.doors import STATUS, Peers
 from syncpoint.control.registration import registered_chains
 from syncpoint.control.view import ClusterView
-from syncpoint.metadata.contract import Indeterminate
-from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.contract import StoreError
 from syncpoint.model.cluster import PUBLISH, STORAGE, SUBSCRIBE
 from syncpoint.model.errors import SyncpointError
 from syncpoint.wire.messages import internal
@@ -50,7 +49,7 @@ class Inquiry:
         unknown: list[str] = []
         try:
             wanted = set(await registered_chains(self._view.store, topic))
-        except (StoreUnavailable, Indeterminate) as error:
+        except StoreError as error:
             wanted = {int(key) for key in self._view.owners.items}
             unknown.append(f"the metadata: {error}; further chains may hold messages of this topic")
         why: dict[int, str] = {}

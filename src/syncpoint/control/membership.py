@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from syncpoint.control.doors import Reach
 from syncpoint.control.view import View
-from syncpoint.metadata.contract import Compare, Indeterminate, KeyValue, Put, Unavailable, unchanged
+from syncpoint.metadata.contract import Compare, Indeterminate, KeyValue, Put, StoreError, unchanged
 from syncpoint.metadata.layout import MEMBERS
 from syncpoint.metadata.shared import SharedLease, SharedStore
 from syncpoint.model.cluster import Member
@@ -59,7 +59,7 @@ class Membership:
 
     async def start(self) -> None:
         """Register, in place of an earlier life of the same name. Raises `NameTaken` when that is not over, and the
-        store's `Unavailable`.
+        store's errors.
         """
         await self._register(first=True)
         self._task = asyncio.get_running_loop().create_task(self._keep())
@@ -73,7 +73,7 @@ class Membership:
         if lease is not None:
             try:
                 await lease.revoke()
-            except (Unavailable, Indeterminate) as error:
+            except StoreError as error:
                 log.info("the lease of %s ends by itself: %s", self.me.name, error)
 
     def heed(self, members: View[Member]) -> None:
@@ -90,8 +90,8 @@ class Membership:
         changed({self.me.name})  # it may have come before
 
     async def announce(self, *, draining: bool) -> None:
-        """Say whether this process takes new work. Raises `Unavailable` or `Indeterminate`; it holds all the same for
-        the next registration."""
+        """Say whether this process takes new work. Raises the store's errors; it holds all the same for the next
+        registration."""
         self.me = replace(self.me, draining=draining)
         if self.lease is not None:
             await self._put(self.lease)
@@ -170,7 +170,7 @@ class Membership:
                 self._tell()
             try:
                 await self._register()
-            except (Unavailable, Indeterminate, ValueError) as error:  # ValueError: the new lease has ended already
+            except (StoreError, ValueError) as error:  # ValueError: the new lease has ended already
                 log.info("%s cannot register yet: %s", self.me.name, error)
                 await asyncio.sleep(_RETRY_S)
 
@@ -205,5 +205,5 @@ def _holder(found: KeyValue) -> Member | None:
 
 async def _give_back(lease: SharedLease) -> None:
     """It is not needed; where nobody hears that, it is renewed no more and ends by itself."""
-    with contextlib.suppress(Unavailable, Indeterminate):
+    with contextlib.suppress(StoreError):
         await lease.revoke()

@@ -10,22 +10,19 @@ acting by it.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.contract import Delete, Indeterminate, KeyValue, Operation, Put, unchanged
-from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.contract import Delete, KeyValue, Operation, Put, unchanged
 from syncpoint.metadata.layout import CONSTRAINTS, DRAINS, OPERATIONS
-from syncpoint.metadata.shared import read_all
+from syncpoint.metadata.shared import answered, read_all
 from syncpoint.model.cluster import Member
-from syncpoint.model.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound, Unavailable
+from syncpoint.model.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
 from syncpoint.router.constraints import Matches, Policy, Rule, drain_refusal, matches, refusal, rule_refusal
 from syncpoint.runtime.clock import Clock
-
-_T = TypeVar("_T")
 
 
 class Trial(NamedTuple):
@@ -76,14 +73,14 @@ class Operations:
     async def undrain(self, target: str) -> Drained:
         """Let it take traffic again. Raises `NotFound`."""
         seen, key = await self._changes(), DRAINS.key(target)
-        if await _answered(self._view.store.get(key)) is None:
+        if await answered(self._view.store.get(key)) is None:
             raise NotFound(target, f"{target!r} is not drained.")
         await self._written(seen, Delete(key))
         return self._drained(target, None)
 
     async def drained(self, target: str) -> Drained:
         """Where a drain stands. Raises `NotFound` for a target that nobody is meant by."""
-        item = await _answered(self._view.store.get(DRAINS.key(target)))
+        item = await answered(self._view.store.get(DRAINS.key(target)))
         found = self._drained(target, None if item is None else json.loads(item.value))
         if item is None and not found.members:
             raise NotFound(target, f"No living process, cluster or region is called {target!r}.")
@@ -91,7 +88,7 @@ class Operations:
 
     async def drains(self) -> list[Drained]:
         """All drains."""
-        items, _ = await _answered(read_all(self._view.store, DRAINS))
+        items, _ = await answered(read_all(self._view.store, DRAINS))
         return [self._drained(DRAINS.name(item.key), json.loads(item.value)) for item in items]
 
     def _drained(self, target: str, value: Mapping[str, Any] | None) -> Drained:
@@ -119,7 +116,7 @@ class Operations:
         if trial.refusal:
             raise FailedPrecondition(f"The rule is refused: {trial.refusal}")
         key = CONSTRAINTS.key(rule.name)
-        if await _answered(self._view.store.get(key)) is not None:
+        if await answered(self._view.store.get(key)) is not None:
             raise AlreadyExists(rule.name)
         await self._written(seen, Put(key, rule.encode()))
         return rule
@@ -134,7 +131,7 @@ class Operations:
 
     async def constraints(self) -> list[Rule]:
         """All rules, by name."""
-        items, _ = await _answered(read_all(self._view.store, CONSTRAINTS))
+        items, _ = await answered(read_all(self._view.store, CONSTRAINTS))
         return [Rule.decode(item.value) for item in items]
 
     async def delete_constraint(self, name: str) -> None:
@@ -159,28 +156,19 @@ class Operations:
 
     async def _targets(self) -> list[str]:
         """What is drained, as the store has it now."""
-        items, _ = await _answered(read_all(self._view.store, DRAINS))
+        items, _ = await answered(read_all(self._view.store, DRAINS))
         return [DRAINS.name(item.key) for item in items]
 
     async def _changes(self) -> KeyValue | None:
         """To be asked before anything is looked at that a change is checked against."""
-        return await _answered(self._view.store.get(OPERATIONS))
+        return await answered(self._view.store.get(OPERATIONS))
 
     async def _written(self, seen: KeyValue | None, operation: Operation) -> None:
         """Write, if nothing was changed since `seen`. Raises `Aborted` otherwise, and `Unavailable`."""
         revision, count = (0, 0) if seen is None else (seen.revision, int(seen.value))
         one_more = Put(OPERATIONS, b"%d" % (count + 1))
-        if not (await _answered(self._view.store.txn([unchanged(OPERATIONS, revision)], [operation, one_more]))).ok:
+        if not (await answered(self._view.store.txn([unchanged(OPERATIONS, revision)], [operation, one_more]))).ok:
             raise Aborted("Somebody else has changed drains or routing rules at the same time. Try again.")
-
-
-async def _answered(call: Awaitable[_T]) -> _T:
-    try:
-        return await call
-    except StoreUnavailable as error:
-        raise Unavailable(f"The metadata does not answer, nothing was changed: {error}") from error
-    except Indeterminate as error:
-        raise Unavailable(f"The change may or may not be stored: {error}") from error
 
 
 def _dump(value: Mapping[str, Any]) -> bytes:

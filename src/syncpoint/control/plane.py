@@ -17,12 +17,10 @@ from dataclasses import replace
 from syncpoint.control.barrier import Backlog, Barrier
 from syncpoint.control.registration import head_revision
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.contract import Indeterminate
-from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.contract import StoreError, StoreUnavailable
 from syncpoint.metadata.records import ACTIVE, CREATING, Change, Op, Record, SeekTarget, Snapshot, Subscription, Topic
-from syncpoint.metadata.shared import SharedStore
-from syncpoint.metadata.shared_catalog import Conflict as Overtaken
-from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.metadata.shared import SharedStore, answered
+from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
 from syncpoint.model.errors import Aborted, AlreadyExists, Conflict, NotFound, SyncpointError, Unavailable
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
@@ -57,7 +55,7 @@ class SharedControl:
         try:
             async with asyncio.timeout(REFRESH_S):
                 await self.shared.at(await head_revision(self.store))
-        except (StoreUnavailable, Indeterminate, TimeoutError) as error:
+        except (StoreError, TimeoutError) as error:
             log.info("the catalog may be old: %s", error)
 
     async def commit(self, changes: Sequence[Change]) -> None:
@@ -131,13 +129,9 @@ class SharedControl:
 
     async def _commit(self, changes: Sequence[Change]) -> list[Change]:
         try:
-            return await self.shared.commit(changes)
-        except Overtaken as error:
+            return await answered(self.shared.commit(changes))
+        except CatalogConflict as error:
             raise Conflict("Another process has changed the catalog at the same time. Try again.") from error
-        except StoreUnavailable as error:
-            raise Unavailable(f"The metadata does not answer, nothing was changed: {error}") from error
-        except Indeterminate as error:
-            raise Unavailable(f"The change may or may not be stored: {error}") from error
 
     def _known(self, record: Record) -> Record | None:
         match record:

@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from syncpoint.metadata.contract import TXN_OPS_MAX, Compare, Delete, Indeterminate, Put, Unavailable, unchanged
+from syncpoint.metadata.contract import TXN_OPS_MAX, Compare, Delete, Put, StoreError, unchanged
 from syncpoint.metadata.layout import HEAD, OPEN, OWNERS
-from syncpoint.metadata.shared import SharedStore, read_all
-from syncpoint.model import errors
+from syncpoint.metadata.shared import SharedStore, answered, read_all
 from syncpoint.model.cluster import Member, Owner
+from syncpoint.model.errors import Unavailable
 
 _ATTEMPTS = 5
 _RETRY_S = 0.1
@@ -71,17 +71,11 @@ class Registration:
             if key not in self._leaving:
                 return False
             self._leaving.discard(key)
-            try:
-                found = await self._store.get(key)
-                if found is None:
-                    return True
-                result = await self._store.txn(
-                    [Compare(OWNERS.key(chain), "value", "=", owner), unchanged(key, found.revision)],
-                    [Delete(key)],
-                )
-            except (Unavailable, Indeterminate) as error:
-                raise errors.Unavailable(f"The metadata does not answer: {error}") from error
-        return result.ok
+            found = await answered(self._store.get(key))
+            if found is None:
+                return True
+            still = [Compare(OWNERS.key(chain), "value", "=", owner), unchanged(key, found.revision)]
+            return (await answered(self._store.txn(still, [Delete(key)]))).ok
 
     async def _flush(self, answer: asyncio.Future[int]) -> None:
         try:
@@ -101,9 +95,7 @@ class Registration:
             async with asyncio.timeout(_COPY_S):
                 await self._catalog.at(revision)
         except TimeoutError:
-            raise errors.Unavailable(
-                f"The copy of the catalog here does not reach revision {revision}. Try again."
-            ) from None
+            raise Unavailable(f"The copy of the catalog here does not reach revision {revision}. Try again.") from None
 
     async def _write(self, keys: list[str]) -> int:
         for attempt in range(_ATTEMPTS):
@@ -111,15 +103,15 @@ class Registration:
                 for begin in range(0, len(keys), TXN_OPS_MAX):
                     await self._store.txn([], [Put(key, b"{}") for key in keys[begin : begin + TXN_OPS_MAX]])
                 return await head_revision(self._store)
-            except (Unavailable, Indeterminate) as error:
+            except StoreError as error:
                 if attempt == _ATTEMPTS - 1:
-                    raise errors.Unavailable(f"The metadata does not answer: {error}") from error
+                    raise Unavailable(f"The metadata does not answer: {error}") from error
                 await asyncio.sleep(_RETRY_S * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
 
 async def registered_chains(store: SharedStore, topic: int) -> list[int]:
-    """Chains registered for a topic now. Raises the store's `Unavailable`."""
+    """Chains registered for a topic now. Raises `StoreUnavailable`."""
     prefix = OPEN.under(topic)
     found, _ = await read_all(store, prefix)
     return sorted(prefix.number(item.key) for item in found)

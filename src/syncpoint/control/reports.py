@@ -14,11 +14,10 @@ from syncpoint.metadata.contract import (
     TXN_OPS_MAX,
     Compare,
     Delete,
-    Indeterminate,
     KeyValue,
     Operation,
     Put,
-    Unavailable,
+    StoreError,
     absent,
     unchanged,
 )
@@ -55,7 +54,7 @@ class UseReporter:
             try:
                 async with asyncio.timeout(LAST_S):
                     await self._report()
-            except (Unavailable, Indeterminate, TimeoutError) as error:
+            except (StoreError, TimeoutError) as error:
                 log.info("the last use of %d subscriptions is not reported: %s", len(self._waiting), error)
 
     async def _run(self) -> None:
@@ -65,7 +64,7 @@ class UseReporter:
             try:
                 await self._report()
                 pause_s = USED_S
-            except (Unavailable, Indeterminate) as error:
+            except StoreError as error:
                 pause_s = AGAIN_S
                 log.info("the use of %d subscriptions is not reported yet: %s", len(self._waiting), error)
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from syncpoint.metadata.contract import Event, Indeterminate, Resync, Unavailable
+from syncpoint.metadata.contract import Event, Resync, StoreError, StoreUnavailable
 from syncpoint.metadata.layout import CHAINS, DRAINS, LOADS, MEMBERS, OWNERS
 from syncpoint.metadata.shared import SharedStore, SharedWatch, read_all
 from syncpoint.model.cluster import ChainRecord, Member, Owner
@@ -48,7 +48,7 @@ class View(Generic[_V]):
         return None if found is None else found.value
 
     async def start(self) -> None:
-        """Return when everything has been read once. Raises the store's `Unavailable`."""
+        """Return when everything has been read once. Raises `StoreUnavailable`."""
         self._watch = self._store.watch(self._prefix, from_revision=await self._list())
         self._task = asyncio.get_running_loop().create_task(self._follow(self._watch))
 
@@ -79,7 +79,7 @@ class View(Generic[_V]):
         while True:
             try:
                 events = await watch.next()
-            except Unavailable:
+            except StoreUnavailable:
                 return  # the store is closed
             if not isinstance(events, Resync):
                 self._apply(events)
@@ -88,7 +88,7 @@ class View(Generic[_V]):
                 try:
                     await self._list()
                     break
-                except (Unavailable, Indeterminate) as error:
+                except StoreError as error:
                     log.info("metadata: %s cannot be listed yet: %s", self._prefix, error)
                     await asyncio.sleep(_RETRY_S)
 
@@ -139,7 +139,7 @@ class ClusterView:
             view.listeners.append(self._changed)
 
     async def start(self) -> None:
-        """Return when all of it has been read. Raises the store's `Unavailable`."""
+        """Return when all of it has been read. Raises `StoreUnavailable`."""
         await asyncio.gather(*(view.start() for view in self._views))
 
     async def close(self) -> None:

@@ -36,7 +36,7 @@ from syncpoint.metadata.contract import (
     Operation,
     Put,
     Resync,
-    Unavailable,
+    StoreUnavailable,
     absent,
     unchanged,
 )
@@ -115,7 +115,7 @@ async def take_backup(store: SharedStore, clock: Clock) -> bytes:
         while reached < revision:
             events = await watch.next()
             if isinstance(events, Resync):
-                raise Unavailable("the metadata change faster than they can be read")
+                raise StoreUnavailable("the metadata change faster than they can be read")
             for event in events:
                 if event.revision > revision:
                     break

@@ -10,7 +10,7 @@ Promise, the same for every store and checked by one conformance suite:
      events are gone it yields `Resync`, and the watcher must list again;
   5. a key written under a lease is deleted when the lease ends. A missing key permits a takeover; authority comes only
      from a counter, which is never leased and never deleted;
-  6. `Unavailable` means surely not applied; `Indeterminate` means that the caller must read to know.
+  6. `StoreUnavailable` means surely not applied; `Indeterminate` means that the caller must read to know.
 Calls are plain functions that answer at once: stores of this kind live in the process. A remote one is wrapped by
 whoever runs it, with deadlines.
 """
@@ -25,11 +25,15 @@ TXN_BYTES_MAX = 1024 * 1024  # keys and values together
 RANGE_MAX = 1_000
 
 
-class Indeterminate(Exception):
+class StoreError(Exception):
+    """A call of a store failed. It may do so at any time: the store may be elsewhere."""
+
+
+class Indeterminate(StoreError):
     """The transaction may or may not have been applied."""
 
 
-class Unavailable(Exception):
+class StoreUnavailable(StoreError):
     """The store cannot answer, and nothing was applied."""
 
 

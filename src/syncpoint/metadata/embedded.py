@@ -24,8 +24,8 @@ from syncpoint.metadata.contract import (
     Put,
     Resync,
     StoreStatus,
+    StoreUnavailable,
     TxnResult,
-    Unavailable,
     check_size,
 )
 from syncpoint.runtime.clock import Clock
@@ -245,7 +245,7 @@ class EmbeddedStore:
         try:
             self.kept.write(revision, puts, deletes, leases or {})
         except Indeterminate:
-            with contextlib.suppress(Unavailable):
+            with contextlib.suppress(StoreUnavailable):
                 self.revision = self.kept.newest()
             raise
         self.revision = revision

@@ -27,8 +27,8 @@ from syncpoint.metadata.contract import (
     Page,
     Put,
     StoreStatus,
+    StoreUnavailable,
     TxnResult,
-    Unavailable,
     absent,
     check_size,
     unchanged,
@@ -66,9 +66,9 @@ async def open_etcd(
     prefix: str = PREFIX,
     deadline_s: float = DEADLINE_S,
 ) -> EtcdStore:
-    """The store behind these endpoints (HOST:PORT), which gets its identity now if it has none. Raises `Unavailable`.
+    """The store behind these endpoints (HOST:PORT), which gets its identity now if it has none.
 
-    TLS is the network's matter. The prefix ends with "/".
+    Raises `StoreUnavailable`. TLS is the network's matter. The prefix ends with "/".
     """
     if not prefix.endswith("/"):
         raise ValueError("the prefix of all keys ends with /")
@@ -82,7 +82,7 @@ async def open_etcd(
                 await beside.txn([absent(_IDENTITY)], [drawn], deadline_s=deadline_s)
             found = await beside.get(_IDENTITY, deadline_s=deadline_s)
         if found is None:
-            raise Unavailable("etcd did not keep the identity of the store")
+            raise StoreUnavailable("etcd did not keep the identity of the store")
     except BaseException:
         await client.close()
         raise
@@ -175,7 +175,7 @@ class EtcdStore:
         request = etcdpb.LeaseGrantRequest(TTL=math.ceil(ttl_s))
         granted = await self._call(GRANT, request, "LeaseGrantResponse", deadline_s)
         if not granted.ID:
-            raise Unavailable(f"etcd gives no lease: {granted.error}")
+            raise StoreUnavailable(f"etcd gives no lease: {granted.error}")
         lease = EtcdLease(self._client, self._clock, granted, ttl_s, sent, self._leases.discard)
         self._leases.add(lease)
         return lease
@@ -197,7 +197,7 @@ class EtcdStore:
             )
         except Refused as error:
             if error.code is not Code.OUT_OF_RANGE:  # it has been done already
-                raise Unavailable(f"etcd does not compact: {error}") from error
+                raise StoreUnavailable(f"etcd does not compact: {error}") from error
         self._compacted = max(self._compacted, revision + 1)
 
     async def status(self, *, deadline_s: float = DEADLINE_S) -> StoreStatus:

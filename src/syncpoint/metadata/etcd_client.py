@@ -1,10 +1,11 @@
 """Calls to a cluster of etcd: one member at a time, another one when it does not answer.
 
 Place: under `etcd`; knows endpoints, tokens and failures, nothing of keys.
-Promise: a call ends with its answer, or with `Unavailable` (surely not carried out, or only reading), `Indeterminate`
-(it may have been), or `Refused` (etcd looked at it and said no). A member that is dead, paused or behind a lost network
-is left within about three seconds, and every stream on it ends, so that it is opened again elsewhere. While no member
-answers, a few tries a second are made, however many wait; all of them go on as soon as one is answered.
+Promise: a call ends with its answer, or with `StoreUnavailable` (surely not carried out, or only reading), with
+`Indeterminate` (it may have been), or with `Refused` (etcd looked at it and said no). A member that is dead, paused
+or behind a lost network is left within about three seconds, and every stream on it ends, so that it is opened again
+elsewhere. While no member answers, a few tries a second are made, however many wait; all of them go on as soon as one
+is answered.
 Leaves to the caller: to open streams again.
 """
 
@@ -15,7 +16,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from syncpoint.metadata.contract import Indeterminate, Unavailable
+from syncpoint.metadata.contract import Indeterminate, StoreUnavailable
 from syncpoint.metadata.turns import Turns
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.random import Random
@@ -89,7 +90,7 @@ class EtcdClient:
         while True:
             rest = deadline - loop.time()
             if rest <= 0 or self._closed:
-                raise Unavailable("the store is closed" if self._closed else f"etcd does not answer: {problem}")
+                raise StoreUnavailable("the store is closed" if self._closed else f"etcd does not answer: {problem}")
             if not await self._turns.mine(rest):
                 continue
             at, token = self._at, self._token
@@ -100,7 +101,7 @@ class EtcdClient:
             except SyncpointError as error:
                 problem = f"{self._endpoints[at]}: {error}"
                 if error.code is Code.PERMISSION_DENIED or "user name is empty" in error.message:
-                    raise Unavailable(f"etcd does not let us: {problem}") from error
+                    raise StoreUnavailable(f"etcd does not let us: {problem}") from error
                 if error.code in _REFUSALS and not is_old_token(error):
                     self._turns.came()
                     raise Refused(error.code, error.message) from error
@@ -117,9 +118,9 @@ class EtcdClient:
 
     async def stream(self, path: str) -> tuple[AnyStream, int]:
         """A new stream to the present member, and that member's number for `leave`. Raises SyncpointError or
-        `Unavailable`."""
+        `StoreUnavailable`."""
         if not await self._turns.mine(_READ_S):
-            raise Unavailable("etcd does not answer: it is tried some times a second")
+            raise StoreUnavailable("etcd does not answer: it is tried some times a second")
         metadata = await self._metadata(_READ_S)
         if self._prober is None and not self._closed:
             self._prober = asyncio.get_running_loop().create_task(self._probe())
@@ -155,9 +156,9 @@ class EtcdClient:
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     def check(self, header: Any) -> None:
-        """Raises `Unavailable` when an answer came from another cluster than those before it."""
+        """Raises `StoreUnavailable` when an answer came from another cluster than those before it."""
         if self._cluster and header.cluster_id and header.cluster_id != self._cluster:
-            raise Unavailable(f"an endpoint belongs to etcd cluster {header.cluster_id:x}, not {self._cluster:x}")
+            raise StoreUnavailable(f"an endpoint belongs to etcd cluster {header.cluster_id:x}, not {self._cluster:x}")
         self._cluster = self._cluster or header.cluster_id
         self._turns.came()
 
@@ -194,7 +195,7 @@ class EtcdClient:
             except SyncpointError as error:
                 # A name or a password that is not taken will not be taken later either.
                 if error.code in _REFUSALS:
-                    raise Unavailable(f"etcd does not know us: {error.message}") from error
+                    raise StoreUnavailable(f"etcd does not know us: {error.message}") from error
                 raise Unprocessed(f"Not authenticated: {error.message}") from error
             self._token = etcdpb.AuthenticateResponse.FromString(data).token.encode()
         return (_LEADER, (b"token", self._token))
@@ -213,7 +214,7 @@ class EtcdClient:
             except SyncpointError as error:
                 if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
                     self._leave_after(at, error)
-            except Unavailable as error:
+            except StoreUnavailable as error:
                 log.warning("etcd: %s", error)
 
 

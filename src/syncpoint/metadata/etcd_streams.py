@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from syncpoint.metadata.contract import Event, Indeterminate, Resync, Unavailable
+from syncpoint.metadata.contract import Event, Resync, StoreError, StoreUnavailable
 from syncpoint.metadata.etcd_client import KEEP_ALIVE, REVOKE, WATCH, EtcdClient, Refused, etcdpb, is_old_token
 from syncpoint.metadata.lease import RENEWALS, KeptLease
 from syncpoint.metadata.shared import DEADLINE_S
@@ -55,7 +55,7 @@ class EtcdWatch:
                 self._client.check(answer.header)
                 if answer.canceled and not answer.compact_revision:
                     raise SyncpointError(Code.UNAVAILABLE, f"The watch was cancelled: {answer.cancel_reason}")
-            except (SyncpointError, Unavailable) as error:
+            except (SyncpointError, StoreUnavailable) as error:
                 events.clear()
                 await self._lost(error)
                 continue
@@ -72,7 +72,7 @@ class EtcdWatch:
                 return events
             if not answer.created:
                 self._next = max(self._next, answer.header.revision + 1)  # nothing has happened up to here
-        raise Unavailable("the watch is closed")
+        raise StoreUnavailable("the watch is closed")
 
     async def close(self) -> None:
         self._closed.set()
@@ -116,9 +116,9 @@ class EtcdWatch:
         while not self._closed.is_set():
             try:
                 return await self._newest()
-            except Unavailable:
+            except StoreUnavailable:
                 await asyncio.sleep(_PAUSE_S)
-        raise Unavailable("the watch is closed")
+        raise StoreUnavailable("the watch is closed")
 
     def _event(self, event: Any) -> Event:
         value = None if event.type == etcdpb.Event.DELETE else event.kv.value
@@ -147,13 +147,13 @@ class EtcdLease(KeptLease):
             await self._client.call(REVOKE, request, "LeaseRevokeResponse", deadline_s=DEADLINE_S)
         except Refused as error:
             if error.code is not Code.NOT_FOUND:
-                raise Unavailable(str(error)) from error
+                raise StoreUnavailable(str(error)) from error
 
     async def _keep(self) -> None:
         while True:
             try:
                 stream, at = await self._client.stream(KEEP_ALIVE)
-            except (SyncpointError, Unavailable) as error:
+            except (SyncpointError, StoreUnavailable) as error:
                 log.info("lease %d is not renewed: %s", self.id, error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
@@ -162,7 +162,7 @@ class EtcdLease(KeptLease):
                     await asyncio.sleep(self.granted_s / RENEWALS)
                 self.over()
                 return
-            except (SyncpointError, TimeoutError, Unavailable, Indeterminate) as error:
+            except (SyncpointError, TimeoutError, StoreError) as error:
                 log.info("lease %d is not renewed: %s", self.id, error)
                 if is_old_token(error):
                     self._client.forget_token()

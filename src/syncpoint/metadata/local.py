@@ -18,14 +18,14 @@ from syncpoint.metadata.contract import (
     RANGE_MAX,
     Compare,
     Event,
-    Indeterminate,
     KeyValue,
     Operation,
     Page,
     Resync,
+    StoreError,
     StoreStatus,
+    StoreUnavailable,
     TxnResult,
-    Unavailable,
 )
 from syncpoint.metadata.embedded import EmbeddedLease, EmbeddedStore
 from syncpoint.metadata.shared import DEADLINE_S
@@ -72,7 +72,7 @@ class LocalLease:
             return
         try:
             alive = self._inner.keep_alive() if not self._shared.cut else not self._over()
-        except (Unavailable, Indeterminate) as error:
+        except StoreError as error:
             log.info("lease %d is not renewed: %s", self.id, error)
             alive = not self._over()
         if alive:
@@ -111,13 +111,13 @@ class LocalWatch:
         while True:
             await self._some.wait()
             if self._closed:
-                raise Unavailable("the watch is closed")
+                raise StoreUnavailable("the watch is closed")
             self._some.clear()
             if self._shared.cut:
                 continue
             try:
                 events = self._inner.poll()
-            except (Unavailable, Indeterminate) as error:
+            except StoreError as error:
                 log.info("a watch waits for its store: %s", error)
                 self._loop.call_later(_RETRY_S, self.wake)
                 continue
@@ -225,7 +225,7 @@ class LocalShared:
         """Let others run before and see whether the store can be reached, as a call to a distant one would."""
         await asyncio.sleep(0)
         if self._cut or self._closed:
-            raise Unavailable("the metadata store is closed" if self._closed else "the metadata store is cut off")
+            raise StoreUnavailable("the metadata store is closed" if self._closed else "the metadata store is cut off")
 
     def _arm(self) -> None:
         """Be there when the next lease ends, whoever holds it, so that watchers hear of it in time."""
@@ -243,7 +243,7 @@ class LocalShared:
     def _expire(self) -> None:
         try:
             self.store.expire()
-        except (Unavailable, Indeterminate) as error:
+        except StoreError as error:
             log.info("leases that are over cannot be ended yet: %s", error)
             self._timer = asyncio.get_running_loop().call_later(_RETRY_S, self._expire)
             return

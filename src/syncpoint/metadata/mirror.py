@@ -37,7 +37,7 @@ class CatalogMirror:
         self._waiting += [change for change in changes if change.revision > self.revision]
 
     def flush(self) -> None:
-        """Write what was noted. Raises `Unavailable` or `Indeterminate`; nothing is forgotten then: flush again."""
+        """Write what was noted. Raises the store's errors; nothing is forgotten then: flush again."""
         while self._waiting:
             batch = _batch(self._waiting)
             # The last write of a record counts, so that a transaction writes no key twice.

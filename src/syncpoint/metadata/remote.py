@@ -24,8 +24,8 @@ from syncpoint.metadata.contract import (
     Put,
     Resync,
     StoreStatus,
+    StoreUnavailable,
     TxnResult,
-    Unavailable,
 )
 from syncpoint.metadata.lease import RENEWALS, KeptLease
 from syncpoint.metadata.service import PATH, STORE
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 async def open_remote(address: str, network: Network, *, clock: Clock, deadline_s: float = DEADLINE_S) -> RemoteShared:
-    """The store that the process at HOST:PORT serves. Raises `Unavailable`."""
+    """The store that the process at HOST:PORT serves. Raises `StoreUnavailable`."""
     channel, turns = network.channel(address), Turns()
     try:
         status = await _call(channel, turns, "GetStatus", internal.MetadataStatusRequest(), "Status", deadline_s, ())
@@ -72,7 +72,7 @@ async def _call(
     while True:
         rest = deadline - loop.time()
         if rest <= 0:
-            raise Unavailable(f"the metadata store does not answer: {problem}")
+            raise StoreUnavailable(f"the metadata store does not answer: {problem}")
         if not await turns.mine(rest):
             continue
         rest = max(0.0, deadline - loop.time())
@@ -86,7 +86,7 @@ async def _call(
                 raise ValueError(error.message) from error
             if error.code in (Code.FAILED_PRECONDITION, Code.ABORTED):
                 turns.came()
-                raise Unavailable(error.message) from error
+                raise StoreUnavailable(error.message) from error
             turns.silent()
             if writes and not isinstance(error, Unprocessed):
                 raise Indeterminate(f"the metadata store did not say whether it was done: {problem}") from error
@@ -203,7 +203,7 @@ class RemoteLease(KeptLease):
             sent = self._clock.monotonic()
             try:
                 answer = await self._store.call("KeepAlive", request, "Lease", self.granted_s / RENEWALS)
-            except Unavailable as error:
+            except StoreUnavailable as error:
                 log.info("lease %d is not renewed: %s", self.id, error)
                 continue
             if not answer.alive:
@@ -250,7 +250,7 @@ class RemoteWatch:
             if events and not answer.more:
                 self._next = events[-1].revision + 1
                 return events
-        raise Unavailable("the watch is closed")
+        raise StoreUnavailable("the watch is closed")
 
     async def close(self) -> None:
         self._closed.set()

@@ -22,7 +22,7 @@ from syncpoint.metadata.contract import (
     Operation,
     Put,
     Resync,
-    Unavailable,
+    StoreUnavailable,
 )
 from syncpoint.metadata.embedded import EmbeddedStore
 from syncpoint.metadata.local import LocalShared, LocalWatch
@@ -78,7 +78,7 @@ class MetadataService:
                 call.reply(answer(kind.FromString(payload)).SerializeToString())
             except ValueError as error:
                 raise SyncpointError(Code.INVALID_ARGUMENT, str(error)) from error
-            except Unavailable as error:
+            except StoreUnavailable as error:
                 raise SyncpointError(Code.ABORTED, str(error)) from error
             except Indeterminate as error:
                 raise SyncpointError(Code.UNKNOWN, str(error)) from error
@@ -160,7 +160,7 @@ class MetadataService:
                         stream.on_writable = writable.set
                         await writable.wait()
                     stream.send(piece.SerializeToString())
-        except Unavailable as error:
+        except StoreUnavailable as error:
             stream.finish(SyncpointError(Code.UNAVAILABLE, str(error)))
         except asyncio.CancelledError:
             stream.finish(SyncpointError(Code.UNAVAILABLE, "The metadata store is stopping."))

@@ -3,8 +3,8 @@
 Place: under everything that several processes must agree on: members, owners of chains, assignments, the catalog. etcd
 implements it for clusters, `local` wraps a store of this process, `service` and `remote` carry one to other processes.
 Promise: as `contract` says, point by point, and besides:
-  - every call has a deadline in seconds; a call that fails raises `Unavailable` (surely not applied) or `Indeterminate`
-    (read before you go on);
+  - every call has a deadline in seconds; a call that fails raises `StoreUnavailable` (surely not applied) or
+    `Indeterminate` (read before you go on);
   - a lease is kept alive in the background until it is revoked or `lost`. It is for liveness only: whoever must not act
     twice carries an epoch that the disks check;
   - a watch loses nothing: it resumes by itself after a lost connection, and says `Resync` when the events are gone.
@@ -13,22 +13,26 @@ Promise: as `contract` says, point by point, and besides:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Sequence
+from typing import Protocol, TypeVar
 
 from syncpoint.metadata.contract import (
     RANGE_MAX,
     Compare,
     Event,
+    Indeterminate,
     KeyValue,
     Operation,
     Page,
     Resync,
     StoreStatus,
+    StoreUnavailable,
     TxnResult,
 )
+from syncpoint.model.errors import Unavailable
 
 DEADLINE_S = 5.0
+_T = TypeVar("_T")
 
 
 class SharedLease(Protocol):
@@ -108,3 +112,13 @@ async def read_all(store: SharedStore, prefix: str, *, deadline_s: float = DEADL
         page = await store.range(prefix, after=items[-1].key, deadline_s=deadline_s)
         items += page.items
     return items, revision + 1
+
+
+async def answered(call: Awaitable[_T], unavailable: str = "The metadata does not answer, nothing was changed") -> _T:
+    """What a call of a store returns. Raises `Unavailable` for the store's errors, for those who know no store."""
+    try:
+        return await call
+    except StoreUnavailable as error:
+        raise Unavailable(f"{unavailable}: {error}") from error
+    except Indeterminate as error:
+        raise Unavailable(f"The change may or may not be stored: {error}") from error

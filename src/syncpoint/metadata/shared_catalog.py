@@ -2,10 +2,10 @@
 
 Place: what the log is for one node, the metadata store is here. `records/KIND/NAME` hold the records, `head` the
 revision and the highest incarnation, `change` the newest commit: its watch is the sequence of all commits.
-Promise: a commit happens whole, at the revision its writer had seen, or raises `Conflict`; by then the mirror here is
-caught up, so that whoever checked something checks again. The mirror passes through every revision in order, unless it
-was cut off for longer than the store keeps events: then it takes over the differences at once. While the store is
-down the mirror stays as it was.
+Promise: a commit happens whole, at the revision its writer had seen, or raises `CatalogConflict`; by then the mirror
+here is caught up, so that whoever checked something checks again. The mirror passes through every revision in order,
+unless it was cut off for longer than the store keeps events: then it takes over the differences at once. While the
+store is down the mirror stays as it was.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from syncpoint.metadata.contract import (
     Operation,
     Put,
     Resync,
+    StoreError,
+    StoreUnavailable,
     TxnResult,
-    Unavailable,
     unchanged,
 )
 from syncpoint.metadata.layout import CHANGE, HEAD, INCARNATION_COUNTER, RECORDS
@@ -54,7 +55,7 @@ _RETRY_S = 0.2
 log = logging.getLogger(__name__)
 
 
-class Conflict(Exception):
+class CatalogConflict(Exception):
     """Somebody else changed the catalog first; nothing was applied. The mirror has caught up: check again."""
 
 
@@ -76,7 +77,7 @@ class SharedCatalog:
         self._drawing = False
 
     async def start(self) -> None:
-        """Return when the whole catalog has been read. Raises the store's `Unavailable` or `Indeterminate`."""
+        """Return when the whole catalog has been read. Raises the store's errors."""
         await self._draw()
         self._writer = str(self._free.pop())
         await self._load()
@@ -91,13 +92,13 @@ class SharedCatalog:
             await self._watch.close()
 
     def next_incarnation(self) -> int:
-        """A number that no record has or will ever have had, in the whole cluster. Raises `Unavailable` when the store
-        could not be reached for so long that none is left."""
+        """A number that no record has or will ever have had, in the whole cluster. Raises `StoreUnavailable` when the
+        store could not be reached for so long that none is left."""
         if len(self._free) <= _LOW and not self._drawing:
             self._drawing = True
             self._spawn(self._draw_more())
         if not self._free:
-            raise Unavailable("no incarnation is left of those drawn from the metadata store")
+            raise StoreUnavailable("no incarnation is left of those drawn from the metadata store")
         return self._free.pop()
 
     async def at(self, revision: int) -> None:
@@ -109,17 +110,17 @@ class SharedCatalog:
         """Apply changes that were checked against the mirror as it is at the moment of the call.
 
         Returns them with their revisions; the mirror has them by then. A subscription that is still being created gets
-        the revision of its change as `created_revision`. Raises `Conflict`, `Unavailable` (surely not applied),
-        `Indeterminate`, and `ValueError` for more than a transaction holds.
+        the revision of its change as `created_revision`. Raises `CatalogConflict`, the store's errors, and
+        `ValueError` for more than a transaction holds.
         """
         seen = self.catalog.revision
         try:
             await asyncio.wait_for(self._committing.acquire(), deadline_s)
         except TimeoutError:
-            raise Unavailable("earlier changes of the catalog take too long") from None
+            raise StoreUnavailable("earlier changes of the catalog take too long") from None
         try:
             if self.catalog.revision != seen:
-                raise Conflict("the catalog has changed")
+                raise CatalogConflict("the catalog has changed")
             return await self._commit(changes, asyncio.get_running_loop().time() + deadline_s)
         finally:
             self._committing.release()
@@ -147,7 +148,7 @@ class SharedCatalog:
                 result = await self._store.txn([unchanged(HEAD, before)], then, deadline_s=_rest(deadline))
             except Indeterminate as error:
                 if not await self._happened(before, mine):
-                    raise Unavailable(f"the change was not applied: {error}") from error
+                    raise StoreUnavailable(f"the change was not applied: {error}") from error
                 result = TxnResult(True, 0)
             if result.ok:
                 self._head = max(self._head, result.revision)
@@ -155,7 +156,7 @@ class SharedCatalog:
                 return assigned
             # Either the catalog has changed, or a writer that had to know its outcome has only written `head` again.
             await self._catch_up(_rest(deadline))
-        raise Conflict("somebody else has changed the catalog first")
+        raise CatalogConflict("somebody else has changed the catalog first")
 
     async def _happened(self, before: int, mine: str) -> bool:
         """Whether a commit on top of `before` was applied. Raises `Indeterminate` when that cannot be found out."""
@@ -169,7 +170,7 @@ class SharedCatalog:
                 if (await self._store.txn([unchanged(HEAD, before)], [Put(HEAD, value)])).ok:
                     return False
             await self._catch_up(DEADLINE_S)
-        except Unavailable as error:
+        except StoreUnavailable as error:
             raise Indeterminate(f"whether a change of the catalog happened is unknown: {error}") from error
         if self._last_of_mine == mine:
             return True
@@ -186,7 +187,7 @@ class SharedCatalog:
         try:
             await asyncio.wait_for(self.at(revision), deadline_s)
         except TimeoutError:
-            raise Unavailable("the changes of the catalog do not arrive") from None
+            raise StoreUnavailable("the changes of the catalog do not arrive") from None
         if self.catalog.revision == revision:
             self._head = max(self._head, head.revision)
 
@@ -208,9 +209,9 @@ class SharedCatalog:
             try:
                 events = await asyncio.wait_for(self._watch.next(), DEADLINE_S)
             except TimeoutError:
-                raise Unavailable("the changes of the catalog do not arrive") from None
+                raise StoreUnavailable("the changes of the catalog do not arrive") from None
             if isinstance(events, Resync):
-                raise Unavailable("the catalog changes faster than it can be read")
+                raise StoreUnavailable("the catalog changes faster than it can be read")
             for event in events:
                 for change in decode_commit(event.value or b"")[0]:
                     if change.op is Op.PUT:
@@ -234,7 +235,7 @@ class SharedCatalog:
                 assert self._watch is not None
                 events = await self._watch.next()
                 whole = not isinstance(events, Resync) and all(self._take(event) for event in events)
-            except (Unavailable, Indeterminate) as error:
+            except StoreError as error:
                 log.info("the catalog cannot be read yet: %s", error)
                 whole = False
                 await asyncio.sleep(_RETRY_S)
@@ -280,7 +281,7 @@ class SharedCatalog:
         while len(self._free) <= _LOW:
             try:
                 await self._draw()
-            except (Unavailable, Indeterminate) as error:
+            except StoreError as error:
                 log.info("no incarnations can be drawn yet: %s", error)
                 await asyncio.sleep(_RETRY_S)
         self._drawing = False
@@ -294,7 +295,7 @@ class SharedCatalog:
 def _rest(deadline: float) -> float:
     rest = deadline - asyncio.get_running_loop().time()
     if rest <= 0:
-        raise Unavailable("the catalog could not be changed in time")
+        raise StoreUnavailable("the catalog could not be changed in time")
     return rest
 
 

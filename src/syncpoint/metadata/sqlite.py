@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from syncpoint.metadata.contract import Event, Indeterminate, KeyValue, Unavailable
+from syncpoint.metadata.contract import Event, Indeterminate, KeyValue, StoreUnavailable
 from syncpoint.metadata.embedded import PREFIX_END, EmbeddedStore, Written
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
@@ -65,7 +65,7 @@ class _Sqlite(Written):
             run("insert or replace into about values ('revision', ?)", (revision,))
         except sqlite3.Error as error:
             self._roll_back()
-            raise Unavailable(str(error)) from error
+            raise StoreUnavailable(str(error)) from error
         self.commit()
 
     def commit(self) -> None:
@@ -102,7 +102,7 @@ class _Sqlite(Written):
             self.connection.execute("insert or replace into about values ('compacted', ?)", (before,))
         except sqlite3.Error as error:
             self._roll_back()
-            raise Unavailable(str(error)) from error
+            raise StoreUnavailable(str(error)) from error
         self.commit()
 
     def size(self) -> tuple[int, int]:
@@ -115,7 +115,7 @@ class _Sqlite(Written):
         try:
             return self.connection.execute(query, values)
         except sqlite3.Error as error:
-            raise Unavailable(str(error)) from error
+            raise StoreUnavailable(str(error)) from error
 
     def about(self) -> dict[str, int | str]:
         """Facts about the store itself."""
@@ -129,19 +129,19 @@ class _Sqlite(Written):
 class SqliteStore(EmbeddedStore):
     """A store in a file, which is created when missing.
 
-    Raises `Unavailable` when the file cannot be opened, is used by another process, or is of another format.
+    Raises `StoreUnavailable` when the file cannot be opened, is used by another process, or is of another format.
     """
 
     def __init__(self, path: Path, *, clock: Clock, random: Random, durable: bool = True) -> None:
         try:
             kept = _Sqlite(_open(path, random, durable))
         except sqlite3.Error as error:
-            raise Unavailable(f"{path}: {error}") from error
+            raise StoreUnavailable(f"{path}: {error}") from error
         self._sqlite = kept
         about = kept.about()
         if about["format"] != FORMAT:
             kept.connection.close()
-            raise Unavailable(f"{path}: written in format {about['format']}, this version reads {FORMAT}")
+            raise StoreUnavailable(f"{path}: written in format {about['format']}, this version reads {FORMAT}")
         revision, compacted = int(about.get("revision", 0)), int(about.get("compacted", 0))
         super().__init__(kept, clock, str(about["cluster_id"]), revision, compacted, kept.leases())
 

@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from syncpoint.metadata.contract import Unavailable
+from syncpoint.metadata.contract import StoreUnavailable
 from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.metadata.sqlite import SqliteStore
 from syncpoint.model.errors import FailedPrecondition
@@ -38,7 +38,7 @@ def open_metadata(path: Path, clock: Clock, random: Random) -> SqliteStore:
                 os.replace(f"{path}{end}", f"{aside}{end}")
     try:
         return SqliteStore(path, clock=clock, random=random, durable=False)
-    except Unavailable as error:
+    except StoreUnavailable as error:
         raise FailedPrecondition(f"the metadata file can not be used: {error}") from error
 
 

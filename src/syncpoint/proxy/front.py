@@ -99,7 +99,7 @@ class Proxy:
         return self.publisher.internal_methods()
 
     async def start(self) -> None:
-        """Begin to follow routers and rules. Raises the store's `Unavailable`."""
+        """Begin to follow routers and rules. Raises `StoreUnavailable`."""
         await self._rules.start()
         self.finder.start()
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from syncpoint.control.registration import registered_chains
-from syncpoint.metadata.contract import Delete, Indeterminate, KeyValue, Unavailable, unchanged
+from syncpoint.metadata.contract import Delete, KeyValue, StoreError, unchanged
 from syncpoint.metadata.layout import DATA_KEYS, LENT_KEYS, RECORDS, TOPIC_KEYS
 from syncpoint.metadata.lost import Lost, lost_in
 from syncpoint.metadata.records import Topic, decode_record
@@ -147,5 +147,5 @@ class KeyCleaner:
             try:
                 if self._mine():
                     await remove_gone(self._store, exists=self._exists)
-            except (SyncpointError, Unavailable, Indeterminate) as error:
+            except (SyncpointError, StoreError) as error:
                 log.info("keys of deleted topics are not removed yet: %s", error)

@@ -24,15 +24,23 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from syncpoint.kernel.seal import NONCE_BYTES, header_of
-from syncpoint.metadata.contract import Compare, Indeterminate, KeyValue, Put, absent, unchanged
-from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.contract import (
+    Compare,
+    Indeterminate,
+    KeyValue,
+    Put,
+    StoreUnavailable,
+    absent,
+    unchanged,
+)
 from syncpoint.metadata.layout import DATA_KEYS, KEY_COUNTER, LENT_KEYS, TOPIC_KEYS
-from syncpoint.metadata.shared import SharedStore, read_all
+from syncpoint.metadata.shared import SharedStore, answered, read_all
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 
 KEY_BYTES = 32
+NO_ANSWER = "The keys of sealed messages cannot be looked up"
 REFRESH_S = 60.0  # how long after a rotation another proxy may still seal with the old key
 CACHED_MAX = 100_000
 _STORE_S = 3.0
@@ -188,10 +196,7 @@ class TopicKeys:
 
     async def rewrap(self) -> int:
         """Wrap every data key that is under an older KEK with the current one; returns how many."""
-        try:
-            found, _ = await read_all(self._store, DATA_KEYS)
-        except (StoreUnavailable, Indeterminate) as error:
-            raise _no_answer(error) from error
+        found, _ = await answered(read_all(self._store, DATA_KEYS), NO_ANSWER)
         changed = 0
         self.ring.refresh()
         for item in found:
@@ -257,10 +262,7 @@ class TopicKeys:
 
     async def _made(self, topic: int) -> tuple[int, AESGCM, list[Put]]:
         """A new key, and what stores it."""
-        try:
-            number = await self._store.counter(KEY_COUNTER, deadline_s=_STORE_S)
-        except (StoreUnavailable, Indeterminate) as error:
-            raise _no_answer(error) from error
+        number = await answered(self._store.counter(KEY_COUNTER, deadline_s=_STORE_S), NO_ANSWER)
         key = self._random.token(KEY_BYTES)
         data = Put(DATA_KEYS.key(number), self._stored(number, topic, key, self._clock.time_ns()))
         return number, AESGCM(key), [data, Put(TOPIC_KEYS.key(topic), json.dumps({"number": number}).encode())]
@@ -282,16 +284,13 @@ class TopicKeys:
     # -- the store ---------------------------------------------------------------------------------------------------
 
     async def _get(self, key: str) -> KeyValue | None:
-        try:
-            return await self._store.get(key, deadline_s=_STORE_S)
-        except (StoreUnavailable, Indeterminate) as error:
-            raise _no_answer(error) from error
+        return await answered(self._store.get(key, deadline_s=_STORE_S), NO_ANSWER)
 
     async def _txn(self, compares: list[Compare], puts: list[Put]) -> bool:
         try:
             return (await self._store.txn(compares, puts, deadline_s=_STORE_S)).ok
         except StoreUnavailable as error:
-            raise _no_answer(error) from error
+            raise Unavailable(f"{NO_ANSWER}: {error}") from error
         except Indeterminate:
             # Nobody else writes these very bytes.
             found = await self._get(puts[-1].key)
@@ -337,10 +336,6 @@ def _decoded(line: str) -> bytes:
 
 def _bound_to(number: int, topic: int) -> bytes:
     return f"syncpoint data key {number} of topic {topic}".encode()
-
-
-def _no_answer(error: Exception) -> Unavailable:
-    return Unavailable(f"The keys of sealed messages cannot be looked up: {error}")
 
 
 def _note_failure(task: asyncio.Task[DataKey]) -> None:

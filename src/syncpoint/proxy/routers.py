@@ -14,11 +14,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from syncpoint.control.doors import Peers
-from syncpoint.metadata.contract import Indeterminate, Put, absent
-from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.contract import Put, StoreError, absent
 from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, Prefix
 from syncpoint.metadata.records import Topic
-from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.shared import SharedStore, answered
 from syncpoint.model.cluster import ROUTER
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.proxy.routes import Routes, SubscriptionRoute, TopicRoute
@@ -157,7 +156,7 @@ class RouteFinder:
     async def _read_one(self, kind: Prefix, number: int) -> None:
         try:
             found = await self._store.get(kind.key(number), deadline_s=STORE_S)
-        except (StoreUnavailable, Indeterminate) as error:
+        except StoreError as error:
             log.info("%s%d cannot be looked up: %s", kind, number, error)
             found = None
         if found is None:
@@ -189,11 +188,9 @@ class RouteFinder:
             raise Unavailable(f"No chain may take messages of {topic.name} now. Try again.")
         key = ASSIGNED_TOPICS.key(topic.incarnation)
         value = TopicAssignment(1, tuple(candidates[:1])).encode()
-        try:
-            if (await self._store.txn([absent(key)], [Put(key, value)], deadline_s=STORE_S)).ok:
-                self.assigned += 1
-        except (StoreUnavailable, Indeterminate) as error:
-            raise Unavailable(f"{topic.name} cannot be assigned to a chain: {error}") from error
+        written = self._store.txn([absent(key)], [Put(key, value)], deadline_s=STORE_S)
+        if (await answered(written, f"{topic.name} cannot be assigned to a chain")).ok:
+            self.assigned += 1
         await self._read((topic.incarnation,), ())
         if not self.routes.assigned(topic):
             raise Unavailable(f"The chain of {topic.name} cannot be looked up. Try again.")

@@ -12,10 +12,9 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from syncpoint.metadata.contract import Indeterminate, Put, unchanged
-from syncpoint.metadata.contract import Unavailable as StoreUnavailable
+from syncpoint.metadata.contract import Put, unchanged
 from syncpoint.metadata.layout import KNOWN_DISKS
-from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.shared import SharedStore, answered
 from syncpoint.model.errors import Unavailable
 
 
@@ -34,10 +33,7 @@ class KnownDisks:
 
     async def known(self, chain: int) -> Known:
         """What is known of a chain's disks. Raises `Unavailable`."""
-        try:
-            found = await self._store.get(KNOWN_DISKS.key(chain))
-        except (StoreUnavailable, Indeterminate) as error:
-            raise Unavailable(f"The metadata does not answer: {error}") from error
+        found = await answered(self._store.get(KNOWN_DISKS.key(chain)))
         return Known(tuple(map(str, json.loads(found.value))), found.revision) if found is not None else Known()
 
     async def note(self, chain: int, known: Known, now: Sequence[str]) -> None:
@@ -49,10 +45,6 @@ class KnownDisks:
         if merged == known.disks:
             return
         key = KNOWN_DISKS.key(chain)
-        try:
-            put = Put(key, json.dumps(merged).encode())
-            written = (await self._store.txn([unchanged(key, known.revision)], [put])).ok
-        except (StoreUnavailable, Indeterminate) as error:
-            raise Unavailable(f"The metadata does not answer: {error}") from error
-        if not written:
+        put = Put(key, json.dumps(merged).encode())
+        if not (await answered(self._store.txn([unchanged(key, known.revision)], [put]))).ok:
             raise Unavailable(f"Another owner of chain {chain} has noted its disks.")

@@ -97,7 +97,7 @@ class Inputs:
         self._policy: Policy | None = None
 
     async def start(self) -> None:
-        """Return when everything has been read. Raises the store's `Unavailable`."""
+        """Return when everything has been read. Raises `StoreUnavailable`."""
         for view in (self.rules, self.topics, self.subscriptions):
             await view.start()
         for changed in (self.rules, self.cluster.drains, self.cluster.members, self.cluster.chains):

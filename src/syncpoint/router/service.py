@@ -14,7 +14,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from syncpoint.metadata.contract import Delete, Indeterminate, Put, Unavailable, absent, unchanged
+from syncpoint.metadata.contract import Delete, Put, StoreError, StoreUnavailable, absent, unchanged
 from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, HEAD, Prefix
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.cluster import ROUTER, Member
@@ -77,7 +77,7 @@ class RouterService:
         return self.answers.methods()
 
     async def start(self) -> None:
-        """Begin to answer and to plan. Raises the store's `Unavailable`."""
+        """Begin to answer and to plan. Raises `StoreUnavailable`."""
         await self.inputs.start()
         self.answers.start()
         self.inputs.on_world.append(self._world_changed)
@@ -144,7 +144,7 @@ class RouterService:
                         due = now + max(PERIOD_S, PLANNING_MAX * (self._clock.monotonic() - now))
                     if now - self._swept >= SWEEP_S:
                         await self._sweep()
-            except (Unavailable, Indeterminate) as error:
+            except StoreError as error:
                 log.info("the router cannot write its plans yet: %s", error)
                 self._whole = True
                 await asyncio.sleep(_RETRY_S)
@@ -181,7 +181,7 @@ class RouterService:
         await asyncio.sleep(0)  # whoever asks in this turn comes along
         try:
             await self._plan(only_new=True)
-        except (Unavailable, Indeterminate) as error:
+        except StoreError as error:
             log.info("new assignments cannot be written yet: %s", error)
 
     async def _plan(self, *, only_new: bool) -> None:
@@ -246,7 +246,7 @@ class RouterService:
             async with asyncio.timeout(PERIOD_S):
                 await self.inputs.shared_catalog.at(int(head.value.split()[0]))
         except TimeoutError:
-            raise Unavailable("the catalog here lags behind") from None
+            raise StoreUnavailable("the catalog here lags behind") from None
         for key, find, number, revision in assigned:
             if find(number) is None:
                 await self._store.txn([unchanged(key, revision)], [Delete(key)])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.metadata.backup import Damaged, read_backup, restore, take_backup, write_file
-from syncpoint.metadata.contract import Compare, Indeterminate, Operation, Put, TxnResult, Unavailable
+from syncpoint.metadata.contract import Compare, Indeterminate, Operation, Put, StoreUnavailable, TxnResult
 from syncpoint.metadata.layout import LAST_BACKUP, UNIVERSE
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.lost import NAME
@@ -230,7 +230,7 @@ class Breaking(LocalShared):
     ) -> TxnResult:
         self.left -= 1
         if self.left < 0:
-            raise Unavailable("broken off")
+            raise StoreUnavailable("broken off")
         result = await super().txn(compares, then, orelse, deadline_s=deadline_s)
         if self.left % 3 == 0:
             raise Indeterminate("the answer was lost")
@@ -252,7 +252,7 @@ def test_a_restore_that_was_broken_off_is_begun_again() -> None:
             target.left = steps
             try:
                 await restore(target, backup, SeededRandom(5), clock)
-            except Unavailable:
+            except StoreUnavailable:
                 broken += 1
                 found = await everything(target)
                 assert steps == 0 or UNIVERSE not in found

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from syncpoint.metadata.contract import Unavailable
+from syncpoint.metadata.contract import StoreUnavailable
 from syncpoint.metadata.etcd_client import RANGE, WATCH, EtcdClient, etcdpb
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -55,7 +55,7 @@ def test_a_few_tries_a_second_are_made_however_many_wait(endpoints: list[str]) -
                 _, at = await client.stream(WATCH)
                 if not network.there:
                     client.leave(at)
-            except Unavailable:
+            except StoreUnavailable:
                 pass
             await asyncio.sleep(0.1)
 
@@ -66,7 +66,7 @@ def test_a_few_tries_a_second_are_made_however_many_wait(endpoints: list[str]) -
         asking = [asyncio.create_task(ask(client, 60.0)) for _ in range(WAITING)]
         await asyncio.sleep(2.0)
         before = network.tries
-        with pytest.raises(Unavailable, match="does not answer"):
+        with pytest.raises(StoreUnavailable, match="does not answer"):
             await ask(client, 0.05)
         await asyncio.sleep(10.0)
         tries, network.there, back = network.tries - before, True, loop.time()

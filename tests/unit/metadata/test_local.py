@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from syncpoint.metadata.contract import Event, Put, Resync, Unavailable
+from syncpoint.metadata.contract import Event, Put, Resync, StoreUnavailable
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.shared import SharedStore, SharedWatch
@@ -56,7 +56,7 @@ def test_a_lease_lives_as_long_as_its_process() -> None:
         await one.close()
         assert [event.value for event in await events_of(watch)] == [None]
         assert 2.0 < clock.monotonic() - died <= 4.0
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await one.get("members/a")
 
     run_two(work)
@@ -69,7 +69,7 @@ def test_who_is_cut_off_loses_his_lease_and_hears_later_what_happened() -> None:
         watch = one.watch("", from_revision=3)
         one.cut = True
         begin = clock.monotonic()
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await one.txn([], [Put("x", b"")])
         await lease.lost.wait()
         assert 2.0 < clock.monotonic() - begin <= 4.0
@@ -103,7 +103,7 @@ def test_closing_a_watch_wakes_who_waits_for_it() -> None:
         reading = asyncio.ensure_future(watch.next())
         await asyncio.sleep(0)
         await watch.close()
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await reading
 
     run_two(work)

@@ -16,7 +16,7 @@ from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.lost import NAME, NOTHING, Decision, Lost, decode, lost_of
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Topic
-from syncpoint.metadata.shared_catalog import Conflict, SharedCatalog
+from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 
@@ -89,7 +89,7 @@ async def commit(catalog: SharedCatalog, change: Change) -> None:
         try:
             await catalog.commit([change])
             return
-        except Conflict:
+        except CatalogConflict:
             continue
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.contract import Store, Unavailable
+from syncpoint.metadata.contract import Store, StoreUnavailable
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import Change, Record, Setting, Snapshot, Subscription, Topic
@@ -97,11 +97,11 @@ def test_a_half_built_replica_names_no_revision(store: Store, monkeypatch: pytes
         nonlocal calls
         calls += 1
         if calls > 9:
-            raise Unavailable("gone")
+            raise StoreUnavailable("gone")
         return txn(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(store, "txn", failing)
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable):
         mirror.rebuild(catalog)
     monkeypatch.undo()
     assert not CatalogMirror(store).agrees(catalog)
@@ -112,10 +112,10 @@ def test_a_failed_flush_is_made_up_for(store: Store, monkeypatch: pytest.MonkeyP
     catalog = filled(3, mirror)
 
     def failing(*_: object) -> None:
-        raise Unavailable("full")
+        raise StoreUnavailable("full")
 
     monkeypatch.setattr(store, "txn", failing)
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable):
         mirror.flush()
     monkeypatch.undo()
     mirror.flush()

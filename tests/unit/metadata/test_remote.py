@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.metadata.contract import Event, Indeterminate, Put, Resync, Unavailable, absent
+from syncpoint.metadata.contract import Event, Indeterminate, Put, Resync, StoreUnavailable, absent
 from syncpoint.metadata.embedded import EmbeddedStore
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.remote import RemoteShared, open_remote
@@ -124,9 +124,9 @@ def test_who_is_cut_off_loses_his_lease_at_both_ends() -> None:
         watch = two.watch("members/", from_revision=1)
         assert [event.value for event in await events_until(watch, "members/one")] == [b""]
         faults.cut = True
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await one.txn([], [Put("a", b"")], deadline_s=1.0)
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await one.get("a", deadline_s=1.0)
         assert [event.value for event in await events_until(watch, "members/one")] == [None]
         assert clock.monotonic() >= lease.valid_until()
@@ -175,9 +175,9 @@ def test_the_serving_process_is_restarted(tmp_path: Path) -> None:
         other = open_store("other.db")
         service = MetadataService(other, clock)
         wires.methods = service.methods
-        with pytest.raises(Unavailable, match="not"):
+        with pytest.raises(StoreUnavailable, match="not"):
             await client.get("a")
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             await client.txn([], [Put("c", b"")])
         await lease.lost.wait()
         await client.close()
@@ -248,7 +248,7 @@ def test_a_few_tries_a_second_are_made_however_many_wait() -> None:
         asking = [asyncio.create_task(client.get("k/a", deadline_s=60.0)) for _ in range(WAITING)]
         await asyncio.sleep(3.0)
         before = gone.tries
-        with pytest.raises(Unavailable, match="does not answer"):
+        with pytest.raises(StoreUnavailable, match="does not answer"):
             await client.txn([], [Put("k/a", b"")], deadline_s=0.05)
         await asyncio.sleep(10.0)
         assert 10 <= gone.tries - before <= 40, "ten seconds: some times a second, all together"

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from syncpoint.metadata import shared_catalog
-from syncpoint.metadata.contract import Compare, Indeterminate, Operation, TxnResult, Unavailable
+from syncpoint.metadata.contract import Compare, Indeterminate, Operation, StoreUnavailable, TxnResult
 from syncpoint.metadata.layout import CHANGE, HEAD
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CREATING, Change, Op, Record, Setting, Subscription, Topic
-from syncpoint.metadata.shared_catalog import BLOCK, Conflict, SharedCatalog
+from syncpoint.metadata.shared_catalog import BLOCK, CatalogConflict, SharedCatalog
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulated_loop import run_simulated
@@ -73,7 +73,7 @@ def test_of_two_who_checked_the_same_one_wins() -> None:
             *(mirror.commit([Change.put(Topic(mirror.next_incarnation(), A))]) for mirror in mirrors),
             return_exceptions=True,
         )
-        assert sorted(type(result).__name__ for result in results) == ["Conflict", "Conflict", "Conflict", "list"]
+        assert sorted(type(result).__name__ for result in results) == [*["CatalogConflict"] * 3, "list"]
         assert one.catalog.revision == two.catalog.revision == 1
         assert records(one) == records(two)
 
@@ -89,7 +89,7 @@ def test_incarnations_are_never_drawn_twice() -> None:
             await asyncio.sleep(0.001)
         assert len(set(drawn)) == len(drawn)
         shared.cut = True
-        with pytest.raises(Unavailable):
+        with pytest.raises(StoreUnavailable):
             drawn += [two.next_incarnation() for _ in range(3 * BLOCK)]
         shared.cut = False
         await asyncio.sleep(1.0)
@@ -170,7 +170,7 @@ def test_a_lost_answer_is_cleared_up(fate: str, first: bool, rival: bool, monkey
         async def commit() -> bool:
             try:
                 await mirror.commit([Change.put(topic)])
-            except (Unavailable, Conflict):
+            except (StoreUnavailable, CatalogConflict):
                 return False
             return True
 
@@ -216,7 +216,7 @@ def test_many_writers_whose_answers_are_lost(seed: int) -> None:
                 try:
                     await mirrors[number].commit([Change.put(Setting(name, b""))])
                     done.add(name)
-                except (Conflict, Unavailable):
+                except (CatalogConflict, StoreUnavailable):
                     undone.add(name)
                 except Indeterminate:
                     unknown.add(name)

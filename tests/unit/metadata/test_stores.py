@@ -21,7 +21,7 @@ from syncpoint.metadata.contract import (
     Put,
     Resync,
     Store,
-    Unavailable,
+    StoreUnavailable,
     absent,
     create,
     replace,
@@ -322,7 +322,7 @@ def test_everything_survives_a_restart(opened: Callable[..., SqliteStore], clock
 
 def test_one_process_at_a_time(opened: Callable[..., SqliteStore]) -> None:
     store = opened()
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable):
         opened()
     store.close()
     opened()
@@ -359,7 +359,7 @@ def test_a_failed_write_is_surely_not_applied(opened: Callable[..., SqliteStore]
     put(store, "a")
     trigger = "create trigger broken before insert on events begin select raise(abort, 'no'); end"
     store._sqlite.connection.execute(trigger)
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable):
         put(store, "a", b"new")
     store._sqlite.connection.execute("drop trigger broken")
     found = store.get("a")
@@ -388,19 +388,19 @@ def test_a_failed_commit_is_indeterminate(
 
 def test_other_files_are_refused(opened: Callable[..., SqliteStore], tmp_path: Path) -> None:
     (tmp_path / "text").write_text("this is not a database, and long enough to be looked at" * 20)
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable):
         opened(tmp_path / "text")
     opened().close()
     connection = sqlite3.connect(tmp_path / "meta.db")
     connection.execute("update about set value = 2 where name = 'format'")
     connection.commit()
     connection.close()
-    with pytest.raises(Unavailable, match="format 2"):
+    with pytest.raises(StoreUnavailable, match="format 2"):
         opened()
 
 
 def test_a_closed_store_is_unavailable(opened: Callable[..., SqliteStore]) -> None:
     store = opened()
     store.close()
-    with pytest.raises(Unavailable):
+    with pytest.raises(StoreUnavailable):
         store.get("a")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from syncpoint.control.registration import registered_chains
 from syncpoint.control.view import ClusterView, View
-from syncpoint.metadata.contract import Indeterminate, Unavailable
+from syncpoint.metadata.contract import StoreError
 from syncpoint.metadata.layout import OPEN
 from syncpoint.metadata.shared import SharedStore
 
@@ -57,7 +57,7 @@ class Directory:
         async def read() -> None:
             try:
                 found: Collection[int] | None = await registered_chains(self._store, topic)
-            except (Unavailable, Indeterminate):
+            except StoreError:
                 found = None
             reply(found)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
-from syncpoint.metadata.contract import Indeterminate, Unavailable
+from syncpoint.metadata.contract import StoreError
 from syncpoint.runtime.clock import Clock, SystemClock
 
 WINDOW_S = 60.0
@@ -65,7 +65,7 @@ def _is_about_metadata(record: logging.LogRecord) -> bool:
     if record.name.startswith("syncpoint.metadata"):
         return True
     args = record.args if isinstance(record.args, tuple) else ()
-    if any(isinstance(one, (Unavailable, Indeterminate)) for one in args):
+    if any(isinstance(one, StoreError) for one in args):
         return True
     text = record.getMessage().lower()
     return "metadata" in text or "etcd" in text

@@ -17,7 +17,7 @@ from typing import Any
 from syncpoint.api.cluster_admin import chain_messages, member_messages
 from syncpoint.control.doors import STATUS, Peers
 from syncpoint.control.view import ClusterView
-from syncpoint.metadata.contract import Indeterminate, Unavailable
+from syncpoint.metadata.contract import StoreError
 from syncpoint.metadata.layout import SETTINGS
 from syncpoint.model.errors import NotFound, SyncpointError
 from syncpoint.node.cluster.doors import Doors
@@ -152,7 +152,7 @@ async def _from_metadata(settings: ClusterSettings, doors: Doors) -> tuple[tuple
         return await asyncio.wait_for(read(), METADATA_S)
     except TimeoutError:
         return None, f"the metadata do not answer within {METADATA_S:g} s"
-    except (Unavailable, Indeterminate, SyncpointError, OSError) as error:
+    except (StoreError, SyncpointError, OSError) as error:
         return None, f"the metadata do not answer: {error}"
 
 

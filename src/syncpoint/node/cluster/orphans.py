@@ -26,7 +26,7 @@ from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.metadata.lost import Decision, lost_of
 from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.metadata.shared import SharedStore
-from syncpoint.metadata.shared_catalog import Conflict, SharedCatalog
+from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
 from syncpoint.model.cluster import PUBLISH
 from syncpoint.model.errors import Aborted, AlreadyExists, NotFound, SyncpointError
 from syncpoint.model.limits import SUBSCRIPTION_RETENTION_SECONDS_MAX
@@ -176,7 +176,7 @@ class Orphans:
         """The revision; None when somebody else has changed the catalog first."""
         try:
             return (await self._shared.commit(changes))[-1].revision
-        except Conflict:
+        except CatalogConflict:
             return None
 
     async def _confirmed(self, topic: int, revision: int) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from syncpoint.control.doors import process_methods
 from syncpoint.kernel.memory import keep_freed_memory
-from syncpoint.metadata.contract import Indeterminate, Put, Unavailable
+from syncpoint.metadata.contract import Put, StoreError
 from syncpoint.metadata.layout import LOADS
 from syncpoint.node.cluster.doors import Doors
 from syncpoint.node.cluster.joined import Joined
@@ -173,5 +173,5 @@ class ClusterProcess:
             try:
                 await self.common.store.txn([], [Put(key, json.dumps(load).encode(), lease.id)], deadline_s=LOAD_S)
                 before, written = (load, lease.id), loop.time()
-            except (Unavailable, Indeterminate, ValueError) as error:
+            except (StoreError, ValueError) as error:
                 log.debug("the load is not reported: %s", error)

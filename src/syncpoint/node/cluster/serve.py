@@ -10,7 +10,7 @@ from pathlib import Path
 import uvloop
 
 from syncpoint.control.membership import Membership
-from syncpoint.metadata.contract import Indeterminate, Unavailable
+from syncpoint.metadata.contract import StoreError
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.cluster.logs import Bounded
 from syncpoint.node.cluster.process import ClusterProcess
@@ -38,7 +38,7 @@ def run_process(settings: ClusterSettings, process: ProcessSettings, ready_file:
         return NAME_LOST
     except SyncpointError as error:
         return _not_started(process, error.message)
-    except (Unavailable, Indeterminate) as error:
+    except StoreError as error:
         return _not_started(process, f"no metadata at {', '.join(settings.etcd) or settings.metadata}: {error}")
     except OSError as error:
         return _not_started(process, str(error))

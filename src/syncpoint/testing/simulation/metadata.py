@@ -13,7 +13,7 @@ import contextvars
 from collections.abc import Sequence
 from typing import Protocol
 
-from syncpoint.metadata.contract import Compare, Indeterminate, Operation, TxnResult, Unavailable
+from syncpoint.metadata.contract import Compare, Indeterminate, Operation, StoreUnavailable, TxnResult
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.shared import DEADLINE_S
@@ -75,7 +75,7 @@ class SimShared(LocalShared):
         def apply() -> None:
             try:
                 self.store.txn(compares, then, orelse)
-            except (Unavailable, ValueError):  # ValueError: a lease that it writes under has ended meanwhile
+            except (StoreUnavailable, ValueError):  # ValueError: a lease that it writes under has ended meanwhile
                 return
             world.coverage.sometimes("a transaction was applied long after it was given up")
 

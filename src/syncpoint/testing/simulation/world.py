@@ -228,7 +228,7 @@ class ClusterWorld(ApiClients):
             except TimeoutError:
                 self.note(f"{name} does not stop")
                 self.coverage.sometimes("a process is killed that does not stop")
-            except (SyncpointError, metadata.Unavailable, metadata.Indeterminate) as error:
+            except (SyncpointError, metadata.StoreError) as error:
                 self.note(f"{name} ends with {type(error).__name__}: {error}")
                 self.coverage.sometimes("a process ends with an error")
             else:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from syncpoint.metadata.contract import Unavailable
+from syncpoint.metadata.contract import StoreUnavailable
 from syncpoint.node.cluster.logs import BURST, Bounded
 from syncpoint.runtime.clock import ManualClock
 
@@ -35,7 +35,7 @@ def test_lost_metadata_are_told_once_and_then_once_a_minute_with_a_count(lines: 
         lines.clock.advance(6)
         lines.log("syncpoint.metadata.etcd_client", logging.INFO, "etcd: left %s for %s", "a", "b")
         lines.log("syncpoint.metadata.etcd_streams", logging.INFO, "a watch goes on elsewhere: %s", "no")
-        lines.log("syncpoint.control.membership", logging.INFO, "%s cannot register yet: %s", "f", Unavailable("no"))
+        lines.log("syncpoint.control.membership", logging.INFO, "cannot register yet: %s", StoreUnavailable("no"))
         lines.log("syncpoint.control.plane", logging.INFO, "nothing is changed: %s", "The metadata does not answer")
     assert len(lines.lines) <= 61
     assert lines.lines[0] == "etcd: left a for b"
