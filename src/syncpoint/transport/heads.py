@@ -8,7 +8,7 @@ Leaves to the roles: which method answers.
 
 from __future__ import annotations
 
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code, SyncpointError, received
 from syncpoint.transport import fields
 from syncpoint.transport.encoding import (
     ENCODINGS,
@@ -177,8 +177,7 @@ def error_of(head: ResponseHead) -> SyncpointError | None:
             404: Code.UNIMPLEMENTED,
         }.get(head.http_status, Code.UNAVAILABLE if head.http_status in (429, 502, 503, 504) else Code.UNKNOWN)
         return SyncpointError(code, f"The answer has no gRPC status (HTTP status {head.http_status}).")
-    code = Code(head.status) if head.status <= Code.UNAUTHENTICATED else Code.UNKNOWN
-    return SyncpointError(code, percent_decode(head.message), unpack_details(head.details))
+    return received(head.status, percent_decode(head.message), unpack_details(head.details))
 
 
 # -- blocks we write -----------------------------------------------------------------------------------------------
