@@ -152,6 +152,16 @@ USED = Prefix("used/")
 """SUBSCRIPTION: when it was last in use. Written every hour by whoever serves it (`control.reports`). Read by
 `control.expiry`, which removes it after the subscription."""
 
+# -- pipelines ---------------------------------------------------------------------------------------------------------
+
+QUERY_HOMES = Prefix("pipelines/queries/")
+"""QUERY, quoted: the chain in whose log its epochs are. Written by the proxy that first hears of it, on the condition
+that it is absent, and by a chain that finds a query in its log without one. Read by proxies and by that chain. Removed
+by the chain when it forgets the query, a month after its last use."""
+
+LINK_HOMES = Prefix("pipelines/links/")
+"""LINK, quoted: the same of a link. Written together with that of its query. For ever."""
+
 # -- sealed messages ---------------------------------------------------------------------------------------------------
 
 KEYS = Prefix("keys/")

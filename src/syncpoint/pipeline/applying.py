@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from syncpoint.kernel import stamps
 from syncpoint.model.errors import SyncpointError
 from syncpoint.pipeline.epochs import EpochBook, Work, work_of
+from syncpoint.pipeline.home import Home
 from syncpoint.pipeline.records import Decision, Place
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
@@ -33,18 +34,19 @@ Settled = Callable[[Exception | None], None]
 
 
 class Applying:
-    """One decision on its way. `settled` is called once all of it is persisted, or the log has failed."""
+    """One decision on its way; its topics are pinned. `settled` is called once all is persisted, or the log fails."""
 
     def __init__(
         self,
         publish: PublishForwarder,
+        home: Home,
         book: EpochBook,
         decision: Decision,
         soon: Callable[[Callable[[], None]], object],
         later: Callable[[float, Callable[[], None]], object],
         settled: Settled,
     ) -> None:
-        self.publish, self.book, self.decision = publish, book, decision
+        self.publish, self.home, self.book, self.decision = publish, home, book, decision
         self._soon, self._later, self._settled = soon, later, settled
         self._work = [work for work in work_of(decision) if work.number not in decision.places]
         self._next = 0
@@ -151,7 +153,7 @@ class Applying:
             if not staged:
                 places.append(Place(0, 0, 0))
                 continue
-            source = self.publish.open_source(work.piece.topic)
+            source = self.home.open_source(work.piece.topic)
             first = ends.get(source.number, source.end)
             if work.piece.complete and not work.skip:
                 count, payload = work.piece.count, staged

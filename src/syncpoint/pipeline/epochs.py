@@ -149,15 +149,23 @@ class EpochBook:
         gone = self._staged(run.query, lambda stage: stage.epoch == epoch)
         return Dropped(gone, self.drop(gone))
 
-    def tidy(self, now_ns: int) -> Dropped:
-        """Drop stages of queries that have been silent for an hour, forget those silent for a month."""
+    def silent(self, now_ns: int) -> list[str]:
+        """Queries that nobody has used for a month."""
+        decided = {one.query for one in self.decisions.values()}
+        return [
+            one.name for one in self.queries.values() if now_ns - one.used_ns >= QUERY_NS and one.name not in decided
+        ]
+
+    def tidy(self, now_ns: int, may_forget: Callable[[str], bool] = lambda query: True) -> Dropped:
+        """Drop stages of queries that have been silent for an hour, forget those silent for a month that may be."""
+        silent = [name for name in self.silent(now_ns) if may_forget(name)]
         gone: list[Stage] = []
         written: list[bytes] = []
         for query in list(self.queries.values()):
             silent_ns = now_ns - query.used_ns
             if silent_ns >= STALE_NS:
                 gone += self._staged(query.name, lambda stage: now_ns - stage.made_ns >= STALE_NS)
-            if silent_ns >= QUERY_NS and not any(one.query == query.name for one in self.decisions.values()):
+            if query.name in silent:
                 del self.queries[query.name]
                 written.append(facts.forgotten([query.name]))
         return Dropped(tuple(gone), self.drop(gone) + written)
@@ -208,13 +216,22 @@ class EpochBook:
             return False
         return not ask.link or (link is not None and links.is_done(link, ask.planned))
 
-    def _chosen(self, ask: Ask) -> tuple[Stage, ...]:
-        """The named attempts, and none of the others."""
-        staged = {
+    def topics_of(self, ask: Ask) -> set[int]:
+        """The incarnations of the topics that the named attempts have messages for."""
+        staged = self._attempts(ask)
+        return {topic for name in ask.stages if name in staged for topic in staged[name].topics}
+
+    def _attempts(self, ask: Ask) -> dict[tuple[int, str], Stage]:
+        """What the run has staged of the epoch, by name."""
+        return {
             stage.name: stage
             for stage in self.stages.values()
             if (stage.query, stage.run, stage.epoch) == (ask.run.query, ask.run.run, ask.epoch)
         }
+
+    def _chosen(self, ask: Ask) -> tuple[Stage, ...]:
+        """The named attempts, and none of the others."""
+        staged = self._attempts(ask)
         for partition, attempt in ask.stages:
             if (partition, attempt) not in staged:
                 raise FailedPrecondition(

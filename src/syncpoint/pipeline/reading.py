@@ -8,10 +8,11 @@ is sent; its other movements are written within a second.
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from syncpoint.metadata.records import Topic
-from syncpoint.model.errors import InvalidArgument, OutOfRange, SyncpointError, Unavailable
+from syncpoint.model.errors import InvalidArgument, OutOfRange, SyncpointError, Unavailable, Unimplemented
 from syncpoint.model.names import parse_project
 from syncpoint.pipeline import columns, reading_positions
 from syncpoint.pipeline.cursors import Cursor, Cursors, Limits, Range, passed
@@ -34,36 +35,58 @@ SERVICE = "/syncpoint.pipeline.v1.LogReader/"
 FRAME_BYTES = 4 << 20
 FRAME_BYTES_MAX = 64 << 20
 EXPIRE_S = 60.0
+NOT_ALONE = "A reader that has a subscription to itself (exclusive_reader), in a cluster,"
 _AND = b"\x06"  # of filter programs, see kernel.filters
 
 
 class LogReader:
-    """The service, and the driver of cursors. It registers itself with the forwarders, before anything is served."""
+    """The service, and the driver of cursors. It registers itself with the forwarders, before anything is served.
+    `subscribe`: who delivers everything that lies in this log, None where many do; then nobody can have a subscription
+    alone.
+    """
 
-    def __init__(self, publish: PublishForwarder, subscribe: SubscribeForwarder, soon: Soon) -> None:
+    def __init__(self, publish: PublishForwarder, subscribe: SubscribeForwarder | None, soon: Soon) -> None:
         self.publish, self.catalog, self.clock = publish, publish.catalog, publish.clock
         self.means = MeanSizes(publish.store)
         found = publish.memory.extensions.pop(Cursors.number, [])
         self.cursors = Cursors(publish.sources, publish.catalog, publish.clock, self.means.of, found)
         self.cursors.on_more = publish.needs.more
         publish.extensions.append(self.cursors)
-        self.exclusive = ExclusiveReaders(publish, subscribe, publish.clock)
-        subscribe.check_free = self.exclusive.check_free
+        self._exclusive = None if subscribe is None else ExclusiveReaders(publish, subscribe, publish.clock)
+        if subscribe is not None:
+            subscribe.check_free = self.exclusive.check_free
+        self._ranges: list[RangeStream] = []
         self.rows = self.bytes = 0  # sent to readers
         self._soon = soon
         self._expire_at = self.clock.monotonic() + EXPIRE_S
 
     def methods(self) -> Methods:
         """The method table of this service."""
-        unary = {
+        table: dict[bytes, Any] = {(SERVICE + name).encode(): served(*one) for name, one in self.unary().items()}
+        table[(SERVICE + "ReadRange").encode()] = Streaming(self.read_range)
+        return table
+
+    def unary(self) -> dict[str, tuple[Any, Callable[[Any], Awaitable[Any]]]]:
+        """Unary methods by name: the class of the request, and what answers it."""
+        return {
             "GetPositions": (pipeline.GetPositionsRequest, self.get_positions),
             "ListCursors": (pipeline.ListCursorsRequest, self.list_cursors),
             "DeleteCursor": (pipeline.DeleteCursorRequest, self.delete_cursor),
             "ReleaseSubscription": (pipeline.ReleaseSubscriptionRequest, self.release_subscription),
         }
-        table: dict[bytes, Any] = {(SERVICE + name).encode(): served(*one) for name, one in unary.items()}
-        table[(SERVICE + "ReadRange").encode()] = Streaming(self.read_range)
-        return table
+
+    @property
+    def exclusive(self) -> ExclusiveReaders:
+        """Raises `Unimplemented` where nobody can have a subscription alone."""
+        if self._exclusive is None:
+            raise Unimplemented(NOT_ALONE)
+        return self._exclusive
+
+    def close(self, error: SyncpointError) -> None:
+        """End the streams that are open."""
+        for one in self._ranges:
+            one.end(error)
+        self._ranges = []
 
     # -- positions ---------------------------------------------------------------------------------------------------
 
@@ -170,7 +193,9 @@ class LogReader:
                 self.means.note(topic, rows, nbytes)
 
             topic = self.publish.sources.by_number[wanted.source].topic if wanted.begin < wanted.end else 0
-            RangeStream(stream, self.publish.store, wanted, self._soon, count).start()
+            self._ranges = [one for one in self._ranges if not one.over]
+            self._ranges.append(RangeStream(stream, self.publish.store, wanted, self._soon, count))
+            self._ranges[-1].start()
 
         def end() -> None:
             if stream.on_message is not None:
@@ -192,7 +217,8 @@ class LogReader:
             record = reading_positions.subscription_named(self.catalog, asked.skip_subscription, "skip_subscription")
             if record.topic_incarnation != topic.incarnation:
                 raise InvalidArgument("skip_subscription", f"{record.name} is of another topic")
-            acked.append(self.publish.ledgers[record.incarnation].acks.get(asked.source))
+            ledger = self.publish.ledgers.get(record.incarnation)
+            acked.append(None if ledger is None else ledger.acks.get(asked.source))
             if record.filter_text:
                 own = pubsub_filter.compile(record.filter_text)
                 program = program + own + _AND if program else own

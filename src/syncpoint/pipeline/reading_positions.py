@@ -90,13 +90,15 @@ def starts(forwarder: PublishForwarder, asked: Any, topic: int, found: list[Exte
         case "snapshot":
             snapshot = snapshot_named(catalog, asked.snapshot, topic)
             state = forwarder.snapshots.get(snapshot.incarnation)
-            if state is None:
-                raise NotFound(asked.snapshot)
+            if state is None:  # of a chain that held nothing of the topic when it was taken: all came later
+                return [one.begin for one in found]
             return [_first_gap(one, state.acks.get(one.source.number)) for one in found]
         case "backlog" if asked.backlog:
             if not asked.subscription:
                 raise InvalidArgument("backlog", "only a subscription has one; name it, or leave this out")
-            ledger = forwarder.ledgers[subscription_named(catalog, asked.subscription).incarnation]
+            ledger = forwarder.ledgers.get(subscription_named(catalog, asked.subscription).incarnation)
+            if ledger is None:  # of a chain that holds nothing of the topic
+                return [one.begin for one in found]
             return [_first_gap(one, ledger.acks.get(one.source.number)) for one in found]
     return [one.begin for one in found]
 

@@ -92,6 +92,11 @@ class Decision:
     def stage_ids(self) -> tuple[int, ...]:
         return tuple(stage.id for stage in self.stages)
 
+    @property
+    def topics(self) -> set[int]:
+        """The incarnations of all topics it has messages for."""
+        return {topic for stage in self.stages for topic in stage.topics}
+
 
 @dataclass(slots=True)
 class Query:

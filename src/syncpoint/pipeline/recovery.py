@@ -7,6 +7,7 @@ from typing import Any
 
 from syncpoint.pipeline.applying import NUMBER
 from syncpoint.pipeline.epochs import EpochBook
+from syncpoint.pipeline.home import Home
 from syncpoint.pipeline.records import Decision, Stage
 from syncpoint.pipeline.staging import StagingArea
 from syncpoint.publish import records
@@ -55,12 +56,16 @@ def _whole(publish: PublishForwarder, stage: Stage) -> bool:
 
 
 async def finish(
-    book: EpochBook, apply: Callable[[Decision], None], finished: Callable[[Decision], "asyncio.Future[Any]"]
+    book: EpochBook,
+    home: Home,
+    apply: Callable[[Decision], None],
+    finished: Callable[[Decision], "asyncio.Future[Any]"],
 ) -> None:
     """Finish every decision. Raises `Unavailable` when the log fails."""
     waiting = []
     for decision in sorted(book.decisions.values(), key=lambda one: one.id):
         log.info("finishing epoch %d of query %s", decision.epoch, decision.query)
+        await home.pin(decision.topics)
         waiting.append(finished(decision))
         apply(decision)
     for one in waiting:

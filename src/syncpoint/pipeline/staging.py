@@ -7,6 +7,7 @@ Promises: what is refused has stored nothing of the frame that was refused; a st
 answered when that is persisted. Memory is bounded: while too much waits for the disks callers get no window.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -17,21 +18,23 @@ from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted,
 from syncpoint.model.names import parse_topic
 from syncpoint.pipeline import columns
 from syncpoint.pipeline.epochs import NAME_BYTES_MAX, Dropped, EpochBook
+from syncpoint.pipeline.home import Home
 from syncpoint.pipeline.records import Piece, Run, Stage
 from syncpoint.pipeline.serving import parsed
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.source import Source
+from syncpoint.publish.source import STAGING_TOPIC, Source
 from syncpoint.transport.calls import Stream
 from syncpoint.wire.arrow import decode_batch
 from syncpoint.wire.messages import pipeline
 
-STAGING_TOPIC = (1 << 64) - 1  # an incarnation that no catalog gives out
 STAGED_BYTES_MAX = 4 << 30  # staged and not yet committed, of all queries together
 UNPERSISTED_BYTES_MAX = 32 << 20  # staged and not yet on the disks; above it callers wait
 PIECE_BYTES = 256 << 10  # about so much becomes one entry of the log
 
 Write = Callable[[Dropped, Callable[[Exception | None], None]], None]
 """Write facts, and give free what was dropped; then the function is called, with an error if that is unknown."""
+Hear = Callable[[Run], None]
+"""Somebody speaks for a run. Raises `SyncpointError` when it may not write."""
 
 
 class StagingArea:
@@ -100,8 +103,12 @@ class StagingArea:
 class StageStream:
     """One call of Stage: a header, frames, and the answer behind them."""
 
-    def __init__(self, stream: Stream, area: StagingArea, book: EpochBook, write: Write) -> None:
+    def __init__(
+        self, stream: Stream, area: StagingArea, book: EpochBook, home: Home, hear: Hear, write: Write
+    ) -> None:
         self.stream, self.area, self.book, self._write = stream, area, book, write
+        self._home, self._hear = home, hear
+        self._admitting: asyncio.Task[None] | None = None
         self.publish = area.publish
         self.header: Any = None
         self.pieces: list[Piece] = []
@@ -130,7 +137,7 @@ class StageStream:
     def _go_on(self) -> None:
         """Work through what came, as far as the disks keep up."""
         try:
-            while self._queue and not self._over:
+            while self._queue and not self._over and self._admitting is None:
                 if self.area.busy:
                     self.area.wait(self._go_on)
                     return
@@ -138,7 +145,7 @@ class StageStream:
                 self._take(request)
                 self._queue.popleft()
                 self.stream.keep(-len(request))
-            if self._ended and not self._over and not self._booked:
+            if self._ended and not self._over and not self._booked and self._admitting is None:
                 self._finish()
         except SyncpointError as error:
             self._fail(error)
@@ -168,14 +175,25 @@ class StageStream:
         if header.epoch < 0:
             raise InvalidArgument("header.epoch", "epochs count from 0")
         self.header = header
-        self._fence()
+        if self._home.knows(header.run.query, header.link):
+            self._fence()
+        else:
+            self._admitting = asyncio.get_running_loop().create_task(self._admit())
+
+    async def _admit(self) -> None:
+        """The query must be at home in this log; what comes meanwhile waits."""
+        try:
+            await self._home.admit(self.header.run.query, self.header.link)
+            self._fence()
+        except SyncpointError as error:
+            self._fail(error)
+        finally:
+            self._admitting = None
+        self._go_on()
 
     def _fence(self) -> None:
         """The run must be the latest of its query, from the first message to the last."""
-        run = Run(self.header.run.query, self.header.run.run)
-        heard = self.book.hear(run, self.publish.clock.time_ns())
-        if heard.facts:
-            self._write(heard, lambda error: None)
+        self._hear(Run(self.header.run.query, self.header.run.run))
 
     def _frame(self, frame: Any) -> None:
         topic = self.publish.catalog.topic(frame.topic)
@@ -212,6 +230,15 @@ class StageStream:
             self.staging, first = self.area.put(payload, messages, self._persisted)
             self.pieces.append(Piece(topic.incarnation, first, messages, len(payload), frame.source, runs, complete))
             self.topics[topic.incarnation] = topic.name
+
+    @property
+    def over(self) -> bool:
+        """Whether it was answered, or its caller is gone."""
+        return self._over
+
+    def end(self, error: SyncpointError) -> None:
+        """The log can not be written any more."""
+        self._fail(error)
 
     def _persisted(self, error: Exception | None) -> None:
         if error is not None:

@@ -9,12 +9,13 @@ A crash anywhere leaves either nothing of an epoch, or a decision that is finish
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from syncpoint.model.errors import InvalidArgument, NotFound, Unavailable
+from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.pipeline.applying import NUMBER, Applying
-from syncpoint.pipeline.epochs import Ask, Dropped, EpochBook, Refused, Repeated
+from syncpoint.pipeline.epochs import Ask, Decided, Dropped, EpochBook, Refused, Repeated
+from syncpoint.pipeline.home import Home, OneLog
 from syncpoint.pipeline.links import Link, Range
 from syncpoint.pipeline.records import Decision, Run, Stage
 from syncpoint.pipeline.recovery import finish, read_back
@@ -45,8 +46,13 @@ class EpochWriter:
         soon: Callable[[Callable[[], None]], object],
         later: Callable[[float, Callable[[], None]], object],
         staged_bytes_max: int = STAGED_BYTES_MAX,
+        home: Home | None = None,
     ) -> None:
+        """`home`: what is around the log; None: it is that of one node."""
         self.publish, self.catalog, self.clock = publish, publish.catalog, publish.clock
+        self.home: Home = home or OneLog(publish)
+        self.leaving: set[str] = set()  # queries that are about to be forgotten: nobody may use them now
+        self._stages: list[StageStream] = []
         self._soon, self._later = soon, later
         self.area = StagingArea(publish, staged_bytes_max)
         self.book: EpochBook = read_back(publish, self.area)
@@ -56,16 +62,19 @@ class EpochWriter:
 
     def methods(self) -> Methods:
         """The method table of this service."""
-        unary = {
+        table: dict[bytes, Any] = {(SERVICE + name).encode(): served(*one) for name, one in self.unary().items()}
+        table[(SERVICE + "Stage").encode()] = Streaming(self.stage)
+        return table
+
+    def unary(self) -> dict[str, tuple[Any, Callable[[Any], Awaitable[Any]]]]:
+        """Unary methods by name: the class of the request, and what answers it."""
+        return {
             "CommitEpoch": (pipeline.CommitEpochRequest, self.commit_epoch),
             "AbortEpoch": (pipeline.AbortEpochRequest, self.abort_epoch),
             "ListLinks": (pipeline.ListLinksRequest, self.list_links),
             "AcceptGap": (pipeline.AcceptGapRequest, self.accept_gap),
             "MapOffsets": (pipeline.MapOffsetsRequest, self.map_offsets),
         }
-        table: dict[bytes, Any] = {(SERVICE + name).encode(): served(*one) for name, one in unary.items()}
-        table[(SERVICE + "Stage").encode()] = Streaming(self.stage)
-        return table
 
     async def recover(self) -> None:
         """Finish what was decided before a crash. Nothing may be served before this returns."""
@@ -74,22 +83,33 @@ class EpochWriter:
 
     async def finish_decided(self) -> None:
         """The same, for who only wants the log as it should be. Raises `Unavailable` when the log fails."""
-        await finish(self.book, self._apply, self._finished)
+        await finish(self.book, self.home, self._apply, self._finished)
 
     def stage(self, stream: Stream) -> None:
         """Stage."""
-        StageStream(stream, self.area, self.book, self._write)
+        self._stages = [one for one in self._stages if not one.over]
+        self._stages.append(StageStream(stream, self.area, self.book, self.home, self._hear, self._write))
+
+    def close(self, error: SyncpointError) -> None:
+        """End the calls that are open. What waits for the log is told by the log."""
+        for stage in self._stages:
+            stage.end(error)
+        self._stages = []
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
     async def commit_epoch(self, asked: Any) -> Any:
         """CommitEpoch."""
         ask = _ask(asked)
-        self._hear(ask.run)
-        while self._under_way(ask.run.query):
-            await self._finished(self._under_way(ask.run.query)[0])
-        self._hear(ask.run)
-        outcome = self.book.decide(ask, self.clock.time_ns(), self._exists)
+        await self.home.admit(ask.run.query, ask.link)
+        pinned: set[int] = set()
+        try:
+            await self._prepare(ask, pinned)
+            outcome = self.book.decide(ask, self.clock.time_ns(), self._exists)
+            if isinstance(outcome, Decided):
+                pinned -= outcome.decision.topics  # given back when it is done
+        finally:
+            self.home.unpin(pinned)
         if isinstance(outcome, Refused):
             await self._written(Dropped((), outcome.facts))
             raise outcome.error
@@ -104,6 +124,19 @@ class EpochWriter:
         self._apply(decision)
         await finished
         return pipeline.EpochResult.FromString(self.book.queries[decision.query].results[decision.epoch])
+
+    async def _prepare(self, ask: Ask, pinned: set[int]) -> None:
+        """Return when the epoch can be decided at once: none of the query is under way, and its topics are `pinned`."""
+        while True:
+            self._hear(ask.run)
+            if self._under_way(ask.run.query):
+                await self._finished(self._under_way(ask.run.query)[0])
+                continue
+            topics = {topic for topic in self.book.topics_of(ask) if self._exists(topic)} - pinned
+            if not topics:
+                return
+            await self.home.pin(topics)
+            pinned |= topics
 
     def _exists(self, topic: int) -> bool:
         return self.catalog.topic_by_incarnation(topic) is not None
@@ -120,6 +153,7 @@ class EpochWriter:
     def _apply(self, decision: Decision) -> None:
         def settled(error: Exception | None) -> None:
             del self.applying[decision.id]
+            self.home.unpin(decision.topics)
             if error is None:
                 self._release(decision.stages)
             for waiting in self._waiting.pop(decision.id, ()):
@@ -131,13 +165,14 @@ class EpochWriter:
                     waiting.set_exception(Unavailable(f"the epoch may or may not be committed: {error}; commit again"))
 
         applying = self.applying[decision.id] = Applying(
-            self.publish, self.book, decision, self._soon, self._later, settled
+            self.publish, self.home, self.book, decision, self._soon, self._later, settled
         )
         applying.begin()
 
     async def abort_epoch(self, asked: Any) -> Any:
         """AbortEpoch."""
         run = Run(asked.run.query, asked.run.run)
+        await self.home.admit(run.query, "")
         self._hear(run)
         await self._written(self.book.abort(run, asked.epoch))
         return pipeline.AbortEpochResponse()
@@ -179,6 +214,8 @@ class EpochWriter:
     # -- the log -----------------------------------------------------------------------------------------------------
 
     def _hear(self, run: Run) -> None:
+        if run.query in self.leaving:
+            raise Unavailable(f"Query {run.query} was silent for a month and is being forgotten; try again.")
         heard = self.book.hear(run, self.clock.time_ns())
         if heard.facts:
             self._write(heard, lambda error: None)
@@ -208,8 +245,12 @@ class EpochWriter:
 
     def _tidy(self) -> None:
         self._later(TIDY_S, self._tidy)
+        self.tidy()
+
+    def tidy(self, may_forget: Callable[[str], bool] = lambda query: True) -> None:
+        """Every minute: drop stages nobody will commit, forget queries nobody uses."""
         if self.publish.failed is None:
-            self._write(self.book.tidy(self.clock.sure_ns()), lambda error: None)
+            self._write(self.book.tidy(self.clock.sure_ns(), may_forget), lambda error: None)
 
     # -- the Extension of the forwarder --------------------------------------------------------------------------------
 

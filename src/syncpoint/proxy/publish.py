@@ -21,17 +21,7 @@ from syncpoint.kernel.errors import Malformed
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Topic
 from syncpoint.model.cluster import PUBLISH as PUBLISH_ROLE
-from syncpoint.model.errors import (
-    Code,
-    FailedPrecondition,
-    InvalidArgument,
-    NotFound,
-    OtherTopic,
-    StaleEpoch,
-    SyncpointError,
-    Unavailable,
-    Unprocessed,
-)
+from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX, PUBLISH_SEALED_ROOM_BYTES
 from syncpoint.model.names import parse_topic
@@ -42,10 +32,12 @@ from syncpoint.proxy.routes import Routes, Target
 from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.shaping import Shaper
 from syncpoint.proxy.voids import Voids
+from syncpoint.publish.entrance import OTHER_TOPIC
 from syncpoint.publish.envelope import PUBLISH as CHAIN_PUBLISH
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.router.location import may_pass
 from syncpoint.transport.calls import Call, Methods, Unary
+from syncpoint.transport.client_connection import Unprocessed
 from syncpoint.transport.lane import Message
 
 PUBLISH = b"/google.pubsub.v1.Publisher/Publish"
@@ -327,9 +319,9 @@ class Publisher:
         code = error.code
         if code in MOVABLE:
             self._note_unknown(batch, error)
-        elif isinstance(error, StaleEpoch) and batch.key:
+        elif code is Code.FAILED_PRECONDITION and batch.key and error.message.startswith("epoch"):
             await self.finder.newer(batch.topic.incarnation, epoch)
-        elif isinstance(error, OtherTopic):
+        elif code is Code.FAILED_PRECONDITION and error.message.startswith(OTHER_TOPIC):
             await self._renew_topic(batch)
         elif code is Code.NOT_FOUND:
             # The forwarder's copy of the catalog may be a moment behind ours.
@@ -340,7 +332,7 @@ class Publisher:
         await self._pause(batch, turns)
 
     def _note_unknown(self, batch: Batch, error: SyncpointError) -> None:
-        if not isinstance(error, Unprocessed):
+        if not isinstance(error, Unprocessed) and not isinstance(error.__cause__, ConnectionRefusedError):
             batch.doubtful.add(batch.chain)
 
     def _time_left(self, batch: Batch) -> float:

@@ -31,6 +31,7 @@ from syncpoint.publish.records import encode_batches
 from syncpoint.publish.recovery import Memory, replay
 from syncpoint.publish.resends import Resends
 from syncpoint.publish.retention import forget_empty_sources, orphans
+from syncpoint.publish.source import STAGING_TOPIC
 from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.publish.voids import Voids
 from syncpoint.runtime.clock import Clock
@@ -61,12 +62,29 @@ class CatalogCopy(Protocol):
         ...
 
 
+class Mounted(Protocol):
+    """What a room above keeps in a chain's log and serves from it. It is made before anything is served or deleted."""
+
+    async def recover(self) -> None:
+        """Return when the chain may be served. Its topics are registered. Raises `SyncpointError`."""
+        ...
+
+    def tick(self) -> None:
+        """Called ten times a second."""
+        ...
+
+    def close(self, error: SyncpointError) -> None:
+        """The chain is served no more; nothing can be written. Idempotent."""
+        ...
+
+
 @dataclass(slots=True)
 class Surroundings:
     """What chains need of their process. `open_files(record, epoch)`: the files and, in slot order, the folders of a
     chain's disks. `next_log` draws a log counter that was never drawn before. `blocking` runs what waits for disks.
     `workers` makes the threads of one store, `notify` brings their results to the loop. `registered(topic, chain)`: is
     the chain known to hold something of the topic? `registrations(chain)`: all topics of which that is known.
+    `mount` makes what hangs on a chain besides.
     """
 
     shared: CatalogCopy
@@ -86,6 +104,7 @@ class Surroundings:
     notify: Callable[[Callable[[], None]], None] | None = None
     registered: Callable[[int, int], bool] = lambda topic, chain: True  # whether a chain is known to hold a topic
     registrations: Callable[[int], Collection[int]] = lambda chain: ()  # topics that a chain is known to hold
+    mount: Callable[[Chain], Mounted] | None = None
     admission: Admission = field(init=False)  # limits hold for all chains of the process together
 
     def __post_init__(self) -> None:
@@ -99,6 +118,7 @@ class Chain:
         loop = asyncio.get_running_loop()
         self.record, self.number, self.epoch, self.around = record, record.number, epoch, around
         self.store = store
+        self.mounted: Mounted | None = None
         # Before anything is written: the log may fail while what recovery found is followed.
         self.on_ended: Callable[[Chain, Exception], None] = lambda chain, error: None
         memory.catalog = around.shared.catalog
@@ -128,8 +148,10 @@ class Chain:
             begin_with_checkpoint=not memory.checkpointed or memory.facts > 0,
             name=f"chain {self.number}: ",
         )
-        self._topics = set(self.forwarder.sources.topics())
+        self._topics = set(self.forwarder.sources.topics()) - {STAGING_TOPIC}
         self._idle: dict[int, int] = {}  # open source of which nothing is stored -> its end, at the last look
+        if around.mount is not None:
+            self.mounted = around.mount(self)
 
     def changed(self, change: Change) -> None:
         """The catalog has changed. What can not be followed must not be confirmed: the chain ends then, and the next
@@ -191,7 +213,7 @@ class Chain:
         self._idle = idle
         forget_empty_sources(forwarder)
         self.hub.forget_gone()
-        topics = set(sources.topics())
+        topics = set(sources.topics()) - {STAGING_TOPIC}
         for topic in self._topics - topics:
             for record in self.follower.catalog.subscriptions_of(topic):
                 self.hub.silence(record.incarnation)
@@ -205,6 +227,7 @@ class Chain:
 
     async def close(self) -> None:
         """Let what is on its way arrive, write a checkpoint, seal the log, give the disks back."""
+        self._unmount()
         await self.entrance.close()
         if self.forwarder.failed is None:
             try:
@@ -265,6 +288,11 @@ class Chain:
     def _failed(self) -> None:
         assert self.forwarder.failed is not None
         self.on_ended(self, self.forwarder.failed)
+        self._unmount()
+
+    def _unmount(self) -> None:
+        if self.mounted is not None:
+            self.mounted.close(Unavailable(f"Chain {self.number} is not open here."))
 
 
 async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, entered: Callable[[Chain], None]) -> Chain:
@@ -321,8 +349,11 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
     entered(chain)
     try:
         # What an older backup of the metadata does not know is on the disks all the same.
-        unknown = [topic for topic in chain.forwarder.sources.topics() if not around.registered(topic, record.number)]
+        topics = (topic for topic in chain.forwarder.sources.topics() if topic != STAGING_TOPIC)
+        unknown = [topic for topic in topics if not around.registered(topic, record.number)]
         await asyncio.gather(*(around.registrar.register(topic, record.number) for topic in unknown))
+        if chain.mounted is not None:
+            await chain.mounted.recover()
         await chain.confirm()
     except BaseException:
         await chain.close()

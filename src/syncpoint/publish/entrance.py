@@ -21,9 +21,7 @@ from syncpoint.model.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
-    OtherTopic,
     ResourceExhausted,
-    StaleEpoch,
     SyncpointError,
     Unavailable,
 )
@@ -39,6 +37,7 @@ from syncpoint.publish.source import Source
 from syncpoint.publish.voids import Voids
 
 WAITING_BYTES_MAX = 32 << 20
+OTHER_TOPIC = "topic:"  # how the refusal of a batch begins that was meant for a former or a later topic of the name
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +100,7 @@ class Entrance:
         self._sealing: dict[int, _Waiting] = {}  # topic -> messages with keys, until they may come
         self._waiting_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pins: dict[int, int] = {}  # by topic: how many need the chain to stay registered for it
 
     def publish(self, caller: Caller, batch: PublishBatch) -> None:
         """Take a batch; `caller` is answered once it is persisted. Raises `SyncpointError` when it is refused."""
@@ -119,7 +119,7 @@ class Entrance:
         topic = record.incarnation
         if batch.topic not in (0, topic):
             # Sealed, perhaps, under a key of that topic; and whoever publishes to one that is deleted must hear of it.
-            raise OtherTopic(f"{name} is topic {topic} here, not {batch.topic}.")
+            raise FailedPrecondition(f"{OTHER_TOPIC} {name} is topic {topic} here, not {batch.topic}.")
         if batch.resent and self._answered(caller, batch):
             return
         if batch.keyed:
@@ -142,13 +142,42 @@ class Entrance:
 
     def forget(self, topic: int, epoch: int) -> None:
         """Nothing of the topic is left in the chain, opened under `epoch`: it need not be asked about it."""
+        if topic in self._pins:
+            return  # the next look at registrations forgets it
         self._registered.discard(topic)
         if topic not in self._opening:
             self._spawn(self._unregister(topic, epoch))
 
     def is_waiting(self, topic: int) -> bool:
         """Whether something of the topic is about to come in."""
-        return topic in self._opening or topic in self._sealing
+        return topic in self._opening or topic in self._sealing or topic in self._pins
+
+    async def pin(self, topic: int) -> None:
+        """Return once the chain is registered for a topic; it stays so until `unpin`. Raises `SyncpointError`."""
+        self._pins[topic] = self._pins.get(topic, 0) + 1
+        try:
+            if topic not in self._registered:
+                await self._registrar.register(topic, self.chain)
+                self._registered.add(topic)
+        except BaseException:
+            self.unpin(topic)
+            raise
+
+    def unpin(self, topic: int) -> None:
+        """What `pin` was called for is done, once."""
+        self._pins[topic] -= 1
+        if not self._pins[topic]:
+            del self._pins[topic]
+
+    def open_pinned(self, topic: int) -> Source:
+        """The open source of a topic that is pinned, for messages that do not come from publishers. It takes part in
+        no order with theirs: see `pipeline/DESIGN.md`.
+        """
+        source = self.forwarder.sources.open_of(topic)
+        if source is not None:
+            return source
+        assignment = self._assignments(topic)
+        return self.follower.open_source(topic, 0 if assignment is None else assignment.epoch)
 
     async def close(self) -> None:
         """Turn away what waits; nothing more is taken."""
@@ -204,7 +233,7 @@ class Entrance:
         assignment = self._assignments(topic)
         if assignment is None or assignment.epoch != batch.epoch or self.chain not in assignment.chains:
             known = "none" if assignment is None else str(assignment.epoch)
-            raise StaleEpoch(f"Chain {self.chain} takes keys of this topic in epoch {known}.")
+            raise FailedPrecondition(f"epoch: chain {self.chain} takes keys of this topic in epoch {known}")
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 

@@ -344,6 +344,8 @@ class ChainHost:
                 self._guard(chain.hub.tick)
                 self._guard(chain.hub.sweep)
                 self._guard(partial(chain.upkeep.advance_checkpoint, now))
+                if chain.mounted is not None:
+                    self._guard(chain.mounted.tick)
                 if look:
                     self._guard(chain.upkeep.watch_disks)
                 if tidy:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from syncpoint.model.identity import id_prefix, log_of, make_source
 
 GONE_MAX = 4096
+STAGING_TOPIC = (1 << 64) - 1  # of what is stored and in no topic yet: an incarnation that no catalog gives out
 
 
 @dataclass(slots=True)

@@ -40,12 +40,12 @@ from syncpoint.model.errors import FailedPrecondition, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.metadata import open_metadata
-from syncpoint.pipeline.staging import STAGING_TOPIC
 from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.recovery import recover
 from syncpoint.publish.retention import is_needed
+from syncpoint.publish.source import STAGING_TOPIC
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files, OsFiles
 from syncpoint.runtime.random import Random

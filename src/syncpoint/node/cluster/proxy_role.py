@@ -30,7 +30,7 @@ from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening, join_address, split_address
 
 LATE_S = 0.25
-_RELAYED = b"/google.pubsub.v1.Subscriber/"
+_RELAYED = (b"/google.pubsub.v1.Subscriber/", b"/syncpoint.pipeline.v1.")
 
 
 class ProxyRole:

@@ -17,6 +17,8 @@ from syncpoint.model.errors import Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.settings import DurabilityClass
+from syncpoint.pipeline.homes import Homes
+from syncpoint.pipeline.mounting import Pipelines
 from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.known_disks import KnownDisks
@@ -44,6 +46,7 @@ class PublishRole:
         self.limits = FlowLimits()
         self._take_limits()
         joined.shared.on_change.append(self._catalog_changed)
+        self._pipelines = Pipelines(Homes(joined.store), joined.shared)
         self.host = ChainHost(
             Surroundings(
                 joined.shared,
@@ -63,12 +66,17 @@ class PublishRole:
                 notify=joined.doors.notify,
                 registered=lambda topic, chain: chain in joined.directory.chains_of(topic),
                 registrations=joined.directory.topics_of,
+                mount=self._pipelines.mount,
             )
         )
         self.host.start()
 
     def methods(self) -> Methods:
-        return {**ChainsService(self.host).methods(), **hand_over_methods(_LateKeeper(self))}
+        return {
+            **ChainsService(self.host).methods(),
+            **hand_over_methods(_LateKeeper(self)),
+            **self._pipelines.methods(self.host),
+        }
 
     async def joined(self) -> None:
         """Own chains from now on, and make those that this process should have."""

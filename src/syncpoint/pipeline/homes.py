@@ -1,0 +1,63 @@
+"""Homes: in which chain's log a query has its epochs, and a link its intervals, as it stands in the metadata.
+
+Place: under a proxy, which chooses a home at first sight, and under the chain that is one.
+Promise: a query and its link have one home, whoever asks first: it is written on the condition that there is none. A
+chain takes nothing of a query that it does not know before the metadata say that it is at home there, so a proxy that
+has looked long ago can not give a query a second home.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from urllib.parse import quote
+
+from syncpoint.metadata.contract import Compare, Delete, Put, absent
+from syncpoint.metadata.layout import LINK_HOMES, QUERY_HOMES
+from syncpoint.metadata.shared import SharedStore, answered, read_all
+
+
+def query_key(query: str) -> str:
+    """The metadata's key of a query."""
+    return QUERY_HOMES.key(quote(query, safe=""))
+
+
+def link_key(link: str) -> str:
+    """The metadata's key of a link."""
+    return LINK_HOMES.key(quote(link, safe=""))
+
+
+class Homes:
+    """Questions to the metadata. All raise `Unavailable` where they do not answer."""
+
+    def __init__(self, store: SharedStore) -> None:
+        self._store = store
+
+    async def chain_at(self, key: str) -> int | None:
+        """The chain that a key names; None: it has no home yet."""
+        found = await answered(self._store.get(key))
+        return None if found is None else int(found.value)
+
+    async def link_chains(self) -> list[int]:
+        """The chains in which links are at home."""
+        found, _ = await answered(read_all(self._store, LINK_HOMES))
+        return sorted({int(item.value) for item in found})
+
+    async def settle(self, keys: Sequence[str], chain: int) -> bool:
+        """Give all these keys a home, together; False: one of them has one."""
+        puts = [Put(key, b"%d" % chain) for key in keys]
+        return (await answered(self._store.txn([absent(key) for key in keys], puts))).ok
+
+    async def claim(self, chain: int, keys: Collection[str]) -> set[str]:
+        """See that keys of which a chain's log tells have their records; returns those that name another chain."""
+        elsewhere = set()
+        for key in sorted(keys):
+            if await self.chain_at(key) is None:
+                await self.settle([key], chain)
+            if await self.chain_at(key) != chain:
+                elsewhere.add(key)
+        return elsewhere
+
+    async def leave(self, chain: int, keys: Iterable[str]) -> None:
+        """These have no home any more, where it was this chain."""
+        for key in keys:
+            await answered(self._store.txn([Compare(key, "value", "=", b"%d" % chain)], [Delete(key)]))

@@ -1,0 +1,258 @@
+"""Pipelines on chains: the reading and the writing side of every chain that is open in a process, and their methods.
+
+Place: `Pipelines.mount` is given to the host of chains (`publish.chain.Surroundings`); its methods stand in the table
+of every publish forwarder process, for proxies. Which chain is meant, and the revision of the catalog by which it is to
+be judged at least, a call says in its metadata, so requests and frames pass through a proxy as they are.
+Promise: a chain that is not open here is refused as UNAVAILABLE, with nothing done; when a chain ends, so do the
+streams of its readers and writers. Positions are told only by who still owns the chain when it tells them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.pipeline import reading, writing
+from syncpoint.pipeline.homes import Homes, link_key, query_key
+from syncpoint.pipeline.reading import LogReader
+from syncpoint.pipeline.serving import parsed
+from syncpoint.pipeline.writing import TIDY_S, EpochWriter
+from syncpoint.publish.chain import CatalogCopy, Chain
+from syncpoint.publish.host import ChainHost
+from syncpoint.publish.source import Source
+from syncpoint.transport.calls import Call, Caller, Methods, Stream, Streaming, Unary
+from syncpoint.transport.lane import Message
+from syncpoint.transport.tasks import unary_async
+
+CHAIN, REVISION = b"syncpoint-chain", b"syncpoint-revision"  # of a call's metadata
+GET_POSITIONS = reading.SERVICE + "GetPositions"
+UNARY = (
+    *(reading.SERVICE + name for name in ("GetPositions", "ListCursors", "DeleteCursor")),
+    *(writing.SERVICE + name for name in ("CommitEpoch", "AbortEpoch", "ListLinks", "AcceptGap", "MapOffsets")),
+)
+STREAMS = (reading.SERVICE + "ReadRange", writing.SERVICE + "Stage")
+READ_S = 0.5  # between two ticks of a reading side
+
+log = logging.getLogger(__name__)
+
+
+class ChainHome:
+    """`home.Home` of a chain: the metadata say what is at home there, the entrance opens its sources."""
+
+    def __init__(self, chain: Chain, homes: Homes) -> None:
+        self._chain, self._homes = chain, homes
+        self.queries: Collection[str] = ()  # those in the chain's log
+        self.links: Collection[str] = ()
+        self.elsewhere: set[str] = set()  # keys of some of them: the metadata name another chain
+
+    def knows(self, query: str, link: str) -> bool:
+        """See `home.Home`."""
+        return not self.elsewhere and query in self.queries and (not link or link in self.links)
+
+    async def admit(self, query: str, link: str) -> None:
+        """See `home.Home`."""
+        asked = [("query", query, query_key(query), query in self.queries)]
+        if link:
+            asked.append(("link", link, link_key(link), link in self.links))
+        for kind, name, key, known in asked:
+            if key in self.elsewhere or (not known and await self._homes.chain_at(key) != self._chain.number):
+                raise FailedPrecondition(f"The {kind} {name} is not at home in chain {self._chain.number}.")
+
+    async def pin(self, topics: Collection[int]) -> None:
+        """See `home.Home`."""
+        pinned: list[int] = []
+        try:
+            for topic in sorted(topics):
+                await self._chain.entrance.pin(topic)
+                pinned.append(topic)
+        except BaseException as error:
+            self.unpin(pinned)
+            if isinstance(error, SyncpointError):
+                raise Unavailable(f"Chain {self._chain.number} can not take messages now: {error.message}") from error
+            raise
+
+    def unpin(self, topics: Collection[int]) -> None:
+        """See `home.Home`."""
+        for topic in topics:
+            self._chain.entrance.unpin(topic)
+
+    def open_source(self, topic: int) -> Source:
+        """See `home.Home`."""
+        return self._chain.entrance.open_pinned(topic)
+
+
+class ChainPipelines:
+    """Both sides of one chain; `publish.chain.Mounted`."""
+
+    def __init__(self, chain: Chain, homes: Homes) -> None:
+        loop = asyncio.get_running_loop()
+        self._chain, self._homes = chain, homes
+        self._clock = chain.around.clock
+        self.home = ChainHome(chain, homes)
+        self.reader = LogReader(chain.forwarder, None, loop.call_soon)
+        self.writer = EpochWriter(chain.forwarder, loop.call_soon, loop.call_later, home=self.home)
+        self.home.queries, self.home.links = self.writer.book.queries, self.writer.book.links
+        self.unary = {reading.SERVICE + name: one for name, one in self.reader.unary().items()}
+        self.unary |= {writing.SERVICE + name: one for name, one in self.writer.unary().items()}
+        self.streams = {
+            reading.SERVICE + "ReadRange": self.reader.read_range,
+            writing.SERVICE + "Stage": self.writer.stage,
+        }
+        self._left: set[str] = set()  # queries whose records are gone
+        self._leaving: asyncio.Task[None] | None = None
+        self._read_at = self._tidy_at = self._clock.monotonic()
+        self._recovered = self._closed = False
+
+    async def recover(self) -> None:
+        """See `Mounted`: homes have their records, decided epochs are finished."""
+        keys = {*map(query_key, self.home.queries), *map(link_key, self.home.links)}
+        self.home.elsewhere = await self._homes.claim(self._chain.number, keys)
+        for key in sorted(self.home.elsewhere):
+            log.error("%s is in the log of chain %d, and at home in another one", key, self._chain.number)
+        await self.writer.finish_decided()
+        self._recovered = True
+
+    def tick(self) -> None:
+        """See `Mounted`."""
+        now = self._clock.monotonic()
+        if self._closed or not self._recovered or self._chain.forwarder.failed is not None:
+            return
+        if now >= self._read_at:
+            self._read_at = now + READ_S
+            self.reader.tick()
+        if now >= self._tidy_at:
+            self._tidy_at = now + TIDY_S
+            self.writer.tidy(self._left.__contains__)
+            self._left.intersection_update(self.home.queries)
+            self.writer.leaving.intersection_update(self.home.queries)
+            silent = self.writer.book.silent(self._chain.forwarder.clock.sure_ns())
+            if silent and self._leaving is None:
+                self._leaving = asyncio.get_running_loop().create_task(self._leave(silent))
+
+    async def _leave(self, queries: list[str]) -> None:
+        """Their records go first, and nobody may use them meanwhile: a query never has two homes."""
+        self.writer.leaving.update(queries)
+        try:
+            await self._homes.leave(self._chain.number, map(query_key, queries))
+            self._left.update(queries)
+        except SyncpointError as error:
+            log.info("queries of chain %d are forgotten later: %s", self._chain.number, error)
+        finally:
+            self._leaving = None
+
+    def close(self, error: SyncpointError) -> None:
+        """See `Mounted`."""
+        self._closed = True
+        if self._leaving is not None:
+            self._leaving.cancel()
+        self.reader.close(error)
+        self.writer.close(error)
+
+
+class Pipelines:
+    """The methods of LogReader and EpochWriter for all chains of a process."""
+
+    def __init__(self, homes: Homes, shared: CatalogCopy) -> None:
+        self._homes, self._shared = homes, shared
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def mount(self, chain: Chain) -> ChainPipelines:
+        """See `Surroundings.mount`."""
+        return ChainPipelines(chain, self._homes)
+
+    def methods(self, host: ChainHost) -> Methods:
+        """By path; a call names its chain."""
+        table: dict[bytes, Unary | Streaming] = {}
+        for path in UNARY:
+            table[path.encode()] = unary_async(partial(self._unary, host, path))
+        for path in STREAMS:
+            table[path.encode()] = Streaming(partial(self._stream, host, path))
+        return table
+
+    async def _unary(self, host: ChainHost, path: str, call: Call, request: bytes) -> Message:
+        await self._caught_up(call)
+        chain, mounted = _asked(host, call)
+        kind, function = mounted.unary[path]
+        answer = await function(parsed(kind, request))
+        if path == GET_POSITIONS:
+            await chain.confirm()  # a later owner may have more: only who can still write the log knows all of it
+        encoded: bytes = answer.SerializeToString()
+        return encoded
+
+    async def _caught_up(self, call: Caller) -> None:
+        await self._shared.at(_number(call, REVISION))
+
+    def _stream(self, host: ChainHost, path: str, stream: Stream) -> None:
+        try:
+            _, mounted = _asked(host, stream)
+            behind = _number(stream, REVISION) > self._shared.catalog.revision
+        except SyncpointError as error:
+            stream.finish(error)
+            return
+        if not behind:
+            mounted.streams[path](stream)
+            return
+        late = _Late(stream, lambda: _asked(host, stream)[1].streams[path](stream))
+        late.task = asyncio.get_running_loop().create_task(late.run(self._caught_up(stream)))
+        self._tasks.add(late.task)
+        late.task.add_done_callback(self._tasks.discard)
+        stream.on_cancel = late.cancel
+
+
+class _Late:
+    """A stream whose method begins later: what comes meanwhile is kept for it."""
+
+    def __init__(self, stream: Stream, begin: Callable[[], None]) -> None:
+        self._stream, self._begin = stream, begin
+        self._came: deque[bytes] = deque()
+        self._ended = False
+        self.task: asyncio.Task[None] | None = None
+        stream.on_message, stream.on_end = self._message, self._end
+
+    def _message(self, message: bytes) -> None:
+        self._stream.keep(len(message))
+        self._came.append(message)
+
+    def _end(self) -> None:
+        self._ended = True
+
+    def cancel(self) -> None:
+        """The caller is gone."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def run(self, ready: Awaitable[None]) -> None:
+        """Begin once `ready` is done."""
+        stream = self._stream
+        try:
+            await ready
+            stream.on_cancel = None
+            self._begin()
+        except SyncpointError as error:
+            stream.finish(error)
+            return
+        while self._came:
+            message = self._came.popleft()
+            stream.keep(-len(message))
+            if stream.on_message is not None:
+                stream.on_message(message)
+        if self._ended and stream.on_end is not None:
+            stream.on_end()
+
+
+def _asked(host: ChainHost, call: Caller) -> tuple[Chain, ChainPipelines]:
+    chain = host.chain(_number(call, CHAIN))
+    mounted = chain.mounted
+    assert isinstance(mounted, ChainPipelines)
+    return chain, mounted
+
+
+def _number(call: Caller, name: bytes) -> int:
+    value = call.metadata.get(name, b"")
+    if not value.isdigit():
+        raise InvalidArgument(name.decode(), "the call does not say which chain is meant, or by which revision")
+    return int(value)

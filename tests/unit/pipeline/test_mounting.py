@@ -1,0 +1,304 @@
+"""Pipelines on chains: epochs in the log of a chain that is registered, adopted, closed; homes of queries and links."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from syncpoint.metadata.local import LocalShared
+from syncpoint.metadata.memory import MemoryStore
+from syncpoint.metadata.records import Change, Topic
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.pipeline.applying import Applying
+from syncpoint.pipeline.homes import Homes, link_key, query_key
+from syncpoint.pipeline.mounting import CHAIN, REVISION, ChainPipelines, Pipelines
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.transport.memory import MemoryChannel
+from syncpoint.wire.messages import pipeline
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "publish"))
+from chain_world import TOPIC, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
+from writing_world import frame
+
+WRITER, READER = "/syncpoint.pipeline.v1.EpochWriter/", "/syncpoint.pipeline.v1.LogReader/"
+
+
+class Served:
+    """A publish forwarder process whose chains have pipelines, and a client of it that names the chain."""
+
+    def __init__(self, world: ChainWorld, name: str, homes: Homes, chain: int = 1) -> None:
+        self.process: Process = world.process(name)
+        self.world, self.homes, self.chain = world, homes, chain
+        pipelines = Pipelines(homes, self.process.shared)
+        self.process.host.around.mount = pipelines.mount
+        self.channel = MemoryChannel(pipelines.methods(self.process.host))
+
+    async def open(self, number: int = 1) -> Any:
+        return await self.process.open(number)
+
+    @property
+    def mounted(self) -> ChainPipelines:
+        found = self.process.host.chains[self.chain].mounted
+        assert isinstance(found, ChainPipelines)
+        return found
+
+    @property
+    def named(self) -> list[tuple[bytes, bytes]]:
+        return [(CHAIN, b"%d" % self.chain), (REVISION, b"%d" % self.world.master.revision)]
+
+    def stream(self, path: str) -> Any:
+        return self.channel.stream(path, self.named)
+
+    async def stage(self, epoch: int, *data: str, query: str = "q", run: str = "r", link: str = "") -> Any:
+        stream = self.stream(WRITER + "Stage")
+        header = pipeline.StageHeader(
+            run=pipeline.Run(query=query, run=run), epoch=epoch, partition=0, attempt="a", link=link
+        )
+        await stream.send(pipeline.StageRequest(header=header).SerializeToString())
+        rows = frame(TOPIC, data=[one.encode() for one in data])
+        await stream.send(pipeline.StageRequest(frame=rows).SerializeToString())
+        await stream.end()
+        return pipeline.StageResponse.FromString(await stream.receive())
+
+    async def commit(self, epoch: int, query: str = "q", run: str = "r") -> Any:
+        request = pipeline.CommitEpochRequest(
+            run=pipeline.Run(query=query, run=run), epoch=epoch, stages=[pipeline.StageName(partition=0, attempt="a")]
+        )
+        return await self.call(WRITER + "CommitEpoch", request, pipeline.EpochResult)
+
+    async def call(self, path: str, request: Any, answer: Any) -> Any:
+        return answer.FromString(await self.channel.unary(path, request.SerializeToString(), metadata=self.named))
+
+    async def read(self) -> list[str]:
+        """Every message of the topic in the chain, by ranges."""
+        asked = pipeline.GetPositionsRequest(topic=TOPIC)
+        found = await self.call(READER + "GetPositions", asked, pipeline.Positions)
+        out: list[str] = []
+        for one in found.sources:
+            stream = self.stream(READER + "ReadRange")
+            request = pipeline.ReadRangeRequest(topic=TOPIC, source=one.source, begin=one.begin, end=one.end)
+            request.columns.append(4)
+            await stream.send(request.SerializeToString())
+            await stream.end()
+            while (message := await stream.receive()) is not None:
+                batch = pipeline.ReadFrame.FromString(message).batch
+                if batch:
+                    rows = pa.ipc.read_record_batch(pa.py_buffer(batch), pa.schema([("data", pa.binary())]))
+                    out += [value.decode() for value in rows.column(0).to_pylist()]
+        return out
+
+
+def homes_of(world: ChainWorld) -> Homes:
+    return Homes(LocalShared(MemoryStore(clock=world.clock, random=SeededRandom(3)), world.clock))
+
+
+async def refused(work: Any) -> SyncpointError:
+    with pytest.raises(SyncpointError) as caught:
+        await work
+    return caught.value
+
+
+async def at_home(homes: Homes, query: str = "q", chain: int = 1) -> None:
+    assert await homes.settle([query_key(query)], chain)
+
+
+@simulated
+async def test_an_epoch_goes_into_a_chain_that_is_registered_for_its_topic(world: ChainWorld) -> None:
+    homes = homes_of(world)
+    served = Served(world, "f1", homes)
+    await served.open()
+    await at_home(homes)
+    await world.subscribe()
+    assert (await served.stage(0, "a", "b")).rows == 2
+    assert await served.read() == []
+    result = await served.commit(0)
+    assert (result.rows, result.repeated_epoch) == (2, False)
+    assert (TOPIC_NUMBER, 1) in world.registered
+    assert all(topic == TOPIC_NUMBER for topic, _ in world.registered)  # what is staged lies in no topic
+    subscriber = await Subscriber(served.process, 11).start()
+    await subscriber.attach()
+    assert await subscriber.read_all() == await served.read() == ["a", "b"]
+    assert (await served.commit(0)).repeated_epoch
+
+
+@simulated
+async def test_a_decided_epoch_is_finished_by_the_next_owner_before_it_serves(world: ChainWorld) -> None:
+    homes = homes_of(world)
+    first, second = Served(world, "f1", homes), Served(world, "f2", homes)
+    await first.open()
+    await at_home(homes)
+    await world.subscribe()
+    await first.stage(0, "a", "b")
+    begin, Applying.begin = Applying.begin, lambda self: None  # type: ignore[method-assign]
+    try:
+        committing = asyncio.ensure_future(first.commit(0))
+        await asyncio.sleep(1.0)
+        assert first.mounted.writer.applying
+        await first.process.crash()
+    finally:
+        Applying.begin = begin  # type: ignore[method-assign]
+    committing.cancel()
+    await second.open()
+    assert await second.read() == ["a", "b"]
+    assert not second.process.host.chains[1].entrance._pins
+    result = await second.commit(0)
+    assert (result.repeated_epoch, result.rows) == (True, 2)
+    assert await second.read() == ["a", "b"]
+
+
+@simulated
+async def test_what_is_staged_outlives_the_owner_and_is_committed_at_the_next(world: ChainWorld) -> None:
+    homes = homes_of(world)
+    first, second = Served(world, "f1", homes), Served(world, "f2", homes)
+    await first.open()
+    await at_home(homes)
+    await world.subscribe()
+    await first.stage(0, "a")
+    await first.process.crash()
+    await second.open()
+    assert await second.read() == []
+    await second.commit(0)
+    await second.stage(1, "b")
+    await second.commit(1)
+    assert await second.read() == ["a", "b"]
+
+
+@simulated
+async def test_a_query_at_home_elsewhere_is_refused_and_stores_nothing(world: ChainWorld) -> None:
+    homes = homes_of(world)
+    served = Served(world, "f1", homes)
+    await served.open()
+    await at_home(homes, chain=2)
+    assert (await refused(served.stage(0, "a"))).code is Code.FAILED_PRECONDITION
+    assert (await refused(served.commit(0))).code is Code.FAILED_PRECONDITION
+    assert (await refused(served.stage(0, "a", query="unheard"))).code is Code.FAILED_PRECONDITION
+    assert not served.mounted.writer.book.queries
+    await at_home(homes, "linked")
+    assert (await refused(served.stage(0, "a", query="linked", link="l"))).code is Code.FAILED_PRECONDITION
+
+
+@simulated
+async def test_a_topic_stays_registered_while_an_epoch_is_about_to_store_in_it(world: ChainWorld) -> None:
+    homes = homes_of(world)
+    served = Served(world, "f1", homes)
+    chain = await served.open()
+    await served.mounted.home.pin({TOPIC_NUMBER})
+    for _ in range(3):
+        chain.tidy()
+        await asyncio.sleep(0.1)
+    assert (TOPIC_NUMBER, 1) in world.registered
+    served.mounted.home.unpin({TOPIC_NUMBER})
+    chain.tidy()
+    await asyncio.sleep(0.1)
+    assert (TOPIC_NUMBER, 1) not in world.registered
+
+
+@simulated
+async def test_a_chain_that_is_closed_ends_its_streams(world: ChainWorld) -> None:
+    homes = homes_of(world)
+    served = Served(world, "f1", homes)
+    await served.open()
+    await at_home(homes)
+    stream = served.stream(WRITER + "Stage")
+    header = pipeline.StageHeader(run=pipeline.Run(query="q", run="r"), attempt="a")
+    await stream.send(pipeline.StageRequest(header=header).SerializeToString())
+    await asyncio.sleep(0.1)
+    await served.process.host.close(1)
+    assert (await refused(stream.receive())).code is Code.UNAVAILABLE
+    assert (await refused(served.read())).code is Code.UNAVAILABLE
+
+
+@simulated
+async def test_a_chain_whose_log_fails_ends_its_streams(world: ChainWorld) -> None:
+    homes = homes_of(world)
+    first, second = Served(world, "f1", homes), Served(world, "f2", homes)
+    await first.open()
+    await at_home(homes)
+    stream = first.stream(WRITER + "Stage")
+    header = pipeline.StageHeader(run=pipeline.Run(query="q", run="r"), attempt="a")
+    await stream.send(pipeline.StageRequest(header=header).SerializeToString())
+    await asyncio.sleep(0.1)
+    await second.open()  # under a later epoch: the disks obey nobody else
+    rows = frame(TOPIC, data=[b"a"])
+    await stream.send(pipeline.StageRequest(frame=rows).SerializeToString())
+    await stream.end()
+    assert (await refused(stream.receive())).code is Code.UNAVAILABLE
+    assert (await refused(first.read())).code is Code.UNAVAILABLE
+
+
+@simulated
+async def test_positions_are_told_only_by_who_still_owns_the_chain(world: ChainWorld) -> None:
+    homes = homes_of(world)
+    first, second = Served(world, "f1", homes), Served(world, "f2", homes)
+    await first.open()
+    await world.subscribe()
+    await first.process.publish("a")
+    await second.open()
+    assert 1 in first.process.host.chains  # it has not heard of the other one
+    assert (await refused(first.read())).code is Code.UNAVAILABLE
+    assert await second.read() == ["a"]
+
+
+@simulated
+async def test_an_owner_sees_that_what_is_in_its_log_has_a_home(world: ChainWorld) -> None:
+    homes = homes_of(world)
+    first, second = Served(world, "f1", homes), Served(world, "f2", homes)
+    await first.open()
+    await at_home(homes)
+    await at_home(homes, "moved")
+    for query in ("q", "moved"):
+        await first.stage(0, "a", query=query)
+    await homes.leave(1, [query_key("q"), query_key("moved")])
+    assert await homes.settle([query_key("moved")], 2)
+    await first.process.crash()
+    await second.open()
+    assert await homes.chain_at(query_key("q")) == 1
+    assert (await refused(second.commit(0, query="moved"))).code is Code.FAILED_PRECONDITION
+    await second.commit(0)
+
+
+@simulated
+async def test_a_forgotten_query_has_no_home_any_more(world: ChainWorld) -> None:
+    homes = homes_of(world)
+    served = Served(world, "f1", homes)
+    await served.open()
+    await at_home(homes)
+    assert await homes.settle([link_key("l")], 1)
+    await served.stage(0, "a", link="l")
+    mounted = served.mounted
+    mounted.writer.book.queries["q"].used_ns = 0
+    mounted._tidy_at = 0.0
+    await asyncio.sleep(0.3)
+    assert await homes.chain_at(query_key("q")) is None
+    assert (await refused(served.commit(0))).code is Code.UNAVAILABLE
+    mounted._tidy_at = 0.0
+    await asyncio.sleep(0.3)
+    assert not mounted.writer.book.queries
+    assert not mounted.writer.leaving
+    assert (await refused(served.commit(0))).code is Code.FAILED_PRECONDITION
+    assert await homes.chain_at(link_key("l")) == 1
+
+
+@simulated
+async def test_a_stream_waits_for_the_catalog_that_its_caller_knows(world: ChainWorld) -> None:
+    homes = homes_of(world)
+    served = Served(world, "f1", homes)
+    await served.open()
+    await at_home(homes)
+    served.process.shared.held = True
+    later = "projects/p/topics/later"
+    world.commit(Change.put(Topic(9, later)))
+    stream = served.stream(WRITER + "Stage")
+    header = pipeline.StageHeader(run=pipeline.Run(query="q", run="r"), attempt="a")
+    await stream.send(pipeline.StageRequest(header=header).SerializeToString())
+    await stream.send(pipeline.StageRequest(frame=frame(later, data=[b"a"])).SerializeToString())
+    await stream.end()
+    await asyncio.sleep(0.5)
+    served.process.shared.held = False
+    served.process.shared.catch_up()
+    assert pipeline.StageResponse.FromString(await stream.receive()).rows == 1
