@@ -3,7 +3,7 @@
 Place: in every process of a cluster. The lease is for liveness only: nothing that must not happen twice rests on it.
 Promise: while the process lives and reaches the metadata its key is there, again and again after an outage. A name that
 another living process has is not taken from it: this one waits until that one's lease has ended, and is refused where
-it goes on. Only of a process of the same host it is known sooner that it is dead. When another process has the name
+it goes on. Only of a process of the same network it is known sooner that it is dead. When another process has the name
 after all, this one is `superseded` and registers no more. Every write says which revision of the key it replaces, so
 one that arrives late changes nothing.
 """
@@ -137,11 +137,12 @@ class Membership:
 
     async def _is_over(self, holder: Member) -> bool:
         """Whether an earlier holder of the name is dead, whatever its lease says. An address that is refused here, or
-        is our own, may be that of another process on another host: 127.0.0.1, say, or behind a firewall.
+        is our own, may be that of another process elsewhere: 127.0.0.1, say, or behind a firewall. What a machine is
+        called says nothing.
         """
         if holder.incarnation == self.me.incarnation:
             return True  # this very process
-        if holder.host != self.me.host:
+        if holder.network != self.me.network:
             return False
         if holder.address == self.me.address:
             return True  # it listened where this one listens now

@@ -42,6 +42,7 @@ class Member:
     weight: float = 1.0  # of a forwarder: its share of topics and subscriptions
     tls: bool = False  # it is called by TLS
     host: str = ""  # the machine it runs on, as that calls itself
+    network: str = ""  # which one it is in: processes that say the same see the same of any address
 
     def covered_by(self, target: str) -> bool:
         """Whether a drain's target, NAME or cluster/NAME or region/NAME, means this process.

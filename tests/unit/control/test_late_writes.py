@@ -223,21 +223,44 @@ async def test_the_name_of_a_silent_process_is_taken_once_its_lease_has_ended(st
 async def test_a_name_that_lives_on_another_host_is_not_taken_by_what_this_host_sees_of_its_address(
     store: Late,
 ) -> None:
-    earlier = Membership(LocalShared(store.store, store.clock), replace(ME, host="a"))
+    earlier = Membership(LocalShared(store.store, store.clock), replace(ME, host="a", network="1"))
     await earlier.start()
 
     async def refused(address: str) -> Reach:
         return Reach.REFUSED
 
-    for address in ("10.0.0.1:2", ME.address):
-        other = Membership(store, replace(ME, address=address, incarnation=12, host="b"), ping=refused)
-        with pytest.raises(NameTaken, match=r"a living process at 10\.0\.0\.1:1 on host a has it"):
+    for address, host, told in (
+        ("10.0.0.1:2", "b", " on host a"),
+        (ME.address, "b", " on host a"),
+        (ME.address, "a", ""),
+    ):
+        other = Membership(store, replace(ME, address=address, incarnation=12, host=host, network="2"), ping=refused)
+        with pytest.raises(NameTaken, match=rf"a living process at 10\.0\.0\.1:1{told} has it"):
             await other.start()
     assert not earlier.superseded.is_set()
     assert Member.decode(store.store.get(MEMBERS.key("f1")).value).incarnation == 11  # type: ignore[union-attr]
     await earlier.stop()
     await other.start()
     await other.stop()
+
+
+@late
+async def test_a_process_that_died_is_followed_at_once_where_its_machine_is_called_otherwise_by_now(
+    store: Late,
+) -> None:
+    loop = asyncio.get_running_loop()
+    earlier = Membership(LocalShared(store.store, store.clock), replace(ME, host="a", network="1"))
+    await earlier.start()
+
+    async def refused(address: str) -> Reach:
+        return Reach.REFUSED
+
+    begun = loop.time()
+    other = replace(ME, address="10.0.0.1:2", incarnation=12, host="b", network="1")
+    later = Membership(store, other, ping=refused)
+    await later.start()
+    assert loop.time() == begun
+    await later.stop()
 
 
 @late

@@ -20,6 +20,7 @@ from syncpoint.node.cluster.settings import ClusterSettings
 from syncpoint.node.cluster.tls import Tls
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.files import Files
+from syncpoint.runtime.machine import network_of_machine
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.storage.remote.files import DiskAddress, RemoteFiles
 from syncpoint.storage.workers import ThreadWorkers, Workers
@@ -33,7 +34,9 @@ AddressOf = Callable[[str], str | None]
 
 @dataclass(slots=True)
 class Doors:
-    """Clock, chance, network, metadata, disks, threads; `host` names the machine."""
+    """Clock, chance, network, metadata, disks, threads; `host` names the machine, `machine` tells it from
+    others (see `runtime.machine`).
+    """
 
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=SystemRandom)
@@ -44,6 +47,7 @@ class Doors:
     drain_s: float = 5.0  # how long open calls may take to finish
     tls: Tls | None = None  # between processes
     host: str = field(default_factory=platform.node)
+    machine: str = field(default_factory=network_of_machine)
     unsent: Unsent = field(default_factory=lambda: Unsent(Limits().unsent_total_bytes))  # of all doors of the process
     open_metadata: Callable[[ClusterSettings], Awaitable[SharedStore]] | None = None
     open_files: Callable[[ChainRecord, int, AddressOf], tuple[Files, list[str]]] | None = None

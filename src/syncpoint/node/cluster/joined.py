@@ -51,6 +51,7 @@ class Joined:
             weight=process.weight,
             tls=doors.tls is not None,
             host=doors.host,
+            network=doors.machine,
         )
 
     async def join(self) -> None:
