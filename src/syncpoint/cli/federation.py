@@ -61,8 +61,7 @@ def _load(file: Path) -> tuple[Federation, list[Link]]:
         found = load(file)
         return found, links_of(found)
     except InvalidArgument as error:
-        told = error.message if error.message.startswith(str(file)) else f"{file}: {error.message}"
-        raise Problem(told, "docs/federation.md explains every key.") from error
+        raise Problem(f"{file}: {error.message}", "docs/federation.md explains every key.") from error
 
 
 @federation.command()

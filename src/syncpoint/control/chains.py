@@ -74,7 +74,7 @@ class Host(Protocol):
     """What serves chains in this process."""
 
     async def open(self, record: ChainRecord, epoch: int) -> None:
-        """Return when the chain is recovered and served. Raises `DiskFenced` (maybe as a cause), or anything else."""
+        """Return when the chain is recovered and served. Raises `DiskFenced` when a later epoch has begun."""
         ...
 
     async def close(self, number: int) -> None:
@@ -155,7 +155,7 @@ class ChainKeeper:
     def ended(self, chain: int, error: Exception | None) -> None:
         """The host says that a chain it had open has ended by itself."""
         log.warning("chain %d has ended at %s: %s", chain, self.membership.me.name, error)
-        self.machine.ended(chain, self.clock.monotonic(), fenced=_is_fenced(error))
+        self.machine.ended(chain, self.clock.monotonic(), fenced=isinstance(error, DiskFenced))
         self._wake.set()
 
     # -- deciding ----------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class ChainKeeper:
             await self.host.open(record, epoch)
         except Exception as error:
             log.warning("chain %d cannot be opened in epoch %d: %s", chain, epoch, error, exc_info=_unusual(error))
-            self.machine.open_failed(chain, self.clock.monotonic(), fenced=_is_fenced(error))
+            self.machine.open_failed(chain, self.clock.monotonic(), fenced=isinstance(error, DiskFenced))
         else:
             self.machine.opened(chain)
 
@@ -478,14 +478,6 @@ def hand_over_methods(keeper: HandsOver) -> Methods:
 
 def _is_value(key: str, known: KeyValue | None) -> Compare:
     return absent(key) if known is None else Compare(key, "value", "=", known.value)
-
-
-def _is_fenced(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, DiskFenced):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _unusual(error: Exception) -> Exception | None:

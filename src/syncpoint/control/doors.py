@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
 from syncpoint.transport.lane import Message
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
@@ -75,9 +75,9 @@ class Peers:
         """Whether somebody is there. Never raises `SyncpointError`."""
         try:
             await self.call(address, PING, b"", timeout_s=timeout_s)
+        except ConnectionRefused:
+            return Reach.REFUSED
         except SyncpointError as error:
-            if isinstance(error.__cause__, ConnectionRefusedError):
-                return Reach.REFUSED
             # Whatever has a word for it is alive, an older version without this method for example.
             return Reach.SILENT if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED) else Reach.ANSWERED
         return Reach.ANSWERED

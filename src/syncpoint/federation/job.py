@@ -190,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         federation = load(given.file)
         links = links_of(federation)
     except (SyncpointError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(f"{given.file}: {error}", file=sys.stderr)
         return 2
     settings = dict(federation.runtime.spark)
     settings |= dict(one.split("=", 1) for one in given.conf)

@@ -121,7 +121,7 @@ def load(path: Path) -> Federation:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
-        raise InvalidArgument(str(path), f"is not YAML: {error}") from None
+        raise InvalidArgument("", f"not YAML: {error}") from None
     return parse(content, path.resolve().parent)
 
 

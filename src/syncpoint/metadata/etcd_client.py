@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 
 from syncpoint.metadata.contract import Indeterminate, StoreUnavailable
 from syncpoint.metadata.turns import Turns
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.runtime.random import Random
-from syncpoint.transport.client_connection import Unprocessed
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
 from syncpoint.wire.messages import Package
 

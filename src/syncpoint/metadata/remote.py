@@ -31,9 +31,8 @@ from syncpoint.metadata.lease import RENEWALS, KeptLease
 from syncpoint.metadata.service import PATH, STORE
 from syncpoint.metadata.shared import DEADLINE_S
 from syncpoint.metadata.turns import Turns
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.runtime.clock import Clock
-from syncpoint.transport.client_connection import Unprocessed
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
 from syncpoint.wire.messages import internal
 

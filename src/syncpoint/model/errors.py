@@ -11,6 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from typing import ClassVar, Final
+
+#: The domain of the reasons by which our own processes, and clients that care, recognise a refusal.
+DOMAIN: Final = "syncpoint"
 
 
 class Code(IntEnum):
@@ -67,6 +71,8 @@ def _rebuild(
 class InvalidArgument(SyncpointError):
     """The request itself is wrong and will stay wrong. `field` is the path of the field, "" when none is to blame."""
 
+    field = problem = ""
+
     def __init__(self, field: str, problem: str, details: Iterable[bytes] = ()) -> None:
         super().__init__(Code.INVALID_ARGUMENT, f"{field}: {problem}" if field else problem, details)
         self.field = field
@@ -76,6 +82,8 @@ class InvalidArgument(SyncpointError):
 class NotFound(SyncpointError):
     """The named resource does not exist."""
 
+    resource = ""
+
     def __init__(self, resource: str, message: str | None = None) -> None:
         super().__init__(Code.NOT_FOUND, message or f"Resource not found (resource={resource}).")
         self.resource = resource
@@ -83,6 +91,8 @@ class NotFound(SyncpointError):
 
 class AlreadyExists(SyncpointError):
     """The name is taken."""
+
+    resource = ""
 
     def __init__(self, resource: str) -> None:
         super().__init__(Code.ALREADY_EXISTS, f"Resource already exists in the project (resource={resource}).")
@@ -104,6 +114,34 @@ class FailedPrecondition(_Coded):
     _code = Code.FAILED_PRECONDITION
 
 
+class _Reasoned(FailedPrecondition):
+    """A refusal that other processes recognise by its reason, a `google.rpc.ErrorInfo` among its details; `received`
+    gives it its type back. What decides never looks at an error's text."""
+
+    reason: ClassVar[str]
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, (_error_info(self.reason),))
+
+
+class StaleEpoch(_Reasoned):
+    """The caller's assignment of keys to chains is not the one this chain goes by."""
+
+    reason = "STALE_EPOCH"
+
+
+class OtherTopic(_Reasoned):
+    """Meant for a former or a later topic of the same name."""
+
+    reason = "OTHER_TOPIC"
+
+
+class ResetBySeek(_Reasoned):
+    """A seek moved the subscription while the caller was reading it."""
+
+    reason = "RESET_BY_SEEK"
+
+
 class ResourceExhausted(_Coded):
     """A quota, a queue or a disk is full; the request was not carried out."""
 
@@ -114,6 +152,14 @@ class Unavailable(_Coded):
     """The outcome is unknown, or the service cannot answer now; trying again later is right."""
 
     _code = Code.UNAVAILABLE
+
+
+class Unprocessed(Unavailable):
+    """Certainly not begun: the server said so, or was never reached. The call may be made again, also elsewhere."""
+
+
+class ConnectionRefused(Unprocessed):
+    """The host lives and nobody listens at the address: the process that did has ended."""
 
 
 class GivenUp(Unavailable):
@@ -175,7 +221,36 @@ class DataLoss(_Coded):
 class Unimplemented(SyncpointError):
     """A method or a setting that is not served (yet). `what` is a method path or the name of a setting."""
 
+    what = ""
+
     def __init__(self, what: str) -> None:
         text = f"Method {what} is not implemented." if what.startswith("/") else f"{what} is not implemented."
         super().__init__(Code.UNIMPLEMENTED, text)
         self.what = what
+
+
+def _error_info(reason: str) -> bytes:
+    """A `google.rpc.ErrorInfo` of ours in an `Any`, serialised here because this room needs no protobuf."""
+
+    def field(number: int, content: bytes) -> bytes:
+        return bytes((number << 3 | 2, len(content))) + content
+
+    info = field(1, reason.encode()) + field(2, DOMAIN.encode())
+    return field(1, b"type.googleapis.com/google.rpc.ErrorInfo") + field(2, info)
+
+
+_BY_REASON = {_error_info(one.reason): one for one in _Reasoned.__subclasses__()}
+_BY_CODE: dict[int, type[SyncpointError]] = {
+    Code.INVALID_ARGUMENT: InvalidArgument,
+    Code.NOT_FOUND: NotFound,
+    Code.ALREADY_EXISTS: AlreadyExists,
+    Code.UNIMPLEMENTED: Unimplemented,
+    **{one._code: one for one in _Coded.__subclasses__()},
+}
+
+
+def received(code: int, message: str, details: Iterable[bytes] = ()) -> SyncpointError:
+    """What another process answered with, of the type that its reason says, or its code."""
+    details = tuple(details)
+    kind = next((_BY_REASON[one] for one in details if one in _BY_REASON), _BY_CODE.get(code, SyncpointError))
+    return _rebuild(kind, Code(code) if code in Code._value2member_map_ else Code.UNKNOWN, message, details, {})

@@ -8,7 +8,7 @@ Nothing of it is stored: after a restart the reader's next call takes the subscr
 
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, ResetBySeek
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.runtime.clock import Clock
 from syncpoint.subscribe.forwarder import SubscribeForwarder
@@ -74,7 +74,7 @@ class ExclusiveReaders:
         """Raises `FailedPrecondition` when what a reader has processed is of before a seek."""
         now = self.publish.generation(record.incarnation)
         if generation != now:
-            raise FailedPrecondition(
+            raise ResetBySeek(
                 f"The subscription {record.name} was sought while this stream reads it (seek {now}; the stream's"
                 f" offsets are of {generation}), and is read from another place now. Stop the stream and begin it with"
                 " a new checkpoint, without a starting position: then it reads what the seek left unacknowledged."

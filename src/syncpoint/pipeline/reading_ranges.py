@@ -13,6 +13,7 @@ from typing import NamedTuple
 from syncpoint.kernel.acks import AckSet
 from syncpoint.kernel.columns import Gathering
 from syncpoint.kernel.errors import Malformed
+from syncpoint.model import varint
 from syncpoint.model.errors import DataLoss, Internal, OutOfRange, SyncpointError, Unavailable
 from syncpoint.storage.record import Batch
 from syncpoint.storage.store import Store
@@ -171,8 +172,8 @@ class RangeStream:
         self._gathering = self._fresh()
         body_bytes = sum(map(len, body))
         head = encode_batch(rows, nodes, lengths, body_bytes)
-        before = b"\x0a" + _varint(len(head) + body_bytes) + head  # ReadFrame.batch
-        behind = (b"\x10" + _varint(rows) if rows else b"") + b"\x18" + _varint(self._at)
+        before = b"\x0a" + varint.encode(len(head) + body_bytes) + head  # ReadFrame.batch
+        behind = (b"\x10" + varint.encode(rows) if rows else b"") + b"\x18" + varint.encode(self._at)
         self._told = self._at
         self._count(rows, size)
         self.stream.send([before, *(buffer for buffer in body if buffer), behind])
@@ -194,12 +195,3 @@ def not_stored(topic: str, source: int, begin: int, end: int) -> OutOfRange:
         " subscription, snapshot or cursor, and the topic's retention did not keep them. Call GetPositions for what is"
         " stored; give the topic a retention, or the reader a cursor, to keep messages until they are read."
     )
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -4,16 +4,14 @@ and 1. `kernel.rows` writes them, one piece of a stage at a time; everything tha
 
 from collections.abc import Iterator
 
+from syncpoint.model import varint
+
 
 def encode(pairs: Iterator[tuple[int, int]]) -> bytes:
     """Runs (begin, length), rising and apart from each other, as bytes."""
     out, last = bytearray(), 0
     for begin, length in pairs:
-        for value in (begin - last, length):
-            while value > 127:
-                out.append(value & 127 | 128)
-                value >>= 7
-            out.append(value)
+        out += varint.encode(begin - last) + varint.encode(length)
         last = begin + length
     return bytes(out)
 
@@ -22,21 +20,10 @@ def decode(data: bytes) -> Iterator[tuple[int, int]]:
     """(begin, length) of each run. They come from the log, where the kernel's own writing stands."""
     at, last = 0, 0
     while at < len(data):
-        gap, at = _varint(data, at)
-        length, at = _varint(data, at)
+        gap, at = varint.decode(data, at)
+        length, at = varint.decode(data, at)
         yield last + gap, length
         last += gap + length
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
 
 
 def below(data: bytes, offset: int) -> int:

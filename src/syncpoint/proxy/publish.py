@@ -21,7 +21,17 @@ from syncpoint.kernel.errors import Malformed
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Topic
 from syncpoint.model.cluster import PUBLISH as PUBLISH_ROLE
-from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.model.errors import (
+    Code,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    OtherTopic,
+    StaleEpoch,
+    SyncpointError,
+    Unavailable,
+    Unprocessed,
+)
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.limits import PUBLISH_REQUEST_BYTES_MAX, PUBLISH_SEALED_ROOM_BYTES
 from syncpoint.model.names import parse_topic
@@ -32,12 +42,10 @@ from syncpoint.proxy.routes import Routes, Target
 from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.shaping import Shaper
 from syncpoint.proxy.voids import Voids
-from syncpoint.publish.entrance import OTHER_TOPIC
 from syncpoint.publish.envelope import PUBLISH as CHAIN_PUBLISH
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.router.location import may_pass
 from syncpoint.transport.calls import Call, Methods, Unary
-from syncpoint.transport.client_connection import Unprocessed
 from syncpoint.transport.lane import Message
 
 PUBLISH = b"/google.pubsub.v1.Publisher/Publish"
@@ -319,9 +327,9 @@ class Publisher:
         code = error.code
         if code in MOVABLE:
             self._note_unknown(batch, error)
-        elif code is Code.FAILED_PRECONDITION and batch.key and error.message.startswith("epoch"):
+        elif isinstance(error, StaleEpoch) and batch.key:
             await self.finder.newer(batch.topic.incarnation, epoch)
-        elif code is Code.FAILED_PRECONDITION and error.message.startswith(OTHER_TOPIC):
+        elif isinstance(error, OtherTopic):
             await self._renew_topic(batch)
         elif code is Code.NOT_FOUND:
             # The forwarder's copy of the catalog may be a moment behind ours.
@@ -332,7 +340,7 @@ class Publisher:
         await self._pause(batch, turns)
 
     def _note_unknown(self, batch: Batch, error: SyncpointError) -> None:
-        if not isinstance(error, Unprocessed) and not isinstance(error.__cause__, ConnectionRefusedError):
+        if not isinstance(error, Unprocessed):
             batch.doubtful.add(batch.chain)
 
     def _time_left(self, batch: Batch) -> float:

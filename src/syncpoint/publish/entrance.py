@@ -21,7 +21,9 @@ from syncpoint.model.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
+    OtherTopic,
     ResourceExhausted,
+    StaleEpoch,
     SyncpointError,
     Unavailable,
 )
@@ -37,7 +39,6 @@ from syncpoint.publish.source import Source
 from syncpoint.publish.voids import Voids
 
 WAITING_BYTES_MAX = 32 << 20
-OTHER_TOPIC = "topic:"  # how the refusal of a batch begins that was meant for a former or a later topic of the name
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class Entrance:
         topic = record.incarnation
         if batch.topic not in (0, topic):
             # Sealed, perhaps, under a key of that topic; and whoever publishes to one that is deleted must hear of it.
-            raise FailedPrecondition(f"{OTHER_TOPIC} {name} is topic {topic} here, not {batch.topic}.")
+            raise OtherTopic(f"{name} is topic {topic} here, not {batch.topic}.")
         if batch.resent and self._answered(caller, batch):
             return
         if batch.keyed:
@@ -233,7 +234,7 @@ class Entrance:
         assignment = self._assignments(topic)
         if assignment is None or assignment.epoch != batch.epoch or self.chain not in assignment.chains:
             known = "none" if assignment is None else str(assignment.epoch)
-            raise FailedPrecondition(f"epoch: chain {self.chain} takes keys of this topic in epoch {known}")
+            raise StaleEpoch(f"Chain {self.chain} takes keys of this topic in epoch {known}.")
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 

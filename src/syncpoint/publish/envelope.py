@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from syncpoint.kernel.errors import Malformed
+from syncpoint.model import varint
 from syncpoint.model.delivery import Batch, attempts_of, passed_over
 
 PUBLISH = "/syncpoint.internal.v1.Chains/Publish"
@@ -39,14 +40,14 @@ def write_publish(batch: PublishBatch) -> list[bytes | memoryview]:
     """As buffers, ready to be sent; the request is not copied."""
     request = batch.request
     head = b"\x08%b\x10%b\x18%b\x21%b\x28%b\x30%b\x38%b\x7a%b" % (
-        varint(batch.chain),
-        varint(batch.epoch),
+        varint.encode(batch.chain),
+        varint.encode(batch.epoch),
         b"\x01" if batch.keyed else b"\x00",
         _U64.pack(batch.sender),
-        varint(batch.batch),
+        varint.encode(batch.batch),
         b"\x01" if batch.resent else b"\x00",
-        varint(batch.topic),
-        varint(len(request)),
+        varint.encode(batch.topic),
+        varint.encode(len(request)),
     )
     return [head, request]
 
@@ -61,20 +62,20 @@ def read_publish(data: bytes) -> PublishBatch:
             tag = data[at]
             at += 1
             if tag >= 0x80:
-                tag, at = _rest(data, tag & 0x7F, at)
+                tag, at = varint.decode(data, at - 1)
             wire = tag & 7
             if wire == 0:
                 value = data[at]
                 at += 1
                 if value >= 0x80:
-                    value, at = _rest(data, value & 0x7F, at)
+                    value, at = varint.decode(data, at - 1)
                 if tag >> 3 < 8:
                     values[tag >> 3] = value
             elif wire == 2:
                 size = data[at]
                 at += 1
                 if size >= 0x80:
-                    size, at = _rest(data, size & 0x7F, at)
+                    size, at = varint.decode(data, at - 1)
                 if size > end - at:
                     raise Malformed
                 if tag == _REQUEST:
@@ -89,35 +90,10 @@ def read_publish(data: bytes) -> PublishBatch:
                 at += 4
             else:
                 raise Malformed
-    except (IndexError, struct.error):
+    except (IndexError, ValueError, struct.error):
         raise Malformed from None
     _, chain, epoch, keyed, sender, batch, resent, topic = values
     return PublishBatch(chain, epoch, bool(keyed), sender, batch, bool(resent), request, topic)
-
-
-def _rest(data: bytes, value: int, at: int) -> tuple[int, int]:
-    shift = 7
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise Malformed
-
-
-def varint(value: int) -> bytes:
-    """An unsigned number as protobuf writes it."""
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def publish_response(prefix: bytes, first_offset: int, count: int) -> bytes:
@@ -131,43 +107,43 @@ def publish_response(prefix: bytes, first_offset: int, count: int) -> bytes:
 
 def data_message(subscription: int, source: int) -> bytes:
     """Data: messages of a source became available."""
-    body = b"\x08%b\x10%b" % (varint(subscription), varint(source))
-    return b"\x12%b%b" % (varint(len(body)), body)
+    body = b"\x08%b\x10%b" % (varint.encode(subscription), varint.encode(source))
+    return b"\x12%b%b" % (varint.encode(len(body)), body)
 
 
 def acknowledged_message(number: int) -> bytes:
     """Acknowledged, without an error."""
-    body = b"\x08" + varint(number)
-    return b"\x3a%b%b" % (varint(len(body)), body)
+    body = b"\x08" + varint.encode(number)
+    return b"\x3a%b%b" % (varint.encode(len(body)), body)
 
 
 def heartbeat_message(number: int, chains: Iterable[tuple[int, int]] = ()) -> bytes:
     """Heartbeat: the answer to one, with chains and how many milliseconds ago their disks obeyed."""
-    body = b"\x08" + varint(number)
+    body = b"\x08" + varint.encode(number)
     for chain, age_ms in chains:
-        one = b"\x08%b\x10%b" % (varint(chain), varint(age_ms))
-        body += b"\x12%b%b" % (varint(len(one)), one)
-    return b"\x42%b%b" % (varint(len(body)), body)
+        one = b"\x08%b\x10%b" % (varint.encode(chain), varint.encode(age_ms))
+        body += b"\x12%b%b" % (varint.encode(len(one)), one)
+    return b"\x42%b%b" % (varint.encode(len(body)), body)
 
 
 def fetched_message(number: int, batches: Sequence[Batch]) -> list[bytes]:
     """Fetched, as buffers; payloads are not copied."""
-    parts = [b"\x08" + varint(number)]
+    parts = [b"\x08" + varint.encode(number)]
     for batch in batches:
         head = b"\x08%b\x10%b\x18%b\x20%b" % (
-            varint(batch.source),
-            varint(batch.first_offset),
-            varint(batch.begin),
-            varint(batch.end),
+            varint.encode(batch.source),
+            varint.encode(batch.first_offset),
+            varint.encode(batch.begin),
+            varint.encode(batch.end),
         )
         if batch.skip:
-            head += b"\x2a%b%b" % (varint(len(batch.skip)), batch.skip)
-        head += b"\x31%b\x3a%b" % (_U64.pack(batch.time_ns), varint(len(batch.payload)))
-        parts += (b"\x12%b%b" % (varint(len(head) + len(batch.payload)), head), batch.payload)
+            head += b"\x2a%b%b" % (varint.encode(len(batch.skip)), batch.skip)
+        head += b"\x31%b\x3a%b" % (_U64.pack(batch.time_ns), varint.encode(len(batch.payload)))
+        parts += (b"\x12%b%b" % (varint.encode(len(head) + len(batch.payload)), head), batch.payload)
     for begin, end in passed_over(batches):
-        found = b"\x08%b\x10%b" % (varint(begin), varint(end))
-        parts.append(b"\x2a%b%b" % (varint(len(found)), found))
+        found = b"\x08%b\x10%b" % (varint.encode(begin), varint.encode(end))
+        parts.append(b"\x2a%b%b" % (varint.encode(len(found)), found))
     for run in attempts_of(batches):
-        found = b"\x08%b\x10%b\x18%b\x20%b" % tuple(map(varint, run))
-        parts.append(b"\x32%b%b" % (varint(len(found)), found))
-    return [b"\x32" + varint(sum(map(len, parts))), *parts]
+        found = b"\x08%b\x10%b\x18%b\x20%b" % tuple(map(varint.encode, run))
+        parts.append(b"\x32%b%b" % (varint.encode(len(found)), found))
+    return [b"\x32" + varint.encode(sum(map(len, parts))), *parts]

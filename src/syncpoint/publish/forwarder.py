@@ -385,11 +385,19 @@ class PublishForwarder:
         """There is nobody else here who could own the log."""
 
     def hear_early(self, record: Subscription) -> None:
-        """Let an attached subscription have messages before they are persisted, or no longer."""
-        if record.early_delivery and record.incarnation in self._listeners:
-            self.early.add(record.incarnation)
-        else:
-            self.early.discard(record.incarnation)
+        """Let an attached subscription have messages before they are persisted, or no longer. What it may have had by
+        now can be asked for again, so it goes on having them until that is persisted.
+        """
+        subscription = record.incarnation
+        if record.early_delivery and subscription in self._listeners:
+            self.early.add(subscription)
+        elif subscription in self.early and self.failed is None:
+            self._waiting.put(self.store.appended, partial(self._early_is_over, subscription))
+
+    def _early_is_over(self, subscription: int, error: Exception | None) -> None:
+        record = self.catalog.subscription_by_incarnation(subscription)
+        if error is None and (record is None or not record.early_delivery):
+            self.early.discard(subscription)
 
     def detach(self, subscription: int) -> None:
         if self._listeners.pop(subscription, None) is None:
@@ -412,7 +420,8 @@ class PublishForwarder:
             reply([])  # the listener hears of a seek once it is persisted, and asks again
             return
         early = subscription in self.early
-        end = found.end if early else found.visible
+        visible = found.visible
+        end = self._appended_end(found) if early else visible
         begin = ledger.first_gap(source, begin)
         if begin >= end:
             reply([])
@@ -433,12 +442,19 @@ class PublishForwarder:
                 reply(stored)
             elif ledger.generation != generation:
                 reply([])  # a seek came between: the listener was told and asks again
+            elif not stored and not passed and begin >= visible:
+                reply(Unavailable("It is not persisted yet, and not in memory any more."))  # it may have been had early
             else:
                 granted = self._granted(ledger, begin, end, stored)
                 known = self.attempts.of(subscription, source, granted[0].begin, granted[-1].end) if granted else ()
                 reply(Fetched(granted, passed, known) if passed or known else granted)
 
         self.store.read(source, begin, max_bytes, answer, early=early)
+
+    def _appended_end(self, source: Source) -> int:
+        """Behind what the log has been given of a source."""
+        pending = self._pending.get(source.number)
+        return source.end if pending is None else pending.first_offset
 
     def _granted(self, ledger: Ledger, begin: int, end: int, stored: Sequence[Stored]) -> list[Batch]:
         record = self.catalog.subscription_by_incarnation(ledger.subscription)

@@ -13,6 +13,7 @@ import fcntl
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from threading import Lock
 from typing import NamedTuple, Protocol
 
@@ -36,11 +37,14 @@ __all__ = [
 
 Buffer = bytes | bytearray | memoryview
 
+#: Set in the context of a worker that waits for a disk that is away until it is back or abandoned.
+waits_for_disk: ContextVar[bool] = ContextVar("waits_for_disk", default=False)
+
 
 class DiskUnreachable(OSError):
     """The way to a disk is gone, which says nothing about the disk: it may come back as itself.
 
-    Threads named "syncpoint-write..." are not told before the disk is abandoned: their calls wait.
+    Where `waits_for_disk` is set, nobody is told before the disk is abandoned: calls wait.
     """
 
 

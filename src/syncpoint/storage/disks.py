@@ -203,7 +203,7 @@ class Disks:
         ]
 
     def _start_writer(self, writer: DiskWriter) -> None:
-        self._writer_workers[writer] = self._workers.start(f"syncpoint-write-{writer.slot}", writer.step)
+        self._writer_workers[writer] = self._workers.start(f"syncpoint-write-{writer.slot}", writer.step, waits=True)
 
     def begin_close(self) -> None:
         """Take nothing more, and seal the log; from now on whoever is in `close` alone changes the log. Idempotent."""

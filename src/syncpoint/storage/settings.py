@@ -39,7 +39,7 @@ class StorageSettings:
     bytes_max: int | None = None  # quota of one disk folder; default: the file system's free space
     lag_bytes_max: int = 64 * MIB  # a disk further behind leaves the live stream and is completed from the others
     read_patience_s: float = 2.0  # a read that takes longer is tried on another disk that has a copy
-    hung_s: float = 15.0  # a disk whose commit takes longer is given up, if the others suffice
+    hung_s: float = 10.0  # a disk whose commit takes longer is given up, if the others suffice
     probe_interval_s: float = 1.0  # how often identity, room and failed disks are looked at
     scrub_bytes_s: int = 8 * MIB  # of each disk's sealed segments, read through in the background; 0: never
     copy_live_share_max: float = 0.25  # a segment of which less is live is copied forward and freed

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.files import waits_for_disk
 from syncpoint.storage.lanes import InlineLane, Lane, ThreadLane
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ class Worker(Protocol):
 
 
 class Workers(Protocol):
-    def start(self, name: str, step: Step) -> Worker: ...
+    def start(self, name: str, step: Step, *, waits: bool = False) -> Worker:
+        """`waits`: for a disk that is away, as long as it takes (`runtime.files.waits_for_disk`)."""
+        ...
 
     def lane(self, name: str, clock: Clock) -> Lane:
         """The way of reads to one disk."""
@@ -67,8 +70,8 @@ class Workers(Protocol):
 class ThreadWorkers:
     """Workers that are daemon threads."""
 
-    def start(self, name: str, step: Step) -> Worker:
-        return _Thread(name, step)
+    def start(self, name: str, step: Step, *, waits: bool = False) -> Worker:
+        return _Thread(name, step, waits)
 
     def lane(self, name: str, clock: Clock) -> Lane:
         return ThreadLane(name, clock)
@@ -93,9 +96,10 @@ def _outcome(call: Callable[[], Result]) -> Result | Exception:
 
 
 class _Thread:
-    __slots__ = ("_ended", "_lock", "_signal", "_sleeping", "_step", "_thread")
+    __slots__ = ("_ended", "_lock", "_signal", "_sleeping", "_step", "_thread", "_waits")
 
-    def __init__(self, name: str, step: Step) -> None:
+    def __init__(self, name: str, step: Step, waits: bool) -> None:
+        self._waits = waits
         self._step = step
         self._lock = threading.Lock()
         self._lock.acquire()
@@ -120,6 +124,7 @@ class _Thread:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        waits_for_disk.set(self._waits)
         step, lock = self._step, self._lock
         delay: float | None = 0.0
         while not self._ended:
@@ -140,7 +145,7 @@ class ManualWorkers:
     def __init__(self) -> None:
         self.steps: dict[str, Step] = {}
 
-    def start(self, name: str, step: Step) -> Worker:
+    def start(self, name: str, step: Step, *, waits: bool = False) -> Worker:
         self.steps[name] = step
         return _Manual(self, name, step)
 

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from syncpoint.model.delivery import Attempts, Batch, Fetched
-from syncpoint.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
+from syncpoint.model.errors import SyncpointError, Unavailable, received
 from syncpoint.model.times import BEAT_S, HOLD_S
 from syncpoint.runtime.clock import Clock
 from syncpoint.subscribe.guard import EVERYTHING, Guard
@@ -221,7 +221,7 @@ class Peer:
     def _answered(self, answer: Any) -> None:
         asked = self._asked.pop(answer.id, None)
         if asked is not None:
-            error = _error(answer.code, answer.error) if answer.code else None
+            error = received(answer.code, answer.error) if answer.code else None
             self._guard.run(partial(asked.answered, answer, error), asked.about)
 
     def _give_up(self, numbers: list[int], why: str) -> None:
@@ -234,11 +234,3 @@ class Peer:
 
 def _batch(one: Any) -> Batch:
     return Batch(one.source, one.first_offset, one.begin, one.end, one.skip or None, one.time_ns, one.payload)
-
-
-def _error(code: int, text: str) -> SyncpointError:
-    if code == Code.FAILED_PRECONDITION:
-        return FailedPrecondition(text)
-    if code == Code.NOT_FOUND:
-        return NotFound("", text)
-    return SyncpointError(Code(code) if code in Code._value2member_map_ else Code.UNKNOWN, text)

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.transport.client_connection import ClientConnection, ClientLane, Unprocessed
+from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError, Unprocessed
+from syncpoint.transport.client_connection import ClientConnection, ClientLane
 from syncpoint.transport.connection import Totals
 from syncpoint.transport.encoding import write_timeout
 from syncpoint.transport.fields import Field
@@ -138,7 +138,8 @@ class Channel:
             raise SyncpointError(Code.UNAVAILABLE, "The channel is closed.")
         error = task.exception()
         if error is not None:
-            raise Unprocessed(f"No connection to {self.host}:{self.port}: {error}.") from error
+            kind = ConnectionRefused if isinstance(error, ConnectionRefusedError) else Unprocessed
+            raise kind(f"No connection to {self.host}:{self.port}: {error}.") from error
         return task.result()
 
     async def _connect(self) -> ClientConnection:

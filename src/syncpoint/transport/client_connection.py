@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import ClassVar
 
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.transport import frames
 from syncpoint.transport.connection import Connection, Totals
 from syncpoint.transport.frames import ConnectionFault, ErrorCode, StreamFault
@@ -32,13 +32,6 @@ _CODES = {
     ErrorCode.ENHANCE_YOUR_CALM: Code.RESOURCE_EXHAUSTED,
     ErrorCode.INADEQUATE_SECURITY: Code.PERMISSION_DENIED,
 }
-
-
-class Unprocessed(SyncpointError):
-    """The server said, or it is certain, that it did not begin the call; it may be made again."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(Code.UNAVAILABLE, reason)
 
 
 class ClientLane(Lane):

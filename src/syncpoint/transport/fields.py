@@ -14,6 +14,7 @@ from hpack.exceptions import HPACKError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
+from syncpoint.model import varint
 from syncpoint.transport.frames import ConnectionFault, ErrorCode
 
 Field = tuple[bytes, bytes]
@@ -127,15 +128,7 @@ class FieldReader:
 
 
 def _length(size: int) -> bytes:
-    if size < 0x7F:
-        return bytes((size,))
-    out = bytearray((0x7F,))
-    size -= 0x7F
-    while size >= 0x80:
-        out.append(size & 0x7F | 0x80)
-        size >>= 7
-    out.append(size)
-    return bytes(out)
+    return bytes((size,)) if size < 0x7F else b"\x7f" + varint.encode(size - 0x7F)
 
 
 def literal(name: bytes, value: bytes) -> bytes:

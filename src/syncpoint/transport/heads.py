@@ -8,7 +8,10 @@ Leaves to the roles: which method answers.
 
 from __future__ import annotations
 
-from syncpoint.model.errors import Code, SyncpointError
+from contextlib import suppress
+
+from syncpoint.model import varint
+from syncpoint.model.errors import Code, SyncpointError, received
 from syncpoint.transport import fields
 from syncpoint.transport.encoding import (
     ENCODINGS,
@@ -177,8 +180,7 @@ def error_of(head: ResponseHead) -> SyncpointError | None:
             404: Code.UNIMPLEMENTED,
         }.get(head.http_status, Code.UNAVAILABLE if head.http_status in (429, 502, 503, 504) else Code.UNKNOWN)
         return SyncpointError(code, f"The answer has no gRPC status (HTTP status {head.http_status}).")
-    code = Code(head.status) if head.status <= Code.UNAUTHENTICATED else Code.UNKNOWN
-    return SyncpointError(code, percent_decode(head.message), unpack_details(head.details))
+    return received(head.status, percent_decode(head.message), unpack_details(head.details))
 
 
 # -- blocks we write -----------------------------------------------------------------------------------------------
@@ -235,52 +237,17 @@ def request_block(path: bytes, scheme: bytes, authority: bytes, extra: list[Fiel
 # details = 3 (repeated google.protobuf.Any).
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def pack_details(error: SyncpointError) -> bytes:
     """A serialised google.rpc.Status of `error`."""
     text = error.message.encode()
-    out = b"\x08" + _varint(int(error.code)) + b"\x12" + _varint(len(text)) + text
-    return out + b"".join(b"\x1a" + _varint(len(detail)) + detail for detail in error.details)
+    out = b"\x08" + varint.encode(int(error.code)) + b"\x12" + varint.encode(len(text)) + text
+    return out + b"".join(b"\x1a" + varint.encode(len(detail)) + detail for detail in error.details)
 
 
 def unpack_details(raw: bytes) -> tuple[bytes, ...]:
     """The details of a serialised google.rpc.Status; what cannot be read is left out."""
     details = []
-    at = 0
-
-    def number() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = raw[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80 or shift > 63:
-                return value
-            shift += 7
-
-    try:
-        while at < len(raw):
-            key = number()
-            if key & 7 == 0:
-                number()
-            elif key & 7 == 2:
-                size = number()
-                if at + size > len(raw):
-                    break
-                if key == 0x1A:
-                    details.append(raw[at : at + size])
-                at += size
-            else:
-                break
-    except IndexError:
-        pass
+    with suppress(IndexError, ValueError):
+        for detail in varint.texts(raw, 0x1A):
+            details.append(detail)
     return tuple(details)

@@ -16,11 +16,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from syncpoint.model.errors import Code, SyncpointError, Unimplemented
+from syncpoint.model.errors import Code, SyncpointError, Unimplemented, Unprocessed, received
 from syncpoint.runtime.random import Random
 from syncpoint.transport.calls import Methods, Streaming, Unary
 from syncpoint.transport.client import MetadataItems
-from syncpoint.transport.client_connection import Unprocessed
 from syncpoint.transport.lane import Message
 
 log = logging.getLogger("syncpoint.transport")
@@ -199,6 +198,8 @@ class MemoryStream:
         self._back.carry(arrive)
 
     def _answered(self, error: SyncpointError | None) -> None:
+        if error is not None:
+            error = received(error.code, error.message, error.details)  # a type does not travel
         self._back.carry(lambda: self._finish(error), safe=error is None)
 
     def _broken(self) -> None:

@@ -151,7 +151,7 @@ def test_a_mistake_is_named_with_its_place(content: Any, place: str, words: str)
 
 def test_what_is_no_yaml(tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text("a: [")
-    with pytest.raises(InvalidArgument, match="is not YAML"):
+    with pytest.raises(InvalidArgument, match="not YAML"):
         load(tmp_path / "f.yaml")
 
 

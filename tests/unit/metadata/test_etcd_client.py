@@ -9,10 +9,10 @@ import pytest
 
 from syncpoint.metadata.contract import StoreUnavailable
 from syncpoint.metadata.etcd_client import RANGE, WATCH, EtcdClient, etcdpb
+from syncpoint.model.errors import Unprocessed
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulated_loop import run_simulated
-from syncpoint.transport.client_connection import Unprocessed
 from syncpoint.transport.network import Network
 
 WAITING = 12

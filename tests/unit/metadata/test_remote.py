@@ -15,11 +15,11 @@ from syncpoint.metadata.remote import RemoteShared, open_remote
 from syncpoint.metadata.service import MetadataService
 from syncpoint.metadata.shared import SharedWatch, read_all
 from syncpoint.metadata.sqlite import SqliteStore
+from syncpoint.model.errors import Unprocessed
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.calls import Methods
-from syncpoint.transport.client_connection import Unprocessed
 from syncpoint.transport.memory import Faults, MemoryChannel
 from syncpoint.transport.network import Listening
 

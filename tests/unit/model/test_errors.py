@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
+from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2
 
 from syncpoint.model import errors
 from syncpoint.model.errors import Code
@@ -55,3 +59,86 @@ def test_errors_survive_pickling() -> None:
         (b"any",),
         "name",
     )
+
+
+@pytest.mark.parametrize("kind", [errors.StaleEpoch, errors.OtherTopic, errors.ResetBySeek])
+def test_a_reason_gives_an_error_its_type_back(kind: type[errors.StaleEpoch]) -> None:
+    error = kind("not now")
+    told = errors.received(error.code, error.message, [b"of a stranger", *error.details])
+    assert (type(told), told.code, told.message) == (kind, Code.FAILED_PRECONDITION, "not now")
+    info = error_details_pb2.ErrorInfo()
+    assert any_pb2.Any.FromString(error.details[0]).Unpack(info), "clients can read it, too"
+    assert (info.reason, info.domain) == (kind.reason, errors.DOMAIN)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(3, errors.InvalidArgument), (14, errors.Unavailable), (99, errors.SyncpointError)]
+)
+def test_without_a_reason_the_code_gives_the_type(code: int, kind: type[errors.SyncpointError]) -> None:
+    told = errors.received(code, "not now")
+    assert (type(told), told.code, str(told)[-7:]) == (kind, Code(code) if code < 17 else Code.UNKNOWN, "not now")
+    assert getattr(told, "field", "") == ""
+
+
+# -- who decides by a text ---------------------------------------------------------------------------------------------
+
+SRC = Path(__file__).parents[3] / "src"
+BY_TEXT = {  # etcd says what happened in words alone: codes and details of its answers do not tell these apart
+    "syncpoint/metadata/etcd_client.py",
+    "syncpoint/metadata/etcd_streams.py",
+}
+
+
+def decisions_by_text(tree: ast.AST) -> list[int]:
+    """Lines that read an exception's cause, a thread's name, or something out of an error's text."""
+    caught = {one.name for one in ast.walk(tree) if isinstance(one, ast.ExceptHandler)} | {"error"}
+
+    def is_text(node: ast.expr) -> bool:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("str", "repr"):
+            return any(isinstance(one, ast.Name) and one.id in caught for one in node.args)
+        if isinstance(node, ast.Subscript):
+            return is_text(node.value)
+        return (
+            isinstance(node, ast.Attribute)
+            and node.attr in ("message", "problem")
+            and (isinstance(node.value, ast.Name) and node.value.id in caught)
+        )
+
+    def decides(node: ast.AST) -> bool:
+        if isinstance(node, ast.Attribute):
+            if node.attr in ("startswith", "endswith", "find", "index", "count"):
+                return is_text(node.value)
+            threads = isinstance(node.value, ast.Call) and "current_thread" in ast.dump(node.value.func)
+            return node.attr in ("__cause__", "__context__") or (threads and node.attr == "name")
+        if not isinstance(node, ast.Compare):
+            return False
+        sides = [node.left, *node.comparators]  # two texts may be compared, to log nothing twice
+        inside = isinstance(node.ops[0], (ast.In, ast.NotIn)) or any(isinstance(one, ast.Constant) for one in sides)
+        return inside and any(map(is_text, sides))
+
+    return [one.lineno for one in ast.walk(tree) if decides(one)]  # type: ignore[attr-defined]
+
+
+def test_nothing_decides_by_an_errors_text() -> None:
+    found = {}
+    for path in sorted(SRC.rglob("*.py")):
+        name = str(path.relative_to(SRC))
+        lines = decisions_by_text(ast.parse(path.read_text()))
+        if lines and name not in BY_TEXT:
+            found[name] = lines
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'error.message.startswith("epoch")',
+        '"x" in str(error)',
+        'error.message[:5] == "epoch"',
+        "error.__cause__",
+        'threading.current_thread().name == "writer"',
+        'try: x()\nexcept OSError as bad: y(str(bad) == "no")',
+    ],
+)
+def test_such_a_decision_is_found(code: str) -> None:
+    assert decisions_by_text(ast.parse(code))

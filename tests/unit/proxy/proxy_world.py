@@ -16,7 +16,7 @@ from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainRecord, Member, Owner
-from syncpoint.model.errors import FailedPrecondition, NotFound, SyncpointError, Unavailable
+from syncpoint.model.errors import NotFound, OtherTopic, StaleEpoch, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.proxy.front import Proxy
 from syncpoint.proxy.keys import KeyRing, TopicKeys
@@ -118,7 +118,7 @@ class PublishProcess(Process):
         if self.refusals:
             raise self.refusals.pop(0)
         if batch.keyed and batch.epoch != self.epochs.get(batch.chain, batch.epoch):
-            raise FailedPrecondition("epoch: it is another one")
+            raise StaleEpoch("it is another one")
         stored = self.world.stored.setdefault(batch.chain, {})
         known = (batch.sender, batch.batch)
         if known not in stored:
@@ -127,7 +127,7 @@ class PublishProcess(Process):
             if known_topic is None:
                 raise NotFound(asked.topic)
             if batch.topic != known_topic.incarnation:
-                raise FailedPrecondition(f"topic: it is {known_topic.incarnation}")
+                raise OtherTopic(f"it is {known_topic.incarnation}")
             ids = [str(self.world.next_number()) for _ in asked.messages]
             stored[known] = (bytes(batch.request), ids)
         await asyncio.sleep(self.commit_s)

@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 from test_real_files import Loop, payload  # helpers beside the tests; they are imported by path
 
-from syncpoint.runtime.files import Buffer, DiskUnreachable, OsFiles
+from syncpoint.runtime.files import Buffer, DiskUnreachable, OsFiles, waits_for_disk
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Kind
 
@@ -29,8 +29,7 @@ class Cut(OsFiles):
         with self.changed:
             asked = len(self.given_up)
             while root := next((one for one in self.cut if path.startswith(one + "/") or path == one), None):
-                waits = threading.current_thread().name.startswith("syncpoint-write")
-                if not waits or root in self.given_up[asked:]:
+                if not waits_for_disk.get() or root in self.given_up[asked:]:
                     raise DiskUnreachable(errno.ETIMEDOUT, "cut off", path)
                 self.changed.wait(5)
 

@@ -4,17 +4,20 @@ between them.
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.kernel.errors import BadAckId
-from syncpoint.metadata.records import Change, DeadLetter, Retry, Subscription, Topic
+from syncpoint.metadata.records import Change, DeadLetter, Retry, Subscription, Topic, encode_changes
 from syncpoint.model.delivery import Reply
 from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.publish.backlog import unacknowledged
 from syncpoint.publish.seek import seek_to_snapshot, seek_to_time, take_snapshot
+from syncpoint.storage.record import Kind
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
 from syncpoint.testing.forwarders import SUB, TOPIC, Subscriber, World
 from syncpoint.wire.messages import pubsub
@@ -45,6 +48,78 @@ def test_early_delivery_does_not_wait_for_the_disks_and_a_failed_write_is_told()
     assert isinstance(caller.error, Unavailable), "its publisher is told that the outcome is unknown"
     with pytest.raises(Unavailable):
         world.send("later")
+
+
+def turns(world: World) -> None:
+    while world.soon:
+        world.soon.popleft()()
+
+
+DEAD = DeadLetter("projects/p/topics/dead", 5)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"ordered": True}, {"dead_letter": DEAD}, {"ordered": True, "dead_letter": DEAD}]
+)
+def test_what_was_delivered_early_is_not_forgotten_where_that_is_switched_off(options: dict[str, object]) -> None:
+    world = World(early_delivery=True, **options)
+    world.commit(
+        Change.put(Topic(7, DEAD.topic)), Change.put(Subscription(8, "projects/p/subscriptions/d", 7, DEAD.topic))
+    )
+    subscriber = Subscriber(world)
+    world.settle()
+    world.send("early", key="k", settle=False)
+    turns(world)
+    for _ in range(4):
+        world.lending.modify(nack(subscriber), 4, 0, world.clock.monotonic())
+        turns(world)
+    assert subscriber.data == ["early"] * 5
+    change(world, early_delivery=False)
+    world.lending.modify(nack(subscriber), 4, 0, world.clock.monotonic())
+    turns(world)
+    world.send("later", key="k", settle=False)
+    world.advance(3)
+    if "dead_letter" in options:
+        assert subscriber.data == ["early"] * 5 + ["later"]
+        assert sum(source.end for source in world.publish.sources.of_topic(7)) == 1
+        assert unacknowledged(world.publish, world.record) == 1
+    else:
+        assert subscriber.data == ["early"] * 6 + ["later"]
+    before = len(subscriber.data)
+    world.send("persisted", settle=False)
+    turns(world)
+    assert len(subscriber.data) == before, "it is switched off now"
+    world.settle()
+    assert subscriber.data[-1] == "persisted"
+
+
+def nack(subscriber: Subscriber) -> bytes:
+    ids, subscriber.held = list(subscriber.held), {}
+    return pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=ids).SerializeToString()
+
+
+def change(world: World, **options: Any) -> None:
+    """Of the subscription; the disks do not have it yet."""
+    (assigned,) = world.publish.catalog.assign([Change.put(replace(world.record, **options))])
+    world.publish.append_fact(Kind.CATALOG, encode_changes([assigned]))
+    world.publish.catalog.apply(assigned)
+    world.publish.changed(assigned)
+
+
+def test_what_was_delivered_early_and_is_nowhere_to_be_read_comes_back_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(early_delivery=True)
+    subscriber = Subscriber(world)
+    world.settle()
+    world.send("early", settle=False)
+    turns(world)
+    with monkeypatch.context() as patched:
+        read = world.store.read
+        patched.setattr(world.store, "read", lambda *asked, early=False: read(*asked))  # memory has let go of it
+        world.lending.modify(nack(subscriber), 4, 0, world.clock.monotonic())
+        turns(world)
+        assert subscriber.data == ["early"]
+    world.advance(1)
+    assert subscriber.data == ["early", "early"]
 
 
 def test_everything_of_one_turn_is_one_entry_and_one_commit() -> None:

@@ -16,7 +16,7 @@ from syncpoint.api.subscriber import SubscriberService
 from syncpoint.control.reports import UseReporter
 from syncpoint.metadata.records import Change, Setting
 from syncpoint.model.cluster import PROXY
-from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.router.rendezvous import order
@@ -167,6 +167,6 @@ class SubscribeRole:
                 break
             except SyncpointError as error:
                 answer = error
-                if not isinstance(error, Unavailable):
+                if error.code is not Code.UNAVAILABLE:
                     break
         done(answer)

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import Buffer, DiskUnreachable, FileStat
+from syncpoint.runtime.files import Buffer, DiskUnreachable, FileStat, waits_for_disk
 from syncpoint.storage.remote.disk import DiskAddress, Make, RemoteDisk, Where
 from syncpoint.storage.remote.handle import KEEP_MAX, Handle
 from syncpoint.storage.remote.lane import Patience
@@ -26,14 +26,9 @@ from syncpoint.storage.remote.shares import SHARE_MIN, Sent
 from syncpoint.storage.remote.wire import AGAIN, CREATE, READ_MAX, WRITE, Change, Hello, Kind, Op, Reply, Request
 from syncpoint.storage.settings import Durability
 
-__all__ = ["DiskAddress", "Patience", "RemoteFiles", "in_writer"]
+__all__ = ["DiskAddress", "Patience", "RemoteFiles"]
 
 _WRITE_MAX = 16 << 20  # by one call; the caller writes the rest
-
-
-def in_writer() -> bool:
-    """Whether the calling thread is a disk's writer: it waits for its disk as long as it takes."""
-    return threading.current_thread().name.startswith("syncpoint-write")
 
 
 class RemoteFiles:
@@ -49,7 +44,7 @@ class RemoteFiles:
         durability: Durability | str = Durability.SYNC,
         patience: Patience | None = None,
         tls: ssl.SSLContext | None = None,
-        waits: Callable[[], bool] = in_writer,
+        waits: Callable[[], bool] = waits_for_disk.get,
         share_min: int = SHARE_MIN,
     ) -> None:
         """A place may be a function, which is asked whenever a connection is made: servers move.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from syncpoint.metadata.records import ACTIVE, CREATING, Change, SeekTarget, Snapshot, Subscription, Topic
-from syncpoint.model.errors import SyncpointError
+from syncpoint.model.errors import StaleEpoch, SyncpointError
 from syncpoint.publish.envelope import PUBLISH, PublishBatch, write_publish
 from syncpoint.testing.history import Creation, Identity, Outcome, seal
 from syncpoint.testing.simulation.chains import Assignment, ChainsWorld
@@ -89,7 +89,7 @@ class Clients:
             try:
                 answer = await world.call(chain, PUBLISH, write_publish(batch), 1.0)
             except SyncpointError as error:
-                refused = error.message.startswith("epoch")
+                refused = isinstance(error, StaleEpoch)
                 world.coverage.sometimes("a key is refused for its epoch", refused)
                 asked = asked if refused or chain not in world.owners_of else chain
                 again += 1

@@ -29,7 +29,6 @@ from syncpoint.storage.remote.wire import LOOKUPS, Hello, Op, Reply, Request, St
 from syncpoint.storage.settings import Durability
 from syncpoint.testing.simulation.loop import SimProcess, here
 from syncpoint.testing.simulation.strands import Killed, SimCondition, SimLock, on_strand, pause
-from syncpoint.testing.simulation.workers import in_sim_writer
 
 QUICK = Patience(connect_s=0.5, silence_s=1.0, give_up_s=1.5, retry_s=0.1, quiet_s=0.3)
 _STEP_S = 0.15
@@ -249,7 +248,6 @@ class SimFiles(RemoteFiles):
             farm.clock,
             durability=durability,
             patience=patience,
-            waits=in_sim_writer,
             share_min=_SHARE_MIN,
         )
         self._farm, self._process = farm, process

@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError
 from syncpoint.runtime.random import Random
 from syncpoint.testing.simulation.loop import SimProcess, here
 from syncpoint.transport.calls import Methods
@@ -192,9 +192,7 @@ class SimChannel:
             raise SyncpointError(Code.UNAVAILABLE, "The channel is closed.")
         found = self._network.find(self._address)
         if found is None:
-            raise SyncpointError(
-                Code.UNAVAILABLE, f"No connection to {self._address}: refused."
-            ) from ConnectionRefusedError(111, "refused")
+            raise ConnectionRefused(f"No connection to {self._address}: refused.")
         return SimStream(self._network, self._caller, found[0], found[1], path, metadata, timeout)
 
     async def close(self) -> None:

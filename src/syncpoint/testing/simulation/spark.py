@@ -14,7 +14,7 @@ from typing import Any
 from pyspark_pubsub import offsets as plans
 from pyspark_pubsub.errors import DataLossError
 from pyspark_pubsub.offsets import Listing, Offsets, Range, Source
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.errors import Code, ResetBySeek, SyncpointError
 from syncpoint.pipeline.writing import SERVICE as WRITER
 from syncpoint.testing.simulation.pipeline_calls import AWAY, Calls, Gap, frames_of
 from syncpoint.testing.simulation.pipeline_history import Attempt, Commit, Place, Reader, Row, Spoken
@@ -214,7 +214,7 @@ class Driver:
         return listing, [Range(one.source, one.begin, one.end) for one in answer.lost]
 
     def _refused(self, error: SyncpointError) -> None:
-        if "was sought while" in error.message:
+        if isinstance(error, ResetBySeek):
             self.world.coverage.sometimes("a reader is told of a seek")
             if self.job.checkpoint is self.checkpoint:
                 self.job.fresh()  # as the text says

@@ -8,11 +8,11 @@ stop between any two calls to a disk.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.files import waits_for_disk
 from syncpoint.runtime.random import Random
 from syncpoint.storage.lanes import InlineLane, Lane
 from syncpoint.storage.workers import Result, Step, one_by_one
@@ -20,12 +20,6 @@ from syncpoint.testing.simulation.loop import here
 from syncpoint.testing.simulation.strands import Strand, Strands, on_strand, pause
 
 STARVED_S = 0.02  # between two looks whether a worker gets its turn again
-_NAME: contextvars.ContextVar[str] = contextvars.ContextVar("worker", default="")
-
-
-def in_sim_writer() -> bool:
-    """Whether the code that runs is a disk's writer."""
-    return _NAME.get().startswith("syncpoint-write")
 
 
 class SimWorkers:
@@ -36,8 +30,8 @@ class SimWorkers:
         assert process is not None, "workers belong to a process"
         self.strands, self.random, self.calm, self.stops, self.process = strands, random, calm, stops, process
 
-    def start(self, name: str, step: Step) -> SimWorker:
-        return SimWorker(self, name, step)
+    def start(self, name: str, step: Step, *, waits: bool = False) -> SimWorker:
+        return SimWorker(self, name, step, waits)
 
     def lane(self, name: str, clock: Clock) -> Lane:
         """A disk is read on the strand that asks."""
@@ -51,11 +45,11 @@ class SimWorkers:
 class SimWorker:
     """See `storage.workers.Worker`."""
 
-    def __init__(self, workers: SimWorkers, name: str, step: Step) -> None:
-        self._workers, self._step = workers, step
+    def __init__(self, workers: SimWorkers, name: str, step: Step, waits: bool) -> None:
+        self._workers, self._name, self._step, self._waits = workers, name, step, waits
         self._loop = workers.strands.loop
         self._context = workers.process.context()
-        self._context.run(_NAME.set, name)
+        self._context.run(waits_for_disk.set, waits)
         self._timer: asyncio.TimerHandle | None = None
         self._strand: Strand | None = None
         self._running = self._again = self._ended = False
@@ -91,7 +85,7 @@ class SimWorker:
         self._timer = None
         if self._ended or self._running:
             return
-        workers, name = self._workers, self._context[_NAME]
+        workers, name = self._workers, self._name
         if workers.process.starved and workers.process.starved in name:
             self._due(STARVED_S)
             return
@@ -101,7 +95,7 @@ class SimWorker:
         else:
 
             def work() -> float | None:
-                _NAME.set(name)
+                waits_for_disk.set(self._waits)
                 return self._step()
 
             workers.strands.run(workers.process, work, self._after)
