@@ -2,7 +2,7 @@
 
 Place: off the message's path. A request is checked, turned into a change of the catalog, and answered when that change
 is persisted.
-Promise: between the check and the change nothing is awaited, so of two racing creates one wins and the other hears
+Promise: between the check and the change nothing is awaited, so of two racing creates one wins and the other gets
 ALREADY_EXISTS. Where several processes may change the catalog, who loses against another is checked anew, against what
 the other left. A failed commit is UNAVAILABLE: the change may have happened.
 Leaves to the control plane: persisting, and telling the forwarders.
@@ -10,15 +10,15 @@ Leaves to the control plane: persisting, and telling the forwarders.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from syncpoint.api import pages, snapshots, subscriptions, topics
 from syncpoint.api.serving import checked_again, served
 from syncpoint.api.validate import refused
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import CREATING, Change, Snapshot, Subscription, Topic
+from syncpoint.control.plane import ControlPlane, is_creating
+from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
 from syncpoint.model.errors import AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted
 from syncpoint.model.limits import SNAPSHOTS_PER_TOPIC_MAX, SUBSCRIPTIONS_PER_TOPIC_MAX
 from syncpoint.model.names import (
@@ -29,53 +29,10 @@ from syncpoint.model.names import (
     project_of,
     resource_name,
 )
-from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.random import Random
 from syncpoint.transport.calls import Unary
 from syncpoint.wire.messages import pubsub, well_known
 
 _Named = TypeVar("_Named", Topic, Subscription, Snapshot)
-
-
-class ControlPlane(Protocol):
-    """What the node or the cluster supplies. Methods that change something look at the catalog, and change it, before
-    they first suspend; they return when the change is persisted, and raise `Unavailable` when that is unknown. Where
-    other processes change the catalog too, they raise `Conflict` when one of them was first.
-    """
-
-    @property
-    def catalog(self) -> Catalog: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def random(self) -> Random: ...
-
-    def next_incarnation(self) -> int:
-        """A number for a new record."""
-        ...
-
-    def refresh(self) -> Awaitable[None]:
-        """Let the catalog catch up with what other processes have changed."""
-        ...
-
-    def commit(self, changes: Sequence[Change], /) -> Awaitable[None]:
-        """Change records."""
-        ...
-
-    def create_subscription(self, record: Subscription, /) -> Awaitable[None]:
-        """Create a subscription, and let it begin here and now; or finish one of this incarnation."""
-        ...
-
-    def snapshot(self, record: Subscription, /) -> Awaitable[tuple[bytes, float]]:
-        """What the subscription has acknowledged, and the age in seconds of its oldest other message (0: none).
-
-        The former must be as of its return, so that what is committed in the same turn keeps every message it needs.
-        """
-        ...
-
-    def create_snapshot(self, record: Snapshot, /) -> Awaitable[None]:
-        """Create a snapshot, in place of one of the same name that was never finished."""
-        ...
 
 
 class CatalogService:
@@ -148,7 +105,7 @@ class CatalogService:
             raise ResourceExhausted(f"Topic {topic.name} has {SUBSCRIPTIONS_PER_TOPIC_MAX} subscriptions already.")
         else:
             record = replace(record, incarnation=self._control.next_incarnation())
-        await self._control.create_subscription(record)
+        await self._control.create(record)
         return self._subscription_message(record)
 
     async def get_subscription(self, request: Any) -> Any:
@@ -200,15 +157,15 @@ class CatalogService:
         snapshots.check_new_snapshot(request)
         subscription = self._attached(request.subscription)
         self._check_new_name(request.name)
-        state, oldest_s = await self._control.snapshot(subscription)
+        backlog = await self._control.backlog(subscription)
         # Others had their turn meanwhile; from here to the commit nobody has.
         subscription = self._attached(request.subscription)
         self._check_new_name(request.name)
         if len(self._catalog.snapshots_of(subscription.topic_incarnation)) >= SNAPSHOTS_PER_TOPIC_MAX:
             raise ResourceExhausted(f"Topic {subscription.topic_name} has {SNAPSHOTS_PER_TOPIC_MAX} snapshots already.")
-        record = snapshots.new_snapshot(request, subscription, state, oldest_s, self._control.clock.time_ns())
+        record = snapshots.new_snapshot(request, subscription, backlog.oldest_age_s, self._control.clock.time_ns())
         record = replace(record, incarnation=self._control.next_incarnation())
-        await self._control.create_snapshot(record)
+        await self._control.create(record)
         return self._snapshot_message(record)
 
     async def get_snapshot(self, request: Any) -> Any:
@@ -269,7 +226,7 @@ class CatalogService:
 
     def _check_new_name(self, snapshot: str) -> None:
         known = self._catalog.snapshot(snapshot)
-        if known is not None and known.status != CREATING:
+        if known is not None and not is_creating(known):
             raise AlreadyExists(snapshot)
 
     def _check_dead_letter(self, record: Subscription) -> None:

@@ -1,74 +1,53 @@
 """syncpoint.admin.v1 of a cluster: members, chains, drains, routing rules, and what it shares with a node.
 
-Place: beside the other admin servicers, in every proxy. It reads the metadata's view of the cluster, and asks the
-owners of the chains for what only they know.
+Place: beside the other admin servicers, in every proxy. It reads the metadata's view of the cluster.
 """
 
-import asyncio
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import syncpoint
-from syncpoint import kernel
 from syncpoint.api.cluster_disks import cluster_disks
-from syncpoint.api.options_admin import Control as Changing
-from syncpoint.api.options_admin import OptionsAdmin, admin_path, admin_table, subscription_options
+from syncpoint.api.options_admin import admin_path, admin_table
+from syncpoint.api.server_admin import Asking, Identity, ServerAdmin
 from syncpoint.api.serving import served
 from syncpoint.api.validate import refused
 from syncpoint.control.operations import Drained, Operations
+from syncpoint.control.plane import ControlPlane
 from syncpoint.control.view import ClusterView
 from syncpoint.model.flow import FlowLimits
-from syncpoint.model.identity import log_of
 from syncpoint.router.constraints import ALLOW, DENY, Rule
 from syncpoint.transport.calls import Unary
 from syncpoint.wire.messages import admin
 
 
-class Asking(Protocol):
+class AskingAll(Asking, Protocol):
     """See `control.inquiry.Inquiry`."""
 
-    async def chains(self, topic: int, subscription: int = 0, ranges_max: int = 0) -> tuple[list[Any], list[str]]: ...
-    async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]: ...
     async def statuses(self) -> tuple[Mapping[str, Mapping[str, Any]], list[str]]: ...
 
 
-RANGES_MAX = 100
-
-
-class Identity(NamedTuple):
-    """What does not change while the process lives."""
-
-    universe: int
-    durability: str
-    started_ns: int
-
-
-class ClusterAdmin:
+class ClusterAdmin(ServerAdmin):
     """The service on messages; `methods()` serves it on bytes. `classes`: names of the durability classes."""
 
     def __init__(
         self,
-        control: Changing,
+        control: ControlPlane,
         view: ClusterView,
         operations: Operations,
         limits: FlowLimits,
         identity: Identity,
         classes: Sequence[str],
-        inquiry: Asking,
+        inquiry: AskingAll,
     ) -> None:
-        self._inquiry = inquiry
-        self._control, self._view, self._operations, self._identity = control, view, operations, identity
-        self.options = OptionsAdmin(control, limits, classes)
-        self.draining = False
+        super().__init__(control, limits, identity, inquiry, classes)
+        self._inquiry, self._view, self._operations = inquiry, view, operations
 
     def methods(self) -> dict[bytes, Unary]:
         """The method table of this service."""
         table = {
-            "GetServer": (admin.GetServerRequest, self.get_server),
-            "ListDisks": (admin.ListDisksRequest, self.list_disks),
-            "GetTopicState": (admin.GetTopicStateRequest, self.get_topic_state),
-            "GetSubscriptionState": (admin.GetSubscriptionStateRequest, self.get_subscription_state),
             "CreateConstraint": (admin.CreateConstraintRequest, self.create_constraint),
             "ListConstraints": (admin.ListConstraintsRequest, self.list_constraints),
             "DeleteConstraint": (admin.DeleteConstraintRequest, self.delete_constraint),
@@ -83,29 +62,10 @@ class ClusterAdmin:
             "ListChains": (admin.ListChainsRequest, self.list_chains),
         }
         return {
-            **self.options.methods(),
-            **admin_table(self._control, table),
+            **super().methods(),
+            **admin_table(self.control, table),
             **{admin_path(name): served(kind, function) for name, (kind, function) in remembered.items()},
         }
-
-    # -- the same questions as to a node -----------------------------------------------------------------------------
-
-    async def get_server(self, request: Any) -> Any:
-        """GetServer: of the cluster; positions are those of single chains, and stand at 0 here."""
-        topics, subscriptions, snapshots = self._control.catalog.counts()
-        answer = admin.Server(
-            version=syncpoint.__version__,
-            universe=self._identity.universe,
-            durability=admin.Durability.Value(self._identity.durability.upper()),
-            compiled_kernel=kernel.COMPILED,
-            topics=topics,
-            subscriptions=subscriptions,
-            snapshots=snapshots,
-            draining=self.draining,
-        )
-        answer.start_time.FromNanoseconds(self._identity.started_ns)
-        answer.uptime.FromNanoseconds(max(0, self._control.clock.time_ns() - self._identity.started_ns))
-        return answer
 
     async def list_disks(self, request: Any) -> Any:
         """ListDisks: those of living processes, and those that chains lie on whose process is not there. State and
@@ -113,59 +73,6 @@ class ClusterAdmin:
         """
         told, unknown = await self._inquiry.statuses()
         return cluster_disks(self._view, told, unknown)
-
-    async def get_topic_state(self, request: Any) -> Any:
-        """GetTopicState. Sources are known to the owners of the chains only."""
-        catalog, record = self._control.catalog, self.options.topic(request.topic)
-        chains, unknown = await self._inquiry.chains(record.incarnation)
-        answer = admin.TopicState(
-            topic=record.name,
-            incarnation=record.incarnation,
-            subscriptions=catalog.subscription_count_of(record.incarnation),
-            snapshots=len(catalog.snapshots_of(record.incarnation)),
-            unknown=unknown,
-        )
-        for chain in chains:
-            for source in chain.sources:
-                answer.sources.add(
-                    source=source.source,
-                    log_counter=log_of(source.source),
-                    source_number=source.source,
-                    first_offset=source.first_offset,
-                    next_offset=source.next_offset,
-                    chain=chain.chain,
-                )
-        return answer
-
-    async def get_subscription_state(self, request: Any) -> Any:
-        """GetSubscriptionState: summed over all chains and all subscribe forwarders."""
-        record = self.options.subscription(request.subscription)
-        if request.ranges_max < 0:
-            raise refused("ranges_max", "ranges_max must not be negative (0 means 100)")
-        answer = admin.SubscriptionState(
-            subscription=record.name,
-            incarnation=record.incarnation,
-            generation=record.generation,
-            options=subscription_options(record),
-        )
-        if record.detached:
-            return answer  # it has no backlog
-        (chains, unknown), (out, silent) = await asyncio.gather(
-            self._inquiry.chains(record.topic_incarnation, record.incarnation, request.ranges_max or RANGES_MAX),
-            self._inquiry.deliveries(record.incarnation),
-        )
-        answer.unknown.extend([*unknown, *silent])
-        answer.outstanding_messages, answer.outstanding_bytes, answer.subscribers = out
-        oldest_s = 0.0
-        for chain in chains:
-            answer.generation = max(answer.generation, chain.generation)
-            answer.backlog_messages += chain.backlog_messages
-            answer.backlog_bytes += chain.backlog_bytes
-            oldest_s = max(oldest_s, chain.oldest_age_s)
-            answer.sources.extend(_ack_state(chain.chain, source) for source in chain.sources)
-        if oldest_s:
-            answer.oldest_unacked_age.FromNanoseconds(int(oldest_s * 1e9))
-        return answer
 
     # -- who is there ------------------------------------------------------------------------------------------------
 
@@ -268,20 +175,6 @@ def chain_messages(view: ClusterView) -> list[Any]:
             )
         )
     return chains
-
-
-def _ack_state(chain: int, source: Any) -> Any:
-    ends = source.acked
-    return admin.AckState(
-        source=source.source,
-        start_offset=source.start_offset,
-        first_unacked_offset=source.first_unacked_offset,
-        next_offset=source.next_offset,
-        acked_messages=source.acked_messages,
-        acked=[admin.OffsetRange(begin=begin, end=end) for begin, end in zip(ends[::2], ends[1::2], strict=True)],
-        ranges_total=source.ranges_total,
-        chain=chain,
-    )
 
 
 def _constraint(message: Any) -> Rule:

@@ -8,38 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from syncpoint.api.serving import checked_again, served
 from syncpoint.api.validate import refused
-from syncpoint.metadata.catalog import Catalog
+from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import Change, Setting, Subscription, Topic
 from syncpoint.model.errors import NotFound
 from syncpoint.model.flow import FlowLimit, FlowLimits
 from syncpoint.model.names import parse_subscription, parse_topic
-from syncpoint.runtime.clock import Clock
 from syncpoint.transport.calls import Unary
 from syncpoint.wire.messages import admin
 
 LIMITS = "flow-limits"  # the setting that holds changed limits
 
 
-class Control(Protocol):
-    """What the control plane offers here; see `admin_handlers.ControlPlane`."""
-
-    @property
-    def catalog(self) -> Catalog: ...
-    @property
-    def clock(self) -> Clock: ...
-
-    def refresh(self) -> Awaitable[None]: ...
-    def commit(self, changes: Sequence[Change], /) -> Awaitable[None]: ...
-
-
 class OptionsAdmin:
     """These methods on messages; `methods()` serves them on bytes. `classes`: names of durability classes there are."""
 
-    def __init__(self, control: Control, limits: FlowLimits, classes: Sequence[str] = ()) -> None:
+    def __init__(self, control: ControlPlane, limits: FlowLimits, classes: Sequence[str] = ()) -> None:
         self.control, self.limits, self.classes = control, limits, classes
 
     def methods(self) -> dict[bytes, Unary]:
@@ -140,7 +127,7 @@ class OptionsAdmin:
 
 
 def admin_table(
-    control: Control, table: Mapping[str, tuple[Any, Callable[[Any], Awaitable[Any]]]]
+    control: ControlPlane, table: Mapping[str, tuple[Any, Callable[[Any], Awaitable[Any]]]]
 ) -> dict[bytes, Unary]:
     """Methods of syncpoint.admin.v1.Admin by name as a method table."""
     return {

@@ -1,31 +1,16 @@
 """Subscriber.Seek: to a time, or to a snapshot of the subscription's topic."""
 
-from collections.abc import Awaitable
-from typing import Any, Protocol
+from typing import Any
 
 from syncpoint.api.serving import checked_again, served
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import CREATING, Subscription
+from syncpoint.control.plane import ControlPlane, is_creating
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.model.names import parse_snapshot, parse_subscription
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import pubsub
 
 
-class Seeker(Protocol):
-    """What moves subscriptions."""
-
-    @property
-    def catalog(self) -> Catalog: ...
-
-    def refresh(self) -> Awaitable[None]: ...
-
-    def seek(self, record: Subscription, *, time_ns: int | None = None, snapshot: int | None = None) -> Awaitable[None]:
-        """Move it; returns when that is persisted. Raises `Conflict` when another process changed the catalog first."""
-        ...
-
-
-def seek_methods(control: Seeker) -> Methods:
+def seek_methods(control: ControlPlane) -> Methods:
     """The method table of Seek."""
 
     async def seek(asked: Any) -> Any:
@@ -44,7 +29,7 @@ def seek_methods(control: Seeker) -> Methods:
                 await control.seek(record, time_ns=time_ns)
             case "snapshot":
                 snapshot = control.catalog.snapshot(parse_snapshot(asked.snapshot))
-                if snapshot is None or snapshot.status == CREATING:
+                if snapshot is None or is_creating(snapshot):
                     raise NotFound(asked.snapshot)
                 if snapshot.topic_incarnation != record.topic_incarnation:
                     raise FailedPrecondition("The snapshot belongs to another topic than the subscription.")

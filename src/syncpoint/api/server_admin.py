@@ -1,186 +1,165 @@
-"""syncpoint.admin.v1: what Google's interface has no words for.
+"""syncpoint.admin.v1: what Google's interface has no words for, as far as a node and a cluster answer it alike.
 
-Place: beside the other servicers; the CLI and the console use it. It reads the state of the running parts and changes
-limits and options, persisted before the answer, in force at once.
+Place: under `node_admin` and `cluster_admin`; the CLI and the console use it. It reads the catalog, asks whoever has a
+chain open for what only they know, and changes limits and options (`options_admin`).
 """
 
-from collections.abc import Awaitable
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Protocol
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import syncpoint
 from syncpoint import kernel
-from syncpoint.api.options_admin import Control as Changing
 from syncpoint.api.options_admin import OptionsAdmin, admin_table, subscription_options
 from syncpoint.api.validate import refused
-from syncpoint.kernel.acks import AckSet
-from syncpoint.metadata.records import Subscription
+from syncpoint.control.plane import ControlPlane
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.identity import log_of
-from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.storage.store import Store
-from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Unary
 from syncpoint.wire.messages import admin
 
 RANGES_MAX = 100
+DEFAULT = "default"  # the durability class there always is
 
 
-class Control(Changing, Protocol):
-    """What the control plane offers here."""
+class Asking(Protocol):
+    """Questions to those who know a part of the answer; what could not be found out is said in words."""
 
-    def oldest_unacked(self, record: Subscription, /) -> Awaitable[tuple[float, float] | None]:
-        """Age in seconds of the oldest unacknowledged message and mean bytes of the messages stored with it."""
+    async def chains(self, topic: int, subscription: int = 0, ranges_max: int = 0) -> tuple[list[Any], list[str]]:
+        """What each chain holds of a topic: internal.v1.DescribedChain."""
+        ...
+
+    async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]:
+        """What is out with the subscribers of a subscription: messages, bytes, subscribers."""
         ...
 
 
-@dataclass(slots=True)
-class Parts:
-    """The running parts this service looks into."""
+class Identity(NamedTuple):
+    """What does not change while the process lives."""
 
-    control: Control
-    publish: PublishForwarder
-    subscribe: SubscribeForwarder
-    store: Store
-    limits: FlowLimits
+    universe: int
     durability: str
     started_ns: int
-    draining: bool = False
 
 
-class ServerAdmin:
-    """The service on messages; `methods()` serves it on bytes."""
+class ServerAdmin(ABC):
+    """The service on messages; `methods()` serves it on bytes. `classes`: names of the durability classes."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
-        self.options = OptionsAdmin(parts.control, parts.limits)
+    def __init__(
+        self,
+        control: ControlPlane,
+        limits: FlowLimits,
+        identity: Identity,
+        inquiry: Asking,
+        classes: Sequence[str] = (DEFAULT,),
+    ) -> None:
+        self.control, self.identity = control, identity
+        self.options = OptionsAdmin(control, limits, classes)
+        self.draining = False
+        self._asking = inquiry
 
     def methods(self) -> dict[bytes, Unary]:
         """The method table of this service."""
         table = {
             "GetServer": (admin.GetServerRequest, self.get_server),
             "ListDisks": (admin.ListDisksRequest, self.list_disks),
-            "GetSubscriptionState": (admin.GetSubscriptionStateRequest, self.get_subscription_state),
             "GetTopicState": (admin.GetTopicStateRequest, self.get_topic_state),
+            "GetSubscriptionState": (admin.GetSubscriptionStateRequest, self.get_subscription_state),
         }
-        return {**self.options.methods(), **admin_table(self.parts.control, table)}
+        return {**self.options.methods(), **admin_table(self.control, table)}
+
+    def positions(self) -> Mapping[str, int]:
+        """Fields of GetServer that only a single log has."""
+        return {}
 
     async def get_server(self, request: Any) -> Any:
         """GetServer."""
-        parts = self.parts
-        topics, subscriptions, snapshots = parts.control.catalog.counts()
-        status, now_ns = parts.store.status(), parts.control.clock.time_ns()
+        topics, subscriptions, snapshots = self.control.catalog.counts()
         answer = admin.Server(
             version=syncpoint.__version__,
-            universe=parts.store.universe,
-            log_counter=parts.store.log_counter,
-            durability=admin.Durability.Value(parts.durability.upper()),
+            universe=self.identity.universe,
+            durability=admin.Durability.Value(self.identity.durability.upper()),
             compiled_kernel=kernel.COMPILED,
-            appended_position=status.appended,
-            persisted_position=status.persisted,
-            under_replicated=status.under_replicated,
             topics=topics,
             subscriptions=subscriptions,
             snapshots=snapshots,
-            draining=parts.draining,
+            draining=self.draining,
+            **self.positions(),
         )
-        answer.start_time.FromNanoseconds(parts.started_ns)
-        answer.uptime.FromNanoseconds(max(0, now_ns - parts.started_ns))
+        answer.start_time.FromNanoseconds(self.identity.started_ns)
+        answer.uptime.FromNanoseconds(max(0, self.control.clock.time_ns() - self.identity.started_ns))
         return answer
 
+    @abstractmethod
     async def list_disks(self, request: Any) -> Any:
         """ListDisks."""
-        status = self.parts.store.status()
-        disks = [
-            admin.Disk(
-                path=str(disk.path),
-                state=admin.Disk.State.Value(disk.state.upper()),
-                reason=disk.reason,
-                incarnation=disk.incarnation,
-                free_bytes=disk.free_bytes,
-                position=disk.position,
-                under_replicated=max(0, status.appended - disk.position),
-                damaged=disk.unreadable,
-            )
-            for disk in status.disks
-        ]
-        return admin.ListDisksResponse(disks=disks, under_replicated=status.under_replicated)
-
-    # -- state -------------------------------------------------------------------------------------------------------
 
     async def get_topic_state(self, request: Any) -> Any:
-        """GetTopicState."""
-        catalog = self.parts.control.catalog
-        record = self.options.topic(request.topic)
-        sources = []
-        for source in self.parts.publish.sources.of_topic(record.incarnation):
-            bounds = self.parts.store.bounds(source.number)
-            sources.append(
-                admin.SourceState(
-                    source=source.number,
-                    log_counter=log_of(source.number),
-                    source_number=source.number,
-                    first_offset=bounds[0] if bounds else source.end,
-                    next_offset=source.end,
-                )
-            )
-        return admin.TopicState(
+        """GetTopicState. Sources are known to those who have the chains open."""
+        catalog, record = self.control.catalog, self.options.topic(request.topic)
+        chains, unknown = await self._asking.chains(record.incarnation)
+        answer = admin.TopicState(
             topic=record.name,
             incarnation=record.incarnation,
-            sources=sources,
             subscriptions=catalog.subscription_count_of(record.incarnation),
             snapshots=len(catalog.snapshots_of(record.incarnation)),
+            unknown=unknown,
         )
+        for chain in chains:
+            for source in chain.sources:
+                answer.sources.add(
+                    source=source.source,
+                    log_counter=log_of(source.source),
+                    source_number=source.source,
+                    first_offset=source.first_offset,
+                    next_offset=source.next_offset,
+                    chain=chain.chain,
+                )
+        return answer
 
     async def get_subscription_state(self, request: Any) -> Any:
-        """GetSubscriptionState."""
+        """GetSubscriptionState: summed over all chains and all subscribe forwarders."""
         record = self.options.subscription(request.subscription)
         if request.ranges_max < 0:
             raise refused("ranges_max", "ranges_max must not be negative (0 means 100)")
-        publish, store = self.parts.publish, self.parts.store
-        ledger = publish.ledgers.get(record.incarnation)
         answer = admin.SubscriptionState(
-            subscription=record.name, incarnation=record.incarnation, options=subscription_options(record)
+            subscription=record.name,
+            incarnation=record.incarnation,
+            generation=record.generation,
+            options=subscription_options(record),
         )
-        if ledger is None:
-            return answer  # detached: it has no backlog
-        answer.generation = ledger.generation
-        for source in publish.sources.of_topic(record.topic_incarnation):
-            acks = ledger.acks.get(source.number)
-            bounds = store.bounds(source.number)
-            first = bounds[0] if bounds else source.visible
-            if first < source.visible:
-                held = source.visible - first
-                answer.backlog_messages += held - (acks.count(first, source.visible) if acks else 0)
-            answer.sources.append(
-                _ack_state(
-                    source.number,
-                    source.end,
-                    ledger.start.get(source.number, 0),
-                    acks,
-                    request.ranges_max or RANGES_MAX,
-                )
-            )
-        oldest = await self.parts.control.oldest_unacked(record)
-        if oldest is not None and answer.backlog_messages:
-            answer.oldest_unacked_age.FromNanoseconds(int(oldest[0] * 1e9))
-            answer.backlog_bytes = int(answer.backlog_messages * oldest[1])
-        delivery = self.parts.subscribe.deliveries.get(record.incarnation)
-        if delivery is not None:
-            answer.outstanding_messages, answer.outstanding_bytes = delivery.table.total()
-            answer.subscribers = len(delivery.consumers)
+        if record.detached:
+            return answer  # it has no backlog
+        (chains, unknown), (out, silent) = await asyncio.gather(
+            self._asking.chains(record.topic_incarnation, record.incarnation, request.ranges_max or RANGES_MAX),
+            self._asking.deliveries(record.incarnation),
+        )
+        answer.unknown.extend([*unknown, *silent])
+        answer.outstanding_messages, answer.outstanding_bytes, answer.subscribers = out
+        oldest_s = 0.0
+        for chain in chains:
+            answer.generation = max(answer.generation, chain.generation)
+            answer.backlog_messages += chain.backlog_messages
+            answer.backlog_bytes += chain.backlog_bytes
+            oldest_s = max(oldest_s, chain.oldest_age_s)
+            answer.sources.extend(_ack_state(chain.chain, source) for source in chain.sources)
+        if any(chain.backlog_messages and not chain.unreadable for chain in chains):
+            answer.oldest_unacked_age.FromNanoseconds(int(oldest_s * 1e9))
         return answer
 
 
-def _ack_state(source: int, end: int, start: int, acks: AckSet | None, ranges_max: int) -> Any:
-    runs = list(acks.runs()) if acks is not None else []
+def _ack_state(chain: int, source: Any) -> Any:
+    ends = source.acked
     return admin.AckState(
-        source=source,
-        start_offset=start,
-        first_unacked_offset=acks.first_gap(0) if acks is not None else 0,
-        next_offset=end,
-        acked_messages=acks.count(0, end) if acks is not None else 0,
-        acked=[admin.OffsetRange(begin=begin, end=begin + length) for begin, length in islice(runs, ranges_max)],
-        ranges_total=len(runs),
+        source=source.source,
+        start_offset=source.start_offset,
+        first_unacked_offset=source.first_unacked_offset,
+        next_offset=source.next_offset,
+        acked_messages=source.acked_messages,
+        acked=[admin.OffsetRange(begin=begin, end=end) for begin, end in zip(ends[::2], ends[1::2], strict=True)],
+        ranges_total=source.ranges_total,
+        chain=chain,
     )

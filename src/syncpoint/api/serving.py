@@ -4,9 +4,10 @@ Place: between the transport and the servicers off the hot path.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from syncpoint.api.validate import parsed
+from syncpoint.control.plane import ControlPlane
 from syncpoint.model.errors import Aborted, Conflict
 from syncpoint.transport.calls import Call, Unary
 from syncpoint.transport.tasks import unary_fair
@@ -17,16 +18,8 @@ _Request = TypeVar("_Request")
 _Answer = TypeVar("_Answer")
 
 
-class Refreshing(Protocol):
-    """A control plane with a copy of the catalog."""
-
-    def refresh(self) -> Awaitable[None]:
-        """Let the copy catch up with what other processes have changed."""
-        ...
-
-
 def checked_again(
-    control: Refreshing, function: Callable[[_Request], Awaitable[_Answer]]
+    control: ControlPlane, function: Callable[[_Request], Awaitable[_Answer]]
 ) -> Callable[[_Request], Awaitable[_Answer]]:
     """The function on a catalog that is up to date, and again whenever another process changed it first."""
 

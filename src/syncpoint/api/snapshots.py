@@ -1,6 +1,6 @@
 """Snapshots: from request to record, and from record to response.
 
-Place: pure functions under `admin_handlers`; what was acknowledged comes from the publish forwarder.
+Place: pure functions under `admin_handlers`; what was acknowledged is the control plane's to add.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def check_new_snapshot(request: Any) -> None:
     check_labels(dict(request.labels))
 
 
-def new_snapshot(request: Any, subscription: Subscription, state: bytes, oldest_s: float, now_ns: int) -> Snapshot:
+def new_snapshot(request: Any, subscription: Subscription, oldest_s: float, now_ns: int) -> Snapshot:
     """A record with incarnation 0. `oldest_s`: age of the oldest message that the subscription has not acknowledged.
 
     A snapshot lives for a week, less the age of what it keeps. Raises `FailedPrecondition` when too little is left.
@@ -45,7 +45,6 @@ def new_snapshot(request: Any, subscription: Subscription, state: bytes, oldest_
         config=config_of(pubsub.Snapshot(labels=dict(request.labels)), _NOT_KEPT),
         created_ns=now_ns,
         expire_ns=now_ns + round(lifetime_s * _NANOS),
-        state=state,
         subscription=subscription.incarnation,
         generation=subscription.generation,
     )

@@ -8,7 +8,7 @@ committed, has persisted what follows from it. Chains registered later know the 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any
 
 from syncpoint.control.doors import Peers
 from syncpoint.control.registration import registered_chains
@@ -17,6 +17,7 @@ from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.metadata.shared import answered
 from syncpoint.model.cluster import Owner
 from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.publish.backlog import Backlog, total
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.wire.messages import internal
 
@@ -25,14 +26,6 @@ BACKLOG = "/syncpoint.internal.v1.Chains/GetBacklog"
 DEADLINE_S = 3.0
 _PAUSE_S = 0.1
 _ANSWER_S = 0.5  # to answer in, however late it is
-
-
-class Backlog(NamedTuple):
-    """What a subscription has not acknowledged, over all chains."""
-
-    messages: int
-    oldest_age_s: float
-    mean_bytes: float
 
 
 class Barrier:
@@ -67,19 +60,19 @@ class Barrier:
         """Counted by the owners of the topic's chains. Raises `Unavailable` when one does not answer in time."""
         end = self._now() + self._deadline_s
         while True:
-            answers, missing = await self._ask_owners(subscription, await self._chains(topic), end)
+            answers, missing, refusals = await self._ask_owners(subscription, await self._chains(topic), end)
             if not missing:
                 break
             if self._now() >= end:
-                raise Unavailable(f"The owners of chains {sorted(missing)} do not answer.")
+                why = f" ({refusals[0]})" if refusals else ""
+                raise Unavailable(f"The owners of chains {sorted(missing)} do not answer{why}. Try again.")
             await asyncio.sleep(_PAUSE_S)
-        messages = sum(answer.messages for answer in answers)
-        size = sum(answer.messages * answer.mean_bytes for answer in answers)
-        oldest = max((answer.oldest_age_s for answer in answers if answer.messages), default=0.0)
-        return Backlog(messages, oldest, size / messages if messages else 0.0)
+        return total(Backlog(one.messages, one.oldest_age_s, one.mean_bytes) for one in answers)
 
-    async def _ask_owners(self, subscription: int, chains: list[int], end: float) -> tuple[list[Any], set[int]]:
-        """The answers, and the chains that no answer covers."""
+    async def _ask_owners(
+        self, subscription: int, chains: list[int], end: float
+    ) -> tuple[list[Any], set[int], list[SyncpointError]]:
+        """The answers, the chains that no answer covers, and what was said instead."""
         request = internal.BacklogRequest(subscription=subscription).SerializeToString()
         found = {owner.address for chain in chains if (owner := self._view.owner(chain)) is not None}
         addresses = sorted(found)
@@ -89,14 +82,17 @@ class Barrier:
             return_exceptions=True,
         )
         answers: list[Any] = []
+        refusals: list[SyncpointError] = []
         missing = set(chains)
         for result in results:
             if isinstance(result, bytes):
                 answers.append(internal.BacklogResponse.FromString(result))
                 missing -= set(answers[-1].chains)
-            elif not isinstance(result, SyncpointError):
+            elif isinstance(result, SyncpointError):
+                refusals.append(result)
+            else:
                 raise result
-        return answers, missing
+        return answers, missing, refusals
 
     async def _chains(self, topic: int) -> list[int]:
         return await answered(registered_chains(self._view.store, topic))

@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from syncpoint.control.plane import SharedControl
+from syncpoint.control.plane import ControlPlane
 from syncpoint.control.reports import USED_S, write_all
 from syncpoint.metadata.contract import Delete, StoreError
 from syncpoint.metadata.layout import USED
 from syncpoint.metadata.records import CREATING, Change, Subscription
-from syncpoint.metadata.shared import read_all
+from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.trusted import TrustedClock
 
@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 class Expiry:
     """Looks once a minute. `trusted`: the clock of this process that others are witnesses of."""
 
-    def __init__(self, control: SharedControl, trusted: TrustedClock | None = None) -> None:
-        self._control = control
+    def __init__(self, control: ControlPlane, store: SharedStore, trusted: TrustedClock | None = None) -> None:
+        self._control, self._store = control, store
         self._trusted = trusted or TrustedClock(control.clock)
         self._steady_since = self._trusted.monotonic()  # since when the metadata have answered
         self._task: asyncio.Task[None] | None = None
@@ -64,7 +64,7 @@ class Expiry:
         """Delete what has expired; returns how many records. Raises `SyncpointError` and the store's errors."""
         control = self._control
         catalog, now_ns = control.catalog, self._trusted.sure_ns()
-        items, _ = await read_all(control.store, USED)
+        items, _ = await read_all(self._store, USED)
         used = {USED.number(item.key): int(item.value) for item in items}
         gone = [
             Change.delete(one)
@@ -78,7 +78,7 @@ class Expiry:
         if gone:
             log.info("%d expired snapshots and subscriptions are deleted", len(gone))
         left = [number for number in used if catalog.subscription_by_incarnation(number) is None]
-        await write_all(control.store, [Delete(USED.key(number)) for number in left])
+        await write_all(self._store, [Delete(USED.key(number)) for number in left])
         return len(gone)
 
     def _unused(self, record: Subscription, used_ns: int, now_ns: int) -> bool:

@@ -1,137 +1,137 @@
-"""The control plane of a cluster: what `node.control.ControlPlane` is to one node, over shared metadata.
+"""The control plane: what the admin servicers need, of one node and of a cluster alike.
 
-Place: under the admin servicers in every proxy; any number of them work at once. A change is one compare-and-set on the
-catalog's head; who loses hears `Conflict`, with the copy caught up, and checks its request again.
-Promise: a subscription is active only after every chain of its topic has persisted where it starts; a seek, a snapshot
-and a change of retention return only after every chain acts by them. What could not be confirmed in time is
-UNAVAILABLE, and asking again carries on. While the metadata is down nothing changes; what is known can still be read.
+Place: between the servicers, which check requests, and `Commit`, which makes changes lasting: `log_commit` in the log
+of one node, `head_commit` in the shared metadata of a cluster, where many processes change the catalog at once.
+Promise: a subscription is active only after every log that holds something of its topic has persisted where it starts;
+a seek, a snapshot and a change of retention return only after every one of them acts by them. What could not be
+confirmed is UNAVAILABLE, and asking again carries on. Methods that change something look at the catalog, and change it,
+before they first suspend.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
-from syncpoint.control.barrier import Backlog, Barrier
-from syncpoint.control.registration import head_revision
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.contract import StoreError, StoreUnavailable
 from syncpoint.metadata.records import ACTIVE, CREATING, Change, Op, Record, SeekTarget, Snapshot, Subscription, Topic
-from syncpoint.metadata.shared import SharedStore, answered
-from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
-from syncpoint.model.errors import Aborted, AlreadyExists, Conflict, NotFound, SyncpointError, Unavailable
+from syncpoint.model.errors import Aborted, AlreadyExists, Conflict, NotFound, SyncpointError
+from syncpoint.publish.backlog import Backlog
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 
-REFRESH_S = 2.0
 _CONFLICTS_MAX = 100
 _TIME_NS_MAX = (1 << 63) - 1
 
 log = logging.getLogger(__name__)
 
 
-class SharedControl:
-    """What the admin servicers need of a cluster."""
+class Commit(Protocol):
+    """How changes of the catalog become lasting. Errors are `SyncpointError`s: `Unavailable` says whether a change may
+    have happened, `Conflict` that another process was first and `catalog` has caught up.
 
-    def __init__(
-        self, store: SharedStore, shared: SharedCatalog, barrier: Barrier, clock: Clock, random: Random
-    ) -> None:
-        self.store, self.shared, self.barrier, self.clock, self.random = store, shared, barrier, clock, random
-        self.catalog: Catalog = shared.catalog
+    `staged`: what follows from a change is persisted after it, by others. Then a subscription or a snapshot is CREATING
+    until `confirm` has returned; otherwise it is persisted together with what follows from it.
+    """
+
+    @property
+    def catalog(self) -> Catalog: ...
+    @property
+    def staged(self) -> bool: ...
 
     def next_incarnation(self) -> int:
-        """A number for a new record. Raises `Unavailable` when the metadata has been away for long."""
-        try:
-            return self.shared.next_incarnation()
-        except StoreUnavailable as error:
-            raise Unavailable(f"The metadata does not answer: {error}") from error
+        """A number for a new record."""
+        ...
 
     async def refresh(self) -> None:
-        """Catch up with every change that any process has been answered for. What is known stands in when the metadata
-        does not answer.
+        """Let the catalog catch up with what other processes have changed; what is known stands in for what cannot be
+        read now.
         """
-        try:
-            async with asyncio.timeout(REFRESH_S):
-                await self.shared.at(await head_revision(self.store))
-        except (StoreError, TimeoutError) as error:
-            log.info("the catalog may be old: %s", error)
+        ...
+
+    async def commit(self, changes: Sequence[Change]) -> list[Change]:
+        """Make changes, together; returns them with their revisions once they are persisted."""
+        ...
+
+    async def confirm(self, topic: int, revision: int) -> None:
+        """Return once every log with something of the topic has persisted what follows from the catalog there."""
+        ...
+
+    async def seek(self, record: Subscription, target: SeekTarget) -> None:
+        """Move a subscription; returns when every log with something of its topic has persisted that."""
+        ...
+
+    async def backlog(self, record: Subscription) -> Backlog:
+        """What a subscription has not acknowledged."""
+        ...
+
+
+class ControlPlane:
+    """See the module."""
+
+    def __init__(self, commits: Commit, clock: Clock, random: Random) -> None:
+        self.commits, self.clock, self.random = commits, clock, random
+        self.catalog: Catalog = commits.catalog
+
+    def next_incarnation(self) -> int:
+        """A number for a new record. Raises `Unavailable`."""
+        return self.commits.next_incarnation()
+
+    async def refresh(self) -> None:
+        """Catch up with every change that any process has been answered for."""
+        await self.commits.refresh()
 
     async def commit(self, changes: Sequence[Change]) -> None:
         """Make the changes, together. Raises `Conflict` when others were first, and `Unavailable`."""
         before = [self._known(change.record) for change in changes]
-        for change, known in zip(await self._commit(changes), before, strict=True):
-            await self._settle(change, known)
+        for change, known in zip(await self.commits.commit(changes), before, strict=True):
+            await self._confirm(change, known)
 
-    async def create_subscription(self, record: Subscription) -> None:
-        """Create a subscription, or carry on with the one of this incarnation whose creation was not finished."""
-        revision = record.created_revision
-        if self.catalog.subscription_by_incarnation(record.incarnation) is None:
-            revision = (await self._commit([Change.put(replace(record, state=CREATING))]))[0].revision
-        await self.barrier.confirm(record.topic_incarnation, revision)
+    async def create(self, record: Subscription | Snapshot) -> None:
+        """Create a subscription that begins here and now, or a snapshot; or carry on with a subscription of this
+        incarnation whose creation was not finished. An unfinished snapshot of the same name gives way.
+        """
+        if not self.commits.staged:
+            await self.commits.commit([Change.put(record)])
+            return
+        await self.commits.confirm(record.topic_incarnation, await self._begin(record))
         for _ in range(_CONFLICTS_MAX):
-            known = self.catalog.subscription_by_incarnation(record.incarnation)
-            if known is None:
-                raise NotFound(record.name)  # deleted meanwhile
-            if known.state != CREATING:
+            known = self._known(record)
+            if not isinstance(known, Subscription | Snapshot):
+                raise NotFound(record.name)  # deleted, or replaced, in the meantime
+            if not is_creating(known):
                 raise AlreadyExists(record.name)  # the same request, made twice at once: one has won
             try:
-                await self._commit([Change.put(replace(known, state=ACTIVE))])
-                return
-            except Conflict:
-                continue
-        raise Aborted("Too many changes at once. Try again.")
-
-    async def snapshot(self, record: Subscription) -> tuple[bytes, float]:
-        """No state: every chain keeps its own. And the age of the oldest unacknowledged message."""
-        oldest = await self.oldest_unacked(record)
-        return b"", oldest[0] if oldest is not None else 0.0
-
-    async def create_snapshot(self, record: Snapshot) -> None:
-        """Create a snapshot; one of the same name that was never finished gives way."""
-        changes = [Change.put(replace(record, status=CREATING))]
-        unfinished = self.catalog.snapshot(record.name)
-        if unfinished is not None:
-            changes.insert(0, Change.delete(unfinished))
-        revision = (await self._commit(changes))[-1].revision
-        await self.barrier.confirm(record.topic_incarnation, revision)
-        for _ in range(_CONFLICTS_MAX):
-            known = self.catalog.snapshot_by_incarnation(record.incarnation)
-            if known is None:
-                raise Aborted(f"Another request has replaced the snapshot (resource={record.name}).")
-            try:
-                await self._commit([Change.put(replace(known, status=ACTIVE))])
+                await self.commits.commit([Change.put(_in_state(known, ACTIVE))])
                 return
             except Conflict:
                 continue
         raise Aborted("Too many changes at once. Try again.")
 
     async def seek(self, record: Subscription, *, time_ns: int | None = None, snapshot: int | None = None) -> None:
-        """Move a subscription to a time or to a snapshot; returns when every chain has. Raises `Conflict`."""
+        """Move a subscription to a time or to a snapshot; returns when that is persisted. Raises `Conflict`."""
         if time_ns is not None:
             time_ns = max(-_TIME_NS_MAX, min(time_ns, _TIME_NS_MAX))  # as far as a record goes
-        target = SeekTarget(time_ns, None) if snapshot is None else SeekTarget(None, snapshot)
-        moved = replace(record, generation=record.generation + 1, target=target)
-        committed = await self._commit([Change.put(moved)])
-        await self.barrier.confirm(record.topic_incarnation, committed[0].revision)
+        await self.commits.seek(record, SeekTarget(time_ns if snapshot is None else None, snapshot))
 
     async def backlog(self, record: Subscription) -> Backlog:
-        """What a subscription has not acknowledged."""
-        return await self.barrier.backlog(record.incarnation, record.topic_incarnation)
+        """What a subscription has not acknowledged. Raises `Unavailable` when that cannot be found out in time."""
+        return await self.commits.backlog(record)
 
-    async def oldest_unacked(self, record: Subscription) -> tuple[float, float] | None:
-        """Age in seconds of the oldest unacknowledged message, and mean bytes of the messages stored with it."""
-        backlog = await self.backlog(record)
-        return (backlog.oldest_age_s, backlog.mean_bytes) if backlog.messages else None
+    # -- effects -----------------------------------------------------------------------------------------------------
 
-    # -- shared ------------------------------------------------------------------------------------------------------
-
-    async def _commit(self, changes: Sequence[Change]) -> list[Change]:
-        try:
-            return await answered(self.shared.commit(changes))
-        except CatalogConflict as error:
-            raise Conflict("Another process has changed the catalog at the same time. Try again.") from error
+    async def _begin(self, record: Subscription | Snapshot) -> int:
+        """The revision at which the record came to be."""
+        changes = [Change.put(_in_state(record, CREATING))]
+        if isinstance(record, Snapshot):
+            unfinished = self.catalog.snapshot(record.name)
+            if unfinished is not None:
+                changes.insert(0, Change.delete(unfinished))
+        elif self._known(record) is not None:
+            return record.created_revision
+        return (await self.commits.commit(changes))[-1].revision
 
     def _known(self, record: Record) -> Record | None:
         match record:
@@ -139,25 +139,35 @@ class SharedControl:
                 return self.catalog.topic_by_incarnation(record.incarnation)
             case Subscription():
                 return self.catalog.subscription_by_incarnation(record.incarnation)
+            case Snapshot():
+                return self.catalog.snapshot_by_incarnation(record.incarnation)
         return None
 
-    async def _settle(self, change: Change, known: Record | None) -> None:
-        """Wait for the chains where the answer promises something about them."""
-        revision = change.revision
+    async def _confirm(self, change: Change, known: Record | None) -> None:
+        """Wait for the logs where the answer promises something about them."""
         match change.op, change.record, known:
             case Op.PUT, Subscription() as record, Subscription():
                 if _kept(record) != _kept(known):
-                    await self.barrier.confirm(record.topic_incarnation, revision)
+                    await self.commits.confirm(record.topic_incarnation, change.revision)
             case Op.PUT, Topic() as record, Topic():
                 if _stored(record) != _stored(known):
-                    await self.barrier.confirm(record.incarnation, revision)
+                    await self.commits.confirm(record.incarnation, change.revision)
             case Op.DELETE, (Topic() | Subscription()) as record, _:
                 topic = record.incarnation if isinstance(record, Topic) else record.topic_incarnation
                 try:
-                    await self.barrier.confirm(topic, revision)
+                    await self.commits.confirm(topic, change.revision)
                 except SyncpointError as error:
-                    # It is gone from the catalog whatever they say; whoever is late hears of it from there.
+                    # It is gone from the catalog whatever they say; a log that is late learns of it from there.
                     log.info("%s is deleted, not every chain knows yet: %s", record.name, error)
+
+
+def is_creating(record: Subscription | Snapshot) -> bool:
+    """Whether the creation of a record is not finished."""
+    return (record.state if isinstance(record, Subscription) else record.status) == CREATING
+
+
+def _in_state(record: Subscription | Snapshot, state: str) -> Subscription | Snapshot:
+    return replace(record, state=state) if isinstance(record, Subscription) else replace(record, status=state)
 
 
 def _kept(record: Subscription) -> tuple[int, bool, bool]:

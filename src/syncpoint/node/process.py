@@ -12,18 +12,19 @@ from dataclasses import replace
 
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.health import HealthService
+from syncpoint.api.node_admin import NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import publisher_methods
 from syncpoint.api.reflection import SERVICES, reflection_methods
 from syncpoint.api.seek import seek_methods
-from syncpoint.api.server_admin import Parts, ServerAdmin
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
 from syncpoint.api.unimplemented import unimplemented_methods
+from syncpoint.control.log_commit import LogCommit
+from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import Change, Setting
 from syncpoint.model.flow import FlowLimits
-from syncpoint.node.control import ControlPlane
 from syncpoint.node.doors import Doors
 from syncpoint.node.metadata import align
 from syncpoint.node.settings import ServeSettings
@@ -96,7 +97,8 @@ class Node:
         )
         mirror = CatalogMirror(self.metadata)
         align(mirror, memory)
-        self.control = ControlPlane(self.publish, mirror, trusted, self.random)
+        self.mirror = mirror
+        self.control = ControlPlane(LogCommit(self.publish, mirror), trusted, self.random)
         self.subscribe = SubscribeForwarder(
             self.publish,
             memory.catalog,
@@ -107,20 +109,15 @@ class Node:
         )
         self.reader = LogReader(self.publish, self.subscribe, loop.call_soon)
         self.writer = EpochWriter(self.publish, loop.call_soon, loop.call_later)
-        self.parts = Parts(
-            self.control,
-            self.publish,
-            self.subscribe,
-            self.store,
-            self.limits,
-            settings.durability,
-            self.clock.time_ns(),
+        self.admin = NodeAdmin(
+            self.control, self.publish, self.subscribe, self.limits, settings.durability, self.clock.time_ns()
         )
         self.upkeep = Upkeep(
             self.store,
             self.publish,
             self.subscribe,
             self.control,
+            mirror,
             self.clock,
             begin_with_checkpoint=not memory.checkpointed or memory.facts > 0,
             steps=(self.reader.tick,),
@@ -158,7 +155,7 @@ class Node:
             **self.streams.methods(),
             **seek_methods(self.control),
             **CatalogService(self.control).methods(),
-            **ServerAdmin(self.parts).methods(),
+            **self.admin.methods(),
             **self.reader.methods(),
             **self.writer.methods(),
             **self.health.methods(),
@@ -180,7 +177,7 @@ class Node:
 
     async def stop(self) -> None:
         """Drain and close. What was acknowledged is on the disks already; this only makes the next start quicker."""
-        self.parts.draining = True
+        self.admin.draining = True
         self.health.stop()
         self.pulls.drain()
         await self.server.drain(self.settings.drain_s)
@@ -188,6 +185,6 @@ class Node:
         self.publish.flush()
         self.upkeep.last_checkpoint()
         self.store.close()
-        self.control.mirror.flush()
+        self.mirror.flush()
         self.metadata.close()
         self.locks.release()

@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from syncpoint.control.plane import ControlPlane
+from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.metadata.records import Change
 from syncpoint.model.errors import SyncpointError
-from syncpoint.node.control import ControlPlane
 from syncpoint.node.uses import Uses
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.upkeep import LogUpkeep
@@ -40,6 +41,7 @@ class Upkeep:
         publish: PublishForwarder,
         subscribe: SubscribeForwarder,
         control: ControlPlane,
+        mirror: CatalogMirror,
         clock: Clock,
         *,
         begin_with_checkpoint: bool = True,
@@ -49,6 +51,7 @@ class Upkeep:
         do about twice a second.
         """
         self.publish, self.subscribe, self.control, self.clock = publish, subscribe, control, clock
+        self._mirror = mirror
         self.log = LogUpkeep(
             store,
             publish,
@@ -100,7 +103,7 @@ class Upkeep:
             self._guard(partial(self.log.advance_checkpoint, now))
             if now >= slowly_at:
                 slowly_at = now + SLOWLY_S
-                self._guard(self.control.mirror.flush)
+                self._guard(self._mirror.flush)
                 for step in self._steps:
                     self._guard(step)
             if now >= disks_at:

@@ -3,42 +3,61 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from syncpoint.kernel.frames import count
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch
 from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.source import Source
 
 
-class Oldest(NamedTuple):
-    """The oldest message not acknowledged, and the mean size of those stored with it."""
+class Backlog(NamedTuple):
+    """What is stored and not acknowledged. `oldest_age_s`: of the oldest message; `mean_bytes`: of those near it."""
 
-    age_s: float
-    mean_bytes: float
+    messages: int = 0
+    oldest_age_s: float = 0.0
+    mean_bytes: float = 0.0
+
+
+def total(found: Iterable[Backlog]) -> Backlog:
+    """The backlog of several logs together."""
+    some = [one for one in found if one.messages]
+    messages = sum(one.messages for one in some)
+    if not messages:
+        return Backlog()
+    nbytes = sum(one.messages * one.mean_bytes for one in some)
+    return Backlog(messages, max(one.oldest_age_s for one in some), nbytes / messages)
+
+
+def first_stored(forwarder: PublishForwarder, source: Source) -> int:
+    """The first offset of a source that is stored; where nothing is, the next one."""
+    bounds = forwarder.store.bounds(source.number)
+    return bounds[0] if bounds is not None else source.end
 
 
 def unacknowledged(forwarder: PublishForwarder, record: Subscription) -> int:
-    """How many messages the subscription has not acknowledged."""
+    """How many stored messages the subscription has not acknowledged."""
     ledger = forwarder.ledgers.get(record.incarnation)
-    if ledger is None:
-        return 0
-    total = 0
-    for source in forwarder.sources.of_topic(record.topic_incarnation):
-        held = ledger.acks.get(source.number)
-        total += source.visible - (held.count(0, source.visible) if held is not None else 0)
-    return total
+    messages = 0
+    for source in forwarder.sources.of_topic(record.topic_incarnation) if ledger is not None else ():
+        assert ledger is not None
+        first, held = first_stored(forwarder, source), ledger.acks.get(source.number)
+        if first < source.visible:
+            messages += source.visible - first - (held.count(first, source.visible) if held is not None else 0)
+    return messages
 
 
-async def oldest(forwarder: PublishForwarder, record: Subscription) -> Oldest | None:
-    """None when everything is acknowledged. Raises what storage says when it can not be read."""
-    for source in forwarder.sources.of_topic(record.topic_incarnation):
+async def backlog(forwarder: PublishForwarder, record: Subscription) -> Backlog:
+    """Counted, and the oldest message read. Raises what storage says when it cannot be."""
+    messages = unacknowledged(forwarder, record)
+    for source in forwarder.sources.of_topic(record.topic_incarnation) if messages else ():
         batch = await _oldest_in(forwarder, record, source.number)
         if batch is not None:
             age_s = (forwarder.clock.time_ns() - batch.time_ns) / 1e9
-            return Oldest(max(0.0, age_s), len(batch.payload) / max(1, count(batch.payload)))
-    return None
+            return Backlog(messages, max(0.0, age_s), len(batch.payload) / max(1, count(batch.payload)))
+    return Backlog()
 
 
 async def _oldest_in(forwarder: PublishForwarder, record: Subscription, source: int) -> Batch | None:

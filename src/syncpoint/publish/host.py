@@ -12,13 +12,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from syncpoint.metadata.records import Change, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
 from syncpoint.publish import states
-from syncpoint.publish.backlog import oldest, unacknowledged
+from syncpoint.publish.backlog import Backlog, backlog, total
 from syncpoint.publish.chain import Chain, Surroundings, open_chain
 from syncpoint.publish.sessions import Attached, Known, Session, Sessions
 from syncpoint.publish.voids import Voided
@@ -34,15 +34,6 @@ TIDY_S = 30.0
 DISPLACED: bytes = internal.FromChains(displaced=internal.Displaced()).SerializeToString()
 
 log = logging.getLogger(__name__)
-
-
-class Backlog(NamedTuple):
-    """What a subscription has not acknowledged, in the chains of this process."""
-
-    messages: int
-    oldest_age_s: float
-    mean_bytes: float
-    chains: tuple[int, ...]
 
 
 class ChainHost:
@@ -190,28 +181,23 @@ class ChainHost:
             await asyncio.shield(opening)
         return await self.chain(number).voids.void(sender, batches)
 
-    async def backlog(self, subscription: int) -> Backlog:
-        """Over all chains of this process. Raises what storage says."""
+    async def backlog(self, subscription: int) -> tuple[Backlog, list[int]]:
+        """Of all chains of this process, and which they are. Raises what storage says."""
         chains = dict(self.chains)
         record = self.around.shared.catalog.subscription_by_incarnation(subscription)
-        messages, age_s, mean_bytes = 0, 0.0, 0.0
-        for chain in chains.values() if record is not None else ():
-            assert record is not None
-            messages += unacknowledged(chain.forwarder, record)
-            found = await oldest(chain.forwarder, record)
-            if found is not None and found.age_s >= age_s:
-                age_s, mean_bytes = found
-        return Backlog(messages, age_s, mean_bytes, tuple(sorted(chains)))
+        found = [await backlog(chain.forwarder, record) for chain in chains.values()] if record is not None else []
+        return total(found), sorted(chains)
 
     async def describe(self, topic: int, subscription: int, ranges_max: int) -> list[Any]:
         """A DescribedChain of every chain of this process; `subscription` 0: of the topic alone."""
         record = self.around.shared.catalog.subscription_by_incarnation(subscription) if subscription else None
-        return await states.describe(list(self.chains.values()), topic, record, ranges_max)
+        forwarders = {number: chain.forwarder for number, chain in self.chains.items()}
+        return await states.describe(forwarders, topic, record, ranges_max)
 
     def status(self) -> dict[str, Any]:
         """For the process's status."""
         return {
-            "disks": {str(number): states.disks_of(chain) for number, chain in sorted(self.chains.items())},
+            "disks": {str(number): states.disks_of(chain.store) for number, chain in sorted(self.chains.items())},
             "chains": [chain.status() for _, chain in sorted(self._entered.items())],
             "subscribe_forwarders": {
                 f"{known.incarnation:016x}": {

@@ -67,13 +67,8 @@ class ChainsService:
         return answer
 
     async def _backlog(self, call: Call, request: bytes) -> Message:
-        found = await self.host.backlog(internal.BacklogRequest.FromString(request).subscription)
-        answer: bytes = internal.BacklogResponse(
-            messages=found.messages,
-            oldest_age_s=found.oldest_age_s,
-            mean_bytes=found.mean_bytes,
-            chains=found.chains,
-        ).SerializeToString()
+        found, chains = await self.host.backlog(internal.BacklogRequest.FromString(request).subscription)
+        answer: bytes = internal.BacklogResponse(chains=chains, **found._asdict()).SerializeToString()
         return answer
 
     async def _describe(self, call: Call, request: bytes) -> Message:

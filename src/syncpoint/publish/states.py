@@ -7,43 +7,44 @@ Promise: numbers of one moment per chain. What can not be read off the disks in 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
 from syncpoint.kernel.acks import AckSet
 from syncpoint.metadata.records import Subscription
-from syncpoint.publish.backlog import oldest
-from syncpoint.publish.chain import Chain
+from syncpoint.publish.backlog import backlog, first_stored, unacknowledged
+from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.source import Source
+from syncpoint.storage.store import Store
 from syncpoint.wire.messages import internal
 
 READ_S = 1.0  # for the oldest message
 
 
-async def describe(chains: Iterable[Chain], topic: int, record: Subscription | None, ranges_max: int) -> list[Any]:
-    """A DescribedChain of each. `record`: the subscription that is asked for; None: the topic alone."""
-    return list(await asyncio.gather(*(_described(chain, topic, record, ranges_max) for chain in chains)))
+async def describe(
+    forwarders: Mapping[int, PublishForwarder], topic: int, record: Subscription | None, ranges_max: int
+) -> list[Any]:
+    """A DescribedChain of each, by number. `record`: the subscription that is asked for; None: the topic alone."""
+    described = (_described(number, one, topic, record, ranges_max) for number, one in forwarders.items())
+    return list(await asyncio.gather(*described))
 
 
-async def _described(chain: Chain, topic: int, record: Subscription | None, ranges_max: int) -> Any:
-    answer = internal.DescribedChain(chain=chain.number)
-    ledger = chain.forwarder.ledgers.get(record.incarnation) if record is not None else None
-    for source in chain.forwarder.sources.of_topic(topic):
-        bounds = chain.store.bounds(source.number)
-        first = bounds[0] if bounds else source.end
+async def _described(
+    number: int, forwarder: PublishForwarder, topic: int, record: Subscription | None, ranges_max: int
+) -> Any:
+    answer = internal.DescribedChain(chain=number)
+    ledger = forwarder.ledgers.get(record.incarnation) if record is not None else None
+    for source in forwarder.sources.of_topic(topic):
+        first = first_stored(forwarder, source)
         shown = answer.sources.add(source=source.number, first_offset=first, next_offset=source.end)
         if ledger is not None:
             _acknowledged(shown, source, ledger, ranges_max)
-            acks = ledger.acks.get(source.number)
-            if first < source.visible:
-                acked = acks.count(first, source.visible) if acks is not None else 0
-                answer.backlog_messages += source.visible - first - acked
     if record is not None and ledger is not None:
-        answer.generation = ledger.generation
+        answer.generation, answer.backlog_messages = ledger.generation, unacknowledged(forwarder, record)
         if answer.backlog_messages:
-            await _oldest(answer, chain, record)
+            await _oldest(answer, forwarder, record)
     return answer
 
 
@@ -58,24 +59,23 @@ def _acknowledged(shown: Any, source: Source, ledger: Ledger, ranges_max: int) -
     shown.ranges_total = len(runs)
 
 
-async def _oldest(answer: Any, chain: Chain, record: Subscription) -> None:
+async def _oldest(answer: Any, forwarder: PublishForwarder, record: Subscription) -> None:
     """Age and size, which stand with the messages."""
     try:
         async with asyncio.timeout(READ_S):
-            found = await oldest(chain.forwarder, record)
+            found = await backlog(forwarder, record)
     except TimeoutError:
         answer.unreadable = "its disks do not answer in time"
     except Exception as error:  # whatever storage says: the rest of the answer is good
         answer.unreadable = str(error) or type(error).__name__
     else:
-        if found is not None:
-            answer.oldest_age_s = found.age_s
-            answer.backlog_bytes = int(answer.backlog_messages * found.mean_bytes)
+        answer.oldest_age_s = found.oldest_age_s
+        answer.backlog_bytes = int(answer.backlog_messages * found.mean_bytes)
 
 
-def disks_of(chain: Chain) -> dict[str, Any]:
+def disks_of(store: Store) -> dict[str, Any]:
     """How a chain finds its disks, by folder: plain values."""
-    found = chain.store.status()
+    found = store.status()
     return {
         disk.path: {
             "state": disk.state,

@@ -12,16 +12,17 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from syncpoint.api.admin_handlers import CatalogService
+from syncpoint.api.node_admin import NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import publisher_methods
 from syncpoint.api.seek import seek_methods
-from syncpoint.api.server_admin import Parts, ServerAdmin
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
+from syncpoint.control.log_commit import LogCommit
+from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.memory import MemoryStore as MemoryMetadata
 from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.model.errors import SyncpointError
-from syncpoint.node.control import ControlPlane
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import anchor_ns
 from syncpoint.runtime.clock import ManualClock
@@ -35,20 +36,21 @@ from syncpoint.wire.messages import admin, pubsub, well_known
 _ANSWERS = {
     "Publish": pubsub.PublishResponse,
     "Pull": pubsub.PullResponse,
-    "CreateTopic": pubsub.Topic,
-    "CreateSubscription": pubsub.Subscription,
-    "CreateSnapshot": pubsub.Snapshot,
-    "UpdateSubscription": pubsub.Subscription,
+    **{f"{verb}Topic": pubsub.Topic for verb in ("Create", "Get", "Update")},
+    **{f"{verb}Subscription": pubsub.Subscription for verb in ("Create", "Get", "Update")},
+    **{f"{verb}Snapshot": pubsub.Snapshot for verb in ("Create", "Get", "Update")},
     "GetServer": admin.Server,
     "ListDisks": admin.ListDisksResponse,
     "GetLimits": admin.Limits,
     "UpdateLimits": admin.Limits,
     "GetSubscriptionState": admin.SubscriptionState,
     "GetTopicState": admin.TopicState,
+    "GetTopicOptions": admin.TopicOptions,
+    "UpdateTopicOptions": admin.TopicOptions,
     "UpdateSubscriptionOptions": admin.SubscriptionOptions,
 }
 _REQUESTS = {"CreateTopic": pubsub.Topic, "CreateSubscription": pubsub.Subscription}
-_PUBLISHER = ("Publish", "CreateTopic", "UpdateTopic", "DeleteTopic", "DetachSubscription")
+_PUBLISHER = ("Publish", "CreateTopic", "GetTopic", "UpdateTopic", "DeleteTopic", "DetachSubscription")
 
 
 class ServicerWorld(World):
@@ -74,12 +76,10 @@ class ServicerWorld(World):
         if stored is not None:
             take_limits(self.limits, stored)
         self.publish.clock.known(anchor_ns(self.memory))
-        self.control = ControlPlane(self.publish, CatalogMirror(self.metadata), self.publish.clock, self.random)
-        self.parts = Parts(
-            self.control, self.publish, self.subscribe, store, self.limits, "sync", self.clock.time_ns(),  # type: ignore[arg-type]
-        )  # fmt: skip
+        self.mirror = CatalogMirror(self.metadata)
+        self.control = ControlPlane(LogCommit(self.publish, self.mirror), self.publish.clock, self.random)
         self.streams = StreamingPullService(self.subscribe, self.limits)
-        self.admin = ServerAdmin(self.parts)
+        self.admin = NodeAdmin(self.control, self.publish, self.subscribe, self.limits, "sync", self.clock.time_ns())
         self.channel = MemoryChannel(
             {
                 **publisher_methods(self.publish),
@@ -90,7 +90,7 @@ class ServicerWorld(World):
                 **self.admin.methods(),
             }
         )
-        self.upkeep = Upkeep(store, self.publish, self.subscribe, self.control, self.clock)  # type: ignore[arg-type]
+        self.upkeep = Upkeep(store, self.publish, self.subscribe, self.control, self.mirror, self.clock)  # type: ignore[arg-type]
         self.upkeep.start()
 
     def settle(self) -> None:

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
 
 from syncpoint.api.admin_handlers import CatalogService
+from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Snapshot, Start, Subscription
+from syncpoint.metadata.records import Change, SeekTarget, Subscription
+from syncpoint.publish.backlog import Backlog
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 
 _T = TypeVar("_T")
 
 
-class FakeControlPlane:
+class FakeCommit:
     """Applies at once and persists a turn of the loop later, as a node does."""
+
+    staged = False
 
     def __init__(self) -> None:
         self.catalog = Catalog()
-        self.clock = ManualClock()
-        self.random = SeededRandom(1)
         self.log: list[Change] = []
         self.failure: Exception | None = None
         self.oldest_s = 0.0
-        self.start: tuple[tuple[int, int], ...] = ((1 << 24, 7),)
 
     def next_incarnation(self) -> int:
         return self.catalog.next_incarnation()
@@ -36,13 +36,7 @@ class FakeControlPlane:
     async def refresh(self) -> None:
         pass
 
-    async def create_subscription(self, record: Subscription, /) -> None:
-        await self.commit([Change.put(replace(record, start=tuple(Start(*pair) for pair in self.start)))])
-
-    async def create_snapshot(self, record: Snapshot, /) -> None:
-        await self.commit([Change.put(record)])
-
-    async def commit(self, changes: Sequence[Change], /) -> None:
+    async def commit(self, changes: Sequence[Change]) -> list[Change]:
         if self.failure is not None:
             raise self.failure
         assigned = self.catalog.assign(changes)
@@ -50,10 +44,26 @@ class FakeControlPlane:
             self.catalog.apply(change)
         await asyncio.sleep(0)
         self.log += assigned
+        return assigned
 
-    async def snapshot(self, record: Subscription, /) -> tuple[bytes, float]:
+    async def confirm(self, topic: int, revision: int) -> None:
+        pass
+
+    async def seek(self, record: Subscription, target: SeekTarget) -> None:
+        pass
+
+    async def backlog(self, record: Subscription) -> Backlog:
         await asyncio.sleep(0)
-        return b"acked", self.oldest_s
+        return Backlog(1, self.oldest_s)
+
+
+class FakeControlPlane(ControlPlane):
+    """The one there is, over commits in memory."""
+
+    commits: FakeCommit
+
+    def __init__(self) -> None:
+        super().__init__(FakeCommit(), ManualClock(), SeededRandom(1))
 
 
 class Service:

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from syncpoint.api.admin_handlers import CatalogService
-from syncpoint.api.cluster_admin import ClusterAdmin, Identity
+from syncpoint.api.cluster_admin import ClusterAdmin
+from syncpoint.api.server_admin import Identity
 from syncpoint.control.doors import STATUS
+from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.inquiry import CHAINS as DESCRIBE
 from syncpoint.control.inquiry import DELIVERIES, Inquiry
 from syncpoint.control.operations import Operations
-from syncpoint.control.plane import SharedControl
+from syncpoint.control.plane import ControlPlane
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import CHAINS, LOADS, MEMBERS, OPEN, OWNERS
@@ -78,7 +80,7 @@ class ClusterWorld:
         self.view, catalog = ClusterView(self.shared), SharedCatalog(self.shared)
         await self.view.start()
         await catalog.start()
-        control = SharedControl(self.shared, catalog, Passed(), self.clock, SeededRandom(2))  # type: ignore[arg-type]
+        control = ControlPlane(HeadCommit(self.shared, catalog, Passed()), self.clock, SeededRandom(2))  # type: ignore[arg-type]
         operations = Operations(self.view, control.catalog, self.clock)
         identity = Identity(10**12, "sync", self.clock.time_ns())
         inquiry = Inquiry(self.view, self.peers)  # type: ignore[arg-type]

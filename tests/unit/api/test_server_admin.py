@@ -44,7 +44,7 @@ async def test_the_server_describes_itself(world: ServicerWorld) -> None:
     assert server.appended_position == server.persisted_position == len(world.store.entries)
     assert not server.draining
     await world.crash()
-    world.parts.draining = True
+    world.admin.draining = True
     server = await world.call("GetServer")
     assert (server.log_counter, server.draining, server.topics) == (2, True, 1)
 
@@ -370,3 +370,13 @@ async def test_only_options_can_be_changed(world: ServicerWorld) -> None:
         await world.call(
             "UpdateSubscriptionOptions", options={"subscription": SUB}, update_mask={"paths": ["subscription"]}
         )
+
+
+@simulated()
+async def test_what_the_disks_cannot_tell_is_said_and_the_rest_is_told(world: ServicerWorld) -> None:
+    await world.put("a")
+    world.store.read = lambda source, begin, size, reply, early=False: reply(OSError("rotten"))  # type: ignore
+    state = await world.call("GetSubscriptionState", subscription=SUB)
+    assert (state.backlog_messages, len(state.sources)) == (1, 1)
+    assert list(state.unknown) == ["rotten"]
+    assert not state.HasField("oldest_unacked_age")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.metadata.records import DeadLetter, Retry, Start
+from syncpoint.metadata.records import DeadLetter, Retry
 from syncpoint.model.errors import (
     AlreadyExists,
     Code,
@@ -62,7 +62,7 @@ def test_defaults(service: Any, plane: Any) -> None:
     assert get(service) == expected
     record = plane.catalog.subscription(S)
     assert (record.ack_deadline_s, record.retention_s, record.expiration_s) == (10, 7 * DAY, 31 * DAY)
-    assert (record.topic_incarnation, record.incarnation, record.start) == (1, 3, (Start(1 << 24, 7),))
+    assert (record.topic_incarnation, record.incarnation) == (1, 3)
     assert (record.dead_letter, record.retry, record.filter_text) == (None, None, "")
 
 
@@ -232,7 +232,7 @@ def test_update(service: Any, plane: Any) -> None:
     assert after == before == get(service)
     record = plane.catalog.subscription(S)
     assert (record.ack_deadline_s, record.retry, record.exactly_once) == (77, Retry(20, 30), True)
-    assert (record.start, record.filter_text) == ((Start(1 << 24, 7),), "attributes:x")
+    assert record.filter_text == "attributes:x"
 
 
 def test_clearing_a_field_brings_its_default_back(service: Any, plane: Any) -> None:
@@ -310,7 +310,7 @@ def test_detach(service: Any, plane: Any) -> None:
         service.detach_subscription(pubsub.DetachSubscriptionRequest(subscription=S))
     assert get(service).detached
     assert get(service).topic == T
-    assert len(plane.log) == 4
+    assert len(plane.commits.log) == 4
     assert not service.list_topic_subscriptions(pubsub.ListTopicSubscriptionsRequest(topic=T)).subscriptions
     with pytest.raises(FailedPrecondition):
         service.create_snapshot(pubsub.CreateSnapshotRequest(name=N, subscription=S))
@@ -357,12 +357,11 @@ def snap(service: Any, **fields: Any) -> Any:
 
 def test_create_snapshot(service: Any, plane: Any) -> None:
     create(service)
-    plane.oldest_s = 3_600.0
+    plane.commits.oldest_s = 3_600.0
     made = snap(service, labels={"a": "b"}, tags={"x": "y"})
     assert (made.name, made.topic, dict(made.labels)) == (N, T, {"a": "b"})
     assert made.expire_time.ToNanoseconds() == plane.clock.time_ns() + (7 * DAY - 3_600) * 10**9
     assert service.get_snapshot(pubsub.GetSnapshotRequest(snapshot=N)) == made
-    assert plane.catalog.snapshot(N).state == b"acked"
     service.delete_subscription(pubsub.DeleteSubscriptionRequest(subscription=S))
     service.delete_topic(pubsub.DeleteTopicRequest(topic=T))
     assert service.get_snapshot(pubsub.GetSnapshotRequest(snapshot=N)).topic == "_deleted-topic_"
@@ -370,10 +369,10 @@ def test_create_snapshot(service: Any, plane: Any) -> None:
 
 def test_a_snapshot_that_would_expire_soon_is_refused(service: Any, plane: Any) -> None:
     create(service)
-    plane.oldest_s = 7 * DAY - 3_599.0
+    plane.commits.oldest_s = 7 * DAY - 3_599.0
     with pytest.raises(FailedPrecondition, match="less than an hour"):
         snap(service)
-    plane.oldest_s = 7 * DAY - 3_600.0
+    plane.commits.oldest_s = 7 * DAY - 3_600.0
     snap(service)
 
 

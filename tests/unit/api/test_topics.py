@@ -37,7 +37,7 @@ def test_create_and_get(service: Any, plane: Any) -> None:
     assert service.get_topic(pubsub.GetTopicRequest(topic=T)) == expected
     record = plane.catalog.topic(T)
     assert (record.incarnation, record.retention_s, record.created_ns) == (1, 600, plane.clock.time_ns())
-    assert [change.record for change in plane.log] == [record]
+    assert [change.record for change in plane.commits.log] == [record]
 
 
 def test_fields_of_a_newer_interface_survive(service: Any) -> None:
@@ -77,7 +77,7 @@ def test_a_name_is_taken_once(service: Any) -> None:
 def test_illegal_topics(service: Any, plane: Any, fields: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         service.create_topic(pubsub.Topic(**{"name": T, **fields}))
-    assert plane.log == []
+    assert plane.commits.log == []
 
 
 def test_legal_edges(service: Any) -> None:
@@ -149,7 +149,7 @@ def test_illegal_masks(service: Any, plane: Any, paths: list[str], text: str) ->
     service.create_topic(pubsub.Topic(name=T))
     with pytest.raises(InvalidArgument, match=text):
         service.update_topic(pubsub.UpdateTopicRequest(topic={"name": T}, update_mask={"paths": paths}))
-    assert len(plane.log) == 1
+    assert len(plane.commits.log) == 1
 
 
 def test_what_is_missing_is_not_found(service: Any) -> None:
@@ -233,6 +233,6 @@ def test_illegal_pages(service: Any) -> None:
 
 
 def test_a_failed_commit_is_told(service: Any, plane: Any) -> None:
-    plane.failure = Unavailable("the disks are gone")
+    plane.commits.failure = Unavailable("the disks are gone")
     with pytest.raises(Unavailable):
         service.create_topic(pubsub.Topic(name=T))

@@ -7,10 +7,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from syncpoint.api.admin_handlers import CatalogService
+from syncpoint.api.options_admin import OptionsAdmin
 from syncpoint.api.seek import seek_methods
 from syncpoint.control.barrier import BACKLOG, CONFIRM, Barrier
 from syncpoint.control.doors import Peers
-from syncpoint.control.plane import SharedControl
+from syncpoint.control.head_commit import HeadCommit
+from syncpoint.control.plane import ControlPlane
 from syncpoint.control.registration import Registration
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Delete, Put
@@ -20,6 +22,7 @@ from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.model.cluster import PUBLISH, Member, Owner
 from syncpoint.model.errors import Unavailable
+from syncpoint.model.flow import FlowLimits
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
@@ -27,7 +30,7 @@ from syncpoint.testing.simulation.network import SimNetwork
 from syncpoint.transport.calls import Call
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.transport.tasks import unary_async
-from syncpoint.wire.messages import internal, pubsub, well_known
+from syncpoint.wire.messages import admin, internal, pubsub, well_known
 
 TOPIC = "projects/p/topics/topic"
 SUB = "projects/p/subscriptions/sub"
@@ -60,6 +63,7 @@ class FakeOwner:
         self.sealed: list[tuple[int, int]] = []
         self.deaf = False
         self.backlog = internal.BacklogResponse(chains=[chain])
+        self.reading: Callable[[], Coroutine[Any, Any, None]] = _at_once
         self.started = self.process.start(self._start())
 
     async def _start(self) -> None:
@@ -96,6 +100,7 @@ class FakeOwner:
         return internal.ConfirmResponse(revision=asked.revision).SerializeToString()
 
     async def _get_backlog(self, call: Call, request: bytes) -> bytes:
+        await self.reading()
         return self.backlog.SerializeToString()
 
     async def publish(self, topic: int) -> tuple[int, int]:
@@ -113,6 +118,10 @@ class FakeOwner:
         if subscription.created_revision <= self.opened_at[topic]:
             return 0
         return self.starts[subscription.incarnation, topic]
+
+
+async def _at_once() -> None:
+    """Its disks read without delay."""
 
 
 class PlaneWorld:
@@ -134,29 +143,35 @@ class PlaneWorld:
         await view.start()
         await shared.start()
         barrier = Barrier(view, Peers(self.network))
-        return Proxy(store, SharedControl(store, shared, barrier, self.clock, self.random))
+        return Proxy(store, ControlPlane(HeadCommit(store, shared, barrier), self.clock, self.random), barrier)
 
     def disown(self, chain: int) -> None:
         self.store.txn([], [Delete(OWNERS.key(chain))])
 
 
-_ANSWERS = {"CreateTopic": pubsub.Topic, "GetTopic": pubsub.Topic, "UpdateTopic": pubsub.Topic} | {
-    f"{verb}{kind}": getattr(pubsub, kind)
-    for kind in ("Subscription", "Snapshot")
-    for verb in ("Create", "Get", "Update")
-}
+_ANSWERS = (
+    {"CreateTopic": pubsub.Topic, "GetTopic": pubsub.Topic, "UpdateTopic": pubsub.Topic}
+    | {
+        f"{verb}{kind}": getattr(pubsub, kind)
+        for kind in ("Subscription", "Snapshot")
+        for verb in ("Create", "Get", "Update")
+    }
+    | {"GetTopicOptions": admin.TopicOptions, "UpdateTopicOptions": admin.TopicOptions}
+)
 _REQUESTS = {"CreateTopic": pubsub.Topic, "CreateSubscription": pubsub.Subscription}
 
 
 class Proxy:
     """The admin methods of one process."""
 
-    def __init__(self, store: LocalShared, control: SharedControl) -> None:
-        self.store, self.control = store, control
-        self.methods = {**CatalogService(control).methods(), **seek_methods(control)}
+    def __init__(self, store: LocalShared, control: ControlPlane, barrier: Barrier) -> None:
+        self.store, self.control, self.barrier = store, control, barrier
+        options = OptionsAdmin(control, FlowLimits(), ("default",))
+        self.methods = {**CatalogService(control).methods(), **seek_methods(control), **options.methods()}
 
     async def call(self, method: str, **fields: Any) -> Any:
-        kind = _REQUESTS.get(method) or getattr(pubsub, f"{method}Request")
+        package = admin if hasattr(admin, f"{method}Request") else pubsub
+        kind = _REQUESTS.get(method) or getattr(package, f"{method}Request")
         path = next(path for path in self.methods if path.decode().endswith(f"/{method}")).decode()
         answer = await MemoryChannel(self.methods).unary(path, kind(**fields).SerializeToString())
         return _ANSWERS.get(method, well_known.Empty).FromString(answer)

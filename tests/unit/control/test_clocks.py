@@ -9,7 +9,8 @@ from syncpoint.control.barrier import Barrier
 from syncpoint.control.clocks import ClockExchange
 from syncpoint.control.doors import Peers
 from syncpoint.control.expiry import Expiry
-from syncpoint.control.plane import SharedControl
+from syncpoint.control.head_commit import HeadCommit
+from syncpoint.control.plane import ControlPlane
 from syncpoint.control.reports import USED_S, UseReporter
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Put
@@ -101,14 +102,16 @@ async def test_a_clock_that_jumps_for_a_while_deletes_no_record(store: MemorySto
     await catalog.start()
     await view.start()
     mine = Wrong(clock)
-    control = SharedControl(shared, catalog, Barrier(view, Peers(SimNetwork(SeededRandom(1)))), mine, SeededRandom(2))
+    control = ControlPlane(
+        HeadCommit(shared, catalog, Barrier(view, Peers(SimNetwork(SeededRandom(1))))), mine, SeededRandom(2)
+    )
     now = clock.time_ns()
     await control.commit([
         Change.put(Topic(1, "t")),
         Change.put(Subscription(2, "in-use", 1, "t", created_ns=now, expiration_s=31 * DAY)),
         Change.put(Snapshot(3, "fresh", 1, "t", created_ns=now, expire_ns=now + 7 * DAY * NS)),
     ])  # fmt: skip
-    expiry = Expiry(control)
+    expiry = Expiry(control, shared)
     await asyncio.sleep(4 * USED_S)
     mine.wrong_s = 32 * DAY
     for _ in range(20):
@@ -132,13 +135,15 @@ async def test_after_an_outage_of_the_metadata_those_in_use_can_say_so_first(
     catalog, view = SharedCatalog(proxy), ClusterView(proxy)
     await catalog.start()
     await view.start()
-    control = SharedControl(proxy, catalog, Barrier(view, Peers(SimNetwork(SeededRandom(1)))), clock, SeededRandom(2))
+    control = ControlPlane(
+        HeadCommit(proxy, catalog, Barrier(view, Peers(SimNetwork(SeededRandom(1))))), clock, SeededRandom(2)
+    )
     await control.commit([
         Change.put(Topic(1, "t")),
         Change.put(Subscription(2, "used", 1, "t", created_ns=clock.time_ns(), expiration_s=DAY)),
         Change.put(Subscription(3, "unused", 1, "t", created_ns=clock.time_ns(), expiration_s=DAY)),
     ])  # fmt: skip
-    uses, expiry = UseReporter(forwarder, clock, lambda: [2]), Expiry(control)
+    uses, expiry = UseReporter(forwarder, clock, lambda: [2]), Expiry(control, proxy)
     uses.start()
     expiry.start()
     await asyncio.sleep(DAY / 2)

@@ -13,9 +13,10 @@ from syncpoint.control.barrier import Barrier
 from syncpoint.control.doors import STATUS, Peers, Reach, process_methods
 from syncpoint.control.expiry import UNFINISHED_S, Expiry
 from syncpoint.control.founding import PATIENCE_S, Founder, Plan
+from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.membership import Membership
 from syncpoint.control.placing import Kind, planner
-from syncpoint.control.plane import SharedControl
+from syncpoint.control.plane import ControlPlane
 from syncpoint.control.registration import Registration, registered_chains
 from syncpoint.control.reports import USED_S, UseReporter
 from syncpoint.control.view import ClusterView, View
@@ -316,7 +317,7 @@ async def test_what_has_expired_is_deleted_and_what_is_used_is_not(bare: Bare) -
     await catalog.start()
     await view.start()
     network = SimNetwork(SeededRandom(1))
-    control = SharedControl(shared, catalog, Barrier(view, Peers(network)), bare.clock, bare.random)
+    control = ControlPlane(HeadCommit(shared, catalog, Barrier(view, Peers(network))), bare.clock, bare.random)
     now, day = bare.clock.time_ns(), 86_400
     await control.commit([
         Change.put(Topic(1, "t")),
@@ -329,7 +330,7 @@ async def test_what_has_expired_is_deleted_and_what_is_used_is_not(bare: Bare) -
     ])  # fmt: skip
     uses = UseReporter(shared, bare.clock, lambda: [2, 99])
     uses.start()
-    expiry = Expiry(control)
+    expiry = Expiry(control, shared)
     assert await expiry.expire() == 0
     bare.clock.advance(UNFINISHED_S + 1)
     assert await expiry.expire() == 2
@@ -338,7 +339,7 @@ async def test_what_has_expired_is_deleted_and_what_is_used_is_not(bare: Bare) -
         await asyncio.sleep(USED_S)
     await expiry.stop()
     assert control.catalog.subscription("s1") is not None, "what is known of its last use may be two hours old"
-    expiry = Expiry(control)  # another process, which has just been started
+    expiry = Expiry(control, shared)  # another process, which has just been started
     expiry.start()
     await asyncio.sleep(USED_S)
     assert control.catalog.subscription("s1") is not None

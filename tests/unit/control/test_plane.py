@@ -12,6 +12,7 @@ from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.metadata.records import ACTIVE, CREATING
 from syncpoint.model.errors import Code, NotFound, SyncpointError, Unavailable
+from syncpoint.publish.backlog import Backlog
 from syncpoint.router.assignment import TopicAssignment
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -190,7 +191,7 @@ async def test_a_change_of_retention_is_confirmed_a_label_is_not(world: PlaneWor
 @planned(chains=3)
 async def test_before_keys_move_all_other_chains_have_sealed(world: PlaneWorld) -> None:
     topic = await with_topic(world)
-    barrier = world.proxies[0].control.barrier
+    barrier = world.proxies[0].barrier
     with pytest.raises(Unavailable, match="epoch None"):
         await barrier.sealed(topic, 1, 2)
     world.store.txn([], [Put(ASSIGNED_TOPICS.key(topic), TopicAssignment(2, (2,)).encode())])
@@ -209,7 +210,7 @@ async def test_the_backlog_is_that_of_all_chains_or_none(world: PlaneWorld) -> N
     proxy = world.proxies[0]
     await proxy.call("CreateSubscription", name=SUB, topic=TOPIC)
     record = proxy.control.catalog.subscription(SUB)
-    assert await proxy.control.oldest_unacked(record) is None
+    assert await proxy.control.backlog(record) == Backlog()
     for chain, owner in world.owners.items():
         owner.backlog.messages, owner.backlog.oldest_age_s, owner.backlog.mean_bytes = (
             chain,

@@ -279,7 +279,15 @@ async def test_the_last_checkpoint_makes_the_next_start_short(world: ServicerWor
 @simulated()
 async def test_a_start_that_read_nothing_new_writes_no_checkpoint(world: ServicerWorld) -> None:
     await checkpointed(world)
-    quiet = Upkeep(world.store, world.publish, world.subscribe, world.control, world.clock, begin_with_checkpoint=False)  # type: ignore[arg-type]
+    quiet = Upkeep(
+        world.store,
+        world.publish,
+        world.subscribe,
+        world.control,
+        world.mirror,
+        world.clock,
+        begin_with_checkpoint=False,
+    )  # type: ignore[arg-type]
     quiet.log._checkpointed = world.store.appended
     await world.upkeep.stop()
     before = count(world, Kind.CHECKPOINT_BEGIN)
@@ -329,7 +337,7 @@ def test_a_failing_step_stops_no_other(caplog: pytest.LogCaptureFixture) -> None
         def broken() -> None:
             raise RuntimeError("broken")
 
-        world.control.mirror.flush = broken  # type: ignore[method-assign]
+        world.mirror.flush = broken  # type: ignore[method-assign]
         await world.put("a")
         await world.pull()
         assert len(await world.pull(timeout=None)) == 1  # leases still expire

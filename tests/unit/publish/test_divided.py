@@ -16,10 +16,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from chain_world import ChainWorld, Process, Subscriber, simulated
 
+from syncpoint.control.log_commit import LogCommit
+from syncpoint.control.plane import ControlPlane
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.records import Change, Subscription
 from syncpoint.model.errors import SyncpointError, Unavailable
-from syncpoint.node.control import ControlPlane
 from syncpoint.publish import records
 from syncpoint.publish.ledger import Ledger
 from syncpoint.storage.record import Kind
@@ -184,11 +185,11 @@ def test_whoever_fails_to_hear_of_a_deletion_does_not_undo_it(monkeypatch: pytes
 
 def test_a_change_of_the_catalog_that_is_followed_by_half_ends_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    control = ControlPlane(world.publish, Mock(), world.clock, world.random)
+    control = ControlPlane(LogCommit(world.publish, Mock()), world.clock, world.random)
     made = Subscription(9, "projects/p/subscriptions/new", 1, TOPIC)
     monkeypatch.setattr(world.publish.memory.ledgers, "take", out_of_memory)
     with pytest.raises(MemoryError):
-        asyncio.run(control.create_subscription(made))
+        asyncio.run(control.create(made))
     with pytest.raises(Unavailable):
         world.send("nobody keeps it for the new one")
 

@@ -6,15 +6,17 @@ import asyncio
 from typing import Any
 
 from syncpoint.api.admin_handlers import CatalogService
-from syncpoint.api.cluster_admin import ClusterAdmin, Identity
+from syncpoint.api.cluster_admin import ClusterAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.seek import seek_methods
+from syncpoint.api.server_admin import DEFAULT, Identity
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.doors import Reach
 from syncpoint.control.expiry import Expiry
+from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.inquiry import Inquiry
 from syncpoint.control.operations import Operations
-from syncpoint.control.plane import SharedControl
+from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import Change, Setting
 from syncpoint.model.cluster import PROXY
 from syncpoint.model.flow import FlowLimits
@@ -50,9 +52,8 @@ class ProxyRole:
         joined.shared.on_change.append(self._catalog_changed)
         self.distances = Distances(joined.process.region)
         self.prober = Prober(self.distances, self._ping, self._others, joined.clock, joined.random)
-        self.control = SharedControl(
-            joined.store, joined.shared, Barrier(joined.view, joined.peers), joined.clock, joined.random
-        )
+        commits = HeadCommit(joined.store, joined.shared, Barrier(joined.view, joined.peers))
+        self.control = ControlPlane(commits, joined.clock, joined.random)
         self.proxy = Proxy(
             me=joined.member,
             view=joined.view,
@@ -71,11 +72,11 @@ class ProxyRole:
             joined.view,
             Operations(joined.view, joined.catalog, joined.clock),
             self.limits,
-            Identity(joined.universe, settings.classes["default"].durability, joined.clock.time_ns()),
+            Identity(joined.universe, settings.classes[DEFAULT].durability, joined.clock.time_ns()),
             list(settings.classes),
             Inquiry(joined.view, joined.peers),
         )
-        self.expiry = Expiry(self.control, joined.clock)
+        self.expiry = Expiry(self.control, joined.store, joined.clock)
         self.cleaner = KeyCleaner(joined.store, self._topic_exists, self._cleans, joined.random)
         self._methods = self.proxy.methods(
             CatalogService(self.control).methods(), seek_methods(self.control), self.admin.methods()

@@ -1,0 +1,85 @@
+"""syncpoint.admin.v1 of one node: its disks and its log; the rest is as for a cluster.
+
+Place: beside the other admin servicers of the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from syncpoint.api.server_admin import Identity, ServerAdmin
+from syncpoint.control.plane import ControlPlane
+from syncpoint.model.flow import FlowLimits
+from syncpoint.publish import states
+from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.wire.messages import admin
+
+CHAIN = 0  # a node's log has no number among chains
+
+
+class LocalInquiry:
+    """See `server_admin.Asking`: everybody who knows something is here."""
+
+    def __init__(self, publish: PublishForwarder, subscribe: SubscribeForwarder) -> None:
+        self._publish, self._subscribe = publish, subscribe
+
+    async def chains(self, topic: int, subscription: int = 0, ranges_max: int = 0) -> tuple[list[Any], list[str]]:
+        """The one log, and why its oldest message cannot be read."""
+        record = self._publish.catalog.subscription_by_incarnation(subscription) if subscription else None
+        found = await states.describe({CHAIN: self._publish}, topic, record, ranges_max)
+        return found, [one.unreadable for one in found if one.unreadable]
+
+    async def deliveries(self, subscription: int) -> tuple[tuple[int, int, int], list[str]]:
+        """What is out with subscribers here."""
+        delivery = self._subscribe.deliveries.get(subscription)
+        if delivery is None:
+            return (0, 0, 0), []
+        messages, nbytes = delivery.table.total()
+        return (messages, nbytes, len(delivery.consumers)), []
+
+
+class NodeAdmin(ServerAdmin):
+    """The service on messages; `methods()` serves it on bytes."""
+
+    def __init__(
+        self,
+        control: ControlPlane,
+        publish: PublishForwarder,
+        subscribe: SubscribeForwarder,
+        limits: FlowLimits,
+        durability: str,
+        started_ns: int,
+    ) -> None:
+        self._store = publish.store
+        identity = Identity(publish.store.universe, durability, started_ns)
+        super().__init__(control, limits, identity, LocalInquiry(publish, subscribe))
+
+    def positions(self) -> Mapping[str, int]:
+        """Those of the node's log."""
+        status = self._store.status()
+        return {
+            "log_counter": self._store.log_counter,
+            "appended_position": status.appended,
+            "persisted_position": status.persisted,
+            "under_replicated": status.under_replicated,
+        }
+
+    async def list_disks(self, request: Any) -> Any:
+        """ListDisks."""
+        status = self._store.status()
+        disks = [
+            admin.Disk(
+                path=str(disk.path),
+                state=admin.Disk.State.Value(disk.state.upper()),
+                reason=disk.reason,
+                incarnation=disk.incarnation,
+                free_bytes=disk.free_bytes,
+                position=disk.position,
+                under_replicated=max(0, status.appended - disk.position),
+                damaged=disk.unreadable,
+            )
+            for disk in status.disks
+        ]
+        return admin.ListDisksResponse(disks=disks, under_replicated=status.under_replicated)

@@ -1,0 +1,71 @@
+"""Changes of a cluster's catalog: a compare-and-set of the catalog's head, then a question to every chain.
+
+Place: `control.plane.Commit` over shared metadata, in every process that changes the catalog.
+Promise: while the metadata is down nothing changes; what is known can still be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from syncpoint.control.barrier import Barrier
+from syncpoint.control.registration import head_revision
+from syncpoint.metadata.contract import StoreError, StoreUnavailable
+from syncpoint.metadata.records import Change, SeekTarget, Subscription
+from syncpoint.metadata.shared import SharedStore, answered
+from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
+from syncpoint.model.errors import Conflict, Unavailable
+from syncpoint.publish.backlog import Backlog
+
+REFRESH_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class HeadCommit:
+    """See the module."""
+
+    staged = True
+
+    def __init__(self, store: SharedStore, shared: SharedCatalog, barrier: Barrier) -> None:
+        self._store, self._shared, self._barrier = store, shared, barrier
+        self.catalog = shared.catalog
+
+    def next_incarnation(self) -> int:
+        """A number for a new record. Raises `Unavailable` when the metadata has been away for long."""
+        try:
+            return self._shared.next_incarnation()
+        except StoreUnavailable as error:
+            raise Unavailable(f"The metadata does not answer: {error}") from error
+
+    async def refresh(self) -> None:
+        """Read the head anew, and follow up to there."""
+        try:
+            async with asyncio.timeout(REFRESH_S):
+                await self._shared.at(await head_revision(self._store))
+        except (StoreError, TimeoutError) as error:
+            log.info("the catalog may be old: %s", error)
+
+    async def commit(self, changes: Sequence[Change]) -> list[Change]:
+        """See `Commit`."""
+        try:
+            return await answered(self._shared.commit(changes))
+        except CatalogConflict as error:
+            raise Conflict("Another process has changed the catalog at the same time. Try again.") from error
+
+    async def confirm(self, topic: int, revision: int) -> None:
+        """Ask every chain of the topic."""
+        await self._barrier.confirm(topic, revision)
+
+    async def seek(self, record: Subscription, target: SeekTarget) -> None:
+        """Chains follow the record: every seek is a generation of its own."""
+        moved = replace(record, generation=record.generation + 1, target=target)
+        (committed,) = await self.commit([Change.put(moved)])
+        await self.confirm(record.topic_incarnation, committed.revision)
+
+    async def backlog(self, record: Subscription) -> Backlog:
+        """Summed over all chains of the topic."""
+        return await self._barrier.backlog(record.incarnation, record.topic_incarnation)
