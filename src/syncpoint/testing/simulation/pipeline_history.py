@@ -114,6 +114,10 @@ class PipelineHistory:
     data: dict[Place, bytes] = field(default_factory=dict)  # of the topic that is read
     gaps_begun: int = 0  # how often a link's reader began behind what the link had
 
+    def sought_since(self, stamp: int) -> bool:
+        """Whether a seek was not over then, or came later."""
+        return any(not one.ended or one.ended > stamp for one in self.seeks)
+
     def saw(self, topic: str, place: Place, data: bytes) -> None:
         """Somebody read this there; it is the same for everybody and for ever."""
         crc = zlib.crc32(data)

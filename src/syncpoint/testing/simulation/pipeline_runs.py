@@ -224,7 +224,6 @@ class PipelineRun(SimRun[PipelinesWorld]):
             self.world.coverage.sometimes("a checkpoint loses a plan" if plan else "a checkpoint loses a commit")
         elif lots > 0.96 and job.kind != ALONE:
             job.fresh()
-            job.checkpoint.set_back = True
             job.latest = job.kind == LINK and self.random.random() < 0.5
             self.world.pipelines.gaps_begun += job.latest
             self.world.coverage.sometimes("a checkpoint is lost")

@@ -42,7 +42,7 @@ class Checkpoint:
         self.initial: Offsets | None = None
         self.offsets: dict[int, Offsets] = {}
         self.commits: set[int] = set()
-        self.set_back = False  # it has lost files, and a job that is told so goes on
+        self.planned: dict[int, int] = {}  # batch -> stamp of the history, from before its positions were asked for
 
     @property
     def next(self) -> int:
@@ -50,10 +50,10 @@ class Checkpoint:
         last = max(self.offsets, default=-1)
         return last if last >= 0 and last not in self.commits else last + 1
 
-    def plan(self, number: int, offsets: Offsets) -> None:
+    def plan(self, number: int, offsets: Offsets, stamp: int) -> None:
         if number in self.offsets or number != len(self.offsets):
             raise Concurrent
-        self.offsets[number] = offsets
+        self.offsets[number], self.planned[number] = offsets, stamp
 
     def over(self, number: int) -> None:
         if number in self.commits:
@@ -67,7 +67,6 @@ class Checkpoint:
             self.commits.discard(last)
             if plan:
                 del self.offsets[last]
-            self.set_back = True
 
 
 class Fenced(Exception):
@@ -86,6 +85,7 @@ class Job:
         self.random = world.random
         self.checkpoints = 0
         self.idle_since: float | None = None
+        self._processed: dict[str, dict[int, int]] = {}
         self.latest = False  # the next reader begins at the end, which leaves a gap to what its link has
         self.fresh()
 
@@ -93,6 +93,12 @@ class Job:
         """A new checkpoint: to Spark another query."""
         self.checkpoints += 1
         self.checkpoint = Checkpoint(f"{self.kind}{self.checkpoints}")
+
+    def processed(self, checkpoint: Checkpoint) -> dict[int, int]:
+        """Up to where the server was told that each source was read: it need not keep what lies before. All checkpoints
+        of the job share its cursor; each that reads the subscription alone acknowledges in a generation of its own.
+        """
+        return self._processed.setdefault(checkpoint.query if self.kind == ALONE else self.kind, {})
 
     # -- drivers -----------------------------------------------------------------------------------------------------
 
@@ -144,7 +150,7 @@ class Driver:
     # -- planning ----------------------------------------------------------------------------------------------------
 
     async def _plan(self, number: int) -> Offsets | None:
-        checkpoint = self.checkpoint
+        checkpoint, stamp = self.checkpoint, self.world.history.stamp()
         before = checkpoint.offsets[number - 1] if number else checkpoint.initial
         if before is None:
             before = checkpoint.initial = await self._initial()
@@ -162,15 +168,15 @@ class Driver:
         after = plans.plan(before, listing, ROWS_MAX)
         if after is before:
             return None
-        checkpoint.plan(number, after)
+        checkpoint.plan(number, after, stamp)
         return after
 
     def _told_lost(self, lost: list[Range]) -> None:
         """After a checkpoint was set back, what it processed before may be gone."""
+        processed = self.job.processed(self.checkpoint)
+        passed = all(one.end is not None and one.end <= processed.get(one.source, 0) for one in lost)
         self.world.coverage.sometimes("a reader that was set back is told of a gap")
-        self.world.coverage.always(
-            "what a cursor has not passed is kept", self.checkpoint.set_back, f"{self.query} lost {lost}"
-        )
+        self.world.coverage.always("what a cursor has not passed is kept", passed, f"{self.query} lost {lost}")
 
     async def _initial(self) -> Offsets:
         reader = f"reader{self.world.random.randrange(0, 1 << 30)}" if self.kind == ALONE else ""
@@ -200,6 +206,8 @@ class Driver:
             fields["topic_incarnation"] = processed.incarnation
             fields["generation"] = processed.generation
             fields["processed"] = [pipeline.SourceRange(source=one, end=end) for one, end in processed.sources.items()]
+            told = self.job.processed(self.checkpoint)
+            told.update((one, max(end, told.get(one, 0))) for one, end in processed.sources.items())
         try:
             answer = await self.calls.positions(**fields)
         except SyncpointError as error:
@@ -275,15 +283,18 @@ class Driver:
         return await self.calls.read(planned.topic, planned.incarnation, piece.source, piece.begin, piece.end, skip)
 
     def _gap(self, epoch: int, piece: Range, gap: Gap) -> None:
-        """A range of a plan is not there any more: only where it was processed before, or the place was left."""
+        """A range of a plan is not there any more: only where it was processed before, or its subscription was sought
+        since the batch was planned.
+        """
         if epoch in self.checkpoint.commits:
             raise Concurrent  # another driver has run this batch meanwhile
-        sought = len(self.world.pipelines.seeks) > 0 and self.kind == ALONE
+        processed = piece.begin < self.job.processed(self.checkpoint).get(piece.source, 0)
+        planned = self.checkpoint.planned.get(epoch, 0)
+        sought = self.kind == ALONE and self.world.pipelines.sought_since(planned)
         self.world.coverage.sometimes("a range has a gap")
+        self.world.coverage.sometimes("a range has a gap after a seek", sought and not processed)
         self.world.coverage.always(
-            "what a reader has not processed is kept",
-            self.checkpoint.set_back or sought,
-            f"{self.query} {piece}: {gap}",
+            "what a reader has not processed is kept", processed or sought, f"{self.query} {piece}: {gap}"
         )
 
     def _divided(self, epoch: int, attempt: str, piece: Range, rows: list[Any]) -> dict[str, list[Row]]:

@@ -1,0 +1,89 @@
+"""What a simulated reader takes for lost with good reason, and what not."""
+
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pyspark_pubsub.offsets import Offsets, Range
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.simulation.coverage import Coverage
+from syncpoint.testing.simulation.pipeline_calls import Gap
+from syncpoint.testing.simulation.pipeline_history import PipelineHistory, Sought
+from syncpoint.testing.simulation.pipelines import ALONE, LINK
+from syncpoint.testing.simulation.spark import Concurrent, Driver, Job
+
+PIECE = Range(7, 10, 20)
+
+
+class Read:
+    """A driver that has planned batch 0, and reads it."""
+
+    def __init__(self, kind: str) -> None:
+        self.coverage, stamps = Coverage(), count(1)
+        self.stamp = lambda: next(stamps)
+        self.history = PipelineHistory(self.stamp, self.coverage)
+        world: Any = SimpleNamespace(pipelines=self.history, coverage=self.coverage, random=SeededRandom(1))
+        self.job = Job(world, kind)
+        self.driver = Driver(self.job, self.job.checkpoint, "r1")
+
+    def plan(self) -> None:
+        self.job.checkpoint.plan(0, Offsets("t", 1, "u", {7: 20}, begins={7: 10}), self.stamp())
+
+    def seek(self) -> Sought:
+        self.history.seeks.append(Sought(back=False, kept=True, begun=self.stamp()))
+        return self.history.seeks[-1]
+
+    def gap(self) -> bool:
+        """Whether the reader takes a gap for a loss."""
+        self.driver._gap(0, PIECE, Gap("gone"))
+        return bool(self.coverage.violations)
+
+
+@pytest.mark.parametrize("kind", [ALONE, LINK])
+def test_a_gap_is_a_loss(kind: str) -> None:
+    read = Read(kind)
+    read.plan()
+    assert read.gap()
+
+
+def test_a_seek_that_was_over_before_the_batch_was_planned_excuses_no_gap() -> None:
+    read = Read(ALONE)
+    read.seek().ended = read.stamp()
+    read.plan()
+    assert read.gap()
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_seek_that_came_later_or_was_not_over_excuses_it(ended: bool) -> None:
+    read = Read(ALONE)
+    sought = read.seek()
+    read.plan()
+    sought.ended = read.stamp() if ended else 0
+    assert not read.gap()
+
+
+def test_a_seek_excuses_no_gap_of_who_reads_the_topic() -> None:
+    read = Read(LINK)
+    read.plan()
+    read.seek()
+    assert read.gap()
+
+
+@pytest.mark.parametrize(("end", "lost"), [(10, True), (11, False)])
+def test_what_was_processed_before_may_be_gone_also_where_a_checkpoint_has_lost_files(end: int, lost: bool) -> None:
+    read = Read(LINK)
+    read.job.processed(read.job.checkpoint)[7] = end
+    read.job.fresh()
+    read.driver = Driver(read.job, read.job.checkpoint, "r2")
+    read.plan()
+    assert read.gap() is lost
+
+
+def test_a_batch_that_is_over_is_another_drivers() -> None:
+    read = Read(LINK)
+    read.plan()
+    read.job.checkpoint.over(0)
+    with pytest.raises(Concurrent):
+        read.gap()
