@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from bench.clusters import ClusterUnderTest
 from bench.harness import Bench, Target
 from bench.process import Failed
-from syncpoint.control.doors import STATUS, Peers
+from syncpoint.control.doors import Peers
 from syncpoint.model.errors import SyncpointError
 from syncpoint.transport.network import AnyChannel, TcpNetwork
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
 
+STATUS = methods.PROCESS.GetStatus
 TOPIC = "projects/bench/topics/failover-"  # and the case
 EVERY_S = 0.02
 TIMEOUT_S = 30.0

@@ -15,7 +15,8 @@ from typing import Any
 from pyspark_pubsub.errors import DataLossError, OptionError
 from pyspark_pubsub.offsets import Listing, Offsets, Range, Source
 from pyspark_pubsub.options import Options
-from pyspark_pubsub.rpc import READER, Channel, pb
+from pyspark_pubsub.rpc import Channel, pb
+from syncpoint.wire import methods
 
 EARLIEST, LATEST, TIME, SNAPSHOT, OFFSETS = "earliest", "latest", "time", "snapshot", "offsets"
 
@@ -102,7 +103,7 @@ class Positions:
             for number, end in processed.sources.items():
                 request.processed.add(source=number, end=end)
             request.generation = processed.generation
-        answer = pb.Positions.FromString(self.channel.call(READER + "GetPositions", request))
+        answer = pb.Positions.FromString(self.channel.call(methods.LOG_READER.GetPositions, request))
         listing = Listing(
             answer.topic,
             answer.topic_incarnation,
@@ -119,7 +120,7 @@ class Positions:
     def release(self, reader: str) -> None:
         """Give the subscription free for other consumers."""
         request = pb.ReleaseSubscriptionRequest(subscription=self.options["subscription"], exclusive_reader=reader)
-        self.channel.call(READER + "ReleaseSubscription", request)
+        self.channel.call(methods.LOG_READER.ReleaseSubscription, request)
 
     def _request(self, position: Position | None, reader: str) -> Any:
         options = self.options

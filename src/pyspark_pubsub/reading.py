@@ -21,9 +21,10 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_pubsub.errors import OUT_OF_RANGE, UNAVAILABLE, CallError, DataLossError
-from pyspark_pubsub.rpc import PAUSE_FIRST_S, PAUSE_MAX_S, READER, Channel, pb
+from pyspark_pubsub.rpc import PAUSE_FIRST_S, PAUSE_MAX_S, Channel, pb
 from pyspark_pubsub.schema import CONSTANT, arrow_schema, wire_columns
 from pyspark_pubsub.slices import Slice
+from syncpoint.wire import methods
 
 log = logging.getLogger("pyspark_pubsub")
 ALIGN = 64
@@ -114,7 +115,7 @@ def frames(part: Slice, columns: list[int]) -> Generator[Frame, None, None]:
         request.begin = at
         buffers = _Buffers()
         try:
-            with closing(channel.frames(READER + "ReadRange", request, buffers.allocate)) as messages:
+            with closing(channel.frames(methods.LOG_READER.ReadRange, request, buffers.allocate)) as messages:
                 for message in messages:
                     frame = parse_frame(message, buffers.last)
                     at, pause, patience_end = frame.next_offset, PAUSE_FIRST_S, 0.0
@@ -142,7 +143,7 @@ def _behind_gap(part: Slice, channel: Channel, at: int, error: CallError) -> int
             " retention, or by naming this reader with the option cursor."
         ) from error
     request = pb.GetPositionsRequest(topic=part.topic, topic_incarnation=part.incarnation)
-    answer = pb.Positions.FromString(channel.call(READER + "GetPositions", request))
+    answer = pb.Positions.FromString(channel.call(methods.LOG_READER.GetPositions, request))
     begins = [source.begin for source in answer.sources if source.source == part.source]
     begin = min(part.end, begins[0]) if begins else part.end
     if begin <= at:

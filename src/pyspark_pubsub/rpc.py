@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import ssl
 
 pb = Package("syncpoint.pipeline.v1")
-READER = "/syncpoint.pipeline.v1.LogReader/"
-WRITER = "/syncpoint.pipeline.v1.EpochWriter/"
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
 CONNECT_S = 10.0
 IDLE_S = 15.0

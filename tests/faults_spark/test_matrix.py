@@ -16,10 +16,11 @@ from faults_kit import Case, Driver, Failed, Unguarded, kill_one
 from federation_kit import Site, awaited
 
 from pyspark_pubsub.options import Access
-from pyspark_pubsub.rpc import WRITER, Channel, pb
+from pyspark_pubsub.rpc import Channel, pb
 from pyspark_pubsub.staging import Part, Target, stage
 from syncpoint.federation.transform import CARRIED
 from syncpoint.testing.logs import Verdict, judge
+from syncpoint.wire import methods
 
 pytestmark = pytest.mark.timeout(900)  # two cores, with a JVM and several servers on them
 
@@ -216,7 +217,7 @@ class Successor:
     def commit(self, epoch: int) -> None:
         request = pb.CommitEpochRequest(run=pb.Run(query=self._query, run="the-later-run"), epoch=epoch)
         request.stages.add(partition=0, attempt="x")
-        Channel(self._target.access).call(WRITER + "CommitEpoch", request)
+        Channel(self._target.access).call(methods.EPOCH_WRITER.CommitEpoch, request)
 
 
 def zombie(one: Case, driver: Driver) -> str:

@@ -11,12 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from cluster_kit import note
 
-from syncpoint.control.doors import STATUS, Peers
+from syncpoint.control.doors import Peers
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
 from syncpoint.transport.network import TcpNetwork
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
+STATUS = methods.PROCESS.GetStatus
 PUBLISHERS = 48
 COUNTS = ("duplicates", "duplicates_late", "unknown", "pending")
 TRIES = 6

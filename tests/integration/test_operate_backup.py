@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from cluster_kit import Kit
 
-from syncpoint.control.doors import STATUS, Peers
+from syncpoint.control.doors import Peers
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing import etcd, official
 from syncpoint.testing.official import eventually
 from syncpoint.transport.network import TcpNetwork
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
 pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
@@ -92,7 +93,7 @@ def sources(kit: Kit) -> int:
         peers = Peers(TcpNetwork())
         try:
             at = [kit.local.called_at(name) for name in kit.names("publish-forwarder")]
-            return [await peers.call(one, STATUS, b"", timeout_s=5.0) for one in at]
+            return [await peers.call(one, methods.PROCESS.GetStatus, b"", timeout_s=5.0) for one in at]
         finally:
             await peers.close()
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import syncpoint
 from syncpoint.metadata import layout
+from syncpoint.wire import methods
+from syncpoint.wire.messages import FILES, POOL
 
 SOURCES = Path(syncpoint.__file__).parent
 
@@ -33,3 +35,17 @@ def test_keys_of_the_metadata_are_spelled_in_the_layout_alone() -> None:
     known = [value for name, value in vars(layout).items() if name.isupper() and isinstance(value, str)]
     assert {"members/", "catalog/head", "identity/universe"} <= set(known)
     assert strays(tuple(known), "metadata/layout.py") == []
+
+
+def test_paths_of_methods_come_from_the_descriptors() -> None:
+    assert strays(("/syncpoint.", "/google.pubsub."), "wire/methods.py") == []
+
+
+def test_every_described_service_has_its_paths() -> None:
+    described = {
+        f"/{service.full_name}/{method.name}"
+        for file in FILES
+        for service in POOL.FindFileByName(file).services_by_name.values()
+        for method in service.methods
+    }
+    assert {path for one in vars(methods).values() if isinstance(one, methods.Service) for path in one} == described

@@ -30,6 +30,7 @@ from syncpoint.model.names import (
     resource_name,
 )
 from syncpoint.transport.calls import Unary
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub, well_known
 
 _Named = TypeVar("_Named", Topic, Subscription, Snapshot)
@@ -193,11 +194,11 @@ class CatalogService:
     def methods(self) -> dict[bytes, Unary]:
         """The method table of this service."""
         return {
-            f"/google.pubsub.v1.{service}/{name}".encode(): served(
-                kind, checked_again(self._control, getattr(self, _snake(name)))
+            service[name].encode(): served(
+                service[name].request, checked_again(self._control, getattr(self, _snake(name)))
             )
             for service, names in _METHODS.items()
-            for name, kind in names.items()
+            for name in names
         }
 
     def _topic(self, name: str) -> Topic:
@@ -276,27 +277,12 @@ def _snake(name: str) -> str:
 
 
 _METHODS = {
-    "Publisher": {
-        "CreateTopic": pubsub.Topic,
-        "GetTopic": pubsub.GetTopicRequest,
-        "UpdateTopic": pubsub.UpdateTopicRequest,
-        "DeleteTopic": pubsub.DeleteTopicRequest,
-        "ListTopics": pubsub.ListTopicsRequest,
-        "ListTopicSubscriptions": pubsub.ListTopicSubscriptionsRequest,
-        "ListTopicSnapshots": pubsub.ListTopicSnapshotsRequest,
-        "DetachSubscription": pubsub.DetachSubscriptionRequest,
-    },
-    "Subscriber": {
-        "CreateSubscription": pubsub.Subscription,
-        "GetSubscription": pubsub.GetSubscriptionRequest,
-        "UpdateSubscription": pubsub.UpdateSubscriptionRequest,
-        "DeleteSubscription": pubsub.DeleteSubscriptionRequest,
-        "ListSubscriptions": pubsub.ListSubscriptionsRequest,
-        "ModifyPushConfig": pubsub.ModifyPushConfigRequest,
-        "CreateSnapshot": pubsub.CreateSnapshotRequest,
-        "GetSnapshot": pubsub.GetSnapshotRequest,
-        "UpdateSnapshot": pubsub.UpdateSnapshotRequest,
-        "DeleteSnapshot": pubsub.DeleteSnapshotRequest,
-        "ListSnapshots": pubsub.ListSnapshotsRequest,
-    },
-}
+    methods.PUBLISHER: (
+        "CreateTopic", "GetTopic", "UpdateTopic", "DeleteTopic", "ListTopics", "ListTopicSubscriptions",
+        "ListTopicSnapshots", "DetachSubscription",
+    ),
+    methods.SUBSCRIBER: (
+        "CreateSubscription", "GetSubscription", "UpdateSubscription", "DeleteSubscription", "ListSubscriptions",
+        "ModifyPushConfig", "CreateSnapshot", "GetSnapshot", "UpdateSnapshot", "DeleteSnapshot", "ListSnapshots",
+    ),
+}  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from syncpoint.api.cluster_disks import cluster_disks
-from syncpoint.api.options_admin import admin_path, admin_table
+from syncpoint.api.options_admin import admin_table
 from syncpoint.api.server_admin import Asking, Identity, ServerAdmin
 from syncpoint.api.serving import served
 from syncpoint.api.validate import refused
@@ -19,7 +19,8 @@ from syncpoint.control.plane import ControlPlane
 from syncpoint.control.view import ClusterView
 from syncpoint.model.flow import FlowLimits
 from syncpoint.router.constraints import ALLOW, DENY, Rule
-from syncpoint.transport.calls import Unary
+from syncpoint.transport.calls import Methods
+from syncpoint.wire import methods
 from syncpoint.wire.messages import admin
 
 
@@ -45,26 +46,26 @@ class ClusterAdmin(ServerAdmin):
         super().__init__(control, limits, identity, inquiry, classes)
         self._inquiry, self._view, self._operations = inquiry, view, operations
 
-    def methods(self) -> dict[bytes, Unary]:
+    def methods(self) -> Methods:
         """The method table of this service."""
         table = {
-            "CreateConstraint": (admin.CreateConstraintRequest, self.create_constraint),
-            "ListConstraints": (admin.ListConstraintsRequest, self.list_constraints),
-            "DeleteConstraint": (admin.DeleteConstraintRequest, self.delete_constraint),
-            "TestConstraint": (admin.TestConstraintRequest, self.test_constraint),
-            "Drain": (admin.DrainRequest, self.drain),
-            "GetDrain": (admin.GetDrainRequest, self.get_drain),
-            "ListDrains": (admin.ListDrainsRequest, self.list_drains),
-            "Undrain": (admin.UndrainRequest, self.undrain),
+            "CreateConstraint": self.create_constraint,
+            "ListConstraints": self.list_constraints,
+            "DeleteConstraint": self.delete_constraint,
+            "TestConstraint": self.test_constraint,
+            "Drain": self.drain,
+            "GetDrain": self.get_drain,
+            "ListDrains": self.list_drains,
+            "Undrain": self.undrain,
         }
-        remembered = {  # also while the metadata do not answer
-            "ListMembers": (admin.ListMembersRequest, self.list_members),
-            "ListChains": (admin.ListChainsRequest, self.list_chains),
+        remembered: dict[methods.Method, Any] = {  # also while the metadata do not answer
+            methods.ADMIN.ListMembers: self.list_members,
+            methods.ADMIN.ListChains: self.list_chains,
         }
         return {
             **super().methods(),
             **admin_table(self.control, table),
-            **{admin_path(name): served(kind, function) for name, (kind, function) in remembered.items()},
+            **{path.encode(): served(path.request, function) for path, function in remembered.items()},
         }
 
     async def list_disks(self, request: Any) -> Any:

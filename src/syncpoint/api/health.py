@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from syncpoint.api.validate import parsed
 from syncpoint.model.errors import NotFound, SyncpointError, Unavailable
 from syncpoint.transport.calls import Call, Stream, Streaming, Unary
+from syncpoint.wire import methods
 from syncpoint.wire.messages import health
 
 _SERVING = health.HealthCheckResponse.SERVING
 _NOT_SERVING = health.HealthCheckResponse.NOT_SERVING
 _UNKNOWN = health.HealthCheckResponse.SERVICE_UNKNOWN
-_SERVICES = ("", "google.pubsub.v1.Publisher", "google.pubsub.v1.Subscriber", "syncpoint.admin.v1.Admin")
+_SERVICES = ("", methods.PUBLISHER.name, methods.SUBSCRIBER.name, methods.ADMIN.name)
 
 
 class HealthService:
@@ -43,9 +44,9 @@ class HealthService:
     def methods(self) -> dict[bytes, Unary | Streaming]:
         """The method table of this service."""
         return {
-            b"/grpc.health.v1.Health/Check": Unary(self._check),
-            b"/grpc.health.v1.Health/List": Unary(self._list),
-            b"/grpc.health.v1.Health/Watch": Streaming(self._watch),
+            methods.HEALTH.Check.encode(): Unary(self._check),
+            methods.HEALTH.List.encode(): Unary(self._list),
+            methods.HEALTH.Watch.encode(): Streaming(self._watch),
         }
 
     def _status(self, service: str) -> int:

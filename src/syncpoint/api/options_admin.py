@@ -17,7 +17,8 @@ from syncpoint.metadata.records import Change, Setting, Subscription, Topic
 from syncpoint.model.errors import NotFound
 from syncpoint.model.flow import FlowLimit, FlowLimits
 from syncpoint.model.names import parse_subscription, parse_topic
-from syncpoint.transport.calls import Unary
+from syncpoint.transport.calls import Methods
+from syncpoint.wire import methods
 from syncpoint.wire.messages import admin
 
 LIMITS = "flow-limits"  # the setting that holds changed limits
@@ -29,19 +30,16 @@ class OptionsAdmin:
     def __init__(self, control: ControlPlane, limits: FlowLimits, classes: Sequence[str] = ()) -> None:
         self.control, self.limits, self.classes = control, limits, classes
 
-    def methods(self) -> dict[bytes, Unary]:
+    def methods(self) -> Methods:
         """The method table."""
         return admin_table(
             self.control,
             {
-                "GetLimits": (admin.GetLimitsRequest, self.get_limits),
-                "UpdateLimits": (admin.UpdateLimitsRequest, self.update_limits),
-                "GetTopicOptions": (admin.GetTopicOptionsRequest, self.get_topic_options),
-                "UpdateTopicOptions": (admin.UpdateTopicOptionsRequest, self.update_topic_options),
-                "UpdateSubscriptionOptions": (
-                    admin.UpdateSubscriptionOptionsRequest,
-                    self.update_subscription_options,
-                ),
+                "GetLimits": self.get_limits,
+                "UpdateLimits": self.update_limits,
+                "GetTopicOptions": self.get_topic_options,
+                "UpdateTopicOptions": self.update_topic_options,
+                "UpdateSubscriptionOptions": self.update_subscription_options,
             },
         )
 
@@ -126,18 +124,10 @@ class OptionsAdmin:
         return record
 
 
-def admin_table(
-    control: ControlPlane, table: Mapping[str, tuple[Any, Callable[[Any], Awaitable[Any]]]]
-) -> dict[bytes, Unary]:
+def admin_table(control: ControlPlane, table: Mapping[str, Callable[[Any], Awaitable[Any]]]) -> Methods:
     """Methods of syncpoint.admin.v1.Admin by name as a method table."""
-    return {
-        admin_path(name): served(kind, checked_again(control, function)) for name, (kind, function) in table.items()
-    }
-
-
-def admin_path(name: str) -> bytes:
-    """The path of a method of syncpoint.admin.v1.Admin."""
-    return f"/syncpoint.admin.v1.Admin/{name}".encode()
+    named = ((methods.ADMIN[name], function) for name, function in table.items())
+    return {path.encode(): served(path.request, checked_again(control, function)) for path, function in named}
 
 
 def limits_message(limits: FlowLimits) -> Any:

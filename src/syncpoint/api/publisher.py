@@ -6,8 +6,7 @@ answer is sent when the messages are persisted.
 
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.transport.calls import Call, Methods, Unary
-
-PUBLISH = b"/google.pubsub.v1.Publisher/Publish"
+from syncpoint.wire import methods
 
 
 def publisher_methods(forwarder: PublishForwarder) -> Methods:
@@ -16,4 +15,4 @@ def publisher_methods(forwarder: PublishForwarder) -> Methods:
     def publish(call: Call, request: bytes) -> None:
         forwarder.publish_request(call, request)
 
-    return {PUBLISH: Unary(publish)}
+    return {methods.PUBLISHER.Publish.encode(): Unary(publish)}

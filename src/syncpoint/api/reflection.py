@@ -13,24 +13,24 @@ from typing import Any
 from syncpoint.api.validate import parsed
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.calls import Stream, Streaming
+from syncpoint.wire import methods
 from syncpoint.wire.messages import FILES, POOL, Package, reflection, reflection_alpha
 
-SERVICES = (
-    "google.pubsub.v1.Publisher",
-    "google.pubsub.v1.Subscriber",
-    "grpc.health.v1.Health",
-    "grpc.reflection.v1.ServerReflection",
-    "grpc.reflection.v1alpha.ServerReflection",
-    "syncpoint.admin.v1.Admin",
-)
+SERVICES = tuple(
+    service.name
+    for service in (
+        methods.PUBLISHER, methods.SUBSCRIBER, methods.ADMIN, methods.HEALTH, methods.REFLECTION,
+        methods.REFLECTION_ALPHA,
+    )
+)  # fmt: skip
 
 
 def reflection_methods(services: Iterable[str] = SERVICES) -> dict[bytes, Streaming]:
     """The method table of both versions. `services`: those that are listed; any described symbol can be asked for."""
     listed = sorted(services)
     return {
-        b"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": _method(reflection, listed),
-        b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": _method(reflection_alpha, listed),
+        methods.REFLECTION.ServerReflectionInfo.encode(): _method(reflection, listed),
+        methods.REFLECTION_ALPHA.ServerReflectionInfo.encode(): _method(reflection_alpha, listed),
     }
 
 

@@ -7,6 +7,7 @@ from syncpoint.control.plane import ControlPlane, is_creating
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.model.names import parse_snapshot, parse_subscription
 from syncpoint.transport.calls import Methods
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
 
 
@@ -38,4 +39,4 @@ def seek_methods(control: ControlPlane) -> Methods:
                 raise InvalidArgument("", "The seek target (a time or a snapshot) must be set.")
         return pubsub.SeekResponse()
 
-    return {b"/google.pubsub.v1.Subscriber/Seek": served(pubsub.SeekRequest, checked_again(control, seek))}
+    return {methods.SUBSCRIBER.Seek.encode(): served(pubsub.SeekRequest, checked_again(control, seek))}

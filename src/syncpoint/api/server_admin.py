@@ -18,7 +18,7 @@ from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.identity import log_of
-from syncpoint.transport.calls import Unary
+from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin
 
 RANGES_MAX = 100
@@ -61,13 +61,13 @@ class ServerAdmin(ABC):
         self.draining = False
         self._asking = inquiry
 
-    def methods(self) -> dict[bytes, Unary]:
+    def methods(self) -> Methods:
         """The method table of this service."""
         table = {
-            "GetServer": (admin.GetServerRequest, self.get_server),
-            "ListDisks": (admin.ListDisksRequest, self.list_disks),
-            "GetTopicState": (admin.GetTopicStateRequest, self.get_topic_state),
-            "GetSubscriptionState": (admin.GetSubscriptionStateRequest, self.get_subscription_state),
+            "GetServer": self.get_server,
+            "ListDisks": self.list_disks,
+            "GetTopicState": self.get_topic_state,
+            "GetSubscriptionState": self.get_subscription_state,
         }
         return {**self.options.methods(), **admin_table(self.control, table)}
 

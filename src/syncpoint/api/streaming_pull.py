@@ -19,6 +19,7 @@ from syncpoint.subscribe.confirm import Confirmed
 from syncpoint.subscribe.flow import Consumer
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Methods, Stream, Streaming
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
 
 MODIFY_IDS_FIELD = 4
@@ -35,7 +36,7 @@ class StreamingPullService:
         limits.on_change = self.limits_changed
 
     def methods(self) -> Methods:
-        return {b"/google.pubsub.v1.Subscriber/StreamingPull": Streaming(self.open)}
+        return {methods.SUBSCRIBER.StreamingPull.encode(): Streaming(self.open)}
 
     def open(self, stream: Stream) -> None:
         self.streams.add(PullStream(stream, self))

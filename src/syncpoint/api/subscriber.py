@@ -15,6 +15,7 @@ from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Call, Methods, Unary
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
 from syncpoint.wire.status import ack_failure
 
@@ -59,11 +60,10 @@ class SubscriberService:
             answer()
 
     def methods(self) -> Methods:
-        prefix = b"/google.pubsub.v1.Subscriber/"
         return {
-            prefix + b"Pull": Unary(self.pull),
-            prefix + b"Acknowledge": Unary(self.acknowledge),
-            prefix + b"ModifyAckDeadline": Unary(self.modify_ack_deadline),
+            methods.SUBSCRIBER.Pull.encode(): Unary(self.pull),
+            methods.SUBSCRIBER.Acknowledge.encode(): Unary(self.acknowledge),
+            methods.SUBSCRIBER.ModifyAckDeadline.encode(): Unary(self.modify_ack_deadline),
         }
 
     def pull(self, call: Call, request: bytes) -> None:

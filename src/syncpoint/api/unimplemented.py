@@ -7,22 +7,17 @@ from __future__ import annotations
 
 from syncpoint.model.errors import Unimplemented
 from syncpoint.transport.calls import Call, Stream, Streaming, Unary
-from syncpoint.wire.messages import methods
+from syncpoint.wire import methods
 
-SERVICES = (
-    "google.pubsub.v1.Publisher",
-    "google.pubsub.v1.Subscriber",
-    "google.pubsub.v1.SchemaService",
-    "google.iam.v1.IAMPolicy",
-)
+SERVICES = (methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM)
 
 
 def unimplemented_methods() -> dict[bytes, Unary | Streaming]:
     """Every method of these services as one that is not served. Lay the served ones over it."""
     return {
-        path.encode(): Streaming(_refuse_stream) if kind == "streaming" else Unary(_refuse)
+        path.encode(): Streaming(_refuse_stream) if path.is_streaming else Unary(_refuse)
         for service in SERVICES
-        for path, kind in methods(service).items()
+        for path in service
     }
 
 

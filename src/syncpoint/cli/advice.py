@@ -111,7 +111,9 @@ def _not_served(failed: Failed, group: str) -> str:
         return "Something that is not Syncpoint may listen at {endpoint}; `syncpoint doctor` tells."
     if group in CLUSTERS_ONLY:
         return "Only clusters know this; {endpoint} is a single server."
-    if "/syncpoint.pipeline." in failed.message:
+    from syncpoint.wire import methods  # not with every command
+
+    if any(one.prefix in failed.message for one in (methods.LOG_READER, methods.EPOCH_WRITER)):
         return "Clusters, and servers with --workers, do not serve data pipelines yet."
     return "Syncpoint does not serve this yet; docs/api.md says what it serves."
 

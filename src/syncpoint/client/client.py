@@ -19,16 +19,16 @@ from typing import Any, Protocol, Self
 
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
 from syncpoint.transport.client import Channel, MetadataItems
-from syncpoint.wire.messages import POOL, message_class
+from syncpoint.wire import methods
 
 SERVICES = {
-    "Publisher": "google.pubsub.v1.Publisher",
-    "Subscriber": "google.pubsub.v1.Subscriber",
-    "SchemaService": "google.pubsub.v1.SchemaService",
-    "IAMPolicy": "google.iam.v1.IAMPolicy",
-    "Admin": "syncpoint.admin.v1.Admin",
-    "LogReader": "syncpoint.pipeline.v1.LogReader",
-    "EpochWriter": "syncpoint.pipeline.v1.EpochWriter",
+    "Publisher": methods.PUBLISHER,
+    "Subscriber": methods.SUBSCRIBER,
+    "SchemaService": methods.SCHEMAS,
+    "IAMPolicy": methods.IAM,
+    "Admin": methods.ADMIN,
+    "LogReader": methods.LOG_READER,
+    "EpochWriter": methods.EPOCH_WRITER,
 }
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 1.0
@@ -109,11 +109,10 @@ class Client:
         `timeout_s` bounds each attempt, in seconds.
         """
         service, _, name = method.partition(".")
-        descriptor = POOL.FindServiceByName(SERVICES[service]).methods_by_name[name]
-        answer = self._runner.run(
-            self._attempts(f"/{SERVICES[service]}/{name}", request.SerializeToString(), timeout_s or self._timeout_s)
+        path = SERVICES[service][name]
+        return path.response.FromString(
+            self._runner.run(self._attempts(path, request.SerializeToString(), timeout_s or self._timeout_s))
         )
-        return message_class(descriptor.output_type.full_name).FromString(answer)
 
     def pages(self, method: str, request: Any, field: str) -> Iterator[Any]:
         """Everything a listing method has, page by page: the items of the repeated `field`."""

@@ -19,10 +19,9 @@ from syncpoint.model.cluster import Owner
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.backlog import Backlog, total
 from syncpoint.router.assignment import TopicAssignment
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
-CONFIRM = "/syncpoint.internal.v1.Chains/Confirm"
-BACKLOG = "/syncpoint.internal.v1.Chains/GetBacklog"
 DEADLINE_S = 3.0
 _PAUSE_S = 0.1
 _ANSWER_S = 0.5  # to answer in, however late it is
@@ -78,7 +77,7 @@ class Barrier:
         addresses = sorted(found)
         timeout_s = max(_ANSWER_S, end - self._now())
         results = await asyncio.gather(
-            *(self._peers.call(address, BACKLOG, request, timeout_s=timeout_s) for address in addresses),
+            *(self._peers.call(one, methods.CHAINS.GetBacklog, request, timeout_s=timeout_s) for one in addresses),
             return_exceptions=True,
         )
         answers: list[Any] = []
@@ -115,7 +114,7 @@ class Barrier:
         while (left_s := end - self._now()) > 0:
             owner = self._view.owner(chain)
             if owner is not None:
-                call = self._peers.call(owner.address, CONFIRM, request, timeout_s=left_s)
+                call = self._peers.call(owner.address, methods.CHAINS.Confirm, request, timeout_s=left_s)
                 try:
                     answer = await self._while_owner(chain, owner, call)
                     if answer is not None and internal.ConfirmResponse.FromString(answer).revision >= revision:

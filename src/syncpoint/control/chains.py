@@ -52,10 +52,9 @@ from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.transport.calls import Call, Methods
 from syncpoint.transport.tasks import unary_async
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
-HAND_OVER = "/syncpoint.internal.v1.Chains/HandOver"
-CAN_SERVE = "/syncpoint.internal.v1.Chains/CanServe"
 SIGHT_S = 1.0
 OFFER_S = 3.0  # for the others to look
 OFFERED_S = 5.0  # until they are asked again
@@ -343,7 +342,7 @@ class ChainKeeper:
     async def _ask(self, chain: int, address: str) -> None:
         request = internal.HandOverRequest(chain=chain, to=self.membership.me.name).SerializeToString()
         try:
-            await self.peers.call(address, HAND_OVER, request, timeout_s=HAND_OVER_S)
+            await self.peers.call(address, methods.CHAINS.HandOver, request, timeout_s=HAND_OVER_S)
         except SyncpointError as error:
             log.info("chain %d is not handed over by %s: %s", chain, address, error)
 
@@ -388,7 +387,7 @@ class ChainKeeper:
         ]
         request = internal.HandOverRequest(chain=number, to=me.name).SerializeToString()
         answers = await asyncio.gather(
-            *(self.peers.call(one.address, CAN_SERVE, request, timeout_s=OFFER_S) for one in others),
+            *(self.peers.call(one.address, methods.CHAINS.CanServe, request, timeout_s=OFFER_S) for one in others),
             return_exceptions=True,
         )
         able = [one.name for one, answer in zip(others, answers, strict=True) if isinstance(answer, bytes)]
@@ -473,7 +472,8 @@ def hand_over_methods(keeper: HandsOver) -> Methods:
         await keeper.can_serve(internal.HandOverRequest.FromString(request).chain)
         return b""
 
-    return {HAND_OVER.encode(): unary_async(hand_over), CAN_SERVE.encode(): unary_async(can_serve)}
+    ours = methods.CHAINS
+    return {ours.HandOver.encode(): unary_async(hand_over), ours.CanServe.encode(): unary_async(can_serve)}
 
 
 def _is_value(key: str, known: KeyValue | None) -> Compare:

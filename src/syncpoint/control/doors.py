@@ -16,11 +16,9 @@ from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
 from syncpoint.transport.lane import Message
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
-PING = "/syncpoint.internal.v1.Process/Ping"
-STATUS = "/syncpoint.internal.v1.Process/GetStatus"
-STAY = "/syncpoint.internal.v1.Process/Stay"
 IDLE_S = 60.0
 
 log = logging.getLogger(__name__)
@@ -74,7 +72,7 @@ class Peers:
     async def ping(self, address: str, *, timeout_s: float = 1.0) -> Reach:
         """Whether somebody is there. Never raises `SyncpointError`."""
         try:
-            await self.call(address, PING, b"", timeout_s=timeout_s)
+            await self.call(address, methods.PROCESS.Ping, b"", timeout_s=timeout_s)
         except ConnectionRefused:
             return Reach.REFUSED
         except SyncpointError as error:
@@ -88,7 +86,7 @@ class Peers:
         """
         stream = None
         try:
-            stream = self.stream(address, STAY)
+            stream = self.stream(address, methods.PROCESS.Stay)
             while await stream.receive() is not None:
                 pass
         except SyncpointError as error:
@@ -132,4 +130,9 @@ def process_methods(status: Callable[[], Mapping[str, Any]]) -> Methods:
     def stay(stream: Stream) -> None:
         stream.on_drain = stream.on_end = stream.finish
 
-    return {PING.encode(): Unary(ping), STATUS.encode(): Unary(get_status), STAY.encode(): Streaming(stay)}
+    ours = methods.PROCESS
+    return {
+        ours.Ping.encode(): Unary(ping),
+        ours.GetStatus.encode(): Unary(get_status),
+        ours.Stay.encode(): Streaming(stay),
+    }

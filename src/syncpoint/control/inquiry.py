@@ -12,16 +12,15 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from syncpoint.control.doors import STATUS, Peers
+from syncpoint.control.doors import Peers
 from syncpoint.control.registration import registered_chains
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import StoreError
 from syncpoint.model.cluster import PUBLISH, STORAGE, SUBSCRIBE
 from syncpoint.model.errors import SyncpointError
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
-CHAINS = "/syncpoint.internal.v1.Chains/Describe"
-DELIVERIES = "/syncpoint.internal.v1.Deliveries/Describe"
 DEADLINE_S = 2.0
 _PAUSE_S = 0.1
 _LEAST_S = 0.2  # to answer in, however late it is
@@ -56,7 +55,7 @@ class Inquiry:
         while missing := wanted - found.keys():
             owners = {chain: owner for chain in missing if (owner := self._view.owner(chain)) is not None}
             answers, failed = await self._ask(
-                {owner.address for owner in owners.values()}, CHAINS, request.SerializeToString(), end
+                {owner.address for owner in owners.values()}, methods.CHAINS.Describe, request.SerializeToString(), end
             )
             for answer in answers.values():
                 found |= {one.chain: one for one in internal.DescribeResponse.FromString(answer).chains}
@@ -78,7 +77,7 @@ class Inquiry:
         """What is out with the subscribers of a subscription, at all subscribe forwarders; and who did not tell."""
         members = {one.address: one.name for one in self._view.with_role(SUBSCRIBE)}
         request = internal.DescribeDeliveryRequest(subscription=subscription).SerializeToString()
-        answers, failed = await self._ask(members, DELIVERIES, request, self._now() + self._deadline_s)
+        answers, failed = await self._ask(members, methods.DELIVERIES.Describe, request, self._now() + self._deadline_s)
         told = [internal.DescribeDeliveryResponse.FromString(one) for one in answers.values()]
         out = Out(
             sum(one.messages for one in told), sum(one.bytes for one in told), sum(one.subscribers for one in told)
@@ -88,7 +87,7 @@ class Inquiry:
     async def statuses(self) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
         """What storage processes and publish forwarders say of themselves: name -> role -> values; and who did not."""
         members = {one.address: one.name for role in (STORAGE, PUBLISH) for one in self._view.with_role(role)}
-        answers, failed = await self._ask(members, STATUS, b"", self._now() + self._deadline_s)
+        answers, failed = await self._ask(members, methods.PROCESS.GetStatus, b"", self._now() + self._deadline_s)
         told = {
             members[address]: json.loads(internal.StatusResponse.FromString(answer).json)["roles"]
             for address, answer in answers.items()

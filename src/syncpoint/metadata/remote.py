@@ -28,12 +28,13 @@ from syncpoint.metadata.contract import (
     TxnResult,
 )
 from syncpoint.metadata.lease import RENEWALS, KeptLease
-from syncpoint.metadata.service import PATH, STORE
+from syncpoint.metadata.service import STORE
 from syncpoint.metadata.shared import DEADLINE_S
 from syncpoint.metadata.turns import Turns
 from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.runtime.clock import Clock
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
 _PAUSE_S = 0.1
@@ -46,7 +47,9 @@ async def open_remote(address: str, network: Network, *, clock: Clock, deadline_
     """The store that the process at HOST:PORT serves. Raises `StoreUnavailable`."""
     channel, turns = network.channel(address), Turns()
     try:
-        status = await _call(channel, turns, "GetStatus", internal.MetadataStatusRequest(), "Status", deadline_s, ())
+        status = await _call(
+            channel, turns, methods.METADATA.GetStatus, internal.MetadataStatusRequest(), deadline_s, ()
+        )
     except BaseException:
         await channel.close()
         raise
@@ -56,9 +59,8 @@ async def open_remote(address: str, network: Network, *, clock: Clock, deadline_
 async def _call(
     channel: AnyChannel,
     turns: Turns,
-    method: str,
+    method: methods.Method,
     request: Any,
-    answer: str,
     deadline_s: float,
     metadata: tuple[tuple[bytes, bytes], ...],
     *,
@@ -77,7 +79,7 @@ async def _call(
         rest = max(0.0, deadline - loop.time())
         attempt_s = round(rest if writes else min(rest, _READ_S), 1) or 0.1
         try:
-            data = await channel.unary(PATH + method, payload, metadata=metadata, timeout=attempt_s)
+            data = await channel.unary(method, payload, metadata=metadata, timeout=attempt_s)
         except SyncpointError as error:
             problem = str(error)
             if error.code is Code.INVALID_ARGUMENT:
@@ -92,7 +94,7 @@ async def _call(
             await asyncio.sleep(_PAUSE_S)
         else:
             turns.came()
-            return getattr(internal, f"Metadata{answer}Response").FromString(data)
+            return method.response.FromString(data)
 
 
 class RemoteShared:
@@ -110,14 +112,14 @@ class RemoteShared:
         return self._identity
 
     async def get(self, key: str, *, deadline_s: float = DEADLINE_S) -> KeyValue | None:
-        found = await self.call("Get", internal.MetadataGetRequest(key=key), "Get", deadline_s)
+        found = await self.call(methods.METADATA.Get, internal.MetadataGetRequest(key=key), deadline_s)
         return _key_value(found.item) if found.HasField("item") else None
 
     async def range(
         self, prefix: str, *, after: str | None = None, limit: int = RANGE_MAX, deadline_s: float = DEADLINE_S
     ) -> Page:
         request = internal.MetadataRangeRequest(prefix=prefix, after=after, limit=limit)
-        found = await self.call("Range", request, "Range", deadline_s)
+        found = await self.call(methods.METADATA.Range, request, deadline_s)
         return Page([_key_value(item) for item in found.items], found.revision, found.more)
 
     async def txn(
@@ -131,17 +133,17 @@ class RemoteShared:
         request = internal.MetadataTxnRequest(
             compares=map(_compare, compares), then=map(_operation, then), orelse=map(_operation, orelse)
         )
-        answer = await self.call("Txn", request, "Txn", deadline_s, writes=True)
+        answer = await self.call(methods.METADATA.Txn, request, deadline_s, writes=True)
         return TxnResult(answer.ok, answer.revision)
 
     async def counter(self, key: str, *, by: int = 1, deadline_s: float = DEADLINE_S) -> int:
         # Asked again when there is no answer: a number that was drawn and not heard is nobody's.
-        answer = await self.call("Count", internal.MetadataCountRequest(key=key, by=by), "Count", deadline_s)
+        answer = await self.call(methods.METADATA.Count, internal.MetadataCountRequest(key=key, by=by), deadline_s)
         return int(answer.value)
 
     async def lease(self, ttl_s: float, *, deadline_s: float = DEADLINE_S) -> RemoteLease:
         sent = self._clock.monotonic()
-        answer = await self.call("Grant", internal.MetadataGrantRequest(ttl_s=ttl_s), "Grant", deadline_s)
+        answer = await self.call(methods.METADATA.Grant, internal.MetadataGrantRequest(ttl_s=ttl_s), deadline_s)
         lease = RemoteLease(self, self._clock, answer.id, ttl_s, sent, self._leases.discard)
         self._leases.add(lease)
         return lease
@@ -152,10 +154,10 @@ class RemoteShared:
         return watch
 
     async def compact(self, before: int, *, deadline_s: float = DEADLINE_S) -> None:
-        await self.call("Compact", internal.MetadataCompactRequest(before=before), "Compact", deadline_s)
+        await self.call(methods.METADATA.Compact, internal.MetadataCompactRequest(before=before), deadline_s)
 
     async def status(self, *, deadline_s: float = DEADLINE_S) -> StoreStatus:
-        found = await self.call("GetStatus", internal.MetadataStatusRequest(), "Status", deadline_s)
+        found = await self.call(methods.METADATA.GetStatus, internal.MetadataStatusRequest(), deadline_s)
         return StoreStatus(found.revision, found.compacted, found.keys, found.bytes)
 
     async def close(self) -> None:
@@ -165,15 +167,13 @@ class RemoteShared:
         await asyncio.gather(*(lease.stop() for lease in self._leases), return_exceptions=True)
         await self._channel.close()
 
-    async def call(self, method: str, request: Any, answer: str, deadline_s: float, *, writes: bool = False) -> Any:
+    async def call(self, method: methods.Method, request: Any, deadline_s: float, *, writes: bool = False) -> Any:
         """One call of the service. Reads, and what may well happen twice, are asked again until the deadline."""
-        return await _call(
-            self._channel, self.turns, method, request, answer, deadline_s, self._metadata, writes=writes
-        )
+        return await _call(self._channel, self.turns, method, request, deadline_s, self._metadata, writes=writes)
 
-    def stream(self, method: str) -> AnyStream:
+    def stream(self, method: methods.Method) -> AnyStream:
         """A stream of the service."""
-        return self._channel.stream(PATH + method, self._metadata)
+        return self._channel.stream(method, self._metadata)
 
 
 class RemoteLease(KeptLease):
@@ -193,7 +193,7 @@ class RemoteLease(KeptLease):
 
     async def revoke(self) -> None:
         self.over()
-        await self._store.call("Revoke", internal.MetadataLeaseRequest(id=self.id), "Lease", DEADLINE_S)
+        await self._store.call(methods.METADATA.Revoke, internal.MetadataLeaseRequest(id=self.id), DEADLINE_S)
 
     async def _keep(self) -> None:
         request = internal.MetadataLeaseRequest(id=self.id)
@@ -201,7 +201,7 @@ class RemoteLease(KeptLease):
             await asyncio.sleep(self.granted_s / RENEWALS)
             sent = self._clock.monotonic()
             try:
-                answer = await self._store.call("KeepAlive", request, "Lease", self.granted_s / RENEWALS)
+                answer = await self._store.call(methods.METADATA.KeepAlive, request, self.granted_s / RENEWALS)
             except StoreUnavailable as error:
                 log.info("lease %d is not renewed: %s", self.id, error)
                 continue
@@ -259,7 +259,7 @@ class RemoteWatch:
     async def _open(self) -> AnyStream:
         if not await self._store.turns.mine(_READ_S):
             raise SyncpointError(Code.UNAVAILABLE, "The metadata store is tried some times a second.")
-        self._stream = stream = self._store.stream("Watch")
+        self._stream = stream = self._store.stream(methods.METADATA.Watch)
         request = internal.MetadataWatchRequest(prefix=self._prefix, from_revision=self._next)
         await stream.send(request.SerializeToString())
         return stream

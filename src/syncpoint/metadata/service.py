@@ -29,9 +29,9 @@ from syncpoint.metadata.local import LocalShared, LocalWatch
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
-PATH = "/syncpoint.internal.v1.Metadata/"
 STORE = b"store"  # metadata item: which store the caller means
 EVENTS_KEPT = 10_000
 _PIECE_BYTES = 1 << 20  # of one message of a watch
@@ -46,20 +46,20 @@ class MetadataService:
         self._store, self._events_kept = store, events_kept
         self._shared = LocalShared(store, clock)
         self._tasks: set[asyncio.Task[None]] = set()
-        unary: dict[str, Callable[[Any], Any]] = {
-            "Get": self._get,
-            "Range": self._range,
-            "Txn": self._txn,
-            "Count": self._count,
-            "Grant": self._grant,
-            "KeepAlive": self._keep_alive,
-            "Revoke": self._revoke,
-            "Compact": self._compact,
-            "GetStatus": self._status,
+        unary: dict[methods.Method, Callable[[Any], Any]] = {
+            methods.METADATA.Get: self._get,
+            methods.METADATA.Range: self._range,
+            methods.METADATA.Txn: self._txn,
+            methods.METADATA.Count: self._count,
+            methods.METADATA.Grant: self._grant,
+            methods.METADATA.KeepAlive: self._keep_alive,
+            methods.METADATA.Revoke: self._revoke,
+            methods.METADATA.Compact: self._compact,
+            methods.METADATA.GetStatus: self._status,
         }
         self.methods: Methods = {
-            **{(PATH + name).encode(): self._method(_REQUESTS[name], answer) for name, answer in unary.items()},
-            (PATH + "Watch").encode(): Streaming(self._watch),
+            **{path.encode(): self._method(path.request, answer) for path, answer in unary.items()},
+            methods.METADATA.Watch.encode(): Streaming(self._watch),
         }
 
     async def close(self) -> None:
@@ -69,9 +69,7 @@ class MetadataService:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._shared.close()
 
-    def _method(self, request: str, answer: Callable[[Any], Any]) -> Unary:
-        kind = getattr(internal, request)
-
+    def _method(self, kind: Any, answer: Callable[[Any], Any]) -> Unary:
         def handle(call: Call, payload: bytes) -> None:
             self._check(call.metadata)
             try:
@@ -171,19 +169,6 @@ class MetadataService:
 
 def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
-
-
-_REQUESTS = {
-    "Get": "MetadataGetRequest",
-    "Range": "MetadataRangeRequest",
-    "Txn": "MetadataTxnRequest",
-    "Count": "MetadataCountRequest",
-    "Grant": "MetadataGrantRequest",
-    "KeepAlive": "MetadataLeaseRequest",
-    "Revoke": "MetadataLeaseRequest",
-    "Compact": "MetadataCompactRequest",
-    "GetStatus": "MetadataStatusRequest",
-}
 
 
 def _item(found: KeyValue) -> Any:

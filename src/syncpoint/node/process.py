@@ -39,10 +39,11 @@ from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.storage.store import Store
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.network import Listening
+from syncpoint.wire import methods
 
 log = logging.getLogger(__name__)
 
-PIPELINES = ("syncpoint.pipeline.v1.LogReader", "syncpoint.pipeline.v1.EpochWriter")
+PIPELINES = (methods.LOG_READER.name, methods.EPOCH_WRITER.name)
 ACK_KEY = "ack-id-key"  # the setting that holds it; in the log, so that ack ids survive the loss of the data folder
 
 
@@ -173,7 +174,7 @@ class Node:
     def _log_failed(self) -> None:
         """Nothing can be stored until a restart: whoever balances load should know. Reading goes on."""
         self.health.set_serving("", False)
-        self.health.set_serving("google.pubsub.v1.Publisher", False)
+        self.health.set_serving(methods.PUBLISHER.name, False)
 
     async def stop(self) -> None:
         """Drain and close. What was acknowledged is on the disks already; this only makes the next start quicker."""

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
-from syncpoint.pipeline import reading, writing
 from syncpoint.pipeline.homes import Homes, link_key, query_key
 from syncpoint.pipeline.reading import LogReader
 from syncpoint.pipeline.serving import parsed
@@ -27,14 +26,14 @@ from syncpoint.publish.source import Source
 from syncpoint.transport.calls import Call, Caller, Methods, Stream, Streaming, Unary
 from syncpoint.transport.lane import Message
 from syncpoint.transport.tasks import unary_async
+from syncpoint.wire.methods import EPOCH_WRITER, LOG_READER, Method
 
 CHAIN, REVISION = b"syncpoint-chain", b"syncpoint-revision"  # of a call's metadata
-GET_POSITIONS = reading.SERVICE + "GetPositions"
 UNARY = (
-    *(reading.SERVICE + name for name in ("GetPositions", "ListCursors", "DeleteCursor")),
-    *(writing.SERVICE + name for name in ("CommitEpoch", "AbortEpoch", "ListLinks", "AcceptGap", "MapOffsets")),
+    *(LOG_READER[name] for name in ("GetPositions", "ListCursors", "DeleteCursor")),
+    *(EPOCH_WRITER[name] for name in ("CommitEpoch", "AbortEpoch", "ListLinks", "AcceptGap", "MapOffsets")),
 )
-STREAMS = (reading.SERVICE + "ReadRange", writing.SERVICE + "Stage")
+STREAMS = (LOG_READER.ReadRange, EPOCH_WRITER.Stage)
 READ_S = 0.5  # between two ticks of a reading side
 
 log = logging.getLogger(__name__)
@@ -96,12 +95,8 @@ class ChainPipelines:
         self.reader = LogReader(chain.forwarder, None, loop.call_soon)
         self.writer = EpochWriter(chain.forwarder, loop.call_soon, loop.call_later, home=self.home)
         self.home.queries, self.home.links = self.writer.book.queries, self.writer.book.links
-        self.unary = {reading.SERVICE + name: one for name, one in self.reader.unary().items()}
-        self.unary |= {writing.SERVICE + name: one for name, one in self.writer.unary().items()}
-        self.streams = {
-            reading.SERVICE + "ReadRange": self.reader.read_range,
-            writing.SERVICE + "Stage": self.writer.stage,
-        }
+        self.unary = {**self.reader.unary(), **self.writer.unary()}
+        self.streams = {LOG_READER.ReadRange: self.reader.read_range, EPOCH_WRITER.Stage: self.writer.stage}
         self._left: set[str] = set()  # queries whose records are gone
         self._leaving: asyncio.Task[None] | None = None
         self._read_at = self._tidy_at = self._clock.monotonic()
@@ -173,12 +168,11 @@ class Pipelines:
             table[path.encode()] = Streaming(partial(self._stream, host, path))
         return table
 
-    async def _unary(self, host: ChainHost, path: str, call: Call, request: bytes) -> Message:
+    async def _unary(self, host: ChainHost, path: Method, call: Call, request: bytes) -> Message:
         await self._caught_up(call)
         chain, mounted = _asked(host, call)
-        kind, function = mounted.unary[path]
-        answer = await function(parsed(kind, request))
-        if path == GET_POSITIONS:
+        answer = await mounted.unary[path](parsed(path.request, request))
+        if path == LOG_READER.GetPositions:
             await chain.confirm()  # a later owner may have more: only who can still write the log knows all of it
         encoded: bytes = answer.SerializeToString()
         return encoded
@@ -186,7 +180,7 @@ class Pipelines:
     async def _caught_up(self, call: Caller) -> None:
         await self._shared.at(_number(call, REVISION))
 
-    def _stream(self, host: ChainHost, path: str, stream: Stream) -> None:
+    def _stream(self, host: ChainHost, path: Method, stream: Stream) -> None:
         try:
             _, mounted = _asked(host, stream)
             behind = _number(stream, REVISION) > self._shared.catalog.revision

@@ -27,11 +27,12 @@ from syncpoint.rules import pubsub_filter
 from syncpoint.storage.record import Kind
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Methods, Stream, Streaming
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
+from syncpoint.wire.methods import Method
 
 log = logging.getLogger(__name__)
 
-SERVICE = "/syncpoint.pipeline.v1.LogReader/"
 FRAME_BYTES = 4 << 20
 FRAME_BYTES_MAX = 64 << 20
 EXPIRE_S = 60.0
@@ -62,17 +63,16 @@ class LogReader:
 
     def methods(self) -> Methods:
         """The method table of this service."""
-        table: dict[bytes, Any] = {(SERVICE + name).encode(): served(*one) for name, one in self.unary().items()}
-        table[(SERVICE + "ReadRange").encode()] = Streaming(self.read_range)
-        return table
+        table: Methods = {path.encode(): served(path.request, one) for path, one in self.unary().items()}
+        return {**table, methods.LOG_READER.ReadRange.encode(): Streaming(self.read_range)}
 
-    def unary(self) -> dict[str, tuple[Any, Callable[[Any], Awaitable[Any]]]]:
-        """Unary methods by name: the class of the request, and what answers it."""
+    def unary(self) -> dict[Method, Callable[[Any], Awaitable[Any]]]:
+        """What answers the unary methods."""
         return {
-            "GetPositions": (pipeline.GetPositionsRequest, self.get_positions),
-            "ListCursors": (pipeline.ListCursorsRequest, self.list_cursors),
-            "DeleteCursor": (pipeline.DeleteCursorRequest, self.delete_cursor),
-            "ReleaseSubscription": (pipeline.ReleaseSubscriptionRequest, self.release_subscription),
+            methods.LOG_READER.GetPositions: self.get_positions,
+            methods.LOG_READER.ListCursors: self.list_cursors,
+            methods.LOG_READER.DeleteCursor: self.delete_cursor,
+            methods.LOG_READER.ReleaseSubscription: self.release_subscription,
         }
 
     @property

@@ -26,11 +26,12 @@ from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
 from syncpoint.storage.record import Kind
 from syncpoint.transport.calls import Methods, Stream, Streaming
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
+from syncpoint.wire.methods import Method
 
 log = logging.getLogger(__name__)
 
-SERVICE = "/syncpoint.pipeline.v1.EpochWriter/"
 TIDY_S = 60.0
 MAPPINGS_MAX = 10_000  # ranges in one answer of MapOffsets
 
@@ -62,18 +63,17 @@ class EpochWriter:
 
     def methods(self) -> Methods:
         """The method table of this service."""
-        table: dict[bytes, Any] = {(SERVICE + name).encode(): served(*one) for name, one in self.unary().items()}
-        table[(SERVICE + "Stage").encode()] = Streaming(self.stage)
-        return table
+        table: Methods = {path.encode(): served(path.request, one) for path, one in self.unary().items()}
+        return {**table, methods.EPOCH_WRITER.Stage.encode(): Streaming(self.stage)}
 
-    def unary(self) -> dict[str, tuple[Any, Callable[[Any], Awaitable[Any]]]]:
-        """Unary methods by name: the class of the request, and what answers it."""
+    def unary(self) -> dict[Method, Callable[[Any], Awaitable[Any]]]:
+        """What answers the unary methods."""
         return {
-            "CommitEpoch": (pipeline.CommitEpochRequest, self.commit_epoch),
-            "AbortEpoch": (pipeline.AbortEpochRequest, self.abort_epoch),
-            "ListLinks": (pipeline.ListLinksRequest, self.list_links),
-            "AcceptGap": (pipeline.AcceptGapRequest, self.accept_gap),
-            "MapOffsets": (pipeline.MapOffsetsRequest, self.map_offsets),
+            methods.EPOCH_WRITER.CommitEpoch: self.commit_epoch,
+            methods.EPOCH_WRITER.AbortEpoch: self.abort_epoch,
+            methods.EPOCH_WRITER.ListLinks: self.list_links,
+            methods.EPOCH_WRITER.AcceptGap: self.accept_gap,
+            methods.EPOCH_WRITER.MapOffsets: self.map_offsets,
         }
 
     async def recover(self) -> None:

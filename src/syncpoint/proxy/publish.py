@@ -42,13 +42,12 @@ from syncpoint.proxy.routes import Routes, Target
 from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.shaping import Shaper
 from syncpoint.proxy.voids import Voids
-from syncpoint.publish.envelope import PUBLISH as CHAIN_PUBLISH
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.router.location import may_pass
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.lane import Message
+from syncpoint.wire import methods
 
-PUBLISH = b"/google.pubsub.v1.Publisher/Publish"
 DEADLINE_S = 60.0  # of callers who name none
 LAG_S = 3.0  # how long a forwarder may not know yet what we know
 REGION_S = 5.0  # so long a region may be away before messages that must lie in it are refused
@@ -119,11 +118,12 @@ class Publisher:
 
     def methods(self) -> Methods:
         """The data-plane method of google.pubsub.v1.Publisher."""
-        return {PUBLISH: Unary(self.publish)}
+        return {methods.PUBLISHER.Publish.encode(): Unary(self.publish)}
 
     def internal_methods(self) -> Methods:
         """The same for other processes of the cluster: what they publish, dead letters, was sealed when it came in."""
-        return {PUBLISH: Unary(lambda call, request: self.publish(call, request, sealed=True))}
+        sealed = Unary(lambda call, request: self.publish(call, request, sealed=True))
+        return {methods.PUBLISHER.Publish.encode(): sealed}
 
     def publish(self, call: Call, request: bytes, *, sealed: bool = False) -> None:
         """Take a request. Raises `SyncpointError` when it is refused at once."""
@@ -319,7 +319,7 @@ class Publisher:
             )
         )
         message: Message = b"".join(parts) if batch.size <= JOIN_BYTES else parts
-        return await self.attempts.call(batch, address, CHAIN_PUBLISH, message, stepped(left_s))
+        return await self.attempts.call(batch, address, methods.CHAINS.Publish, message, stepped(left_s))
 
     async def _weigh(self, batch: Batch, error: SyncpointError, epoch: int, turns: int) -> None:
         """Return when the batch may be tried again; raise what the caller is told otherwise."""

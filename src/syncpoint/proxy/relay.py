@@ -26,12 +26,12 @@ from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.serving import Serving
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.tasks import unary_async
+from syncpoint.wire import methods
 from syncpoint.wire.status import EXACTLY_ONCE_REASON, error_info, unpacked
 
-PREFIX = "/google.pubsub.v1.Subscriber/"
-PULL = PREFIX + "Pull"
-ACKNOWLEDGE = PREFIX + "Acknowledge"
-MODIFY = PREFIX + "ModifyAckDeadline"
+PULL = methods.SUBSCRIBER.Pull
+ACKNOWLEDGE = methods.SUBSCRIBER.Acknowledge
+MODIFY = methods.SUBSCRIBER.ModifyAckDeadline
 ACK_IDS_FIELD = 2
 MODIFY_IDS_FIELD = 4
 PULL_S = 40.0  # of callers without a deadline; a forwarder answers after 25 s

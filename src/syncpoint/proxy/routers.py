@@ -22,10 +22,9 @@ from syncpoint.model.cluster import ROUTER
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.proxy.routes import Routes, SubscriptionRoute, TopicRoute
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
-ROUTE = "/syncpoint.internal.v1.Router/Route"
-WATCH = "/syncpoint.internal.v1.Router/Watch"
 ROUTER_S = 1.0  # one router's time to answer
 ROUTERS_TRIED = 2
 SILENT_S = 5.0  # how long one that did not answer is left alone, and what nobody assigned is not asked for again
@@ -138,7 +137,7 @@ class RouteFinder:
                     )
                     self.asked += 1
                     answer = await self._peers.call(
-                        router.address, ROUTE, request.SerializeToString(), timeout_s=ROUTER_S
+                        router.address, methods.ROUTER.Route, request.SerializeToString(), timeout_s=ROUTER_S
                     )
                     self._take(internal.RouteResponse.FromString(answer))
                 break
@@ -219,7 +218,7 @@ class RouteFinder:
             if routers:
                 self._turn += 1
                 address = routers[self._turn % len(routers)].address
-                stream = self._peers.stream(address, WATCH)
+                stream = self._peers.stream(address, methods.ROUTER.Watch)
                 try:
                     await stream.send(request)
                     await stream.end()

@@ -24,12 +24,12 @@ from syncpoint.proxy.publish import LAG_S, PAUSES_S
 from syncpoint.proxy.seal import Sealer
 from syncpoint.transport.calls import Stream
 from syncpoint.transport.network import AnyStream
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
 
 if TYPE_CHECKING:
     from syncpoint.proxy.streams import Streams
 
-STREAMING_PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
 DEADLINE_FIELD = 5  # stream_ack_deadline_seconds
 TRY_AGAIN = "The service was unable to fulfill your request. Please try again. [code=8a75]"
 REVIEW_S = 1.0
@@ -211,7 +211,7 @@ class RelayedStream:
     async def _relay(self, record: Subscription, member: Member) -> None:
         """Serve the client by one forwarder until that one ends the stream. Raises what it failed with."""
         streams, stream, sealer = self.streams, self.stream, self.streams.sealer
-        behind = streams.peers.stream(member.address, STREAMING_PULL)
+        behind = streams.peers.stream(member.address, methods.SUBSCRIBER.StreamingPull)
         self.member, self._better_since = member, None
         streams.pulse.wait(member.address, self)
         try:

@@ -17,8 +17,9 @@ from syncpoint.proxy.pulse import Pulse
 from syncpoint.proxy.relay import Relay
 from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.serving import Serving
-from syncpoint.proxy.stream import END_S, REVIEW_S, STREAMING_PULL, RelayedStream
+from syncpoint.proxy.stream import END_S, REVIEW_S, RelayedStream
 from syncpoint.transport.calls import Methods, Stream, Streaming
+from syncpoint.wire import methods
 
 MOVES_MAX = 50  # streams moved of our own will at once
 
@@ -38,7 +39,7 @@ class Streams:
 
     def methods(self) -> Methods:
         """The streaming data-plane method of google.pubsub.v1.Subscriber."""
-        return {STREAMING_PULL.encode(): Streaming(self.open)}
+        return {methods.SUBSCRIBER.StreamingPull.encode(): Streaming(self.open)}
 
     def open(self, stream: Stream) -> None:
         """A client's stream begins."""

@@ -18,9 +18,9 @@ from syncpoint.control.doors import Peers
 from syncpoint.control.view import ClusterView
 from syncpoint.model.errors import SyncpointError
 from syncpoint.proxy.attempts import MOVABLE
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
-VOID = "/syncpoint.internal.v1.Chains/Void"
 GIVE_UP_S = 120.0
 CALL_S = 0.5  # the owner may hang, and another one come
 PAUSE_S = 0.05
@@ -93,7 +93,7 @@ class Voids:
             return None
         request = internal.VoidRequest(chain=chain, sender=self._sender, batches=batches).SerializeToString()
         try:
-            answer = await self._peers.call(owner.address, VOID, request, timeout_s=CALL_S)
+            answer = await self._peers.call(owner.address, methods.CHAINS.Void, request, timeout_s=CALL_S)
         except SyncpointError as error:
             if error.code in MOVABLE:
                 return None

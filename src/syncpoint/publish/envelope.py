@@ -16,9 +16,6 @@ from syncpoint.kernel.errors import Malformed
 from syncpoint.model import varint
 from syncpoint.model.delivery import Batch, attempts_of, passed_over
 
-PUBLISH = "/syncpoint.internal.v1.Chains/Publish"
-SERVE = "/syncpoint.internal.v1.Chains/Serve"
-
 _U64 = struct.Struct("<Q")
 _REQUEST = 15 << 3 | 2
 

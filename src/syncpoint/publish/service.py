@@ -15,17 +15,13 @@ from google.protobuf.message import DecodeError
 from syncpoint.kernel.errors import Malformed
 from syncpoint.model.delivery import Attempts
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
-from syncpoint.publish.envelope import PUBLISH, SERVE, fetched_message, heartbeat_message, read_publish
+from syncpoint.publish.envelope import fetched_message, heartbeat_message, read_publish
 from syncpoint.publish.host import ChainHost
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
 from syncpoint.transport.lane import Message
 from syncpoint.transport.tasks import unary_async
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
-
-CONFIRM = b"/syncpoint.internal.v1.Chains/Confirm"
-BACKLOG = b"/syncpoint.internal.v1.Chains/GetBacklog"
-DESCRIBE = b"/syncpoint.internal.v1.Chains/Describe"
-VOID = b"/syncpoint.internal.v1.Chains/Void"
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +35,12 @@ class ChainsService:
     def methods(self) -> Methods:
         """By path."""
         return {
-            PUBLISH.encode(): Unary(self._publish),
-            SERVE.encode(): Streaming(lambda stream: _Serving(self.host, stream).begin()),
-            CONFIRM: unary_async(self._confirm),
-            BACKLOG: unary_async(self._backlog),
-            DESCRIBE: unary_async(self._describe),
-            VOID: unary_async(self._void),
+            methods.CHAINS.Publish.encode(): Unary(self._publish),
+            methods.CHAINS.Serve.encode(): Streaming(lambda stream: _Serving(self.host, stream).begin()),
+            methods.CHAINS.Confirm.encode(): unary_async(self._confirm),
+            methods.CHAINS.GetBacklog.encode(): unary_async(self._backlog),
+            methods.CHAINS.Describe.encode(): unary_async(self._describe),
+            methods.CHAINS.Void.encode(): unary_async(self._void),
         }
 
     def _publish(self, call: Call, request: bytes) -> None:

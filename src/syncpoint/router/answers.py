@@ -19,10 +19,9 @@ from syncpoint.router.lists import Lists, Nearest
 from syncpoint.router.world import World
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming
 from syncpoint.transport.tasks import unary_async
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
-ROUTE = "/syncpoint.internal.v1.Router/Route"
-WATCH = "/syncpoint.internal.v1.Router/Watch"
 TOLD_MAX = 500  # names in one message to a watcher; where more have changed it asks for what it needs
 TELL_S = 0.1
 _TURN = 100  # lists made in one turn of the loop
@@ -63,7 +62,8 @@ class Answers:
 
     def methods(self) -> Methods:
         """For the method table of the process."""
-        return {ROUTE.encode(): unary_async(self._route), WATCH.encode(): Streaming(self._watch)}
+        route, watch = methods.ROUTER.Route, methods.ROUTER.Watch
+        return {route.encode(): unary_async(self._route), watch.encode(): Streaming(self._watch)}
 
     @property
     def watchers(self) -> int:

@@ -11,10 +11,10 @@ from collections import deque
 from syncpoint.model.errors import SyncpointError
 from syncpoint.subscribe.peers import Peer
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
+from syncpoint.wire import methods
 
 log = logging.getLogger(__name__)
 
-SERVE = "/syncpoint.internal.v1.Chains/Serve"
 AGAIN_S = (0.05, 1.0)  # before the next attempt: at first, and at most
 
 
@@ -69,7 +69,7 @@ class ServeLink:
         """One stream, until it is over. True if it was of use: something was heard on it, and it was the newest."""
         heard = False
         try:
-            self._stream = stream = channel.stream(SERVE)
+            self._stream = stream = channel.stream(methods.CHAINS.Serve)
         except SyncpointError as error:
             log.debug("publish forwarder at %s: %s", self._address, error)
             return False

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from syncpoint.testing.official import connect
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 
 SCHEMA = pa.schema(
@@ -63,7 +64,7 @@ class Oracle:
 
     def positions(self, topic: str) -> Any:
         call = self._channel.unary_unary(
-            "/syncpoint.pipeline.v1.LogReader/GetPositions",
+            methods.LOG_READER.GetPositions,
             request_serializer=pipeline.GetPositionsRequest.SerializeToString,
             response_deserializer=pipeline.Positions.FromString,
         )
@@ -72,7 +73,7 @@ class Oracle:
     def batches(self, topic: str) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Everything a topic's log holds, source after source in the order of keys: (source, rows)."""
         call = self._channel.unary_stream(
-            "/syncpoint.pipeline.v1.LogReader/ReadRange",
+            methods.LOG_READER.ReadRange,
             request_serializer=pipeline.ReadRangeRequest.SerializeToString,
             response_deserializer=pipeline.ReadFrame.FromString,
         )

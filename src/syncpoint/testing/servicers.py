@@ -31,26 +31,8 @@ from syncpoint.testing.forwarders import SUB, TOPIC, World
 from syncpoint.testing.memory_store import MemoryStore
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.memory import MemoryChannel, MemoryStream
-from syncpoint.wire.messages import admin, pubsub, well_known
-
-_ANSWERS = {
-    "Publish": pubsub.PublishResponse,
-    "Pull": pubsub.PullResponse,
-    **{f"{verb}Topic": pubsub.Topic for verb in ("Create", "Get", "Update")},
-    **{f"{verb}Subscription": pubsub.Subscription for verb in ("Create", "Get", "Update")},
-    **{f"{verb}Snapshot": pubsub.Snapshot for verb in ("Create", "Get", "Update")},
-    "GetServer": admin.Server,
-    "ListDisks": admin.ListDisksResponse,
-    "GetLimits": admin.Limits,
-    "UpdateLimits": admin.Limits,
-    "GetSubscriptionState": admin.SubscriptionState,
-    "GetTopicState": admin.TopicState,
-    "GetTopicOptions": admin.TopicOptions,
-    "UpdateTopicOptions": admin.TopicOptions,
-    "UpdateSubscriptionOptions": admin.SubscriptionOptions,
-}
-_REQUESTS = {"CreateTopic": pubsub.Topic, "CreateSubscription": pubsub.Subscription}
-_PUBLISHER = ("Publish", "CreateTopic", "GetTopic", "UpdateTopic", "DeleteTopic", "DetachSubscription")
+from syncpoint.wire import methods
+from syncpoint.wire.messages import pubsub
 
 
 class ServicerWorld(World):
@@ -113,14 +95,9 @@ class ServicerWorld(World):
 
     async def call(self, method: str, *, timeout: float | None = None, **fields: Any) -> Any:
         """Call a method by its short name with the fields of its request. Raises `SyncpointError`."""
-        if hasattr(admin, f"{method}Request"):
-            service, package = "syncpoint.admin.v1.Admin", admin
-        else:
-            service, package = "google.pubsub.v1." + ("Publisher" if method in _PUBLISHER else "Subscriber"), pubsub
-        kind = _REQUESTS.get(method) or getattr(package, f"{method}Request")
-        path = f"/{service}/{method}"
-        answer = await self.channel.unary(path, kind(**fields).SerializeToString(), timeout=timeout)
-        return _ANSWERS.get(method, well_known.Empty).FromString(answer)
+        path = next(one for one in (methods.ADMIN, methods.PUBLISHER, methods.SUBSCRIBER) if method in one)[method]
+        answer = await self.channel.unary(path, path.request(**fields).SerializeToString(), timeout=timeout)
+        return path.response.FromString(answer)
 
     async def put(self, *data: str, key: str = "", topic: str = TOPIC) -> list[str]:
         """Publish; returns the ids."""
@@ -134,7 +111,7 @@ class ServicerWorld(World):
 
     async def stream(self, subscription: str = SUB, **first: Any) -> "Stream":
         """An open streaming pull whose first message was sent."""
-        opened = Stream(self.channel.stream("/google.pubsub.v1.Subscriber/StreamingPull"))
+        opened = Stream(self.channel.stream(methods.SUBSCRIBER.StreamingPull))
         await opened.send(subscription=subscription, **{"stream_ack_deadline_seconds": 10, **first})
         return opened
 

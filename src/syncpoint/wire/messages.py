@@ -93,26 +93,6 @@ pipeline = Package("syncpoint.pipeline.v1")
 well_known = Package("google.protobuf")
 
 
-def services() -> list[str]:
-    """Full names of all services described, sorted."""
-    names = []
-    for file_name in FILES:
-        names += [service.full_name for service in POOL.FindFileByName(file_name).services_by_name.values()]
-    return sorted(names)
-
-
-def methods(service: str) -> dict[str, str]:
-    """Methods of a service: path (`/package.Service/Method`) -> kind, one of `unary` and `streaming`.
-
-    Raises `KeyError` for an unknown service.
-    """
-    found = {}
-    for method in POOL.FindServiceByName(service).methods:
-        streaming = method.client_streaming or method.server_streaming
-        found[f"/{service}/{method.name}"] = "streaming" if streaming else "unary"
-    return found
-
-
 def unset_or_default(message: Any, field: str) -> bool:
     """Whether a field of a message carries nothing: absent, empty or the default of its type."""
     descriptor: FieldDescriptor = message.DESCRIPTOR.fields_by_name[field]

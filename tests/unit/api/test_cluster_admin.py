@@ -12,10 +12,8 @@ import pytest
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.cluster_admin import ClusterAdmin
 from syncpoint.api.server_admin import Identity
-from syncpoint.control.doors import STATUS
 from syncpoint.control.head_commit import HeadCommit
-from syncpoint.control.inquiry import CHAINS as DESCRIBE
-from syncpoint.control.inquiry import DELIVERIES, Inquiry
+from syncpoint.control.inquiry import Inquiry
 from syncpoint.control.operations import Operations
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.view import ClusterView
@@ -31,8 +29,10 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.memory import MemoryChannel
+from syncpoint.wire import methods
 from syncpoint.wire.messages import admin, internal, pubsub
 
+DESCRIBE, STATUS = methods.CHAINS.Describe, methods.PROCESS.GetStatus
 TOPIC, SUB = "projects/p/topics/topic", "projects/p/subscriptions/sub"
 
 KINDS = [(role, number) for role in (PUBLISH, SUBSCRIBE, PROXY) for number in (1, 2)]
@@ -309,9 +309,10 @@ async def test_states_are_summed_over_chains_and_forwarders(world: ClusterWorld)
     answers = world.peers.answers
     answers["10.0.0.1:4000", DESCRIBE] = described(7, backlog_messages=10, backlog_bytes=1000, oldest_age_s=5.5)
     answers["10.0.0.1:4001", DESCRIBE] = described(8, backlog_messages=1, backlog_bytes=7, oldest_age_s=2.5)
+    delivery = internal.DescribeDeliveryResponse(messages=2, bytes=30, subscribers=1)
     for member in MEMBERS_OF_TWO_REGIONS:
         if SUBSCRIBE in member.roles:
-            answers[member.address, DELIVERIES] = internal.DescribeDeliveryResponse(messages=2, bytes=30, subscribers=1)
+            answers[member.address, methods.DELIVERIES.Describe] = delivery
     state = await world.call("GetSubscriptionState", subscription=SUB)
     assert list(state.unknown) == []
     assert (state.backlog_messages, state.backlog_bytes, state.generation) == (11, 1007, 2)

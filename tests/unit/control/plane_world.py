@@ -9,7 +9,7 @@ from typing import Any
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.options_admin import OptionsAdmin
 from syncpoint.api.seek import seek_methods
-from syncpoint.control.barrier import BACKLOG, CONFIRM, Barrier
+from syncpoint.control.barrier import Barrier
 from syncpoint.control.doors import Peers
 from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.plane import ControlPlane
@@ -30,8 +30,10 @@ from syncpoint.testing.simulation.network import SimNetwork
 from syncpoint.transport.calls import Call
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.transport.tasks import unary_async
+from syncpoint.wire import methods
 from syncpoint.wire.messages import admin, internal, pubsub, well_known
 
+BACKLOG, CONFIRM = methods.CHAINS.GetBacklog, methods.CHAINS.Confirm
 TOPIC = "projects/p/topics/topic"
 SUB = "projects/p/subscriptions/sub"
 SNAP = "projects/p/snapshots/snap"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.control.barrier import Barrier
-from syncpoint.control.doors import STATUS, Peers, Reach, process_methods
+from syncpoint.control.doors import Peers, Reach, process_methods
 from syncpoint.control.expiry import UNFINISHED_S, Expiry
 from syncpoint.control.founding import PATIENCE_S, Founder, Plan
 from syncpoint.control.head_commit import HeadCommit
@@ -36,8 +36,10 @@ from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
 from syncpoint.testing.simulation.network import SimNetwork
 from syncpoint.transport.network import TcpNetwork
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
+STATUS = methods.PROCESS.GetStatus
 sys.path.insert(0, str(Path(__file__).parent))
 
 ME = Member("f1", (PUBLISH,), "10.0.0.1:1", 11, region="r")

@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from syncpoint.model.errors import SyncpointError
 from syncpoint.pipeline import columns
-from syncpoint.pipeline.reading import SERVICE, LogReader
+from syncpoint.pipeline.reading import LogReader
 from syncpoint.publish.retention import forget_empty_sources, is_needed
 from syncpoint.testing.forwarders import SUB, TOPIC, World
 from syncpoint.transport.memory import MemoryChannel
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 
 TYPES = {
@@ -26,12 +27,6 @@ TYPES = {
     columns.ORIGIN: pa.string(),
     columns.VISITED: pa.list_(pa.string()),
     columns.SIZE: pa.int32(),
-}
-ANSWERS = {
-    "GetPositions": pipeline.Positions,
-    "ListCursors": pipeline.ListCursorsResponse,
-    "DeleteCursor": pipeline.DeleteCursorResponse,
-    "ReleaseSubscription": pipeline.ReleaseSubscriptionResponse,
 }
 
 
@@ -51,11 +46,11 @@ class ReadingWorld(World):
 
     def call(self, method: str, /, **fields: Any) -> Any:
         """A unary call. Raises what the service answers."""
-        request = getattr(pipeline, f"{method}Request")(**fields)
+        path = methods.LOG_READER[method]
 
         async def run() -> Any:
             channel = MemoryChannel(self.reader.methods())
-            return ANSWERS[method].FromString(await channel.unary(SERVICE + method, request.SerializeToString()))
+            return path.response.FromString(await channel.unary(path, path.request(**fields).SerializeToString()))
 
         return self.drive(run)
 
@@ -69,7 +64,7 @@ class ReadingWorld(World):
         request = pipeline.ReadRangeRequest(**{"topic": TOPIC, **fields})
 
         async def run() -> tuple[list[Any], SyncpointError | None]:
-            stream = MemoryChannel(self.reader.methods()).stream(SERVICE + "ReadRange")
+            stream = MemoryChannel(self.reader.methods()).stream(methods.LOG_READER.ReadRange)
             await stream.send(request.SerializeToString())
             await stream.end()
             found: list[Any] = []

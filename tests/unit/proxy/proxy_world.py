@@ -21,8 +21,6 @@ from syncpoint.model.flow import FlowLimits
 from syncpoint.proxy.front import Proxy
 from syncpoint.proxy.keys import KeyRing, TopicKeys
 from syncpoint.proxy.seal import Sealer
-from syncpoint.proxy.voids import VOID
-from syncpoint.publish.envelope import PUBLISH as CHAIN_PUBLISH
 from syncpoint.publish.envelope import PublishBatch, read_publish
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.distance import Distances
@@ -34,6 +32,7 @@ from syncpoint.testing.simulation.network import SimNetwork
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
 from syncpoint.transport.network import AnyStream
 from syncpoint.transport.tasks import unary_async
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
 
 TOPIC = "projects/p/topics/orders"
@@ -94,7 +93,10 @@ class PublishProcess(Process):
         self.catalog = world.catalog
 
     def methods(self) -> Methods:
-        return {CHAIN_PUBLISH.encode(): unary_async(self._publish), VOID.encode(): unary_async(self._void)}
+        return {
+            methods.CHAINS.Publish.encode(): unary_async(self._publish),
+            methods.CHAINS.Void.encode(): unary_async(self._void),
+        }
 
     async def _void(self, call: Call, request: bytes) -> bytes:
         asked = internal.VoidRequest.FromString(request)

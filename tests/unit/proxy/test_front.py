@@ -10,7 +10,8 @@ import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.calls import Unary
-from syncpoint.wire.messages import health, methods, pubsub
+from syncpoint.wire.messages import health, pubsub
+from syncpoint.wire.methods import Service
 
 sys.path.insert(0, str(Path(__file__).parent))
 from proxy_world import PUBLISHER, ProxyProcess, ProxyWorld, PublishProcess, SubscribeProcess, in_world
@@ -22,7 +23,7 @@ async def test_every_method_of_the_interface_is_there(world: ProxyWorld) -> None
     create = Unary(lambda call, request: call.reply(request))
     table = made.proxy.methods({b"/google.pubsub.v1.Publisher/CreateTopic": create})
     for service in ("google.pubsub.v1.Publisher", "google.pubsub.v1.Subscriber", "grpc.health.v1.Health"):
-        assert {path.encode() for path in methods(service)} <= table.keys()
+        assert {path.encode() for path in Service(service)} <= table.keys()
     assert table[b"/google.pubsub.v1.Publisher/CreateTopic"] is create
     answer = await world.call("/grpc.health.v1.Health/Check", health.HealthCheckRequest())
     assert health.HealthCheckResponse.FromString(answer).status == 1

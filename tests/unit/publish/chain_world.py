@@ -22,10 +22,10 @@ from syncpoint.metadata.records import CREATING, Change, Op, Subscription, Topic
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.publish.chain import Surroundings
-from syncpoint.publish.envelope import PUBLISH, SERVE, PublishBatch, write_publish
+from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.known_disks import KnownDisks
-from syncpoint.publish.service import VOID, ChainsService
+from syncpoint.publish.service import ChainsService
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.memory_files import MemoryFiles
@@ -35,6 +35,7 @@ from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.workers import ManualWorkers
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.memory import MemoryChannel
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
 
 TOPIC, SUB = "projects/p/topics/orders", "projects/p/subscriptions/billing"
@@ -302,12 +303,12 @@ class Process:
         messages = [pubsub.PubsubMessage(data=one.encode(), ordering_key=key) for one in data]
         request = pubsub.PublishRequest(topic=topic, messages=messages).SerializeToString()
         envelope = write_publish(PublishBatch(chain, epoch, bool(key), sender, number, resent, request))
-        answer = await self.channel.unary(PUBLISH, envelope, timeout=timeout)
+        answer = await self.channel.unary(methods.CHAINS.Publish, envelope, timeout=timeout)
         return list(pubsub.PublishResponse.FromString(answer).message_ids)
 
     async def void(self, *batches: int, chain: int = 1, sender: int = 7, timeout: float | None = 5.0) -> Any:
         request = internal.VoidRequest(chain=chain, sender=sender, batches=batches).SerializeToString()
-        return internal.VoidResponse.FromString(await self.channel.unary(VOID.decode(), request, timeout=timeout))
+        return internal.VoidResponse.FromString(await self.channel.unary(methods.CHAINS.Void, request, timeout=timeout))
 
 
 class Subscriber:
@@ -317,7 +318,7 @@ class Subscriber:
         self.process, self.incarnation = process, incarnation
         process.world.streams += 1
         self.place = process.world.streams  # of all streams, in the order they were made
-        self.stream = process.channel.stream(SERVE)
+        self.stream = process.channel.stream(methods.CHAINS.Serve)
         self.member = member or f"s{incarnation}"
         self.heard: list[Any] = []
         self.sources: dict[int, Any] = {}

@@ -13,11 +13,11 @@ from syncpoint.model.errors import Code, StaleEpoch, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimit
 from syncpoint.model.identity import parse_message_id
 from syncpoint.publish import records
-from syncpoint.publish.envelope import PUBLISH, PublishBatch, write_publish
+from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.follow import Follower
-from syncpoint.publish.service import DESCRIBE
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import DisksMissing
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -63,7 +63,7 @@ async def test_messages_go_in_and_come_out(world: ChainWorld) -> None:
     assert (shown.first_unacked_offset, shown.acked_messages, list(shown.acked)) == (1, 1, [0, 1])
     world.clock.advance(7)
     request = internal.DescribeRequest(topic=TOPIC_NUMBER, subscription=SUB_NUMBER).SerializeToString()
-    answer = internal.DescribeResponse.FromString(await process.channel.unary(DESCRIBE.decode(), request))
+    answer = internal.DescribeResponse.FromString(await process.channel.unary(methods.CHAINS.Describe, request))
     assert answer.chains[0].oldest_age_s >= 7
     assert (list(answer.chains[0].sources[0].acked), answer.chains[0].sources[0].ranges_total) == ([], 1)
     (alone, _) = await process.host.describe(TOPIC_NUMBER, 0, 10)
@@ -93,7 +93,7 @@ async def test_a_batch_for_another_topic_of_the_same_name_is_refused(world: Chai
 
     async def publish(topic: int) -> bytes:
         batch = PublishBatch(1, 0, False, 7, topic, False, request, topic)
-        answer: bytes = await process.channel.unary(PUBLISH, write_publish(batch), timeout=5.0)
+        answer: bytes = await process.channel.unary(methods.CHAINS.Publish, write_publish(batch), timeout=5.0)
         return answer
 
     assert await publish(old.incarnation)

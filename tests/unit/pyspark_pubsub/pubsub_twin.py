@@ -14,10 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_pubsub.rpc import READER, WRITER, pb
+from pyspark_pubsub.rpc import pb
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.calls import Call, Stream, Streaming, Unary
 from syncpoint.transport.server import Server, serve
+from syncpoint.wire import methods
 
 UNIVERSE = "00ff"
 TOPIC = "projects/p/topics/t"
@@ -114,16 +115,16 @@ class Twin:
     def methods(self) -> dict[bytes, Unary | Streaming]:
         """For `serve`."""
         unary = {
-            READER + "GetPositions": (pb.GetPositionsRequest, self.get_positions),
-            READER + "ReleaseSubscription": (pb.ReleaseSubscriptionRequest, self.release),
-            WRITER + "CommitEpoch": (pb.CommitEpochRequest, self.commit),
-            WRITER + "AbortEpoch": (pb.AbortEpochRequest, self.abort),
+            methods.LOG_READER.GetPositions: (pb.GetPositionsRequest, self.get_positions),
+            methods.LOG_READER.ReleaseSubscription: (pb.ReleaseSubscriptionRequest, self.release),
+            methods.EPOCH_WRITER.CommitEpoch: (pb.CommitEpochRequest, self.commit),
+            methods.EPOCH_WRITER.AbortEpoch: (pb.AbortEpochRequest, self.abort),
         }
         found: dict[bytes, Unary | Streaming] = {
             path.encode(): Unary(self._unary(path, kind, handler)) for path, (kind, handler) in unary.items()
         }
-        found[(READER + "ReadRange").encode()] = Streaming(self._read)
-        found[(WRITER + "Stage").encode()] = Streaming(self._stage)
+        found[(methods.LOG_READER.ReadRange).encode()] = Streaming(self._read)
+        found[(methods.EPOCH_WRITER.Stage).encode()] = Streaming(self._stage)
         return found
 
     def _unary(self, path: str, kind: Any, handler: Callable[[Any], Any]) -> Callable[[Call, bytes], None]:

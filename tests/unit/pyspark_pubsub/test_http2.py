@@ -29,9 +29,10 @@ from pyspark_pubsub.errors import (
 )
 from pyspark_pubsub.http2 import Connection, frame, header_block
 from pyspark_pubsub.options import Access
-from pyspark_pubsub.rpc import READER, WRITER, Channel, close_idle, pb
+from pyspark_pubsub.rpc import Channel, close_idle, pb
 from syncpoint.model.errors import Code
 from syncpoint.testing.certificates import Authority
+from syncpoint.wire import methods
 
 
 def plain(size: int) -> memoryview:
@@ -51,10 +52,10 @@ def test_headers_are_read_by_hpack(headers):
 
 def test_a_call_and_its_error(running):
     channel = Channel(access(running.endpoint))
-    answer = pb.Positions.FromString(channel.call(READER + "GetPositions", pb.GetPositionsRequest(topic=TOPIC)))
+    answer = pb.Positions.FromString(channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC)))
     assert [source.source for source in answer.sources] == [1]
     with pytest.raises(CallError, match="NOT_FOUND: There is no topic x") as caught:
-        channel.call(READER + "GetPositions", pb.GetPositionsRequest(topic="x"))
+        channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic="x"))
     assert caught.value.code == NOT_FOUND
 
 
@@ -63,10 +64,10 @@ def test_frames_of_many_megabytes_both_ways(running):
     running.twin.fill(3, size=9_000_000)
     channel = Channel(access(running.endpoint))
     request = pb.ReadRangeRequest(topic=TOPIC, source=1, end=3, columns=[4], frame_bytes=1)
-    frames = [pb.ReadFrame.FromString(bytes(f)) for f in channel.frames(READER + "ReadRange", request, plain)]
+    frames = [pb.ReadFrame.FromString(bytes(f)) for f in channel.frames(methods.LOG_READER.ReadRange, request, plain)]
     assert [frame.next_offset for frame in frames] == [1, 2, 3]
     assert all(len(frame.batch) > 9_000_000 for frame in frames)
-    upload = channel.upload(WRITER + "Stage")
+    upload = channel.upload(methods.EPOCH_WRITER.Stage)
     try:
         header = pb.StageHeader(run=pb.Run(query="q", run="r"), attempt="a")
         upload.send([pb.StageRequest(header=header).SerializeToString()])
@@ -82,30 +83,30 @@ def test_a_stream_given_up_leaves_the_next_call_alone(running):
     running.twin.fill(1000, size=10_000)
     channel = Channel(access(running.endpoint))
     request = pb.ReadRangeRequest(topic=TOPIC, source=1, end=1000, columns=[4], frame_bytes=20_000)
-    frames = channel.frames(READER + "ReadRange", request, plain)
+    frames = channel.frames(methods.LOG_READER.ReadRange, request, plain)
     next(frames)
     frames.close()
-    assert channel.call(READER + "GetPositions", pb.GetPositionsRequest(topic=TOPIC))
+    assert channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
 
 
 def test_connections_are_kept_and_a_dead_one_is_replaced(running):
     channel = Channel(access(running.endpoint, patience_seconds=20.0))
     for _ in range(5):
-        channel.call(READER + "GetPositions", pb.GetPositionsRequest(topic=TOPIC))
+        channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
     assert running._server.stats["connections"] == 1
     running.stop()
     running.again()
-    channel.call(READER + "GetPositions", pb.GetPositionsRequest(topic=TOPIC))
+    channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
 
 
 def test_unavailable_is_tried_again_where_that_does_no_harm(running):
     running.twin.failures = [failure(Code.UNAVAILABLE, "not now")] * 2
     channel = Channel(access(running.endpoint, patience_seconds=20.0))
-    channel.call(READER + "GetPositions", pb.GetPositionsRequest(topic=TOPIC))
+    channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
     assert running.twin.calls["GetPositions"] == 3
     running.twin.failures = [failure(Code.UNAVAILABLE, "not now")]
     with pytest.raises(CallError, match="UNAVAILABLE: not now"):
-        channel.call(READER + "GetPositions", pb.GetPositionsRequest(topic=TOPIC), idempotent=False)
+        channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC), idempotent=False)
     assert running.twin.calls["GetPositions"] == 4
 
 
@@ -114,7 +115,7 @@ def test_nobody_there_says_so_and_names_the_option():
         held.bind(("127.0.0.1", 0))  # bound, not listening
         channel = Channel(access(f"127.0.0.1:{held.getsockname()[1]}"))
         with pytest.raises(CallError, match=r"No connection .*Connection refused.*patienceSeconds") as caught:
-            channel.call(READER + "GetPositions", pb.GetPositionsRequest())
+            channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest())
     assert caught.value.unsent
 
 
@@ -123,7 +124,7 @@ def test_a_second_endpoint_is_tried(running):
         held.bind(("127.0.0.1", 0))
         first = f"127.0.0.1:{held.getsockname()[1]}"
         channel = Channel(Access((first, running.endpoint), patience_seconds=0.0))
-        channel.call(READER + "GetPositions", pb.GetPositionsRequest(topic=TOPIC))
+        channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
 
 
 def test_a_silent_server_meets_the_deadline():
@@ -132,14 +133,14 @@ def test_a_silent_server_meets_the_deadline():
         listener.listen()
         endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(CallError) as caught:
-            Channel(access(endpoint, call_seconds=0.3)).call(READER + "GetPositions", pb.GetPositionsRequest())
+            Channel(access(endpoint, call_seconds=0.3)).call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest())
     assert caught.value.code == DEADLINE_EXCEEDED
 
 
 def test_a_token_travels_with_every_call(running, tmp_path):
     (tmp_path / "token").write_text("abc\n")
     channel = Channel(access(running.endpoint, token_file=str(tmp_path / "token")))
-    channel.call(READER + "GetPositions", pb.GetPositionsRequest(topic=TOPIC))
+    channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
     assert running.twin.metadata[-1][b"authorization"] == b"Bearer abc"
 
 
@@ -156,10 +157,13 @@ def test_tls_with_a_clients_certificate(tmp_path):
     with Running(twin, tls=context) as running:
         good = access(running.endpoint, tls=True, ca=str(authority.ca), cert=str(mine), key=str(my_key))
         request = pb.ReadRangeRequest(topic=TOPIC, source=1, end=20, columns=[4], frame_bytes=2_000_000)
-        found = [pb.ReadFrame.FromString(bytes(f)) for f in Channel(good).frames(READER + "ReadRange", request, plain)]
+        found = [
+            pb.ReadFrame.FromString(bytes(f))
+            for f in Channel(good).frames(methods.LOG_READER.ReadRange, request, plain)
+        ]
         assert found[-1].next_offset == 20
         with pytest.raises(CallError, match=r"is not accepted .*See tls.ca") as caught:
-            Channel(access(running.endpoint, tls=True)).call(READER + "GetPositions", pb.GetPositionsRequest())
+            Channel(access(running.endpoint, tls=True)).call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest())
         assert caught.value.code == UNAUTHENTICATED
     with pytest.raises(OptionError, match=r"tls.ca, .*none.pem, cannot be used"):
         rpc.tls_context(access("a:1", tls=True, ca=str(tmp_path / "none.pem")))
@@ -167,10 +171,10 @@ def test_tls_with_a_clients_certificate(tmp_path):
 
 def test_a_connection_is_not_carried_over_a_fork(running, monkeypatch):
     channel = Channel(access(running.endpoint))
-    channel.call(READER + "GetPositions", pb.GetPositionsRequest(topic=TOPIC))
+    channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
     kept = dict(rpc._idle)
     monkeypatch.setattr(rpc.os, "getpid", lambda: -1)
-    channel.call(READER + "GetPositions", pb.GetPositionsRequest(topic=TOPIC))
+    channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
     assert running._server.stats["connections"] == 2
     close_idle()
     monkeypatch.undo()

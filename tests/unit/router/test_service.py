@@ -25,7 +25,6 @@ from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainRecord, Member, Owner
-from syncpoint.router.answers import ROUTE, WATCH
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.constraints import Rule
 from syncpoint.router.service import PERIOD_S, SWEEP_S, RouterService
@@ -33,6 +32,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
 from syncpoint.testing.simulation.network import SimNetwork
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
 
@@ -140,7 +140,7 @@ class Routing:
         )
         address = self.processes[router].member.address
         return internal.RouteResponse.FromString(
-            await self.peers.call(address, ROUTE, request.SerializeToString(), timeout_s=2)
+            await self.peers.call(address, methods.ROUTER.Route, request.SerializeToString(), timeout_s=2)
         )
 
     @property
@@ -198,7 +198,7 @@ async def test_any_router_assigns_at_once_what_a_proxy_asks_for(world: Routing) 
 @in_world
 async def test_a_watcher_hears_of_assignments_and_is_told_to_ask_again(world: Routing) -> None:
     address = world.processes["router-2"].member.address
-    stream = world.peers.stream(address, WATCH)
+    stream = world.peers.stream(address, methods.ROUTER.Watch)
     await stream.send(internal.WatchRequest(proxy="proxy-eu-1", region="eu").SerializeToString())
     await stream.end()
     await asyncio.sleep(0.1)

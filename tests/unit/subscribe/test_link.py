@@ -7,11 +7,12 @@ from syncpoint.model.delivery import passed_over
 from syncpoint.model.times import BEAT_S, HOLD_S
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.subscribe.link import SERVE, ServeLink
+from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.calls import Methods, Stream, Streaming
 from syncpoint.transport.memory import Faults, MemoryChannel
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
 
@@ -38,7 +39,7 @@ class Server:
         self.streams: list[Stream] = []
 
     def methods(self) -> Methods:
-        return {SERVE.encode(): Streaming(self.open)}
+        return {methods.CHAINS.Serve.encode(): Streaming(self.open)}
 
     def open(self, stream: Stream) -> None:
         self.streams.append(stream)

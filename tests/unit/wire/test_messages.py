@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from syncpoint.wire import messages
 from syncpoint.wire.messages import pubsub
+from syncpoint.wire.methods import Service
 
 OFFICIAL = [
     *types.Topic.pb().DESCRIPTOR.file.message_types_by_name.values(),
@@ -101,10 +102,9 @@ def test_the_methods_are_those_the_official_clients_call() -> None:
         transport = kind.__new__(kind)
         transport._grpc_channel = transport._logged_channel = channel
         transport._stubs = {}
-        ours = messages.methods(f"google.pubsub.v1.{service}")
+        ours = {path: "streaming" if path.is_streaming else "unary" for path in Service(f"google.pubsub.v1.{service}")}
         for path in ours:
-            method = path.rpartition("/")[2]
-            snake = "".join("_" + c.lower() if c.isupper() else c for c in method).lstrip("_")
+            snake = "".join("_" + c.lower() if c.isupper() else c for c in path.descriptor.name).lstrip("_")
             getattr(transport, snake)
         assert channel.kinds == ours
 

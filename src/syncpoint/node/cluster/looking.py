@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.api.cluster_admin import chain_messages, member_messages
-from syncpoint.control.doors import STATUS, Peers
+from syncpoint.control.doors import Peers
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import StoreError
 from syncpoint.metadata.layout import SETTINGS
@@ -26,11 +26,11 @@ from syncpoint.node.cluster.local import SETTINGS_FILE, LocalCluster, ProcessSta
 from syncpoint.node.cluster.settings import ClusterSettings, load
 from syncpoint.node.cluster.tls import operator_tls
 from syncpoint.transport.network import split_address
+from syncpoint.wire import methods
 from syncpoint.wire.messages import admin, internal
 
 ASK_S = 2.0
 METADATA_S = 4.0
-_ADMIN = "/syncpoint.admin.v1.Admin/"
 
 
 @dataclass(slots=True)
@@ -160,8 +160,8 @@ async def _from_proxies(peers: Peers, proxies: list[str]) -> tuple[list[Any], li
     """Members and chains as the first proxy that answers remembers them."""
     for address in proxies:
         try:
-            members = await peers.call(address, _ADMIN + "ListMembers", b"", timeout_s=ASK_S)
-            chains = await peers.call(address, _ADMIN + "ListChains", b"", timeout_s=ASK_S)
+            members = await peers.call(address, methods.ADMIN.ListMembers, b"", timeout_s=ASK_S)
+            chains = await peers.call(address, methods.ADMIN.ListChains, b"", timeout_s=ASK_S)
         except SyncpointError:
             continue
         return (
@@ -176,7 +176,7 @@ async def _status(peers: Peers, name: str, address: str) -> Found | None:
     if not address:
         return None
     try:
-        answer = await peers.call(address, STATUS, b"", timeout_s=ASK_S)
+        answer = await peers.call(address, methods.PROCESS.GetStatus, b"", timeout_s=ASK_S)
         found = json.loads(internal.StatusResponse.FromString(answer).json)
         roles: Found | None = found["roles"] if found["name"] == name else None
         return roles

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from syncpoint.api.subscriptions import new_subscription
 from syncpoint.api.topics import new_topic
 from syncpoint.control.barrier import Barrier
-from syncpoint.control.doors import STATUS, Peers
+from syncpoint.control.doors import Peers
 from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Put, absent
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
@@ -32,6 +32,7 @@ from syncpoint.model.errors import Aborted, AlreadyExists, NotFound, SyncpointEr
 from syncpoint.model.limits import SUBSCRIPTION_RETENTION_SECONDS_MAX
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.runtime.clock import Clock
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
 
 ASK_S = 5.0
@@ -148,7 +149,7 @@ class Orphans:
 
     async def _chains_at(self, address: str) -> list[Any]:
         try:
-            answer = await self._peers.call(address, STATUS, b"", timeout_s=ASK_S)
+            answer = await self._peers.call(address, methods.PROCESS.GetStatus, b"", timeout_s=ASK_S)
         except SyncpointError:
             return []
         roles = json.loads(internal.StatusResponse.FromString(answer).json)["roles"]

@@ -30,9 +30,10 @@ from syncpoint.proxy.seal import Sealer
 from syncpoint.router.distance import Distances, Prober
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening, join_address, split_address
+from syncpoint.wire import methods
 
 LATE_S = 0.25
-_RELAYED = (b"/google.pubsub.v1.Subscriber/", b"/syncpoint.pipeline.v1.")
+_RELAYED = tuple(one.prefix.encode() for one in (methods.SUBSCRIBER, methods.LOG_READER, methods.EPOCH_WRITER))
 
 
 class ProxyRole:

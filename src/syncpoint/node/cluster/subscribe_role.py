@@ -25,10 +25,9 @@ from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.lenders import lender_of
 from syncpoint.subscribe.link import ServeLink
 from syncpoint.transport.calls import Call, Methods, Unary
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
-PUBLISH = "/google.pubsub.v1.Publisher/Publish"
-DESCRIBE = b"/syncpoint.internal.v1.Deliveries/Describe"
 DEAD_LETTER_S = 10.0
 LINGER_S = 5.0
 
@@ -79,7 +78,11 @@ class SubscribeRole:
         self._ticking = loop.create_task(self._tick())
 
     def methods(self) -> Methods:
-        return {**self.streams.methods(), **self.pulls.methods(), DESCRIBE: Unary(self._describe)}
+        return {
+            **self.streams.methods(),
+            **self.pulls.methods(),
+            methods.DELIVERIES.Describe.encode(): Unary(self._describe),
+        }
 
     async def joined(self) -> None:
         """From now on publish forwarders can tell this life of the process from earlier ones."""
@@ -163,7 +166,7 @@ class SubscribeRole:
             if address is None:
                 continue
             try:
-                answer = await joined.peers.call(address, PUBLISH, request, timeout_s=DEAD_LETTER_S)
+                answer = await joined.peers.call(address, methods.PUBLISHER.Publish, request, timeout_s=DEAD_LETTER_S)
                 break
             except SyncpointError as error:
                 answer = error

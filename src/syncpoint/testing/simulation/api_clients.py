@@ -13,11 +13,10 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.testing.history import Creation, Identity, Outcome, seal
 from syncpoint.testing.simulation.base import SimWorld, Trace
 from syncpoint.testing.simulation.loop import ProcessLoop
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
 
 TOPIC = "projects/p/topics/orders"
-PUBLISHER = "/google.pubsub.v1.Publisher/"
-SUBSCRIBER = "/google.pubsub.v1.Subscriber/"
 REFUSED = 4  # every so many messages of a client that refuses some
 
 
@@ -53,12 +52,12 @@ class ApiClients(SimWorld):
         topic = pubsub.Topic(name=name)
         if retention_s:
             topic.message_retention_duration.seconds = retention_s
-        await self.insist(PUBLISHER + "CreateTopic", topic, "ALREADY_EXISTS")
+        await self.insist(methods.PUBLISHER.CreateTopic, topic, "ALREADY_EXISTS")
         self.note(f"client: {name} is there")
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic; the subscriptions on it are deleted by whoever created them."""
-        await self.insist(PUBLISHER + "DeleteTopic", pubsub.DeleteTopicRequest(topic=name), "NOT_FOUND")
+        await self.insist(methods.PUBLISHER.DeleteTopic, pubsub.DeleteTopicRequest(topic=name), "NOT_FOUND")
         self.coverage.sometimes("a topic is deleted")
         self.note(f"client: {name} is deleted")
 
@@ -67,7 +66,7 @@ class ApiClients(SimWorld):
         creation.until = self.history.stamp()
         full = f"projects/p/subscriptions/{name}"
         await self.insist(
-            SUBSCRIBER + "DeleteSubscription", pubsub.DeleteSubscriptionRequest(subscription=full), "NOT_FOUND"
+            methods.SUBSCRIBER.DeleteSubscription, pubsub.DeleteSubscriptionRequest(subscription=full), "NOT_FOUND"
         )
         self.gone.add(name)
 
@@ -76,7 +75,7 @@ class ApiClients(SimWorld):
         begun = self.history.stamp()
         asked = pubsub.SeekRequest(subscription=f"projects/p/subscriptions/{name}")
         asked.time.seconds = 1
-        await self.insist(SUBSCRIBER + "Seek", asked)
+        await self.insist(methods.SUBSCRIBER.Seek, asked)
         self.coverage.sometimes("a subscription is sought back")
         self.note(f"client: {name} sought to the beginning")
         return name, begun
@@ -102,7 +101,7 @@ class ApiClients(SimWorld):
         if dead_letters:
             asked.dead_letter_policy.dead_letter_topic = dead_letters[0]
             asked.dead_letter_policy.max_delivery_attempts = 5
-        await self.insist(SUBSCRIBER + "CreateSubscription", asked, "ALREADY_EXISTS")
+        await self.insist(methods.SUBSCRIBER.CreateSubscription, asked, "ALREADY_EXISTS")
         self.history.end(operation, Outcome.OK)
         self.note(f"client: {name} created")
         return operation
@@ -117,7 +116,7 @@ class ApiClients(SimWorld):
         request = pubsub.PublishRequest(topic=topic, messages=[body])
         for again in range(tries):
             try:
-                answer = await self.call(PUBLISHER + "Publish", request)
+                answer = await self.call(methods.PUBLISHER.Publish, request)
             except SyncpointError as error:
                 self.note(f"{client}: {number}: {error.code.name}")
                 await asyncio.sleep(0.05 + 0.2 * self.random.random())
@@ -136,7 +135,7 @@ class ApiClients(SimWorld):
             lives += 1
             try:
                 channel = self.network.channel(self.door())
-                stream = channel.stream(SUBSCRIBER + "StreamingPull")
+                stream = channel.stream(methods.SUBSCRIBER.StreamingPull)
                 first = pubsub.StreamingPullRequest(
                     subscription=full, stream_ack_deadline_seconds=10, client_id=receiver, max_outstanding_messages=100
                 )
@@ -160,7 +159,7 @@ class ApiClients(SimWorld):
         await asyncio.sleep(self.random.random() ** 3 * 0.5)
         asked = pubsub.ModifyAckDeadlineRequest(subscription=full, ack_ids=[ack_id], ack_deadline_seconds=0)
         try:
-            await self.call(SUBSCRIBER + "ModifyAckDeadline", asked, 5.0)
+            await self.call(methods.SUBSCRIBER.ModifyAckDeadline, asked, 5.0)
         except SyncpointError as error:
             self.note(f"client: not refused: {error.code.name}")
 
@@ -169,7 +168,7 @@ class ApiClients(SimWorld):
         operation = self.history.acking(name, message_id)
         try:
             await self.call(
-                SUBSCRIBER + "Acknowledge", pubsub.AcknowledgeRequest(subscription=full, ack_ids=[ack_id]), 5.0
+                methods.SUBSCRIBER.Acknowledge, pubsub.AcknowledgeRequest(subscription=full, ack_ids=[ack_id]), 5.0
             )
         except SyncpointError:
             self.coverage.sometimes("an acknowledgement is not confirmed")

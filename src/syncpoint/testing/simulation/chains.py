@@ -34,8 +34,8 @@ from syncpoint.testing.simulation.disks import DiskServer
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.nodes import Node, Publisher
 from syncpoint.testing.simulation.shape import TOPIC, TOPIC_NUMBER, Shape
+from syncpoint.wire import methods
 
-CONFIRM = "/syncpoint.internal.v1.Chains/Confirm"
 CONFIRM_S = 3.0
 LAG_BYTES_MAX = 96 * 1024
 
@@ -322,7 +322,7 @@ class ChainsWorld(SimWorld):
         end, request = self.loop.time() + CONFIRM_S, asked.SerializeToString()
         while True:
             try:
-                await self.call(asked.chain, CONFIRM, request, max(0.1, end - self.loop.time()))
+                await self.call(asked.chain, methods.CHAINS.Confirm, request, max(0.1, end - self.loop.time()))
                 return True
             except SyncpointError:
                 if self.loop.time() >= end:

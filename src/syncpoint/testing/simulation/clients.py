@@ -12,11 +12,12 @@ from typing import Any
 
 from syncpoint.metadata.records import ACTIVE, CREATING, Change, SeekTarget, Snapshot, Subscription, Topic
 from syncpoint.model.errors import StaleEpoch, SyncpointError
-from syncpoint.publish.envelope import PUBLISH, PublishBatch, write_publish
+from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.testing.history import Creation, Identity, Outcome, seal
 from syncpoint.testing.simulation.chains import Assignment, ChainsWorld
 from syncpoint.testing.simulation.sets import Seek, Taken, named
 from syncpoint.testing.simulation.shape import DEAD, LETTERS, TOPIC
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
 
 STALE = 0.15  # how often a client knows only of the last assignment but one
@@ -87,7 +88,7 @@ class Clients:
             chain = asked if asked and not key else self._chain(known, key)
             batch = PublishBatch(chain, known.epoch, bool(key), sender, number, bool(asked), request, sealed_for)
             try:
-                answer = await world.call(chain, PUBLISH, write_publish(batch), 1.0)
+                answer = await world.call(chain, methods.CHAINS.Publish, write_publish(batch), 1.0)
             except SyncpointError as error:
                 refused = isinstance(error, StaleEpoch)
                 world.coverage.sometimes("a key is refused for its epoch", refused)

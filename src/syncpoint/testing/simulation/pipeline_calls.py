@@ -10,10 +10,9 @@ import pyarrow as pa
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline.columns import DATA, OFFSET
-from syncpoint.pipeline.reading import SERVICE as READER
-from syncpoint.pipeline.writing import SERVICE as WRITER
 from syncpoint.testing.simulation.pipeline_history import Place, Row
 from syncpoint.testing.simulation.pipelines import PipelinesWorld
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 
 AWAY = (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)  # ask again: nobody knows what became of it
@@ -31,16 +30,16 @@ class Calls:
     def __init__(self, world: PipelinesWorld, patience_s: float = 4.0) -> None:
         self.world, self.patience_s = world, patience_s
 
-    async def unary(self, method: str, request: Any, answer: Any) -> Any:
+    async def unary(self, method: methods.Method, request: Any) -> Any:
         """Raises `SyncpointError`."""
-        return answer.FromString(await self.world.call(method, request, 2.0))
+        return method.response.FromString(await self.world.call(method, request, 2.0))
 
-    async def patiently(self, method: str, request: Any, answer: Any) -> Any:
+    async def patiently(self, method: methods.Method, request: Any) -> Any:
         """The same, again while the node is away."""
         end = self.world.loop.time() + self.patience_s
         while True:
             try:
-                return await self.unary(method, request, answer)
+                return await self.unary(method, request)
             except SyncpointError as error:
                 if error.code not in AWAY or self.world.loop.time() > end:
                     raise
@@ -52,8 +51,7 @@ class Calls:
 
     async def positions(self, **fields: Any) -> Any:
         """GetPositions."""
-        request = pipeline.GetPositionsRequest(**fields)
-        return await self.patiently(READER + "GetPositions", request, pipeline.Positions)
+        return await self.patiently(methods.LOG_READER.GetPositions, pipeline.GetPositionsRequest(**fields))
 
     async def read(
         self, topic: str, incarnation: int, source: int, begin: int, end: int, skip: str = ""
@@ -93,7 +91,7 @@ class Calls:
             topic=topic, topic_incarnation=incarnation, source=source, begin=begin, end=end, columns=[OFFSET, DATA],
             skip_subscription=skip, frame_bytes=FRAME_BYTES,
         )  # fmt: skip
-        stream = self.world.network.channel(self.world.door()).stream(READER + "ReadRange", timeout=5.0)
+        stream = self.world.network.channel(self.world.door()).stream(methods.LOG_READER.ReadRange, timeout=5.0)
         try:
             await stream.send(request.SerializeToString())
             await stream.end()
@@ -109,7 +107,7 @@ class Calls:
 
     async def stage(self, header: Any, frames: Iterable[Any], *, die_after: int | None = None) -> Any:
         """Stage; `die_after` so many frames the task is gone."""
-        stream = self.world.network.channel(self.world.door()).stream(WRITER + "Stage", timeout=4.0)
+        stream = self.world.network.channel(self.world.door()).stream(methods.EPOCH_WRITER.Stage, timeout=4.0)
         try:
             await stream.send(pipeline.StageRequest(header=header).SerializeToString())
             for number, one in enumerate(frames):

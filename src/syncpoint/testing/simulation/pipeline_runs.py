@@ -9,13 +9,10 @@ from typing import Any
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import applying, epochs, staging, writing
-from syncpoint.pipeline.reading import SERVICE as READER
-from syncpoint.pipeline.writing import SERVICE as WRITER
 from syncpoint.publish.backlog import unacknowledged
 from syncpoint.publish.retention import is_needed
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation.api_clients import SUBSCRIBER
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.faults import duration
 from syncpoint.testing.simulation.loop import ProcessLoop
@@ -39,6 +36,7 @@ from syncpoint.testing.simulation.pipelines import ALONE, LINK, NODE, PipelineSh
 from syncpoint.testing.simulation.runs import Result, SimRun, simulate
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.spark import SOURCE, SUBSCRIPTION, TARGETS, Concurrent, Failed, Fenced, Job
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline, pubsub
 
 DRAIN_S = 40.0
@@ -169,7 +167,7 @@ class PipelineRun(SimRun[PipelinesWorld]):
             request.time.FromNanoseconds(10**9 if back else world.clock_of(NODE).time_ns())
             sought = Sought(back, world.shape.kept, world.history.stamp())
             pipelines.seeks.append(sought)
-            await world.insist(SUBSCRIBER + "Seek", request)
+            await world.insist(methods.SUBSCRIBER.Seek, request)
             sought.ended = world.history.stamp()
             world.coverage.sometimes("a subscription is sought while it is read alone")
             world.note(f"client: sought {'back' if back else 'to now'}")
@@ -310,9 +308,8 @@ class PipelineRun(SimRun[PipelinesWorld]):
     async def _state(self) -> dict[str, Any]:
         """Everything that must stay."""
         links = await self._links()
-        cursors = await self.calls.patiently(
-            READER + "ListCursors", pipeline.ListCursorsRequest(topic=SOURCE), pipeline.ListCursorsResponse
-        )
+        asked = pipeline.ListCursorsRequest(topic=SOURCE)
+        cursors = await self.calls.patiently(methods.LOG_READER.ListCursors, asked)
         state: dict[str, Any] = {f"link {link.name}": link.SerializeToString(deterministic=True) for link in links}
         for cursor in cursors.cursors:
             for one in cursor.ranges:
@@ -323,9 +320,7 @@ class PipelineRun(SimRun[PipelinesWorld]):
         return state
 
     async def _links(self) -> list[Any]:
-        answer = await self.calls.patiently(
-            WRITER + "ListLinks", pipeline.ListLinksRequest(), pipeline.ListLinksResponse
-        )
+        answer = await self.calls.patiently(methods.EPOCH_WRITER.ListLinks, pipeline.ListLinksRequest())
         return list(answer.links)
 
     async def _verdicts(self) -> list[Any]:
@@ -361,7 +356,7 @@ class PipelineRun(SimRun[PipelinesWorld]):
     async def _mapped(self, link: str, source: int) -> dict[Place, tuple[str, Place]]:
         found: dict[Place, tuple[str, Place]] = {}
         request = pipeline.MapOffsetsRequest(link=link, source=source, begin=0, end=1 << 40)
-        answer = await self.calls.patiently(WRITER + "MapOffsets", request, pipeline.MapOffsetsResponse)
+        answer = await self.calls.patiently(methods.EPOCH_WRITER.MapOffsets, request)
         for one in answer.mappings:
             begin = getattr(one, "from").begin
             for to in one.to:

@@ -15,10 +15,10 @@ from pyspark_pubsub import offsets as plans
 from pyspark_pubsub.errors import DataLossError
 from pyspark_pubsub.offsets import Listing, Offsets, Range, Source
 from syncpoint.model.errors import Code, ResetBySeek, SyncpointError
-from syncpoint.pipeline.writing import SERVICE as WRITER
 from syncpoint.testing.simulation.pipeline_calls import AWAY, Calls, Gap, frames_of
 from syncpoint.testing.simulation.pipeline_history import Attempt, Commit, Place, Reader, Row, Spoken
 from syncpoint.testing.simulation.pipelines import ALONE, LINK, PipelinesWorld
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 
 SOURCE = "projects/p/topics/source"
@@ -343,7 +343,7 @@ class Driver:
         spoken = self._speaks("AbortEpoch")
         request = pipeline.AbortEpochRequest(run=pipeline.Run(query=self.query, run=self.run), epoch=epoch)
         try:
-            await self.calls.unary(WRITER + "AbortEpoch", request, pipeline.AbortEpochResponse)
+            await self.calls.unary(methods.EPOCH_WRITER.AbortEpoch, request)
         except SyncpointError as error:
             self._answered(error)
             return
@@ -373,7 +373,7 @@ class Driver:
             if self.world.on_commit is not None:
                 self.world.on_commit()
             try:
-                result = await self.calls.unary(WRITER + "CommitEpoch", request, pipeline.EpochResult)
+                result = await self.calls.unary(methods.EPOCH_WRITER.CommitEpoch, request)
             except SyncpointError as error:
                 self._answered(error, Code.FAILED_PRECONDITION, Code.OUT_OF_RANGE)
                 await self._not_committed(error)
@@ -403,7 +403,7 @@ class Driver:
         """An operator takes the gap as lost."""
         request = pipeline.AcceptGapRequest(link=LINK)
         try:
-            await self.calls.patiently(WRITER + "AcceptGap", request, pipeline.Link)
+            await self.calls.patiently(methods.EPOCH_WRITER.AcceptGap, request)
         except SyncpointError as error:
             self._answered(error, Code.FAILED_PRECONDITION)
 

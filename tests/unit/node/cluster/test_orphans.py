@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.control.doors import STATUS, Peers
+from syncpoint.control.doors import Peers
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import ASSIGNED_TOPICS, CHAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
@@ -23,6 +23,7 @@ from syncpoint.router.assignment import TopicAssignment
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
 TAKEN, NEW = "projects/p/topics/taken", "projects/p/topics/new"
@@ -43,7 +44,7 @@ class Told(Peers):
         if address in self.mute:
             raise Unavailable("nobody is there")
         number = int(address[1])
-        if path == STATUS:
+        if path == methods.PROCESS.GetStatus:
             kept = lost_of(self.catalog.catalog).keeps(LOST, 5)
             unknown = self.catalog.catalog.topic_by_incarnation(LOST) is None
             held = [{"topic": LOST, "sources": number, "messages": 10 * number, "epoch": 3 * number}]
@@ -160,7 +161,7 @@ async def test_a_chain_that_does_not_confirm_is_told_of(world: World) -> None:
 
     async def call(address: str, path: str, request: Any, *, timeout_s: float) -> bytes:
         nonlocal number
-        if path != STATUS and address == "f2:1":
+        if path != methods.PROCESS.GetStatus and address == "f2:1":
             number += 1
             raise Unavailable("busy")
         return await confirm(address, path, request, timeout_s=timeout_s)
