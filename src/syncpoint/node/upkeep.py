@@ -7,7 +7,6 @@ in `publish/upkeep`.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.mirror import CatalogMirror
@@ -15,18 +14,16 @@ from syncpoint.metadata.records import Change
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.uses import Uses
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.upkeep import LogUpkeep
+from syncpoint.publish.upkeep import TICK_S, LogUpkeep, Rounds
 from syncpoint.runtime.clock import Clock
 from syncpoint.storage.store import Store
-from syncpoint.subscribe.forwarder import TICK_S, SubscribeForwarder
+from syncpoint.subscribe.forwarder import SubscribeForwarder
 
 log = logging.getLogger(__name__)
 
 SLOWLY_S = 0.5
 EXPIRE_S = 60.0
-DISKS_S = 1.0
 LAST_S = 5.0  # for changes of the catalog that are under way at an orderly end
-QUICK_S = 0.02  # between two steps of deletion, while there is something to gain
 CATCH_UP_S = 0.5  # for what has to be gained before anybody is served
 CATCH_UP_STEPS = 10  # ... or so many steps, where a machine has no time
 CATCH_UP_PAUSE_S = 0.002  # between two of them: the disks sync
@@ -51,7 +48,6 @@ class Upkeep:
         do about twice a second.
         """
         self.publish, self.subscribe, self.control, self.clock = publish, subscribe, control, clock
-        self._mirror = mirror
         self.log = LogUpkeep(
             store,
             publish,
@@ -59,15 +55,17 @@ class Upkeep:
             clock.monotonic(),
             begin_with_checkpoint=begin_with_checkpoint,
         )
-        self._steps = steps
-        self._tasks: list[asyncio.Task[None]] = []
+        self.rounds = Rounds(clock, lambda: [self.log], lambda: [self.log])
+        self.rounds.every(TICK_S, subscribe.tick)
+        for step in (lambda: mirror.flush(), *steps):
+            self.rounds.every(SLOWLY_S, step)
+        self.rounds.every(EXPIRE_S, self._expire)
         self._uses = Uses(control.catalog, publish.clock, subscribe.used)
         publish.extensions.append(self._uses)
         self._background: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._run()), loop.create_task(self._run_collection())]
+        self.rounds.start()
 
     async def catch_up(self) -> None:
         """Before anybody is served: delete what lives too short for it have left, for a moment at most. Otherwise each
@@ -86,45 +84,11 @@ class Upkeep:
         """End the periodic work; what a step was doing is finished, and what was used is noted, where the disks answer
         in time: a later start counts from an earlier note then.
         """
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks and self.publish.failed is None and self._uses.news:
+        if self.rounds.tasks and self.publish.failed is None and self._uses.news:
             self._commit([self._uses.note()])
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.rounds.stop()
         if self._background:
             await asyncio.wait(self._background, timeout=LAST_S)
-
-    async def _run(self) -> None:
-        slowly_at = expire_at = disks_at = 0.0
-        while True:
-            await asyncio.sleep(TICK_S)
-            now = self.clock.monotonic()
-            self._guard(self.subscribe.tick)
-            self._guard(partial(self.log.advance_checkpoint, now))
-            if now >= slowly_at:
-                slowly_at = now + SLOWLY_S
-                self._guard(self._mirror.flush)
-                for step in self._steps:
-                    self._guard(step)
-            if now >= disks_at:
-                disks_at = now + DISKS_S
-                self._guard(self.log.watch_disks)
-            if now >= expire_at:
-                expire_at = now + EXPIRE_S
-                self._guard(self._expire)
-
-    async def _run_collection(self) -> None:
-        """Deletion in steps of a millisecond or two: often while there is something to gain, else at leisure."""
-        while True:
-            await asyncio.sleep(QUICK_S if self.log.in_a_hurry else TICK_S)
-            self._guard(self.log.collect)
-
-    def _guard(self, step: Callable[[], object]) -> None:
-        """A failing step is a fault to be seen, and no reason to stop the others."""
-        try:
-            step()
-        except Exception:
-            log.exception("upkeep step failed; it will be tried again")
 
     def last_checkpoint(self) -> None:
         """Write a whole checkpoint now: the next start replays nothing else."""

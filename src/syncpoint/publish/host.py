@@ -21,14 +21,12 @@ from syncpoint.publish import states
 from syncpoint.publish.backlog import Backlog, backlog, total
 from syncpoint.publish.chain import Chain, Surroundings, open_chain
 from syncpoint.publish.sessions import Attached, Known, Session, Sessions
+from syncpoint.publish.upkeep import TICK_S, Rounds
 from syncpoint.publish.voids import Voided
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import Fenced
 from syncpoint.wire.messages import internal
 
-TICK_S = 0.1
-QUICK_S = 0.02  # between two steps of deletion, while there is something to gain
-DISKS_S = 1.0
 TIDY_S = 30.0
 
 DISPLACED: bytes = internal.FromChains(displaced=internal.Displaced()).SerializeToString()
@@ -48,22 +46,24 @@ class ChainHost:
         self._void: dict[int, list[tuple[int, Sequence[int]]]] = {}  # said of chains that are being opened
         self._sessions = Sessions()
         self._assigned = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self.rounds = Rounds(
+            around.clock,
+            lambda: [chain.upkeep for chain in self._entered.values()],
+            lambda: [chain.upkeep for chain in self.chains.values()],
+        )
+        self.rounds.every(TICK_S, self._tick)
+        self.rounds.every(TIDY_S, self._tidy)
 
     def start(self) -> None:
         """Follow the catalog, and do what is done by the clock."""
-        loop = asyncio.get_running_loop()
         self.around.shared.on_change.append(self._changed)
-        self._tasks = [loop.create_task(self._run()), loop.create_task(self._run_collection())]
+        self.rounds.start()
 
     async def stop(self) -> None:
         """Close what is still open. Idempotent."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._tasks:
+        if self.rounds.tasks:
             self.around.shared.on_change.remove(self._changed)
-        self._tasks = []
+        await self.rounds.stop()
         await asyncio.gather(*(self.close(number) for number in list(self._entered)))
 
     # -- chains ------------------------------------------------------------------------------------------------------
@@ -126,9 +126,9 @@ class ChainHost:
                 # confirmed: the chain ends, and follows it when it is opened again.
                 if not isinstance(error, SyncpointError):
                     log.exception("chain %d can not follow a change of the catalog: it ends", chain.number)
-                self._guard(partial(chain.forwarder.give_up, error))
+                self.rounds.guard(partial(chain.forwarder.give_up, error))
         if isinstance(change.record, Subscription):
-            self._guard(partial(self._attach_late, change.record.incarnation))
+            self.rounds.guard(partial(self._attach_late, change.record.incarnation))
 
     def _attach_late(self, subscription: int) -> None:
         """Whoever asked for a subscription before it was known here is served now."""
@@ -318,42 +318,16 @@ class ChainHost:
 
     # -- by the clock ------------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
-        disks_at = tidy_at = 0.0
-        while True:
-            await asyncio.sleep(TICK_S)
-            now = self.around.clock.monotonic()
-            look, tidy = now >= disks_at, now >= tidy_at
-            disks_at = now + DISKS_S if look else disks_at
-            tidy_at = now + TIDY_S if tidy else tidy_at
-            for chain in list(self._entered.values()):
-                self._guard(chain.hub.tick)
-                self._guard(chain.hub.sweep)
-                self._guard(partial(chain.upkeep.advance_checkpoint, now))
-                if chain.mounted is not None:
-                    self._guard(chain.mounted.tick)
-                if look:
-                    self._guard(chain.upkeep.watch_disks)
-                if tidy:
-                    self._guard(chain.tidy)
-            for incarnation in self._sessions.forget_lost(now):
-                for chain in self.chains.values():
-                    self._guard(partial(chain.hub.ended, incarnation))
+    def _tick(self) -> None:
+        for chain in list(self._entered.values()):
+            self.rounds.guard(chain.hub.tick)
+            self.rounds.guard(chain.hub.sweep)
+            if chain.mounted is not None:
+                self.rounds.guard(chain.mounted.tick)
+        for incarnation in self._sessions.forget_lost(self.around.clock.monotonic()):
+            for chain in self.chains.values():
+                self.rounds.guard(partial(chain.hub.ended, incarnation))
 
-    async def _run_collection(self) -> None:
-        """Deletion in steps of a millisecond or two: often while there is something to gain, else at leisure."""
-        while True:
-            chains = list(self.chains.values())
-            hurry = any(chain.upkeep.in_a_hurry for chain in chains)
-            await asyncio.sleep(QUICK_S if hurry else TICK_S)
-            for chain in chains:
-                if chain.upkeep.in_a_hurry or not hurry:
-                    self._guard(chain.upkeep.collect)
-                    await asyncio.sleep(0)
-
-    def _guard(self, step: Callable[[], object]) -> None:
-        """A failing step is a fault to be seen, and no reason to stop the others."""
-        try:
-            step()
-        except Exception:
-            log.exception("a step for a chain failed; it will be tried again")
+    def _tidy(self) -> None:
+        for chain in list(self._entered.values()):
+            self.rounds.guard(chain.tidy)

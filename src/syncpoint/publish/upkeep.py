@@ -1,20 +1,26 @@
-"""Upkeep of one log: checkpoints are written, what nobody needs is deleted, disks are watched.
+"""Upkeep of logs: checkpoints are written, what nobody needs is deleted, disks are watched.
 
-Place: stepped by the node, or by the host of chains; everything happens in small steps on the event loop, so no step
-delays a publish for long. A checkpoint is taken after so many bytes of log or so much time with new facts, whichever
-comes first; recovery replays at most that much.
+Place: `LogUpkeep` is the work on one log; `Rounds` steps it for all logs of a process, a node or a host of chains, with
+what else is done by the clock there. Everything happens in small steps on the event loop, so no step delays a publish
+for long. A checkpoint is taken after so many bytes of log or so much time with new facts, whichever comes first;
+recovery replays at most that much.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.retention import forget_empty_sources, is_needed
+from syncpoint.runtime.clock import Clock
 from syncpoint.storage.store import Checkpoint, Store
 
 log = logging.getLogger(__name__)
 
+TICK_S = 0.1
+QUICK_S = 0.02  # between two steps of deletion, while there is something to gain
+DISKS_S = 1.0
 CHECKPOINT_S = 30.0
 CHECKPOINT_ENTRIES = 20_000
 CHECKPOINT_BYTES = 128 << 20
@@ -144,3 +150,64 @@ class LogUpkeep:
         if self._disk_states.setdefault("", "not full") != full:
             self._disk_states[""] = full
             log.warning("%sthe disks are %s: publishing is %s", name, full, "refused" if status.full else "resumed")
+
+
+class Rounds:
+    """What a process does by the clock. `logs`: those that are open; `served`: those of them that may delete."""
+
+    def __init__(
+        self, clock: Clock, logs: Callable[[], Iterable[LogUpkeep]], served: Callable[[], Iterable[LogUpkeep]]
+    ) -> None:
+        self._clock, self._logs, self._served = clock, logs, served
+        self._steps: list[tuple[float, Callable[[], object]]] = [(DISKS_S, self._watch_disks)]
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def every(self, seconds: float, step: Callable[[], object]) -> None:
+        """Call `step` about that often, `TICK_S` at most."""
+        self._steps.append((seconds, step))
+
+    def start(self) -> None:
+        """Begin."""
+        loop = asyncio.get_running_loop()
+        self.tasks = [loop.create_task(self._run()), loop.create_task(self._run_collection())]
+
+    async def stop(self) -> None:
+        """End; what a step was doing is finished. Idempotent."""
+        tasks, self.tasks = self.tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def guard(self, step: Callable[[], object]) -> None:
+        """A failing step is a fault to be seen, and no reason to stop the others."""
+        try:
+            step()
+        except Exception:
+            log.exception("upkeep step failed; it will be tried again")
+
+    async def _run(self) -> None:
+        due = [0.0] * len(self._steps)
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self._clock.monotonic()
+            for one in list(self._logs()):
+                self.guard(partial(one.advance_checkpoint, now))
+            for number, (seconds, step) in enumerate(self._steps):
+                if now >= due[number]:
+                    due[number] = now + seconds if seconds > TICK_S else 0.0
+                    self.guard(step)
+
+    async def _run_collection(self) -> None:
+        """Deletion in steps of a millisecond or two: often while there is something to gain, else at leisure."""
+        while True:
+            logs = list(self._served())
+            hurry = any(one.in_a_hurry for one in logs)
+            await asyncio.sleep(QUICK_S if hurry else TICK_S)
+            for one in logs:
+                if one.in_a_hurry or not hurry:
+                    self.guard(one.collect)
+                    await asyncio.sleep(0)
+
+    def _watch_disks(self) -> None:
+        for one in list(self._logs()):
+            self.guard(one.watch_disks)

@@ -287,9 +287,9 @@ class Process:
         if self in self.world.processes:
             self.world.processes.remove(self)
         self.shared.held = True
-        for task in (self._pump, *self.host._tasks):
+        for task in (self._pump, *self.host.rounds.tasks):
             task.cancel()
-        await asyncio.gather(self._pump, *self.host._tasks, return_exceptions=True)
+        await asyncio.gather(self._pump, *self.host.rounds.tasks, return_exceptions=True)
         for chain in self.host._entered.values():
             await chain.entrance.close()
             chain.store.on_persisted = lambda position: None

@@ -136,8 +136,8 @@ class Publisher(Node):
             )
         )
         self.host.on_ended = self._ended
-        guard = self.host._guard
-        self.host._guard = lambda step: guard(partial(self.accidents.within, step))  # type: ignore[method-assign]
+        guard = self.host.rounds.guard
+        self.host.rounds.guard = lambda step: guard(partial(self.accidents.within, step))  # type: ignore[method-assign]
         self.host.start()
         await world.network.serve(ChainsService(self.host).methods(), self.name, 1)
 

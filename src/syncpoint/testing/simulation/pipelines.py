@@ -109,8 +109,8 @@ class NodeLife:
             world.coverage.sometimes("a node does not start at once")
             world.does_not_start(error)
             return
-        guard = node.upkeep._guard
-        node.upkeep._guard = lambda step: guard(partial(self.accidents.within, step))  # type: ignore[method-assign]
+        guard = node.upkeep.rounds.guard
+        node.upkeep.rounds.guard = lambda step: guard(partial(self.accidents.within, step))  # type: ignore[method-assign]
         found = node.store.recovered
         world.coverage.sometimes("a tail is cut at recovery", found.cut)
         world.coverage.always("nothing promised is on no disk", not found.lost, f"{found.lost}")
