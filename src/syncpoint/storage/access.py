@@ -2,7 +2,7 @@
 
 Place: below `reader`, replay, `recovery.repair` and `recovery.trim`; callable from any thread.
 Promise: whatever is returned matched its checksum in its own place. A copy that fails is reported once per call by
-`damaged(segment, slot, reason)`, and the next copy is tried; `StorageDamaged` is raised only when every copy known was
+`damaged(segment, slot, damage)`, and the next copy is tried; `StorageDamaged` is raised only when every copy known was
 asked and none is good. Of a copy on a disk that cannot be reached or was given up nothing is known, and a disk that is
 late with its writes has said nothing yet: then it is `CopiesUnreachable`.
 """
@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged, read_exactly
 from syncpoint.storage.catalog import Copy, Segment
+from syncpoint.storage.damage import Damage, Part, Place
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex, Record, check_page
 from syncpoint.storage.lanes import Lane
 from syncpoint.storage.record import HEADER_BYTES, Header, decode_frame
 from syncpoint.storage.segment import PAGE
 
-Damaged = Callable[[Segment, int, str], None]
+Damaged = Callable[[Segment, int, Damage], None]
 SLOWEST_BYTES_S = 1 << 20  # a disk that hands out this much does not hang, however large a message is
-INDEX_PAGE = "index page at "  # how the text begins that says which one is damaged
 RUN_GAP = 64 * 1024  # frames that lie closer are fetched in one read
 
 
@@ -103,7 +103,7 @@ class Access:
                 if isinstance(error, OSError) and not self._answers(slot):
                     away = error
                 else:
-                    self._damaged(segment, slot, f"{INDEX_PAGE}{offset}: {error or 'checksum'}")
+                    self._damaged(segment, slot, Damage(Place(Part.INDEX, offset), str(error) or "checksum"))
         if segment.removed:
             raise Gone
         if away is not None:
@@ -128,7 +128,7 @@ class Access:
                 if segment.removed:
                     raise Gone from None
                 if self._answers(slot):
-                    self._damaged(segment, slot, f"read failed: {error}")
+                    self._damaged(segment, slot, Damage(Place(Part.FILE), f"read failed: {error}"))
                 else:
                     away = error
                 continue
@@ -138,7 +138,7 @@ class Access:
                 raise Gone
             bad = [at for at in missing if copy.has(segment.first_position + records[at].ordinal)]
             if bad:
-                self._damaged(segment, slot, f"frame at {records[bad[0]].offset}: checksum")
+                self._damaged(segment, slot, Damage(Place(Part.FRAME, records[bad[0]].offset), "checksum"))
         if segment.removed:
             raise Gone
         record = records[missing[0]]

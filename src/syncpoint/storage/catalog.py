@@ -12,6 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from syncpoint.storage.checksum import crc32c
+from syncpoint.storage.damage import Place
 from syncpoint.storage.index import ActiveIndex, Index, PageCache, SealedIndex, encode_index
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import PAGE, Trailer, align
@@ -87,7 +88,7 @@ class Segment:
         self.messages = self.controls = self.sources = 0
         self.active = active
         self.copies: dict[int, Copy] = {}
-        self.unreadable: dict[int, set[str]] = {}  # by slot: places of that copy which are in good order nowhere
+        self.unreadable: dict[int, set[Place]] = {}  # by slot: places of that copy which are in good order nowhere
         self.members: tuple[bytes, ...] = ()  # the fragment it was written in
         self.rule = _ONE
         self.away = 0  # which of the members were not there

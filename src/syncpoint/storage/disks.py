@@ -21,6 +21,7 @@ from syncpoint.runtime.files import DiskFenced, Files
 from syncpoint.runtime.random import Random
 from syncpoint.storage.access import Access
 from syncpoint.storage.catalog import Copy, Segment
+from syncpoint.storage.damage import Damage, Part, Place
 from syncpoint.storage.disk import DiskWriter, Progress
 from syncpoint.storage.errors import DisksFailed, DisksMissing, Fenced
 from syncpoint.storage.identity import encode_marks, to_spans
@@ -453,7 +454,7 @@ class Disks:
         for record in lost:
             position = segment.first_position + record.ordinal
             keeper.damaged.append(f"entry {position} of log {segment.log} is on no disk in good order")
-            _note_unreadable(segment, slot, _frame_at(record.offset))
+            _note_unreadable(segment, slot, Place(Part.FRAME, record.offset))
 
     def sound(self, segment: Segment) -> None:
         """All of some copy is what was written: whoever has another one that is not can write it anew."""
@@ -490,22 +491,22 @@ class Disks:
 
         return sorted(segment.copies.copy(), key=trouble)
 
-    def damaged(self, segment: Segment, slot: int, reason: str) -> None:
+    def damaged(self, segment: Segment, slot: int, damage: Damage) -> None:
         """A copy is not what was written; any thread."""
-        self.notify(lambda: self._note_damage(segment, slot, reason))
+        self.notify(lambda: self._note_damage(segment, slot, damage))
 
-    def _note_damage(self, segment: Segment, slot: int, reason: str) -> None:
+    def _note_damage(self, segment: Segment, slot: int, damage: Damage) -> None:
         """Forget a bad copy where another one is left; the keeper then writes it anew. Not for a place that no disk had
         when this copy was written: it would be as it is.
         """
         keeper = self.keepers[slot]
         if keeper.writer is not None and not keeper.ok:
             return  # the disk was given up, and with it what was open there
-        found = f"segment {segment.log}/{segment.seq}: {reason}"
+        found = f"segment {segment.log}/{segment.seq}: {damage}"
         if found not in keeper.damaged:
             keeper.damaged.append(found)
             del keeper.damaged[:-100]
-        place = reason.partition(":")[0]
+        place = damage.place
         if slot not in segment.copies or place in segment.unreadable.get(slot, ()):
             return
         if len(segment.copies) == 1:
@@ -566,12 +567,7 @@ class Disks:
         return gone
 
 
-def _frame_at(offset: int) -> str:
-    """What reading and looking through a copy call a place, see `Access` and `scrub`."""
-    return f"frame at {offset}"
-
-
-def _note_unreadable(segment: Segment, slot: int, place: str) -> None:
+def _note_unreadable(segment: Segment, slot: int, place: Place) -> None:
     places = segment.unreadable.setdefault(slot, set())
     if len(places) < UNREADABLE_MAX:
         places.add(place)

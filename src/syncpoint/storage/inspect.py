@@ -148,8 +148,8 @@ def _verify_copy(files: Files, tail: SegmentTail, copy: FoundCopy) -> str:
         for _, problem in check_copy(
             files, segment, Copy(copy.header.incarnation, copy.header.seed, copy.path, sealed=True)
         ):
-            if problem:
-                return problem
+            if problem is not None:
+                return str(problem)
     except OSError as error:
         return f"cannot be read: {error}"
     return "good"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -27,8 +27,9 @@ from syncpoint.runtime.files import (
     write_all,
 )
 from syncpoint.runtime.random import Random
-from syncpoint.storage.access import INDEX_PAGE, Access, Gone
+from syncpoint.storage.access import Access, Gone
 from syncpoint.storage.catalog import Catalog, Copy, Segment
+from syncpoint.storage.damage import Damage, Part, Place
 from syncpoint.storage.disk import DiskWriter
 from syncpoint.storage.errors import CopiesChanged, CopiesUnreachable
 from syncpoint.storage.identity import Identity, Marks, decode_marks, write_identity, write_marks
@@ -46,7 +47,7 @@ from syncpoint.storage.layout import (
 from syncpoint.storage.pool import REFILL_STEP_BYTES, Pool
 from syncpoint.storage.readmit import is_ours, known_name, left_aside, refuse_foreign, sort_out
 from syncpoint.storage.recovery.repair import rebuild
-from syncpoint.storage.recovery.scrub import check_copy
+from syncpoint.storage.recovery.scrub import Checking, check_copy
 from syncpoint.storage.settings import StorageSettings
 
 
@@ -83,7 +84,7 @@ class Owner(Protocol):
 
     def fenced(self, error: Exception) -> None: ...
 
-    def damaged(self, segment: Segment, slot: int, reason: str) -> None:
+    def damaged(self, segment: Segment, slot: int, damage: Damage) -> None:
         """Any thread."""
         ...
 
@@ -135,7 +136,7 @@ class Keeper:
         self._lost_at: float | None = None  # when it was first seen that the disk is not written any more
         self._refill_at = 0.0
         self.scrub_rounds = 0  # how often all of this disk was read through
-        self._scrubbing: tuple[Segment, Iterator[tuple[int, str]]] | None = None
+        self._scrubbing: tuple[Segment, Checking] | None = None
         self._scrubbed = (0, 0)
         self._scrub_due = clock.monotonic()
 
@@ -450,14 +451,15 @@ class Keeper:
                 self._scrub_due = self._clock.monotonic() + 1.0
                 return 1.0
         segment, steps = self._scrubbing
-        read, problem = 0, ""
+        read = 0
+        problem: Damage | None = None
         try:
-            read, problem = next(steps, (-1, ""))
+            read, problem = next(steps, (-1, None))
         except (DiskUnreachable, FolderExchanged):
             self._scrubbing = None
             raise
         except OSError as error:
-            problem = f"read failed: {error}"
+            problem = Damage(Place(Part.FILE), f"read failed: {error}")
         except BaseException:
             self._scrubbing = None  # it would seem to have been read to its end
             raise
@@ -471,7 +473,7 @@ class Keeper:
         self._scrub_due = self._clock.monotonic() + pause
         return pause
 
-    def _next_scrub(self) -> tuple[Segment, Iterator[tuple[int, str]]] | None:
+    def _next_scrub(self) -> tuple[Segment, Checking] | None:
         for segment in self._owner.catalog:
             copy = segment.copies.get(self.slot)
             place = (segment.log, segment.seq)
@@ -494,7 +496,7 @@ def _lacks_index(segment: Segment, slot: int) -> bool:
         places is not None
         and len(segment.copies) == 1
         and all(
-            one.startswith(INDEX_PAGE)
+            one.part is Part.INDEX
             for one in list(places)  # the loop may add to them meanwhile
         )
     )

@@ -17,6 +17,7 @@ from test_real_files import Loop
 
 from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.files import FolderExchanged
+from syncpoint.storage.damage import Damage, Part, Place
 from syncpoint.storage.record import Kind
 
 
@@ -130,7 +131,7 @@ def test_a_foreign_segment_is_neither_deleted_nor_rewritten(what: str) -> None:
             world.settle(5)
         assert world.store.catalog.at(segment.log, segment.seq) is None
     elif what == "heal":
-        world.store._disks.damaged(segment, 1, "a bad frame")
+        world.store._disks.damaged(segment, 1, Damage(Place(Part.FRAME, 64), "a bad one"))
         world.settle(20, 0.1)
     else:
         world.settle(20, 0.1)

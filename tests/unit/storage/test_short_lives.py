@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from syncpoint.storage.damage import Part, Place
+
 sys.path.insert(0, str(Path(__file__).parent))
 from storage_world import World  # a helper beside the tests; they are imported by path
 
@@ -116,5 +118,5 @@ def test_a_copy_in_which_damage_was_found_keeps_nothing() -> None:
     copied = [one for one in store.catalog.index(first).messages() if list(store._copied(first, one))]
     assert copied
     for segment in store.catalog:
-        segment.unreadable[0] = {"frame at 64"}
+        segment.unreadable[0] = {Place(Part.FRAME, 64)}
     assert not [one for one in copied if list(store._copied(first, one))]

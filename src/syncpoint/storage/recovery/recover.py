@@ -21,6 +21,7 @@ from syncpoint.runtime.files import DiskFenced, Files
 from syncpoint.runtime.random import Random
 from syncpoint.storage.access import Access
 from syncpoint.storage.catalog import Catalog, Copy, Segment
+from syncpoint.storage.damage import Damage
 from syncpoint.storage.errors import (
     CopiesChanged,
     CounterTaken,
@@ -500,8 +501,8 @@ class Recovery:
                 segment.copies[slot] = Copy(copy.header.incarnation, copy.header.seed, copy.path, sealed)
         return segment
 
-    def _note_damage(self, segment: Segment, slot: int, reason: str) -> None:
-        self.recovered.notes.append(f"segment {segment.log}/{segment.seq} on {self.disks[slot].root}: {reason}")
+    def _note_damage(self, segment: Segment, slot: int, damage: Damage) -> None:
+        self.recovered.notes.append(f"segment {segment.log}/{segment.seq} on {self.disks[slot].root}: {damage}")
 
     def _settle_tails(self) -> None:
         last = {segment.log: segment for segment, _ in self.segments}

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from syncpoint.runtime.files import Files, FolderExchanged, read_exactly
 from syncpoint.storage.catalog import Copy, Segment, index_seed
 from syncpoint.storage.checksum import crc32c
+from syncpoint.storage.damage import Damage, Part, Place
 from syncpoint.storage.index import RECORDS_PAGE, SUMMARIES_PAGE, DamagedIndex, check_page
 from syncpoint.storage.record import HEADER_BYTES, decode_header
 from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer
@@ -19,9 +20,12 @@ from syncpoint.storage.segment import decode_header as decode_segment_header
 
 _CHUNK = 256 * 1024
 
+Checking = Iterator[tuple[int, Damage | None]]
+"""Steps: how many bytes were read, and what is wrong with them; the first damage is the last step."""
 
-def check_copy(files: Files, segment: Segment, copy: Copy) -> Iterator[tuple[int, str]]:
-    """Yields (bytes read, problem) step by step; a problem other than "" is the last one. Raises `OSError`."""
+
+def check_copy(files: Files, segment: Segment, copy: Copy) -> Checking:
+    """Raises `OSError` in a step."""
     handle = files.open(copy.path, write=False)
     try:
         for read, problem in _check_ends(files, handle, segment, copy):
@@ -35,28 +39,28 @@ def check_copy(files: Files, segment: Segment, copy: Copy) -> Iterator[tuple[int
             while True:
                 header = decode_header(data, at, copy.seed)
                 if header is None and len(data) - at >= HEADER_BYTES:
-                    yield len(data), f"frame at {offset + at}: header"
+                    yield len(data), Damage(Place(Part.FRAME, offset + at), "header")
                     return
                 if header is None or len(data) - at < HEADER_BYTES + header.length:
                     break
                 begin = at + HEADER_BYTES
                 if crc32c(data[begin : begin + header.length]) != header.payload_crc or header.position != position:
-                    yield len(data), f"frame at {offset + at}: payload"
+                    yield len(data), Damage(Place(Part.FRAME, offset + at), "payload")
                     return
                 at = begin + header.length
                 position += 1
             if at == 0:  # one frame larger than a chunk
                 if header is None:
-                    yield len(data), f"frame at {offset}: cut off"
+                    yield len(data), Damage(Place(Part.FRAME, offset), "cut off")
                     return
                 payload = read_exactly(files, handle, header.length, offset + HEADER_BYTES)
                 if crc32c(payload) != header.payload_crc:
-                    yield len(payload), f"frame at {offset}: payload"
+                    yield len(payload), Damage(Place(Part.FRAME, offset), "payload")
                     return
                 at = HEADER_BYTES + header.length
                 position += 1
             offset += at
-            yield at, ""
+            yield at, None
     finally:
         files.close(handle)
 
@@ -82,7 +86,7 @@ def whole_copy(files: Files, segment: Segment, path: str) -> Copy | None:
     return Copy(header.incarnation, header.seed, path, sealed=True)
 
 
-def _check_ends(files: Files, handle: int, segment: Segment, copy: Copy) -> Iterator[tuple[int, str]]:
+def _check_ends(files: Files, handle: int, segment: Segment, copy: Copy) -> Checking:
     size = files.fstat(handle).size
     front = read_exactly(files, handle, 2 * PAGE, 0)
     first, second = decode_segment_header(front[:PAGE]), decode_segment_header(front[PAGE:])
@@ -90,11 +94,11 @@ def _check_ends(files: Files, handle: int, segment: Segment, copy: Copy) -> Iter
         if header is not None and header.universe != segment.universe:
             raise FolderExchanged(errno.ESTALE, "the segment that lies there is another server's", copy.path)
     if first is None or first != second or first.incarnation != copy.incarnation:
-        yield len(front), "header"
+        yield len(front), Damage(Place(Part.HEADER))
         return
     sealed = decode_trailer(read_exactly(files, handle, PAGE, size - PAGE))
     if sealed is None or sealed[0] != first or sealed[1].last_position != segment.last_position:
-        yield PAGE, "trailer"
+        yield PAGE, Damage(Place(Part.TRAILER))
         return
     trailer = sealed[1]
     seed = index_seed(segment.universe, segment.log, segment.seq)
@@ -103,10 +107,10 @@ def _check_ends(files: Files, handle: int, segment: Segment, copy: Copy) -> Iter
         try:
             check_page(read_exactly(files, handle, PAGE, offset), seed)
         except DamagedIndex:
-            yield PAGE, f"index page at {offset}"
+            yield PAGE, Damage(Place(Part.INDEX, offset))
             return
         offset += PAGE
-    yield offset - trailer.index_offset, ""
+    yield offset - trailer.index_offset, None
 
 
 def index_pages(messages: int, controls: int, sources: int) -> int:

@@ -1,6 +1,7 @@
 """What holds of a chain once everything is quiet: what it stores, knows and is registered for agree.
 
-Place: asked by `chain_runs` after a life has drained, for as long as it takes what is done by the clock to come round.
+Place: asked by `chain_runs` after a life has drained, for as long as it takes what is done by the clock to come round;
+`pipeline_runs` asks it of what a node stores.
 """
 
 from __future__ import annotations
@@ -8,15 +9,22 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from syncpoint.publish.chain import Chain
+from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.retention import is_needed
 from syncpoint.storage.index import DamagedIndex
+from syncpoint.storage.store import Store
 
 
 def leftovers(chain: Chain, registered: Collection[tuple[int, int]]) -> list[str]:
     """What should not be there, or should be and is not, in words."""
     number = chain.number
     return [
-        f"chain {number} {text}" for text in (*_unregistered(chain, registered), *_generations(chain), *_stored(chain))
+        f"chain {number} {text}"
+        for text in (
+            *_unregistered(chain, registered),
+            *_generations(chain),
+            *stored_for_nobody(chain.store, chain.forwarder),
+        )
     ]
 
 
@@ -42,9 +50,8 @@ def _generations(chain: Chain) -> list[str]:
     return found
 
 
-def _stored(chain: Chain) -> list[str]:
+def stored_for_nobody(store: Store, forwarder: PublishForwarder) -> list[str]:
     """Nothing is stored that nobody knows, and no whole segment that nobody needs."""
-    store, forwarder = chain.store, chain.forwarder
     found = [
         f"stores messages of source {number}, which nobody knows"
         for number in sorted(store.sources())

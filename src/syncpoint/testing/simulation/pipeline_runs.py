@@ -10,11 +10,11 @@ from typing import Any
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import applying, epochs, staging, writing
 from syncpoint.publish.backlog import unacknowledged
-from syncpoint.publish.retention import is_needed
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.faults import duration
+from syncpoint.testing.simulation.invariants import stored_for_nobody
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.pipeline_calls import AWAY, Calls, Gap
 from syncpoint.testing.simulation.pipeline_faults import PipelineFaults
@@ -279,18 +279,7 @@ class PipelineRun(SimRun[PipelinesWorld]):
         found = [f"stage {stage.id} of epoch {stage.epoch} of {stage.query} is left" for stage in book.stages.values()]
         found += [f"epoch {one.epoch} of {one.query} is decided and not done" for one in book.decisions.values()]
         found += [f"{area.bytes} bytes are held as staged"] if area.bytes else []
-        for segment in node.store._disks.catalog:
-            if segment.active is not None or not segment.sealed_by or not segment.messages or segment.removed:
-                continue
-            if node.store._removable(segment):
-                records = list(node.store._disks.catalog.index(segment).messages())
-                if not any(
-                    is_needed(node.publish, one.source, one.first_offset, one.count, one.time_ns) for one in records
-                ):
-                    found.append(
-                        f"segment {segment.seq} of log {segment.log} is stored, of which nobody needs anything"
-                    )
-        return found
+        return found + [f"the node {text}" for text in stored_for_nobody(node.store, node.publish)]
 
     async def _settle(self) -> list[str]:
         """Stages that nobody commits are dropped, and so is what nobody needs."""
