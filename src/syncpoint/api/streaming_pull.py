@@ -9,12 +9,13 @@ FAILED_PRECONDITION, INVALID_ARGUMENT); it answers OK only to a half-close.
 from collections.abc import Sequence
 from typing import Any
 
-from syncpoint.api.subscriber import ACK_IDS_FIELD, MODIFY_DEADLINE_S_MAX, bad_ack_id, ended, usable
+from syncpoint.api.subscriber import ACK_IDS_FIELD, bad_ack_id, ended, usable
 from syncpoint.api.validate import parsed
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimit, FlowLimits
+from syncpoint.model.limits import ACK_DEADLINE_SECONDS_MAX, ACK_DEADLINE_SECONDS_MIN, MODIFY_DEADLINE_SECONDS_MAX
 from syncpoint.subscribe.confirm import Confirmed
 from syncpoint.subscribe.flow import Consumer
 from syncpoint.subscribe.forwarder import SubscribeForwarder
@@ -23,7 +24,6 @@ from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
 
 MODIFY_IDS_FIELD = 4
-STREAM_DEADLINE_S = (10, 600)
 TRY_AGAIN = "The service was unable to fulfill your request. Please try again. [code=8a75]"
 
 
@@ -128,8 +128,8 @@ class PullStream:
             raise InvalidArgument("", "ack IDs and deadlines must have the same size")
         if any(value < 0 for value in seconds):
             raise InvalidArgument("modify_deadline_seconds", "Ack deadline cannot be negative")
-        if any(value > MODIFY_DEADLINE_S_MAX for value in seconds):
-            raise InvalidArgument("modify_deadline_seconds", f"more than {MODIFY_DEADLINE_S_MAX} seconds")
+        if any(value > MODIFY_DEADLINE_SECONDS_MAX for value in seconds):
+            raise InvalidArgument("modify_deadline_seconds", f"more than {MODIFY_DEADLINE_SECONDS_MAX} seconds")
         assert self.record is not None
         record = self.forwarder.catalog.subscription_by_incarnation(self.record.incarnation)
         if record is None or record.detached:
@@ -211,7 +211,7 @@ class PullStream:
 
 
 def _check_deadline(seconds: int) -> None:
-    low, high = STREAM_DEADLINE_S
+    low, high = ACK_DEADLINE_SECONDS_MIN, ACK_DEADLINE_SECONDS_MAX
     if not low <= seconds <= high:
         raise InvalidArgument("", f"stream_ack_deadline_seconds must be between {low} and {high} seconds")
 

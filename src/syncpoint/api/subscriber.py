@@ -12,6 +12,12 @@ from syncpoint.api.validate import parsed
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
+from syncpoint.model.limits import (
+    ACK_REQUEST_BYTES_MAX,
+    MODIFY_DEADLINE_SECONDS_MAX,
+    PULL_MESSAGES_MAX,
+    PULL_WAIT_SECONDS_MAX,
+)
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Call, Methods, Unary
@@ -21,11 +27,7 @@ from syncpoint.wire.status import ack_failure
 
 ACK_IDS_FIELD = 2
 MODIFY_ACK_IDS_FIELD = 4
-MODIFY_DEADLINE_S_MAX = 600
-PULL_MESSAGES_MAX = 1000
-PULL_WAIT_S = 25.0  # without a deadline: REST callers give up after a minute
 PULL_AT_ONCE_S = 0.1  # return_immediately: time for one look, on disk if need be
-ACK_REQUEST_BYTES_MAX = 512 << 10
 
 
 def usable(forwarder: SubscribeForwarder, name: str) -> Subscription:
@@ -73,7 +75,7 @@ class SubscriberService:
         if asked.max_messages <= 0:
             raise InvalidArgument("", "No max_messages specified, or not positive.")
         loop, now = asyncio.get_running_loop(), self.forwarder.clock.monotonic()
-        wait = PULL_WAIT_S
+        wait = PULL_WAIT_SECONDS_MAX
         if asked.return_immediately:
             wait = PULL_AT_ONCE_S
         elif call.deadline is not None:
@@ -138,8 +140,10 @@ class SubscriberService:
         seconds = asked.ack_deadline_seconds
         if seconds < 0:
             raise InvalidArgument("", "Ack deadline cannot be negative")
-        if seconds > MODIFY_DEADLINE_S_MAX:
-            raise InvalidArgument("ack_deadline_seconds", f"{seconds} is more than {MODIFY_DEADLINE_S_MAX} seconds")
+        if seconds > MODIFY_DEADLINE_SECONDS_MAX:
+            raise InvalidArgument(
+                "ack_deadline_seconds", f"{seconds} is more than {MODIFY_DEADLINE_SECONDS_MAX} seconds"
+            )
         try:
             failed = self.forwarder.modify(record, request, MODIFY_ACK_IDS_FIELD, seconds)
         except BadAckId as bad:

@@ -17,11 +17,11 @@ from syncpoint.control.view import View
 from syncpoint.metadata.contract import Delete, Put, StoreError, unchanged
 from syncpoint.metadata.layout import CLOCKS
 from syncpoint.metadata.shared import SharedStore
+from syncpoint.model.times import TELL_S
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.transport.network import split_address
 
-TELL_S = 60.0
 OLD_NS = 7 * 86_400_000_000_000  # who tells of a time so long past is gone, or tells it again at once
 FORGET_MAX = 20  # keys a minute, of each process
 

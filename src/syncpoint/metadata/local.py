@@ -28,11 +28,11 @@ from syncpoint.metadata.contract import (
     TxnResult,
 )
 from syncpoint.metadata.embedded import EmbeddedLease, EmbeddedStore
+from syncpoint.metadata.lease import RENEWALS
 from syncpoint.metadata.shared import DEADLINE_S
 from syncpoint.runtime.clock import Clock
 
 _RETRY_S = 0.1
-RENEWALS = 3  # in the length of a lease
 
 log = logging.getLogger(__name__)
 

@@ -12,24 +12,18 @@ MESSAGE_ATTRIBUTES_MAX = 100  # attributes of one message
 ATTRIBUTE_KEY_BYTES_MAX = 256  # UTF-8 bytes; at least 1
 ATTRIBUTE_VALUE_BYTES_MAX = 1_024  # UTF-8 bytes
 ORDERING_KEY_BYTES_MAX = 1_024  # UTF-8 bytes
-RESERVED_ATTRIBUTE_PREFIX = "goog"  # attributes of clients must not start so ...
-CLIENT_ATTRIBUTE_PREFIX = "googclient_"  # ... except for what the client libraries add themselves
 
 # -- transport -------------------------------------------------------------------------------------------------------
 RPC_REQUEST_BYTES_MAX = 20 * 1024 * 1024  # largest gRPC message accepted; clients are built with the same ceiling
-PULL_RESPONSE_BYTES_MAX = 10 * 1024 * 1024  # one Pull answer or StreamingPull message, one huge message excepted
-STREAM_RESPONSE_BYTES_MAX = 4 * 1024 * 1024  # target for one StreamingPull message
 
 # -- subscribing -----------------------------------------------------------------------------------------------------
 ACK_REQUEST_BYTES_MAX = 512 * 1024  # documented size of Acknowledge and ModifyAckDeadline requests
-ACK_ID_BYTES_MAX = 164  # clients size their ack batches by assuming no longer ids
 ACK_DEADLINE_SECONDS_MIN = 10
 ACK_DEADLINE_SECONDS_MAX = 600
 ACK_DEADLINE_SECONDS_DEFAULT = 10
 MODIFY_DEADLINE_SECONDS_MAX = 600  # ModifyAckDeadline accepts 0 (nack) to this
 PULL_MESSAGES_MAX = 1_000  # messages of one Pull answer; larger max_messages are cut to this
 PULL_WAIT_SECONDS_MAX = 25.0  # a Pull without deadline answers empty after this (REST clients give up at 60)
-STREAM_LIFETIME_SECONDS_MAX = 30 * 60  # a StreamingPull stream is closed with UNAVAILABLE after this
 
 # -- topics ----------------------------------------------------------------------------------------------------------
 TOPIC_RETENTION_SECONDS_MIN = 10 * 60

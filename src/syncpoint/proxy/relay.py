@@ -20,6 +20,7 @@ from syncpoint.kernel.publish import topic_of
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.model.times import ACK_S, PULL_S
 from syncpoint.proxy.attempts import MOVABLE, Attempt, Attempts
 from syncpoint.proxy.publish import LAG_S, PAUSES_S, stepped
 from syncpoint.proxy.seal import Sealer
@@ -34,8 +35,6 @@ ACKNOWLEDGE = methods.SUBSCRIBER.Acknowledge
 MODIFY = methods.SUBSCRIBER.ModifyAckDeadline
 ACK_IDS_FIELD = 2
 MODIFY_IDS_FIELD = 4
-PULL_S = 40.0  # of callers without a deadline; a forwarder answers after 25 s
-ACK_S = 15.0
 
 log = logging.getLogger(__name__)
 

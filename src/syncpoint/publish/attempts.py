@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 from syncpoint.kernel.acks import AckSet
 from syncpoint.model.delivery import Attempts as Run
+from syncpoint.model.limits import RETRY_BACKOFF_SECONDS_MAX
 from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.source import Source
 from syncpoint.runtime.clock import Clock
@@ -22,7 +23,7 @@ from syncpoint.runtime.clock import Clock
 NUMBER = 3  # among the extensions of the log
 WRITE_S = 0.5
 RUNS_MAX = 100_000  # of one source of one subscription; what comes back beyond that is counted anew after a restart
-REST_MS_MAX = 600_000  # no policy lets a message rest longer
+REST_MS_MAX = int(1_000 * RETRY_BACKOFF_SECONDS_MAX)
 _HEAD = struct.Struct("<QIQ")  # subscription, generation, source
 _RUN = struct.Struct("<QQIQ")  # begin, end, count, not before (ms of the wall clock)
 _Key = tuple[int, int]

@@ -13,11 +13,11 @@ Leaves to others: to tell other hosts' clocks (`control.clocks`), to remember an
 
 from __future__ import annotations
 
+from syncpoint.model.times import FRESH_S
 from syncpoint.runtime.clock import Clock
 
 STEP_NS = 10_000_000_000  # a wall clock that moves so far against the monotonic one has been set
 PATIENCE_NS = 86_400_000_000_000
-FRESH_S = 200.0  # what another host's clock said is of use for so long
 LOOK_S = 0.05
 
 

@@ -9,8 +9,8 @@ import base64
 from collections.abc import Callable, Iterable
 
 from syncpoint.kernel.leases import list_ids
+from syncpoint.model.times import UNKNOWN_S
 
-UNKNOWN_S = 5.0  # after so long a caller is told that the outcome is unknown
 REMEMBER_S = 600.0  # clients try the ids of an exactly-once subscription again for so long
 Confirmed = Callable[[list[bytes], list[bytes]], None]
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from syncpoint.model.limits import RPC_REQUEST_BYTES_MAX
+
 MIB = 1 << 20
 
 
@@ -22,7 +24,7 @@ class Limits:
     """Bounds of one server or channel; the defaults suit official Pub/Sub clients."""
 
     # -- sizes -----------------------------------------------------------------------------------------------------
-    message_bytes: int = 20 * MIB
+    message_bytes: int = RPC_REQUEST_BYTES_MAX
     """Largest message received (also after decompression); a larger one fails its call with RESOURCE_EXHAUSTED."""
     frame_bytes: int = 256 * 1024
     """SETTINGS_MAX_FRAME_SIZE told to the peer (16,384 .. 16,777,215); a larger frame ends the connection."""

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
+from syncpoint.model.times import FRESH_S
 from syncpoint.runtime.clock import ManualClock
-from syncpoint.runtime.trusted import FRESH_S, PATIENCE_NS, TrustedClock
+from syncpoint.runtime.trusted import PATIENCE_NS, TrustedClock
 
 NS = 10**9
 HOUR = 3_600
