@@ -70,9 +70,8 @@ class Forwarder:
 
     async def vanish(self) -> None:
         """As a killed process: nothing is given back, and its address refuses."""
-        for task in (*self.keeper._loops, self.membership._task, self.founder._task):
-            if task is not None:
-                task.cancel()
+        for task in (*self.keeper._loops, *self.membership._tasks, *self.founder._tasks):
+            task.cancel()
         await self.door.close()
         await self.peers.close()
         await self.view.close()

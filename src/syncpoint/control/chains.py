@@ -50,6 +50,7 @@ from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Call, Methods
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire import methods
@@ -91,8 +92,7 @@ class ChainKeeper:
         self.machine = ClaimMachine(me.name, me.incarnation, clock.monotonic())
         self._wake = asyncio.Event()
         self._world: World | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._loops: list[asyncio.Task[None]] = []
+        self._tasks, self._loops = Tasks(), Tasks()
         self._gone: dict[int, asyncio.Future[None]] = {}
         self.sight = Sight(view, peers.ping, clock.monotonic)
         self._offered: dict[int, float] = {}  # chain -> when others were asked whether they could serve it
@@ -101,11 +101,11 @@ class ChainKeeper:
 
     def start(self) -> None:
         """Begin. View and membership have been started."""
-        loop = asyncio.get_running_loop()
         self.view.on_change.append(self._changed)
         self.membership.on_lease.append(self._leased)
         self._leased(self.membership.lease)
-        self._loops = [loop.create_task(work) for work in (self._run(), self._ping_others(), self._watch_disks())]
+        for work in (self._run(), self._ping_others(), self._watch_disks()):
+            self._loops.start(work)
 
     async def stop(self, grace_s: float = STOP_S) -> None:
         """Let go of every chain, sealed and ready for others, one after the other. What is not done within `grace_s` is
@@ -131,12 +131,10 @@ class ChainKeeper:
                         log.info("%d of %d chains left", left, total)
                     if not self._tasks:
                         break
-                    await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait(set(self._tasks), return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             log.warning("chains %s are not given up in time", sorted(self.machine.held))
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._tasks.stop()
 
     @property
     def open_chains(self) -> list[int]:
@@ -201,12 +199,9 @@ class ChainKeeper:
     # -- doing -------------------------------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
+        self._tasks.start(work).add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("keeping chains failed", exc_info=error)
         self._wake.set()

@@ -19,6 +19,7 @@ from syncpoint.metadata.layout import CLOCKS
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.times import TELL_S
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.transport.network import split_address
 
@@ -51,7 +52,7 @@ class ClockExchange:
     def __init__(self, store: SharedStore, clock: Clock, trusted: TrustedClock, name: str) -> None:
         self._store, self._clock, self._trusted, self._name = store, clock, trusted, name
         self._view: View[Told] = View(store, CLOCKS, Told.decode)
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
 
     async def start(self) -> None:
         """Return when it is known what anybody was sure of. Raises `StoreUnavailable`."""
@@ -62,13 +63,11 @@ class ClockExchange:
     def tell(self, address: str) -> None:
         """Begin to tell; others call this process at `address`."""
         self._trusted.host, _ = split_address(address)
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._tasks.start(self._run())
 
     async def close(self) -> None:
         """Tell no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.stop()
         await self._view.close()
 
     def _changed(self, names: set[str]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
 from syncpoint.transport.lane import Message
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
@@ -41,7 +42,7 @@ class Peers:
         self._used: dict[str, float] = {}
         self._streams: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = Tasks()
 
     def channel(self, address: str) -> AnyChannel:
         """The channel to an address, to be used at once and not to be kept."""
@@ -111,9 +112,7 @@ class Peers:
         self._timer = None
         for address in [one for one in self._channels if one not in self._streams]:
             if self._used[address] + self._idle_s <= loop.time():
-                task = loop.create_task(self._channels.pop(address).close())
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+                self._closing.start(self._channels.pop(address).close())
         if self._channels:
             self._timer = loop.call_later(self._idle_s, self._sweep)
 

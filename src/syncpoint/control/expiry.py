@@ -21,6 +21,7 @@ from syncpoint.metadata.layout import USED
 from syncpoint.metadata.records import CREATING, Change, Subscription
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model.errors import SyncpointError
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.runtime.trusted import TrustedClock
 
 EXPIRE_S = 60.0
@@ -39,17 +40,15 @@ class Expiry:
         self._control, self._store = control, store
         self._trusted = trusted or TrustedClock(control.clock)
         self._steady_since = self._trusted.monotonic()  # since when the metadata have answered
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._tasks.start(self._run())
 
     async def stop(self) -> None:
         """Delete no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.stop()
 
     async def _run(self) -> None:
         while True:

@@ -22,6 +22,7 @@ from syncpoint.metadata.layout import CHAIN_COUNTER, CHAINS, MEMBERS
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
+from syncpoint.runtime.tasks import Tasks
 
 RETRY_S = 0.5
 PATIENCE_S = 20.0
@@ -59,18 +60,16 @@ class Founder:
         self._universe, self._patience_s = universe, patience_s
         self.done = asyncio.Event()
         self._numbers: dict[str, int] = {}  # class -> number of a chain that may be made already
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
 
     def start(self) -> None:
         """Begin. The membership has been started."""
         loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._run(loop.time() + self._patience_s))
+        self._tasks.start(self._run(loop.time() + self._patience_s))
 
     async def stop(self) -> None:
         """Make no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.stop()
 
     async def _run(self, patient_until: float) -> None:
         loop, told = asyncio.get_running_loop(), ""

@@ -24,6 +24,7 @@ from syncpoint.metadata.shared import SharedLease, SharedStore
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.runtime.random import Random
+from syncpoint.runtime.tasks import Tasks
 
 TTL_S = 4.0
 GRACE_S = 2.0  # a lease ends this much after its time at the latest, then it was renewed
@@ -55,20 +56,18 @@ class Membership:
         self.superseded = asyncio.Event()
         self.successor: Member | None = None  # who has the name, once this process is superseded
         self.on_lease: list[Callable[[SharedLease | None], None]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
 
     async def start(self) -> None:
         """Register, in place of an earlier life of the same name. Raises `NameTaken` when that is not over, and the
         store's errors.
         """
         await self._register(first=True)
-        self._task = asyncio.get_running_loop().create_task(self._keep())
+        self._tasks.start(self._keep())
 
     async def stop(self) -> None:
         """Leave: the key goes at once, and every other key under the lease with it."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.stop()
         lease, self.lease = self.lease, None
         if lease is not None:
             try:

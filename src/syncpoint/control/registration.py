@@ -18,6 +18,7 @@ from syncpoint.metadata.layout import HEAD, OPEN, OWNERS
 from syncpoint.metadata.shared import SharedStore, answered, read_all
 from syncpoint.model.cluster import Member, Owner
 from syncpoint.model.errors import Unavailable
+from syncpoint.runtime.tasks import Tasks
 
 _ATTEMPTS = 5
 _RETRY_S = 0.1
@@ -41,7 +42,7 @@ class Registration:
         self._answer: asyncio.Future[int] | None = None
         self._leaving: set[str] = set()  # to be removed, and not registered again since
         self._lock = asyncio.Lock()  # a registration never overtakes an earlier removal
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     async def register(self, topic: int, chain: int) -> int:
         """Return the catalog revision a new source of this topic begins at: registered before, reached by the copy of
@@ -50,9 +51,7 @@ class Registration:
         loop = asyncio.get_running_loop()
         if self._answer is None:
             self._answer = loop.create_future()
-            task = loop.create_task(self._flush(self._answer))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._flush(self._answer))
         self._waiting[OPEN.key(topic, chain)] = None
         self._leaving.discard(OPEN.key(topic, chain))
         return await asyncio.shield(self._answer)

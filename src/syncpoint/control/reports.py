@@ -24,6 +24,7 @@ from syncpoint.metadata.contract import (
 from syncpoint.metadata.layout import USED
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.tasks import Tasks
 
 USED_S = 3_600.0
 AGAIN_S = 60.0
@@ -39,23 +40,23 @@ class UseReporter:
 
     def __init__(self, store: SharedStore, clock: Clock, used: Callable[[], Iterable[int]]) -> None:
         self._store, self._clock, self._used = store, clock, used
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
         self._waiting: dict[int, int] = {}  # subscription -> when it was in use, not written yet
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._tasks.start(self._run())
 
     async def stop(self) -> None:
         """Report once more, where the metadata answer at once, and then no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            try:
-                async with asyncio.timeout(LAST_S):
-                    await self._report()
-            except (StoreError, TimeoutError) as error:
-                log.info("the last use of %d subscriptions is not reported: %s", len(self._waiting), error)
+        if not self._tasks:
+            return
+        await self._tasks.stop()
+        try:
+            async with asyncio.timeout(LAST_S):
+                await self._report()
+        except (StoreError, TimeoutError) as error:
+            log.info("the last use of %d subscriptions is not reported: %s", len(self._waiting), error)
 
     async def _run(self) -> None:
         pause_s = USED_S

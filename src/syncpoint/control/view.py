@@ -17,6 +17,7 @@ from syncpoint.metadata.contract import Event, Resync, StoreError, StoreUnavaila
 from syncpoint.metadata.layout import CHAINS, DRAINS, LOADS, MEMBERS, OWNERS
 from syncpoint.metadata.shared import SharedStore, SharedWatch, read_all
 from syncpoint.model.cluster import ChainRecord, Member, Owner
+from syncpoint.runtime.tasks import Tasks
 
 _RETRY_S = 0.2
 _V = TypeVar("_V")
@@ -37,7 +38,7 @@ class View(Generic[_V]):
     def __init__(self, store: SharedStore, prefix: str, decode: Callable[[bytes], _V]) -> None:
         self._store, self._prefix, self._decode = store, prefix, decode
         self._watch: SharedWatch | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
         self.items: dict[str, Seen[_V]] = {}
         self.revision = 0
         self.listeners: list[Callable[[set[str]], None]] = []
@@ -50,13 +51,11 @@ class View(Generic[_V]):
     async def start(self) -> None:
         """Return when everything has been read once. Raises `StoreUnavailable`."""
         self._watch = self._store.watch(self._prefix, from_revision=await self._list())
-        self._task = asyncio.get_running_loop().create_task(self._follow(self._watch))
+        self._tasks.start(self._follow(self._watch))
 
     async def close(self) -> None:
         """No more changes."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.stop()
         if self._watch is not None:
             await self._watch.close()
 

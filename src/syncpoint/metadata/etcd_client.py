@@ -20,6 +20,7 @@ from syncpoint.metadata.contract import Indeterminate, StoreUnavailable
 from syncpoint.metadata.turns import Turns
 from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.runtime.random import Random
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
 from syncpoint.wire.messages import Package
 
@@ -74,8 +75,7 @@ class EtcdClient:
         self._token: bytes | None = None
         self._at = random.randrange(0, len(endpoints))
         self._channels: dict[int, AnyChannel] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-        self._prober: asyncio.Task[None] | None = None
+        self._closing, self._probing = Tasks(), Tasks()
         self._cluster = 0
         self._closed = False
         self._turns = Turns(len(endpoints), random.random)
@@ -121,8 +121,8 @@ class EtcdClient:
         if not await self._turns.mine(_READ_S):
             raise StoreUnavailable("etcd does not answer: it is tried some times a second")
         metadata = await self._metadata(_READ_S)
-        if self._prober is None and not self._closed:
-            self._prober = asyncio.get_running_loop().create_task(self._probe())
+        if not self._probing and not self._closed:
+            self._probing.start(self._probe())
         at = self._at
         return self._channel(at).stream(path, metadata), at
 
@@ -135,9 +135,7 @@ class EtcdClient:
         channel = self._channels.pop(at, None)
         if channel is not None:
             log.info("etcd: left %s for %s", self._endpoints[at], self._endpoints[self._at])
-            task = asyncio.get_running_loop().create_task(channel.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._closing.start(channel.close())
 
     def forget_token(self) -> None:
         """It was not taken: ask for a new one before the next call."""
@@ -147,12 +145,10 @@ class EtcdClient:
         """End everything."""
         self._closed = True
         self._turns.close()
-        if self._prober is not None:
-            self._prober.cancel()
-            await asyncio.gather(self._prober, return_exceptions=True)
+        await self._probing.stop()
         for channel in list(self._channels.values()):
             await channel.close()
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._closing.ended()
 
     def check(self, header: Any) -> None:
         """Raises `StoreUnavailable` when an answer came from another cluster than those before it."""

@@ -28,6 +28,7 @@ from syncpoint.metadata.embedded import EmbeddedStore
 from syncpoint.metadata.local import LocalShared, LocalWatch
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
@@ -45,7 +46,7 @@ class MetadataService:
     def __init__(self, store: EmbeddedStore, clock: Clock, *, events_kept: int = EVENTS_KEPT) -> None:
         self._store, self._events_kept = store, events_kept
         self._shared = LocalShared(store, clock)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         unary: dict[methods.Method, Callable[[Any], Any]] = {
             methods.METADATA.Get: self._get,
             methods.METADATA.Range: self._range,
@@ -64,9 +65,7 @@ class MetadataService:
 
     async def close(self) -> None:
         """No more events for anybody."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
         await self._shared.close()
 
     def _method(self, kind: Any, answer: Callable[[Any], Any]) -> Unary:
@@ -138,9 +137,7 @@ class MetadataService:
         request = internal.MetadataWatchRequest.FromString(payload)
         stream.on_message = None
         watch = self._shared.watch(request.prefix, from_revision=request.from_revision)
-        task = asyncio.get_running_loop().create_task(self._tell(stream, watch))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = self._tasks.start(self._tell(stream, watch))
         stream.on_cancel = lambda: _cancel(task)
 
     async def _tell(self, stream: Stream, watch: LocalWatch) -> None:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -47,6 +46,7 @@ from syncpoint.metadata.records import (
     encode_record,
 )
 from syncpoint.metadata.shared import DEADLINE_S, SharedStore, SharedWatch, read_all
+from syncpoint.runtime.tasks import Tasks
 
 BLOCK = 256  # incarnations drawn at once
 _LOW = BLOCK // 2
@@ -73,7 +73,7 @@ class SharedCatalog:
         self._committing = asyncio.Lock()
         self._moved = asyncio.Event()
         self._watch: SharedWatch | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._drawing = False
 
     async def start(self) -> None:
@@ -81,13 +81,11 @@ class SharedCatalog:
         await self._draw()
         self._writer = str(self._free.pop())
         await self._load()
-        self._spawn(self._follow())
+        self._tasks.start(self._follow())
 
     async def close(self) -> None:
         """No more changes."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
         if self._watch is not None:
             await self._watch.close()
 
@@ -96,7 +94,7 @@ class SharedCatalog:
         store could not be reached for so long that none is left."""
         if len(self._free) <= _LOW and not self._drawing:
             self._drawing = True
-            self._spawn(self._draw_more())
+            self._tasks.start(self._draw_more())
         if not self._free:
             raise StoreUnavailable("no incarnation is left of those drawn from the metadata store")
         return self._free.pop()
@@ -285,11 +283,6 @@ class SharedCatalog:
                 log.info("no incarnations can be drawn yet: %s", error)
                 await asyncio.sleep(_RETRY_S)
         self._drawing = False
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _rest(deadline: float) -> float:

@@ -16,6 +16,7 @@ from syncpoint.node.uses import Uses
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.upkeep import TICK_S, LogUpkeep, Rounds
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.storage.store import Store
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 
@@ -62,7 +63,7 @@ class Upkeep:
         self.rounds.every(EXPIRE_S, self._expire)
         self._uses = Uses(control.catalog, publish.clock, subscribe.used)
         publish.extensions.append(self._uses)
-        self._background: set[asyncio.Task[None]] = set()
+        self._background = Tasks()
 
     def start(self) -> None:
         self.rounds.start()
@@ -113,9 +114,7 @@ class Upkeep:
             self._commit([self._uses.note()])
 
     def _commit(self, changes: list[Change]) -> None:
-        task = asyncio.get_running_loop().create_task(self._committed(changes))
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background.start(self._committed(changes))
 
     async def _committed(self, changes: list[Change]) -> None:
         try:

@@ -23,6 +23,7 @@ from syncpoint.pipeline.writing import TIDY_S, EpochWriter
 from syncpoint.publish.chain import CatalogCopy, Chain
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.source import Source
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Call, Caller, Methods, Stream, Streaming, Unary
 from syncpoint.transport.lane import Message
 from syncpoint.transport.tasks import unary_async
@@ -153,7 +154,7 @@ class Pipelines:
 
     def __init__(self, homes: Homes, shared: CatalogCopy) -> None:
         self._homes, self._shared = homes, shared
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def mount(self, chain: Chain) -> ChainPipelines:
         """See `Surroundings.mount`."""
@@ -191,9 +192,7 @@ class Pipelines:
             mounted.streams[path](stream)
             return
         late = _Late(stream, lambda: _asked(host, stream)[1].streams[path](stream))
-        late.task = asyncio.get_running_loop().create_task(late.run(self._caught_up(stream)))
-        self._tasks.add(late.task)
-        late.task.add_done_callback(self._tasks.discard)
+        late.task = self._tasks.start(late.run(self._caught_up(stream)))
         stream.on_cancel = late.cancel
 
 

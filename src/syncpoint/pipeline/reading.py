@@ -24,6 +24,7 @@ from syncpoint.pipeline.serving import parsed, served
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.rules import pubsub_filter
+from syncpoint.runtime.tasks import complete
 from syncpoint.storage.record import Kind
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Methods, Stream, Streaming
@@ -339,16 +340,10 @@ class LogReader:
     async def _persist(self, fact: bytes) -> None:
         """Write a fact; returns when it is persisted. Raises `Unavailable` when that is unknown."""
         persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def settled(error: Exception | None) -> None:
-            if persisted.done():
-                return  # the caller gave up waiting
-            if error is None:
-                persisted.set_result(None)
-            else:
-                persisted.set_exception(Unavailable(f"the cursor may or may not be stored: {error}"))
-
-        self._append(fact, settled)
+        self._append(
+            fact,
+            lambda error: complete(persisted, error and Unavailable(f"the cursor may or may not be stored: {error}")),
+        )
         await persisted
 
 

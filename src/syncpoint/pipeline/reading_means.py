@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from syncpoint.runtime.tasks import complete
 from syncpoint.storage.record import Batch
 from syncpoint.storage.store import Store
 
@@ -44,5 +45,5 @@ class MeanSizes:
     async def learn(self, topic: int, sources: Sequence[tuple[int, int]]) -> None:
         """As `begin`; returns when it is known, or can not be."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.begin(topic, sources, lambda: None if over.done() else over.set_result(None))
+        self.begin(topic, sources, lambda: complete(over, None))
         await over

@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 
 from syncpoint.model.errors import InvalidArgument, Unavailable
 from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.runtime.tasks import complete
 from syncpoint.transport.calls import Call, Unary
 from syncpoint.transport.tasks import unary_async
 
@@ -38,14 +39,7 @@ async def persisted(publish: PublishForwarder) -> None:
     if publish.store.persisted >= publish.store.appended:
         return
     waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def settled(error: Exception | None) -> None:
-        if waiting.done():
-            return
-        if error is None:
-            waiting.set_result(None)
-        else:
-            waiting.set_exception(Unavailable(f"what was asked for may or may not be stored: {error}"))
-
-    publish.once_persisted(settled)
+    publish.once_persisted(
+        lambda error: complete(waiting, error and Unavailable(f"what was asked for may or may not be stored: {error}"))
+    )
     await waiting

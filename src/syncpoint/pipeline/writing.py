@@ -24,6 +24,7 @@ from syncpoint.pipeline.staging import STAGED_BYTES_MAX, StageStream, StagingAre
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
+from syncpoint.runtime.tasks import complete
 from syncpoint.storage.record import Kind
 from syncpoint.transport.calls import Methods, Stream, Streaming
 from syncpoint.wire import methods
@@ -157,12 +158,9 @@ class EpochWriter:
             if error is None:
                 self._release(decision.stages)
             for waiting in self._waiting.pop(decision.id, ()):
-                if waiting.done():
-                    continue
-                if error is None:
-                    waiting.set_result(None)
-                else:
-                    waiting.set_exception(Unavailable(f"the epoch may or may not be committed: {error}; commit again"))
+                complete(
+                    waiting, error and Unavailable(f"the epoch may or may not be committed: {error}; commit again")
+                )
 
         applying = self.applying[decision.id] = Applying(
             self.publish, self.home, self.book, decision, self._soon, self._later, settled

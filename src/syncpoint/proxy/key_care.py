@@ -27,6 +27,7 @@ from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model.errors import SyncpointError
 from syncpoint.proxy.keys import TopicKeys
 from syncpoint.runtime.random import Random
+from syncpoint.runtime.tasks import Tasks
 
 CLEAN_S = 600.0
 
@@ -129,17 +130,15 @@ class KeyCleaner:
         self, store: SharedStore, exists: Callable[[int], bool], mine: Callable[[], bool], random: Random
     ) -> None:
         self._store, self._exists, self._mine, self._random = store, exists, mine, random
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._tasks.start(self._run())
 
     async def stop(self) -> None:
         """Remove no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.stop()
 
     async def _run(self) -> None:
         while True:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 
 from syncpoint.kernel import split
 from syncpoint.kernel.errors import Malformed
@@ -44,6 +44,7 @@ from syncpoint.proxy.shaping import Shaper
 from syncpoint.proxy.voids import Voids
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.router.location import may_pass
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.lane import Message
 from syncpoint.wire import methods
@@ -110,7 +111,7 @@ class Publisher:
         self.published = self.resent = 0
         self.sender = sender
         self._number = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._changed: asyncio.Future[None] | None = None
         self._pausing = 0
         self._gone: dict[tuple[str, ...], float] = {}  # regions of which nobody is there, since when that is known
@@ -134,7 +135,7 @@ class Publisher:
             raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
         topic = self.catalog.topic(name)
         if topic is None:
-            self._spawn(self._late(call, request, name, key, sealed))
+            self._tasks.start(self._late(call, request, name, key, sealed))
         else:
             self._begin(call, request, topic, key, sealed)
 
@@ -163,17 +164,12 @@ class Publisher:
         batch.sealed = sealed
 
         def go() -> None:
-            self._spawn(self._run(batch))
+            self._tasks.start(self._run(batch))
 
         # A line is joined on arrival: whatever waits for room keeps its place in it.
         self.shaper.enter(topic.name, batch.size, go)
         if key:
             batch.place = self.order.enter(topic.incarnation, key)
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _run(self, batch: Batch) -> None:
         call, topic = batch.call, batch.topic
@@ -431,10 +427,7 @@ class Publisher:
 
     async def close(self) -> None:
         """Fail what is still underway."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
         await self.voids.close()
 
 

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from syncpoint.control.doors import Peers, Reach
+from syncpoint.runtime.tasks import Tasks
 
 BEAT_S = 0.5
 PATIENCE_S = 0.7  # for one ping
@@ -30,7 +31,7 @@ class Pulse:
         self._closed = False
         self.suspected: set[str] = set()
         self.silent: set[str] = set()  # those of them that do not even refuse: the host, or the way there, is gone
-        self._looking: set[asyncio.Task[None]] = set()
+        self._looking = Tasks()
         self.on_suspect: Callable[[str, bool], None] = lambda address, suspected: None
 
     def wait(self, address: str, who: object) -> None:
@@ -63,9 +64,7 @@ class Pulse:
     def look(self, address: str) -> None:
         """Find out whether somebody is there, though nobody waits there: another one of his region is silent."""
         if address not in self.suspected and not self._closed:
-            task = asyncio.get_running_loop().create_task(self._look(address))
-            self._looking.add(task)
-            task.add_done_callback(self._looking.discard)
+            self._looking.start(self._look(address))
 
     async def _look(self, address: str) -> None:
         for _ in range(MISSES):

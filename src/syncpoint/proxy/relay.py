@@ -25,6 +25,7 @@ from syncpoint.proxy.attempts import MOVABLE, Attempt, Attempts
 from syncpoint.proxy.publish import LAG_S, PAUSES_S, stepped
 from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.serving import Serving
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire import methods
@@ -46,7 +47,7 @@ class Relay:
         self.serving, self.attempts, self.sealer, self.spread = serving, attempts, sealer, spread
         self.relayed = self.retried = 0
         self._waiting: set[Callable[[], None]] = set()
-        self._giving_back: set[asyncio.Task[None]] = set()
+        self._giving_back = Tasks()
 
     def methods(self) -> Methods:
         """The unary data-plane methods of google.pubsub.v1.Subscriber."""
@@ -127,9 +128,7 @@ class Relay:
 
     def give_back(self, record: Subscription, member: Member, responses: list[bytes]) -> None:
         """Messages that never reached a client are free again at once."""
-        task = asyncio.get_running_loop().create_task(self._give_back(record, member, responses))
-        self._giving_back.add(task)
-        task.add_done_callback(self._giving_back.discard)
+        self._giving_back.start(self._give_back(record, member, responses))
 
     async def _give_back(self, record: Subscription, member: Member, responses: list[bytes]) -> None:
         name = record.name.encode()
@@ -204,10 +203,7 @@ class Relay:
 
     async def close(self) -> None:
         """Leave nothing behind."""
-        tasks = list(self._giving_back)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._giving_back.stop()
 
 
 def merged(errors: list[BaseException]) -> BaseException | None:

@@ -22,6 +22,7 @@ from syncpoint.model.cluster import ROUTER
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.proxy.routes import Routes, SubscriptionRoute, TopicRoute
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
@@ -48,23 +49,19 @@ class RouteFinder:
         self.stale_topics: set[int] = set()
         self.stale_subscriptions: set[int] = set()
         self._asking: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._unassigned: dict[tuple[str, int], float] = {}  # looked up in vain, and when
         self._silent: dict[str, float] = {}  # routers by address, and until when
-        self._watch: asyncio.Task[None] | None = None
         self._turn = 0
         self.asked = self.assigned = 0
 
     def start(self) -> None:
         """Begin to watch for changes."""
-        self._watch = asyncio.get_running_loop().create_task(self._follow())
+        self._tasks.start(self._follow())
 
     async def stop(self) -> None:
         """No more changes."""
-        tasks = [*self._tasks, *([self._watch] if self._watch is not None else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     # -- asking ------------------------------------------------------------------------------------------------------
 
@@ -103,9 +100,7 @@ class RouteFinder:
 
     def _ask_soon(self) -> asyncio.Task[None]:
         if self._asking is None:
-            self._asking = asyncio.get_running_loop().create_task(self._answer())
-            self._tasks.add(self._asking)
-            self._asking.add_done_callback(self._tasks.discard)
+            self._asking = self._tasks.start(self._answer())
         return self._asking
 
     async def _answer(self) -> None:

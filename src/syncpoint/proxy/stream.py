@@ -73,7 +73,7 @@ class RelayedStream:
         """A request of the client: the first one opens a stream behind, the others follow it."""
         if self._running is None:
             self._first = request
-            self._running = self.streams.spawn(self._run())
+            self._running = self.streams.tasks.start(self._run())
             return
         try:
             seconds = split.varint_of(request, DEADLINE_FIELD)
@@ -119,7 +119,7 @@ class RelayedStream:
 
     def _send_soon(self) -> None:
         if self._sending is None and self._behind is not None:
-            self._sending = self.streams.spawn(self._send(self._behind))
+            self._sending = self.streams.tasks.start(self._send(self._behind))
 
     async def _send(self, behind: AnyStream) -> None:
         """Pass on what waits, as the forwarder takes it. What fails is seen by who receives."""
@@ -312,7 +312,7 @@ class RelayedStream:
         """Let the forwarder end the stream well, so that everything it sent arrives; it is cut off after a while."""
         behind = self._behind
         if behind is not None and self._closing is None:
-            self._closing = self.streams.spawn(self._end(behind))
+            self._closing = self.streams.tasks.start(self._end(behind))
 
     async def _end(self, behind: AnyStream) -> None:
         try:

@@ -10,7 +10,6 @@ with OK, unless the client closed its side.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 
 from syncpoint.control.doors import Peers
 from syncpoint.proxy.pulse import Pulse
@@ -18,6 +17,7 @@ from syncpoint.proxy.relay import Relay
 from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.serving import Serving
 from syncpoint.proxy.stream import END_S, REVIEW_S, RelayedStream
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Methods, Stream, Streaming
 from syncpoint.wire import methods
 
@@ -35,7 +35,7 @@ class Streams:
         self.responses = self.moved = 0
         self._opened = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks = Tasks()
 
     def methods(self) -> Methods:
         """The streaming data-plane method of google.pubsub.v1.Subscriber."""
@@ -47,13 +47,6 @@ class Streams:
         self.open_streams[RelayedStream(stream, self, self._opened)] = None
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(REVIEW_S, self._review)
-
-    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """A task that is held until it is done."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     def suspected(self, address: str) -> None:
         """An address is silent: its streams go elsewhere at once, if there is another place."""
@@ -77,7 +70,7 @@ class Streams:
             self._timer = None
         for one in list(self.open_streams):
             one.drain()
-        tasks = [task for task in self._tasks if not task.done()]
+        tasks = [task for task in self.tasks if not task.done()]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=END_S)
             for task in late:

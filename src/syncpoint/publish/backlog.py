@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from syncpoint.kernel.frames import count
@@ -11,6 +12,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
+from syncpoint.runtime.tasks import complete
 
 
 class Backlog(NamedTuple):
@@ -61,15 +63,7 @@ async def backlog(forwarder: PublishForwarder, record: Subscription) -> Backlog:
 
 
 async def _oldest_in(forwarder: PublishForwarder, record: Subscription, source: int) -> Batch | None:
-    answer: asyncio.Future[Batch | None] = asyncio.get_running_loop().create_future()
-
-    def replied(batches: Sequence[Batch] | Exception) -> None:
-        if answer.done():
-            return
-        if isinstance(batches, Exception):
-            answer.set_exception(batches)
-        else:
-            answer.set_result(batches[0] if batches else None)
-
-    forwarder.fetch(record.incarnation, source, 0, 1, replied)
-    return await answer
+    answer: asyncio.Future[Sequence[Batch]] = asyncio.get_running_loop().create_future()
+    forwarder.fetch(record.incarnation, source, 0, 1, partial(complete, answer))
+    batches = await answer
+    return batches[0] if batches else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -37,6 +37,7 @@ from syncpoint.publish.voids import Voids
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random
+from syncpoint.runtime.tasks import Tasks, complete
 from syncpoint.storage.errors import CopiesChanged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Kind
@@ -100,7 +101,7 @@ class Surroundings:
     settings: StorageSettings = field(default_factory=StorageSettings)
     known_disks: KnownDisks | None = None  # None: disks that were all wiped pass for new ones
     workers: Callable[[], Workers] = ThreadWorkers
-    blocking: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread
+    blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread
     notify: Callable[[Callable[[], None]], None] | None = None
     registered: Callable[[int, int], bool] = lambda topic, chain: True  # whether a chain is known to hold a topic
     registrations: Callable[[int], Collection[int]] = lambda chain: ()  # topics that a chain is known to hold
@@ -177,16 +178,7 @@ class Chain:
         """Return the catalog's revision once everything that follows from it is persisted. Raises `Unavailable`."""
         revision = self.follower.catalog.revision
         persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def settled(error: Exception | None) -> None:
-            if persisted.done():
-                return
-            if error is None:
-                persisted.set_result(None)
-            else:
-                persisted.set_exception(error)
-
-        self.follower.confirm(settled)
+        self.follower.confirm(partial(complete, persisted))
         await persisted
         return revision
 
@@ -331,7 +323,7 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
             store, memory = await asyncio.shield(opening)
             break
         except asyncio.CancelledError:
-            opening.add_done_callback(lambda done: _abandon(done, loop, around))
+            opening.add_done_callback(lambda done: _abandon(done, around))
             raise
         except CopiesChanged as error:
             log.warning("chain %d: %s", record.number, error)
@@ -361,14 +353,12 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
     return chain
 
 
-def _abandon(done: asyncio.Future[tuple[Store, Memory]], loop: asyncio.AbstractEventLoop, around: Surroundings) -> None:
+def _abandon(done: asyncio.Future[tuple[Store, Memory]], around: Surroundings) -> None:
     """Nobody waits for this chain any more: give the disks back once they are had."""
     if not done.cancelled() and done.exception() is None:
         store = done.result()[0]
         store.begin_close()
-        closing = asyncio.ensure_future(around.blocking(store.close), loop=loop)
-        _closing.add(closing)
-        closing.add_done_callback(_closing.discard)
+        _closing.start(around.blocking(store.close))
 
 
-_closing: set[asyncio.Future[Any]] = set()  # the loop holds tasks weakly
+_closing = Tasks()

@@ -37,6 +37,7 @@ from syncpoint.publish.records import BatchFact
 from syncpoint.publish.resends import Resends
 from syncpoint.publish.source import Source
 from syncpoint.publish.voids import Voids
+from syncpoint.runtime.tasks import Tasks
 
 WAITING_BYTES_MAX = 32 << 20
 
@@ -100,7 +101,7 @@ class Entrance:
         self._opening: dict[int, _Waiting] = {}  # topic -> everything, until there is a source
         self._sealing: dict[int, _Waiting] = {}  # topic -> messages with keys, until they may come
         self._waiting_bytes = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._pins: dict[int, int] = {}  # by topic: how many need the chain to stay registered for it
 
     def publish(self, caller: Caller, batch: PublishBatch) -> None:
@@ -147,7 +148,7 @@ class Entrance:
             return  # the next look at registrations forgets it
         self._registered.discard(topic)
         if topic not in self._opening:
-            self._spawn(self._unregister(topic, epoch))
+            self._tasks.start(self._unregister(topic, epoch))
 
     def is_waiting(self, topic: int) -> bool:
         """Whether something of the topic is about to come in."""
@@ -183,9 +184,7 @@ class Entrance:
     async def close(self) -> None:
         """Turn away what waits; nothing more is taken."""
         self.closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
         refusal = Unavailable(f"Chain {self.chain} is not open here.")
         for rooms in (self._opening, self._sealing):
             for waiting in rooms.values():
@@ -251,7 +250,7 @@ class Entrance:
         waiting = rooms.get(topic)
         if waiting is None:
             waiting = rooms[topic] = _Waiting()
-            self._spawn(self._prepare(rooms, topic, work))
+            self._tasks.start(self._prepare(rooms, topic, work))
         waiting.batches.append((caller, batch))
         self._waiting_bytes += len(batch.request)
 
@@ -317,8 +316,3 @@ class Entrance:
             await self._registrar.unregister(topic, self.chain, epoch)
         except SyncpointError as error:
             log.info("chain %d stays registered for topic %d, of which it holds nothing: %s", self.chain, topic, error)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -14,6 +14,7 @@ from functools import partial
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.retention import forget_empty_sources, is_needed
 from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.storage.store import Checkpoint, Store
 
 log = logging.getLogger(__name__)
@@ -160,7 +161,7 @@ class Rounds:
     ) -> None:
         self._clock, self._logs, self._served = clock, logs, served
         self._steps: list[tuple[float, Callable[[], object]]] = [(DISKS_S, self._watch_disks)]
-        self.tasks: list[asyncio.Task[None]] = []
+        self.tasks = Tasks()
 
     def every(self, seconds: float, step: Callable[[], object]) -> None:
         """Call `step` about that often, `TICK_S` at most."""
@@ -168,15 +169,12 @@ class Rounds:
 
     def start(self) -> None:
         """Begin."""
-        loop = asyncio.get_running_loop()
-        self.tasks = [loop.create_task(self._run()), loop.create_task(self._run_collection())]
+        self.tasks.start(self._run())
+        self.tasks.start(self._run_collection())
 
     async def stop(self) -> None:
         """End; what a step was doing is finished. Idempotent."""
-        tasks, self.tasks = self.tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.tasks.stop()
 
     def guard(self, step: Callable[[], object]) -> None:
         """A failing step is a fault to be seen, and no reason to stop the others."""

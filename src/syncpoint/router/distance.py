@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from syncpoint.model.cluster import Member
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
+from syncpoint.runtime.tasks import Tasks
 
 WEIGHT = 0.2  # of the newest measurement
 MARGIN, MARGIN_S = 0.2, 0.000_5  # a region must be nearer by so much to pass another
@@ -111,17 +112,15 @@ class Prober:
         self.distances = distances
         self._ping, self._members, self._clock, self._random = ping, members, clock, random
         self._period_s = period_s
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks()
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._tasks.start(self._run())
 
     async def stop(self) -> None:
         """Ping no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.stop()
 
     async def _run(self) -> None:
         while True:

@@ -25,6 +25,7 @@ from syncpoint.router.inputs import CatalogCopy, Cluster, Inputs, MakeView, Watc
 from syncpoint.router.planner import Changes, Planner, PlannerSettings
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Methods
 
 PERIOD_S = 4.0  # between plans when nothing happens but load
@@ -68,7 +69,7 @@ class RouterService:
         self._whole = True  # plan for everything, not only for what is new
         self._ensuring: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks()
         self._swept = clock.monotonic()
         self.written = self.conflicts = 0
 
@@ -84,7 +85,7 @@ class RouterService:
         self.inputs.on_owners.append(self._world_changed)
         self.inputs.shared_catalog.on_change.append(self._catalog_changed)
         self.prober.start()
-        self._tasks.append(asyncio.get_running_loop().create_task(self._run()))
+        self._tasks.start(self._run())
 
     async def stop(self) -> None:
         """Stop planning; proxies that watch go elsewhere. Nothing happens where it was not started."""
@@ -92,11 +93,7 @@ class RouterService:
             return
         self.inputs.shared_catalog.on_change.remove(self._catalog_changed)
         self.answers.stop()
-        tasks = [*self._tasks, *([self._ensuring] if self._ensuring is not None else [])]
-        self._tasks = []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
         await self.prober.stop()
         await self.inputs.close()
 
@@ -174,7 +171,7 @@ class RouterService:
         ):
             return
         if self._ensuring is None or self._ensuring.done():
-            self._ensuring = asyncio.get_running_loop().create_task(self._plan_new())
+            self._ensuring = self._tasks.start(self._plan_new())
         await asyncio.shield(self._ensuring)
 
     async def _plan_new(self) -> None:

@@ -9,6 +9,7 @@ import logging
 from collections import deque
 
 from syncpoint.model.errors import SyncpointError
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.subscribe.peers import Peer
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
 from syncpoint.wire import methods
@@ -26,8 +27,8 @@ class ServeLink:
         self._outbox: deque[bytes] = deque()
         self._more = asyncio.Event()
         self._stream: AnyStream | None = None
-        self._closing: set[asyncio.Task[None]] = set()
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._tasks = Tasks()
+        self._serving = self._tasks.start(self._run())
 
     def send(self, message: bytes) -> None:
         """See `peers.Door`."""
@@ -42,11 +43,11 @@ class ServeLink:
 
     def close(self) -> None:
         """See `peers.Door`. What was sent before still leaves if it can leave now."""
-        self._task.cancel()
+        self._serving.cancel()
 
     async def closed(self) -> None:
         """Wait until nothing of it runs any more."""
-        await asyncio.gather(self._task, *self._closing, return_exceptions=True)
+        await self._tasks.ended()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -58,9 +59,7 @@ class ServeLink:
                 if await self._serve(channel):
                     wait_s = AGAIN_S[0]
             finally:
-                closing = asyncio.get_running_loop().create_task(channel.close())
-                self._closing.add(closing)
-                closing.add_done_callback(self._closing.discard)
+                self._tasks.start(channel.close())
             self._peer.lost()
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, AGAIN_S[1])

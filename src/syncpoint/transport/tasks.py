@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Call, Unary
 from syncpoint.transport.fair import Stepwise
 from syncpoint.transport.lane import Message
@@ -28,8 +29,7 @@ def unary_fair(function: Callable[[Call, bytes], Coroutine[Any, Any, Message]]) 
 
 def unary_async(function: Callable[[Call, bytes], Awaitable[Message]]) -> Unary:
     """A unary method that runs `function` as a task."""
-    # The loop holds tasks weakly; this set keeps them until they are done.
-    running: set[asyncio.Task[None]] = set()
+    running = Tasks()
 
     async def run(call: Call, request: bytes) -> None:
         try:
@@ -44,9 +44,7 @@ def unary_async(function: Callable[[Call, bytes], Awaitable[Message]]) -> Unary:
             call.fail(SyncpointError(Code.INTERNAL, "Internal error."))
 
     def handler(call: Call, request: bytes) -> None:
-        task = asyncio.get_running_loop().create_task(run(call, request))
-        running.add(task)
-        task.add_done_callback(running.discard)
+        task = running.start(run(call, request))
         call.on_cancel = lambda: None if task.done() else _cancel(task)
 
     return Unary(handler)

@@ -392,8 +392,7 @@ async def test_acknowledged_messages_go_although_the_clock_to_delete_by_is_behin
 
 async def killed(world: ServicerWorld) -> None:
     """A crash that leaves no time to note anything."""
-    for task in world.upkeep.rounds.tasks:
-        task.cancel()
+    world.upkeep.rounds.tasks.cancel()
     await world.channel.close()
     world.restart()
 

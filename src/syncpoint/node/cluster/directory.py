@@ -5,7 +5,6 @@ Place: what a subscribe forwarder's gatherer asks (`subscribe.gather.Directory`)
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping
 
 from syncpoint.control.registration import registered_chains
@@ -13,6 +12,7 @@ from syncpoint.control.view import ClusterView, View
 from syncpoint.metadata.contract import StoreError
 from syncpoint.metadata.layout import OPEN
 from syncpoint.metadata.shared import SharedStore
+from syncpoint.runtime.tasks import Tasks
 
 
 class Directory:
@@ -25,7 +25,7 @@ class Directory:
         self._chains: dict[int, set[int]] = {}  # by topic
         self._topics: dict[int, set[int]] = {}  # by chain
         self.on_change: list[Callable[[], None]] = []
-        self._looking: set[asyncio.Task[None]] = set()
+        self._looking = Tasks()
 
     async def start(self) -> None:
         """Return when all of it has been read. The view has been started."""
@@ -35,8 +35,7 @@ class Directory:
 
     async def close(self) -> None:
         """No more changes."""
-        for task in self._looking:
-            task.cancel()
+        self._looking.cancel()
         await self._registered.close()
 
     def owners(self) -> Mapping[int, str]:
@@ -61,9 +60,7 @@ class Directory:
                 found = None
             reply(found)
 
-        task = asyncio.get_running_loop().create_task(read())
-        self._looking.add(task)
-        task.add_done_callback(self._looking.discard)
+        self._looking.start(read())
 
     def _keys_changed(self, keys: set[str]) -> None:
         for key in keys:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ class Doors:
     random: Random = field(default_factory=SystemRandom)
     network: Network = field(default_factory=TcpNetwork)
     make_workers: Callable[[], Workers] = ThreadWorkers
-    blocking: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread
+    blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread
     notify: Callable[[Callable[[], None]], None] | None = None
     drain_s: float = 5.0  # how long open calls may take to finish
     tls: Tls | None = None  # between processes

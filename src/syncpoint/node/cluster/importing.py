@@ -16,6 +16,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +50,7 @@ from syncpoint.publish.source import STAGING_TOPIC
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files, OsFiles
 from syncpoint.runtime.random import Random
+from syncpoint.runtime.tasks import complete
 from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Batch, Kind
@@ -136,14 +138,7 @@ class OneNode:
     async def read(self, source: int, begin: int) -> Sequence[Batch]:
         """Stored batches from an offset on. Raises what storage says."""
         answer: asyncio.Future[Sequence[Batch]] = asyncio.get_running_loop().create_future()
-
-        def reply(found: Sequence[Batch] | Exception) -> None:
-            if isinstance(found, Exception):
-                answer.set_exception(found)
-            else:
-                answer.set_result(found)
-
-        self.store.read(source, begin, READ_BYTES, reply)
+        self.store.read(source, begin, READ_BYTES, partial(complete, answer))
         return await answer
 
     def facts(self) -> Iterator[bytes]:

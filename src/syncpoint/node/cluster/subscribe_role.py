@@ -20,6 +20,7 @@ from syncpoint.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.router.rendezvous import order
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.subscribe.forwarder import TICK_S, SubscribeForwarder
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.lenders import lender_of
@@ -39,7 +40,7 @@ class SubscribeRole:
 
     def __init__(self, joined: Joined) -> None:
         self._joined = joined
-        self._publishing: set[asyncio.Task[None]] = set()
+        self._publishing = Tasks()
         self._delivered: dict[int, int] = {}
         self._used_at = 0.0
 
@@ -96,8 +97,7 @@ class SubscribeRole:
         await self._uses.stop()
         self._ticking.cancel()
         self.gatherer.close()
-        for task in list(self._publishing):
-            task.cancel()
+        self._publishing.cancel()
 
     def status(self) -> dict[str, Any]:
         messages, nbytes = self.forwarder.outstanding()
@@ -149,9 +149,7 @@ class SubscribeRole:
 
     def _publish(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
         """Publish on behalf of the service: through a proxy, as anybody does."""
-        task = asyncio.get_running_loop().create_task(self._publish_by_proxy(topic, request, done))
-        self._publishing.add(task)
-        task.add_done_callback(self._publishing.discard)
+        self._publishing.start(self._publish_by_proxy(topic, request, done))
 
     async def _publish_by_proxy(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
         joined = self._joined

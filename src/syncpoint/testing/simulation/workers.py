@@ -14,6 +14,7 @@ from typing import Any
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import waits_for_disk
 from syncpoint.runtime.random import Random
+from syncpoint.runtime.tasks import complete
 from syncpoint.storage.lanes import InlineLane, Lane
 from syncpoint.storage.workers import Result, Step, one_by_one
 from syncpoint.testing.simulation.loop import here
@@ -116,13 +117,5 @@ async def run_blocking(strands: Strands, work: Callable[[], Any]) -> Any:
     assert process is not None, "only processes have threads"
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    def over(result: Any, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)
-
-    strands.run(process, work, over)
+    strands.run(process, work, lambda result, error: complete(done, result if error is None else error))
     return await done

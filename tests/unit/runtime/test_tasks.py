@@ -1,0 +1,63 @@
+"""Tasks are held until they are done, and futures completed once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from syncpoint.runtime.tasks import Tasks, complete
+
+
+def test_tasks_are_held_until_they_are_done_and_cancelled_together() -> None:
+    async def work() -> None:
+        tasks, seen = Tasks(), []
+
+        async def wait(number: int) -> None:
+            try:
+                await asyncio.get_running_loop().create_future()  # nobody else holds it
+            finally:
+                seen.append(number)
+
+        for number in range(3):
+            tasks.start(wait(number))
+        assert await tasks.start(asyncio.sleep(0, "done")) == "done"
+        gc.collect()
+        await asyncio.sleep(0)
+        assert (len(tasks), seen) == (3, [])
+        await tasks.stop()
+        assert (len(tasks), seen) == (0, [0, 1, 2])
+        await tasks.stop()
+
+    asyncio.run(work())
+
+
+def test_an_exception_nobody_fetches_is_reported_while_the_owner_lives(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> Tasks:
+        async def fail() -> None:
+            raise ValueError("unforeseen")
+
+        tasks = Tasks()
+        tasks.start(fail())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        gc.collect()
+        return tasks
+
+    assert not asyncio.run(work())
+    assert "unforeseen" in caplog.text
+
+
+def test_a_future_is_completed_once() -> None:
+    async def work() -> None:
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        complete(done, 1)
+        complete(done, ValueError("too late"))
+        assert await done == 1
+        failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        complete(failed, ValueError("in time"))
+        with pytest.raises(ValueError, match="in time"):
+            await failed
+
+    asyncio.run(work())
