@@ -47,6 +47,11 @@ class Listing:
     sources: tuple[Source, ...]
     generation: int = 0  # of a subscription: how often it was sought
 
+    @property
+    def chains(self) -> dict[int, int]:
+        """The chain of each source."""
+        return {source.number: source.chain for source in self.sources}
+
 
 @dataclass(frozen=True)
 class Range:
@@ -61,7 +66,8 @@ class Range:
 class Offsets:
     """Positions by source, in the order of keys. `begins`: where the batch that ends here began; `places`: epoch and
     chain of each; `starts`: where sources that are not read yet will begin, if not at their beginning; `reader`: the
-    identity of a subscription's exclusive reader; `generation`: how often the subscription had been sought then.
+    identity of a subscription's exclusive reader; `generation`: how often the subscription had been sought then;
+    `done`: those of `sources` that were sealed then and are read to their end, so that they may be gone.
     """
 
     topic: str
@@ -73,6 +79,12 @@ class Offsets:
     starts: Mapping[int, int] = field(default_factory=dict)
     reader: str = ""
     generation: int = 0
+    done: frozenset[int] = frozenset()
+
+    @property
+    def chains(self) -> dict[int, int]:
+        """The chain of each source."""
+        return {number: chain for number, (_, chain) in self.places.items()}
 
     def to_json(self) -> dict[str, Any]:
         """As Spark stores it in `offsets/N` of the checkpoint."""
@@ -87,6 +99,8 @@ class Offsets:
         }
         if self.starts:
             found["starts"] = {str(number): start for number, start in self.starts.items()}
+        if self.done:
+            found["done"] = sorted(self.done)
         if self.reader:
             found["reader"] = self.reader
             found["generation"] = self.generation
@@ -108,6 +122,7 @@ class Offsets:
                 _numbers(value.get("starts", {})),
                 str(value.get("reader", "")),
                 int(value.get("generation", 0)),
+                frozenset(int(number) for number in value.get("done", ())),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"these are not offsets of the pubsub source: {error!r}") from None
@@ -178,7 +193,7 @@ def lost_before(before: Offsets, listing: Listing, *, kept: bool = False) -> lis
     for number, position in _without_passed(before.sources, before.places).items():
         source = found.get(number)
         if source is None:
-            if not kept:
+            if not kept and number not in before.done:
                 lost.append(Range(number, position, None))
         elif position > source.end:
             raise DataLossError(
@@ -194,7 +209,12 @@ def plan(before: Offsets, listing: Listing, rows: int = 0, size: int = 0) -> Off
     """The end of the next batch: at most `rows` rows and about `size` bytes (0: no limit), shared fairly among the
     sources that may be read. With nothing to read, `before` itself.
     """
-    named = _without_passed(before.sources, before.places)
+    listed = {source.number for source in listing.sources}
+    named = {
+        number: end
+        for number, end in _without_passed(before.sources, before.places).items()
+        if number in listed or number not in before.done
+    }
     places = {number: before.places[number] for number in named}
     begins = dict(named)
     for source in listing.sources:
@@ -231,6 +251,9 @@ def plan(before: Offsets, listing: Listing, rows: int = 0, size: int = 0) -> Off
         begins={number: begins[number] for number in order},
         places={number: places[number] for number in order},
         starts={number: start for number, start in before.starts.items() if number not in done},
+        done=frozenset(
+            source.number for source in listing.sources if source.sealed and done.get(source.number, -1) >= source.end
+        ),
     )
 
 
@@ -309,10 +332,10 @@ class _Blocked:
 
 
 def _passed(number: int, place: tuple[int, int], places: Mapping[int, tuple[int, int]]) -> bool:
-    """Whether a source that comes behind this one is named: then this one was read to its end."""
-    return any(
-        other[0] > place[0] or (other == place and later > number) for later, other in places.items() if later != number
-    )
+    """Whether a later source of its chain is named: then this one was read to its end. Epochs say nothing here: a chain
+    that knows of a new assignment late may begin a source of an older one after others were read.
+    """
+    return any(other[1] == place[1] and later > number for later, other in places.items())
 
 
 def _without_passed(sources: Mapping[int, int], places: Mapping[int, tuple[int, int]]) -> dict[int, int]:

@@ -108,6 +108,7 @@ def frames(part: Slice, columns: list[int]) -> Generator[Frame, None, None]:
         skip_subscription=part.skip_subscription,
         skip_snapshot=part.skip_snapshot,
         frame_bytes=part.frame_bytes,
+        chain=part.chain,
     )
     channel = Channel(part.access)
     at, pause, patience_end = part.begin, PAUSE_FIRST_S, 0.0

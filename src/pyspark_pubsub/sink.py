@@ -80,6 +80,7 @@ class _Writer:
             here=options["here"],
             keep_identity=keep,
             frame_bytes=options["stageBytes"],
+            link=options["link"],
         )
         counts = stage(target, part, iterator)
         spare_collections()
@@ -89,6 +90,7 @@ class _Writer:
         )
 
     def _commit(self, messages: list[Any], request: Any) -> None:
+        request.topic = self._options["topic"]
         staged = sorted((found for found in messages if found is not None), key=lambda found: found.partition)
         for found in staged:
             if found.attempt:

@@ -33,3 +33,4 @@ class Slice(InputPartition):
     frame_bytes: int = 2 << 20
     prefetch: int = 1
     fail_on_data_loss: bool = True
+    chain: int = 0

@@ -53,6 +53,7 @@ ORIGINAL = "original"
 def _slices(
     options: Options, schema: StructType, listing: Listing | Offsets, ranges: Iterable[Range], **skip: str
 ) -> list[Slice]:
+    chains = listing.chains
     return [
         Slice(
             access=options.access,
@@ -68,6 +69,7 @@ def _slices(
             frame_bytes=options["fetchBytes"],
             prefetch=options["prefetch"],
             fail_on_data_loss=options["failOnDataLoss"],
+            chain=chains.get(found.source, 0),
             **skip,
         )
         for found in ranges

@@ -48,6 +48,7 @@ class Target:
     here: str = ""
     keep_identity: bool = False
     frame_bytes: int = 2 << 20
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ def _header(target: Target, part: Part) -> bytes:
         via=target.via,
         here=target.here,
         keep_identity=target.keep_identity,
+        link=target.link,
     )
     encoded: bytes = pb.StageRequest(header=header).SerializeToString()
     return encoded

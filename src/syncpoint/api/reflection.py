@@ -23,6 +23,7 @@ SERVICES = tuple(
         methods.REFLECTION_ALPHA,
     )
 )  # fmt: skip
+PIPELINES = (methods.LOG_READER.name, methods.EPOCH_WRITER.name)
 
 
 def reflection_methods(services: Iterable[str] = SERVICES) -> dict[bytes, Streaming]:

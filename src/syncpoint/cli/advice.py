@@ -114,7 +114,7 @@ def _not_served(failed: Failed, group: str) -> str:
     from syncpoint.wire import methods  # not with every command
 
     if any(one.prefix in failed.message for one in (methods.LOG_READER, methods.EPOCH_WRITER)):
-        return "Clusters, and servers with --workers, do not serve data pipelines yet."
+        return "The server is of a version that does not serve data pipelines."
     return "Syncpoint does not serve this yet; docs/api.md says what it serves."
 
 

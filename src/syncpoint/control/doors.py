@@ -15,6 +15,7 @@ from typing import Any
 from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
+from syncpoint.transport.client import MetadataItems
 from syncpoint.transport.lane import Message
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
 from syncpoint.wire import methods
@@ -59,10 +60,10 @@ class Peers:
         """A unary call. Raises `SyncpointError`."""
         return await self.channel(address).unary(path, request, timeout=timeout_s)
 
-    def stream(self, address: str, path: str) -> AnyStream:
+    def stream(self, address: str, path: str, metadata: MetadataItems = ()) -> AnyStream:
         """A streaming call; its channel is kept until `unpin`."""
         self._streams[address] = self._streams.get(address, 0) + 1
-        return self.channel(address).stream(path)
+        return self.channel(address).stream(path, metadata)
 
     def unpin(self, address: str) -> None:
         """A streaming call to this address is over."""

@@ -30,9 +30,9 @@ MAX_ROWS, MAX_BYTES = 200_000, 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A server of one process, under the name that copies carry as their origin.
+    """A server, under the name that copies carry as their origin.
 
-    Proxies of a cluster do not serve data pipelines yet, and are refused when the federation looks at them.
+    Proxies of a cluster keep no named cursors yet, and are refused as sources when the federation looks at them.
     """
 
     name: str

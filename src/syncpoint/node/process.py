@@ -15,7 +15,7 @@ from syncpoint.api.health import HealthService
 from syncpoint.api.node_admin import NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import publisher_methods
-from syncpoint.api.reflection import SERVICES, reflection_methods
+from syncpoint.api.reflection import PIPELINES, SERVICES, reflection_methods
 from syncpoint.api.seek import seek_methods
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
@@ -43,7 +43,6 @@ from syncpoint.wire import methods
 
 log = logging.getLogger(__name__)
 
-PIPELINES = (methods.LOG_READER.name, methods.EPOCH_WRITER.name)
 ACK_KEY = "ack-id-key"  # the setting that holds it; in the log, so that ack ids survive the loss of the data folder
 
 

@@ -97,8 +97,8 @@ class EpochBook:
         """Somebody speaks for a run. The first time it becomes the query's latest, and what earlier runs have staged
         is dropped. Raises `Aborted` for a run that is not the latest.
         """
-        _check_name("run.query", run.query)
-        _check_name("run.run", run.run)
+        check_name("run.query", run.query)
+        check_name("run.run", run.run)
         query = self.queries.get(run.query)
         if query is not None and query.run != run.run:
             self._fence(query, run)
@@ -375,7 +375,8 @@ def work_of(decision: Decision) -> list[Work]:
     return found
 
 
-def _check_name(field: str, name: str) -> None:
+def check_name(field: str, name: str) -> None:
+    """Raises `InvalidArgument` for what can not be the name of a query, a run or a link."""
     if not name or len(name.encode()) > NAME_BYTES_MAX:
         raise InvalidArgument(field, f"must have 1 to {NAME_BYTES_MAX} bytes")
 
@@ -388,8 +389,8 @@ def _check(ask: Ask, link: Link | None) -> None:
         if partition in partitions[:index]:
             raise InvalidArgument(f"stages[{index}]", f"two attempts of partition {partition}; one of them counts")
     if ask.link:
-        _check_name("link", ask.link)
-        _check_name("source_topic", ask.source_topic)
+        check_name("link", ask.link)
+        check_name("source_topic", ask.source_topic)
         links.check_plan(link, ask.source_topic, ask.planned)
     elif ask.planned or ask.source_topic:
         raise InvalidArgument("link", "planned ranges belong to a link, which is not named")

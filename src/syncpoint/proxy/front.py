@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from syncpoint.api.health import HealthService
-from syncpoint.api.reflection import reflection_methods
+from syncpoint.api.reflection import PIPELINES, SERVICES, reflection_methods
 from syncpoint.api.unimplemented import unimplemented_methods
 from syncpoint.control.doors import Peers
 from syncpoint.control.view import ClusterView, View
@@ -20,7 +20,11 @@ from syncpoint.metadata.layout import CONSTRAINTS
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.cluster import Member
 from syncpoint.model.flow import FlowLimits
+from syncpoint.pipeline.homes import Homes
 from syncpoint.proxy.attempts import Attempts
+from syncpoint.proxy.pipeline_chains import ChainCalls, Relays
+from syncpoint.proxy.pipeline_reading import ClusterReader
+from syncpoint.proxy.pipeline_writing import ClusterWriter
 from syncpoint.proxy.publish import Publisher
 from syncpoint.proxy.pulse import Pulse
 from syncpoint.proxy.relay import Relay
@@ -54,6 +58,7 @@ class Proxy:
         distances: Distances,
         sealer: Sealer | None = None,
         spanning: frozenset[str] = frozenset(),
+        universe: int = 0,
     ) -> None:
         self.sealer = sealer
         self._rules: View[Rule] = View(store, CONSTRAINTS, decode_rule)
@@ -76,6 +81,21 @@ class Proxy:
         spread = int.from_bytes(hashlib.blake2b(me.name.encode(), digest_size=4).digest(), "big")
         self.relay = Relay(serving, self.attempts, sealer=sealer, spread=spread)
         self.streams = Streams(serving, self.relay, peers, self.pulse, sealer=sealer)
+        self._relays = Relays()
+        chains = ChainCalls(view, peers, catalog)
+        self.reader = ClusterReader(
+            catalog,
+            store,
+            chains,
+            self._relays,
+            refresh,
+            universe=universe,
+            region=me.region,
+            sealed=sealer is not None,
+        )
+        self.writer = ClusterWriter(
+            catalog, Homes(store), chains, self._relays, self.routes, refresh, sealed=sealer is not None
+        )
         self.health = HealthService()
         self.pulse.on_suspect = self._suspected
         view.on_change.append(self._forget_the_dead)
@@ -87,9 +107,11 @@ class Proxy:
             self.publisher.methods(),
             self.relay.methods(),
             self.streams.methods(),
+            self.reader.methods(),
+            self.writer.methods(),
             *control,
             self.health.methods(),
-            reflection_methods(),
+            reflection_methods((*SERVICES, *PIPELINES)),
         ):
             table.update(methods)
         return table
@@ -110,6 +132,7 @@ class Proxy:
 
     async def stop(self) -> None:
         """After the server has closed: leave nothing behind."""
+        await self._relays.close()
         await self.streams.close()
         await self.publisher.close()
         await self.relay.close()

@@ -229,3 +229,22 @@ def test_splits_are_contiguous_and_in_order(found, most, partitions):
 def test_large_ranges_are_split_by_size_without_any_option():
     pieces = split([Range(1, 0, 1_000_000)], {1: 1024})
     assert len(pieces) == 8
+
+
+def test_a_source_that_appears_late_with_an_older_epoch_is_read_all_the_same():
+    """A chain that knows of a new assignment late may begin one after sources of the new epoch were read."""
+    first = listing(Source(1, 2, 0, 0, 10))
+    one = plan(initial(first), first)
+    late = listing(Source(9, 1, 1, 0, 5, True), Source(1, 2, 0, 0, 12))
+    assert ranges(plan(one, late)) == [(9, 0, 5), (1, 10, 12)]
+
+
+def test_a_sealed_source_that_was_read_to_its_end_may_go_whichever_chain_it_was_of():
+    now = listing(Source(1, 0, 1, 0, 3, True), Source(2, 0, 2, 0, 3, True), Source(3, 0, 3, 0, 3))
+    one = Offsets.from_json(json.loads(json.dumps(plan(initial(now), now, rows=8).to_json())))
+    assert one.done == {1, 2}
+    left = listing(Source(3, 0, 3, 0, 9))
+    assert lost_before(one, left) == []
+    two = plan(one, left)
+    assert (list(two.sources), two.done) == ([3], frozenset())
+    assert lost_before(one, listing(Source(1, 0, 1, 0, 3, True))) == [Range(3, 2, None)]  # it was open, and not read up

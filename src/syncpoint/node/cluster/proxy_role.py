@@ -66,6 +66,7 @@ class ProxyRole:
             distances=self.distances,
             sealer=self._sealer(),
             spanning=frozenset(name for name, one in joined.settings.classes.items() if one.spans_regions),
+            universe=joined.universe,
         )
         settings = joined.settings
         self.admin = ClusterAdmin(

@@ -1,0 +1,209 @@
+"""LogReader in a cluster: positions gathered from all chains of a topic, ranges relayed from the chain that has them.
+
+Place: beside the other methods for clients; each chain answers for its own sources (`pipeline.mounting`).
+Promise: positions are complete, or the call fails: they hold every source of every chain that was registered for the
+topic when the call began. What is read comes from whoever owns the chain then, with the offsets it always had. Nothing
+that is sealed is given out as data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from syncpoint.api.validate import parsed
+from syncpoint.control.registration import registered_chains
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Topic
+from syncpoint.metadata.shared import SharedStore, answered
+from syncpoint.model.errors import FailedPrecondition, InvalidArgument, OutOfRange, Unavailable, Unimplemented
+from syncpoint.pipeline import columns, reading_positions
+from syncpoint.pipeline.reading import FRAME_BYTES, FRAME_BYTES_MAX, NOT_ALONE
+from syncpoint.proxy.pipeline_chains import ChainCalls, ClientStream, Relays, deadline_of
+from syncpoint.router.location import may_pass
+from syncpoint.transport.calls import Call, Methods
+from syncpoint.transport.tasks import unary_async
+from syncpoint.wire import methods
+from syncpoint.wire.messages import pipeline
+
+READER = methods.LOG_READER
+RELAYED_BYTES_MAX = 8 << 20  # of a frame; one message more must still fit into what the transport takes
+NO_CURSORS = "A named cursor, in a cluster,"
+AGREE_TRIES = 5
+AGREE_PAUSE_S = 0.1
+
+
+class ClusterReader:
+    """The service. `region`: that of this proxy; `sealed`: data is sealed on its way in."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: SharedStore,
+        chains: ChainCalls,
+        relays: Relays,
+        refresh: Callable[[], Awaitable[None]],
+        *,
+        universe: int,
+        region: str,
+        sealed: bool,
+    ) -> None:
+        self.catalog, self.chains, self.relays = catalog, chains, relays
+        self._store, self._refresh = store, refresh
+        self._universe, self._region, self._sealed = universe, region, sealed
+
+    def methods(self) -> Methods:
+        """The method table of this service."""
+        table = {READER.GetPositions.encode(): unary_async(self._get_positions)}
+        for path, what in (
+            (READER.ListCursors, NO_CURSORS),
+            (READER.DeleteCursor, NO_CURSORS),
+            (READER.ReleaseSubscription, NOT_ALONE),
+        ):
+            table[path.encode()] = unary_async(_refusing(what))
+        return {**table, READER.ReadRange.encode(): self.relays.method(self._read_range)}
+
+    # -- positions ---------------------------------------------------------------------------------------------------
+
+    async def _get_positions(self, call: Call, request: bytes) -> bytes:
+        asked = parsed(pipeline.GetPositionsRequest, request)
+        if asked.HasField("cursor"):
+            raise Unimplemented(NO_CURSORS)
+        if asked.exclusive_reader:
+            raise Unimplemented(NOT_ALONE)
+        topic = await self._topic_of(asked)
+        asked.topic_incarnation = topic.incarnation
+        deadline = deadline_of(call)
+        for left in reversed(range(AGREE_TRIES)):
+            answers = await self._ask(topic, asked, deadline)
+            # A chain that holds nothing of the topic has no opinion.
+            generations = {answer.generation for answer in answers.values() if answer.sources}
+            if len(generations) < 2:
+                joined = self._joined(topic, answers, max(generations, default=0))
+                encoded: bytes = joined.SerializeToString()
+                return encoded
+            if left:
+                await asyncio.sleep(AGREE_PAUSE_S)
+        raise Unavailable(f"The subscription {asked.subscription} is being sought. Try again.")
+
+    async def _topic_of(self, asked: Any) -> Topic:
+        """The topic that is meant; what a request without any chain to ask would be refused for is found here."""
+        if bool(asked.topic) == bool(asked.subscription):
+            raise InvalidArgument("topic", "name a topic or a subscription, one of them")
+        if asked.subscription and self.catalog.subscription(asked.subscription) is None:
+            await self._refresh()
+        name = asked.topic
+        if asked.subscription:
+            name = reading_positions.subscription_named(self.catalog, asked.subscription).topic_name
+            if asked.processed:
+                raise InvalidArgument("processed", "only an exclusive_reader acknowledges what it has processed")
+        topic = await self._topic(name, asked.topic_incarnation)
+        if asked.WhichOneof("starting") == "snapshot":
+            if self.catalog.snapshot(asked.snapshot) is None:
+                await self._refresh()
+            reading_positions.snapshot_named(self.catalog, asked.snapshot, topic.incarnation)
+        return topic
+
+    async def _topic(self, name: str, incarnation: int) -> Topic:
+        known = self.catalog.topic(name)
+        if known is None or (incarnation and known.incarnation != incarnation):
+            await self._refresh()
+        topic = reading_positions.topic_named(self.catalog, name, incarnation)
+        if not may_pass(topic, self._region):
+            raise FailedPrecondition(f"Messages of {topic.name} may not pass through region {self._region}.")
+        return topic
+
+    async def _ask(self, topic: Topic, asked: Any, deadline: float) -> dict[int, Any]:
+        """What every chain of the topic says, by number; all of them, or an error."""
+        # What was published before this call is in chains that are registered by now.
+        numbers = await answered(registered_chains(self._store, topic.incarnation))
+        request = asked.SerializeToString()
+        tasks = [
+            asyncio.ensure_future(self.chains.call(number, READER.GetPositions, request, deadline))
+            for number in numbers
+        ]
+        try:
+            found = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return {number: pipeline.Positions.FromString(one) for number, one in zip(numbers, found, strict=True)}
+
+    def _joined(self, topic: Topic, answers: dict[int, Any], generation: int) -> Any:
+        joined = pipeline.Positions(
+            topic=topic.name,
+            topic_incarnation=topic.incarnation,
+            universe=f"{self._universe:x}",
+            generation=generation,
+        )
+        for answer in answers.values():
+            if (answer.time.seconds, answer.time.nanos) > (joined.time.seconds, joined.time.nanos):
+                joined.time.CopyFrom(answer.time)
+        joined.sources.extend(in_order({number: answer.sources for number, answer in answers.items()}))
+        return joined
+
+    # -- ranges ------------------------------------------------------------------------------------------------------
+
+    async def _read_range(self, client: ClientStream) -> None:
+        request = await client.receive()
+        if request is None:
+            raise InvalidArgument("", "the call ended without a request")
+        asked = parsed(pipeline.ReadRangeRequest, request)
+        if self._sealed and columns.DATA in asked.columns:
+            raise FailedPrecondition("This cluster seals its messages, and sealed data can not be read by ranges yet.")
+        if not 0 <= asked.frame_bytes <= FRAME_BYTES_MAX:
+            raise InvalidArgument("frame_bytes", f"must be between 0 (the default) and {FRAME_BYTES_MAX}")
+        topic = await self._topic(asked.topic, asked.topic_incarnation)
+        deadline = deadline_of(client.stream)
+        asked.topic_incarnation = topic.incarnation
+        asked.frame_bytes = min(asked.frame_bytes or FRAME_BYTES, RELAYED_BYTES_MAX)
+        if not asked.chain:
+            asked.chain = await self._chain_of(topic, asked, deadline)
+        owner = await self.chains.owner(asked.chain, deadline)
+        behind = self.chains.stream(asked.chain, owner, READER.ReadRange)
+
+        async def relay() -> None:
+            await behind.send(asked.SerializeToString())
+            await behind.end()
+            while (frame := await behind.receive()) is not None:
+                await client.send(frame)
+
+        try:
+            await self.chains.while_owner(asked.chain, owner, relay())
+        finally:
+            self.chains.close(owner, behind)
+
+    async def _chain_of(self, topic: Topic, asked: Any, deadline: float) -> int:
+        """The chain that has a source. Raises `OutOfRange` when none has."""
+        plain = pipeline.GetPositionsRequest(topic=topic.name, topic_incarnation=topic.incarnation)
+        for number, answer in (await self._ask(topic, plain, deadline)).items():
+            if any(one.source == asked.source for one in answer.sources):
+                return number
+        raise OutOfRange(
+            f"Nothing of source {asked.source} of {topic.name} is stored any more. Call GetPositions for what is."
+        )
+
+
+def in_order(found: dict[int, Sequence[Any]]) -> Iterable[Any]:
+    """Sources of all chains in the order of keys. A chain's next owner may know an older assignment of the topic than
+    the owner before; its sources follow all the same, so within a chain epochs never go back here.
+    """
+    out = []
+    for number, sources in found.items():
+        epoch = 0
+        for one in sorted(sources, key=lambda one: one.source):
+            epoch = max(epoch, one.epoch)
+            placed = pipeline.SourcePosition()
+            placed.CopyFrom(one)
+            placed.chain, placed.epoch = number, epoch
+            out.append(placed)
+    return sorted(out, key=lambda one: (one.epoch, one.chain, one.source))
+
+
+def _refusing(what: str) -> Callable[[Call, bytes], Awaitable[bytes]]:
+    async def refuse(call: Call, request: bytes) -> bytes:
+        raise Unimplemented(what)
+
+    return refuse

@@ -1,0 +1,246 @@
+"""Pipelines on a cluster of real processes: epochs written and topics read through any proxy, while owners are killed.
+
+What the epochs hold is numbered; an official subscriber and the ranges say what arrived, never the servers' counters.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import grpc
+import pyarrow as pa
+import pytest
+
+from syncpoint.testing import official
+from syncpoint.testing.official import eventually
+from syncpoint.wire.messages import pipeline
+
+READER, WRITER = "/syncpoint.pipeline.v1.LogReader/", "/syncpoint.pipeline.v1.EpochWriter/"
+KEPT = {"message_retention_duration": {"seconds": 3600}}
+TYPES = {"data": (4, pa.binary()), "ordering_key": (6, pa.utf8())}
+
+
+class Program:
+    """A program that reads and writes topics through one proxy. What is UNAVAILABLE is tried again for a minute."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.channel = official.connect(endpoint)
+        self.unavailable = 0
+
+    def call(self, path: str, request: Any, answer: Any) -> Any:
+        made = self.channel.unary_unary(path, lambda one: one.SerializeToString(), answer.FromString)
+        return self.again(lambda: made(request, timeout=60, wait_for_ready=True))
+
+    def again(self, work: Any) -> Any:
+        end = time.monotonic() + 60
+        while True:
+            try:
+                return work()
+            except grpc.RpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() > end:
+                    raise
+                self.unavailable += 1
+                time.sleep(0.1)
+
+    def stage(self, query: str, run: str, epoch: int, attempt: str, topic: str, *columns: dict[str, list[Any]]) -> Any:
+        header = pipeline.StageHeader(
+            run=pipeline.Run(query=query, run=run), epoch=epoch, partition=0, attempt=attempt, link=""
+        )
+        frames = [frame(topic, **one) for one in columns]
+        requests = [pipeline.StageRequest(header=header), *(pipeline.StageRequest(frame=one) for one in frames)]
+        made = self.channel.stream_unary(
+            WRITER + "Stage", lambda one: one.SerializeToString(), pipeline.StageResponse.FromString
+        )
+        return self.again(lambda: made(iter(requests), timeout=60, wait_for_ready=True))
+
+    def commit(self, query: str, run: str, epoch: int, attempt: str, topic: str = "") -> Any:
+        request = pipeline.CommitEpochRequest(
+            run=pipeline.Run(query=query, run=run), epoch=epoch, topic=topic,
+            stages=[pipeline.StageName(partition=0, attempt=attempt)],
+        )  # fmt: skip
+        return self.call(WRITER + "CommitEpoch", request, pipeline.EpochResult)
+
+    def positions(self, topic: str, **fields: Any) -> Any:
+        request = pipeline.GetPositionsRequest(topic=topic, **fields)
+        return self.call(READER + "GetPositions", request, pipeline.Positions)
+
+    def read(self, topic: str, at: Any, behind_each: Any = lambda: None) -> list[bytes]:
+        """All data of one source, taken up again where a stream broke."""
+        made = self.channel.unary_stream(
+            READER + "ReadRange", lambda one: one.SerializeToString(), pipeline.ReadFrame.FromString
+        )
+        rows: list[bytes] = []
+        reached = at.begin
+
+        def go_on() -> None:
+            nonlocal reached
+            request = pipeline.ReadRangeRequest(
+                topic=topic, source=at.source, chain=at.chain, begin=reached, end=at.end, columns=[4],
+                frame_bytes=200_000,
+            )  # fmt: skip
+            for one in made(request, timeout=60, wait_for_ready=True):
+                schema = pa.schema([("data", pa.binary())])
+                rows.extend(pa.ipc.read_record_batch(pa.py_buffer(one.batch), schema).column(0).to_pylist())
+                assert one.next_offset == reached + one.rows
+                reached = one.next_offset
+                behind_each()
+
+        while reached < at.end:
+            self.again(go_on)
+        return rows
+
+    def everything(self, topic: str) -> list[bytes]:
+        return [body for at in self.positions(topic).sources for body in self.read(topic, at)]
+
+
+def frame(topic: str, **columns: list[Any]) -> Any:
+    arrays = [pa.array(values, TYPES[name][1]) for name, values in columns.items()]
+    batch = pa.RecordBatch.from_arrays(arrays, names=list(columns)).serialize().to_pybytes()
+    return pipeline.StageFrame(topic=topic, columns=[TYPES[name][0] for name in columns], batch=batch)
+
+
+def numbered(first: int, end: int, filler: int = 0) -> dict[str, list[Any]]:
+    return {"data": [b"%d|" % number + b"." * filler for number in range(first, end)]}
+
+
+def numbers(bodies: list[bytes]) -> list[int]:
+    return [int(body.split(b"|")[0]) for body in bodies]
+
+
+@pytest.fixture
+def programs(cluster):
+    made = [Program(endpoint) for endpoint in cluster.proxies]
+    yield made
+    for one in made:
+        one.channel.close()
+
+
+def owner_of(cluster, chain: int) -> str:
+    found = {one.number: one.owner for one in cluster.chains()}
+    return str(found[chain])
+
+
+def home_of(cluster, program: Program, topic: str, result: Any) -> str:
+    """Who has the chain open in which an epoch was stored."""
+    chains = {at.source: at.chain for at in program.positions(topic).sources}
+    return owner_of(cluster, chains[result.stored[0].source])
+
+
+def test_what_one_proxy_writes_another_reads(cluster, enter, programs):
+    one, two = programs[0], programs[-1]
+    space = enter(cluster.proxies[0])
+    topic = space.topic(**KEPT)
+    subscription = space.subscription(topic)
+    stream = space.stream(subscription, stream_ack_deadline_seconds=600)
+    query = space.project
+    space.publish(topic, b"published")
+    for epoch in range(5):
+        begin = 100 * epoch
+        one.stage(query, "a", epoch, "x", topic, numbered(begin, begin + 50), numbered(begin + 50, begin + 100))
+        assert two.commit(query, "a", epoch, "x").rows == 100
+        assert one.commit(query, "a", epoch, "x").repeated_epoch
+    stream.wait(501)
+    bodies = [body for body in stream.bodies if body != b"published"]
+    assert Counter(numbers(bodies)) == Counter(range(500))
+    everything = two.everything(topic)
+    assert Counter(everything) == Counter([*bodies, b"published"])
+    assert numbers([body for body in everything if body != b"published"]) == list(range(500))
+    two.stage(query, "b", 5, "x", topic, numbered(0, 1))
+    with pytest.raises(grpc.RpcError) as refused:
+        one.stage(query, "a", 5, "x", topic, numbered(0, 1))
+    assert refused.value.code() is grpc.StatusCode.ABORTED  # the run was superseded through the other proxy
+
+
+def test_owners_are_killed_between_stage_and_commit_and_after_it(cluster, enter, programs):
+    one, two = programs[0], programs[-1]
+    space = enter(cluster.proxies[0])
+    topic = space.topic(**KEPT)
+    subscription = space.subscription(topic)
+    stream = space.stream(subscription, stream_ack_deadline_seconds=600)
+    query = space.project
+    one.stage(query, "a", 0, "x", topic, numbered(0, 1000))
+    result = one.commit(query, "a", 0, "x")
+    for epoch in range(1, 5):
+        begin = 1000 * epoch
+        one.stage(
+            query, "a", epoch, "x", topic, numbered(begin, begin + 500, 1000), numbered(begin + 500, begin + 1000)
+        )
+        victim = home_of(cluster, two, topic, result)
+        if epoch % 2:
+            cluster.local.kill(victim)
+            result = two.commit(query, "a", epoch, "x")
+        else:
+            killing = threading.Thread(target=cluster.local.kill, args=(victim,))
+            killing.start()
+            result = two.commit(query, "a", epoch, "x")
+            killing.join()
+            assert one.commit(query, "a", epoch, "x").repeated_epoch
+        assert result.rows == 1000
+        cluster.local.start(victim)
+        cluster.settle()
+    assert numbers(two.everything(topic)) == list(range(5000))
+    eventually(lambda: len(set(stream.bodies)) == 5000, 60, "everything is delivered")
+    assert one.unavailable + two.unavailable < 50
+
+
+def test_the_owner_of_a_chain_is_killed_in_the_middle_of_a_range(cluster, enter, programs):
+    one = programs[0]
+    space = enter(cluster.proxies[0])
+    topic, query = space.topic(**KEPT), space.project
+    for epoch in range(4):
+        begin = 2000 * epoch
+        pieces = [numbered(at, at + 500, 2000) for at in range(begin, begin + 2000, 500)]
+        one.stage(query, "a", epoch, "x", topic, *pieces)
+        one.commit(query, "a", epoch, "x")
+    (at,) = [at for at in one.positions(topic).sources if at.end]
+    victim = owner_of(cluster, at.chain)
+    frames = 0
+
+    def kill() -> None:
+        nonlocal frames
+        frames += 1
+        if frames == 3:
+            cluster.local.kill(victim)
+
+    assert numbers(one.read(topic, at, kill)) == list(range(8000))
+    assert one.unavailable
+    cluster.local.start(victim)
+    cluster.settle()
+
+
+def test_order_holds_within_a_query_and_within_publishers_of_the_same_keys(cluster, enter, programs):
+    space = enter(cluster.proxies[0])
+    topic = space.topic(**KEPT)
+    subscription = space.subscription(topic, enable_message_ordering=True)
+    stream = space.stream(subscription, stream_ack_deadline_seconds=60)
+    query, keys = space.project, ["a", "b", "c"]
+    for round_ in range(10):
+        rows = [(f"epoch {round_} {at}".encode(), keys[at % 3]) for at in range(30)]
+        programs[0].stage(
+            query, "r", round_, "x", topic,
+            {"data": [body for body, _ in rows], "ordering_key": [key for _, key in rows]},
+        )  # fmt: skip
+        programs[0].commit(query, "r", round_, "x")
+        for key in keys:
+            space.publish(topic, *(b"published %d %d" % (round_, at) for at in range(5)), key=key)
+    wanted = 10 * (30 + 3 * 5)
+
+    def arrived() -> bool:
+        stream.acknowledge(*stream.messages)
+        return len({one.message.message_id for one in stream.messages}) >= wanted
+
+    eventually(arrived, 60, "all of it is delivered in order")
+    first: dict[str, list[tuple[str, bytes]]] = {}
+    seen = set()
+    for one in stream.messages:
+        message = one.message
+        if message.message_id not in seen:
+            seen.add(message.message_id)
+            first.setdefault(message.ordering_key, []).append((message.data.split()[0].decode(), message.data))
+    for key in keys:
+        for kind in ("epoch", "published"):
+            places = [tuple(map(int, body.split()[1:])) for found, body in first[key] if found == kind]
+            assert places == sorted(places), (key, kind)

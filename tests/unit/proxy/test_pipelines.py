@@ -1,0 +1,413 @@
+"""Pipelines through a proxy: positions joined, ranges and stages relayed, homes chosen once, owners that change."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncpoint.control.view import OWNERS
+from syncpoint.metadata.contract import Delete, Put
+from syncpoint.metadata.layout import LINK_HOMES, OPEN, QUERY_HOMES
+from syncpoint.model.cluster import Owner
+from syncpoint.model.errors import Aborted, Code, SyncpointError, Unavailable
+from syncpoint.pipeline.mounting import CHAIN
+from syncpoint.proxy.pipeline_reading import in_order
+from syncpoint.transport.calls import Call, Methods, Stream, Streaming
+from syncpoint.transport.tasks import unary_async
+from syncpoint.wire.messages import pipeline
+
+sys.path.insert(0, str(Path(__file__).parent))
+from proxy_world import TOPIC, ProxyProcess, ProxyWorld, PublishProcess, in_world
+
+READER, WRITER = "/syncpoint.pipeline.v1.LogReader/", "/syncpoint.pipeline.v1.EpochWriter/"
+
+
+class PipelineProcess(PublishProcess):
+    """An imagined owner of chains: says what it was told to, and what it was asked."""
+
+    def __init__(self, world: ProxyWorld, name: str, region: str = "r1") -> None:
+        super().__init__(world, name, region)
+        self.sources: dict[int, list[Any]] = {}  # by chain
+        self.generations: dict[int, list[int]] = {}
+        self.asked: list[tuple[int, Any]] = []
+        self.committed: list[tuple[int, str, int]] = []
+        self.staged: dict[int, list[Any]] = {}
+        self.links: dict[int, list[str]] = {}
+        self.refuse: SyncpointError | None = None
+        self.answer_s = 0.001
+        self.frames = 3
+        self.hangs_behind = 1 << 30
+        self.streams: list[Stream] = []
+
+    def methods(self) -> Methods:
+        return {
+            **super().methods(),
+            (READER + "GetPositions").encode(): unary_async(self._positions),
+            (READER + "ReadRange").encode(): Streaming(self._read),
+            (WRITER + "Stage").encode(): Streaming(self._stage),
+            (WRITER + "CommitEpoch").encode(): unary_async(self._commit),
+            (WRITER + "ListLinks").encode(): unary_async(self._links),
+        }
+
+    def _chain(self, call: Any) -> int:
+        chain = int(call.metadata[CHAIN])
+        owner = self.world.store.get(f"{OWNERS}{chain}")
+        if owner is None or Owner.decode(owner.value).member != self.name:
+            raise Unavailable(f"Chain {chain} is not open here.")
+        if self.refuse is not None:
+            raise self.refuse
+        return chain
+
+    async def _positions(self, call: Call, request: bytes) -> bytes:
+        chain = self._chain(call)
+        await asyncio.sleep(self.answer_s)
+        asked = pipeline.GetPositionsRequest.FromString(request)
+        self.asked.append((chain, asked))
+        generations = self.generations.get(chain, [0])
+        answer = pipeline.Positions(
+            topic=asked.topic, universe="own", sources=self.sources.get(chain, []), generation=generations[0]
+        )
+        answer.time.seconds = chain
+        self.generations[chain] = generations[1:] or generations
+        encoded: bytes = answer.SerializeToString()
+        return encoded
+
+    def _read(self, stream: Stream) -> None:
+        def message(request: bytes) -> None:
+            self.streams.append(stream)
+            asked = pipeline.ReadRangeRequest.FromString(request)
+            self.asked.append((int(stream.metadata[CHAIN]), asked))
+            for number in range(self.frames):
+                if number < self.hangs_behind:
+                    frame = pipeline.ReadFrame(rows=1, next_offset=asked.begin + number + 1)
+                    stream.send(frame.SerializeToString())
+            if self.hangs_behind >= self.frames:
+                stream.finish()
+
+        stream.on_message = message
+
+    def _stage(self, stream: Stream) -> None:
+        came: list[Any] = []
+        chain = int(stream.metadata[CHAIN])
+
+        def message(request: bytes) -> None:
+            came.append(pipeline.StageRequest.FromString(request))
+            if self.refuse is not None:
+                stream.finish(self.refuse)
+
+        def end() -> None:
+            self.staged.setdefault(chain, []).append(came)
+            stream.send(pipeline.StageResponse(rows=len(came) - 1).SerializeToString())
+            stream.finish()
+
+        stream.on_message, stream.on_end = message, end
+
+    async def _commit(self, call: Call, request: bytes) -> bytes:
+        chain = self._chain(call)
+        asked = pipeline.CommitEpochRequest.FromString(request)
+        self.committed.append((chain, asked.run.query, asked.epoch))
+        await asyncio.sleep(self.answer_s)
+        encoded: bytes = pipeline.EpochResult(rows=chain).SerializeToString()
+        return encoded
+
+    async def _links(self, call: Call, request: bytes) -> bytes:
+        asked, names = pipeline.ListLinksRequest.FromString(request), self.links.get(self._chain(call), [])
+        links = [pipeline.Link(name=name) for name in names if asked.name in ("", name)]
+        encoded: bytes = pipeline.ListLinksResponse(links=links).SerializeToString()
+        return encoded
+
+
+def source(number: int, epoch: int = 0, begin: int = 0, end: int = 10) -> Any:
+    return pipeline.SourcePosition(source=number, epoch=epoch, begin=begin, end=end)
+
+
+async def cluster(world: ProxyWorld, chains: int = 2, **options: Any) -> list[Any]:
+    """As many owners as chains, all registered for the topic, and a proxy."""
+    owners = [await world.start(PipelineProcess, f"f{number}") for number in range(1, chains + 1)]
+    for number, owner in enumerate(owners, 1):
+        world.chain(number, owner)
+        world.store.txn([], [Put(OPEN.key(world.topic.incarnation, number), b"{}")])
+    await world.start(ProxyProcess, "proxy", **options)
+    await asyncio.sleep(0.1)
+    return owners
+
+
+async def positions(world: ProxyWorld, timeout: float | None = None, **asked: Any) -> Any:
+    request = pipeline.GetPositionsRequest(**{"topic": TOPIC, **asked})
+    return pipeline.Positions.FromString(await world.call(READER + "GetPositions", request, timeout=timeout))
+
+
+async def stage(world: ProxyWorld, query: str = "q", link: str = "", topic: str = TOPIC, frames: int = 2) -> Any:
+    stream = world.network.channel("proxy:1").stream(WRITER + "Stage")
+    header = pipeline.StageHeader(run=pipeline.Run(query=query, run="r"), attempt="a", link=link)
+    await stream.send(pipeline.StageRequest(header=header).SerializeToString())
+    for number in range(frames):
+        frame = pipeline.StageFrame(topic=topic, batch=b"%d" % number)
+        await stream.send(pipeline.StageRequest(frame=frame).SerializeToString())
+    await stream.end()
+    return pipeline.StageResponse.FromString(await stream.receive() or b"")
+
+
+async def commit(world: ProxyWorld, query: str = "q", link: str = "", epoch: int = 0) -> int:
+    request = pipeline.CommitEpochRequest(run=pipeline.Run(query=query, run="r"), epoch=epoch, link=link)
+    answer = await world.call(WRITER + "CommitEpoch", request, timeout=20.0)
+    return int(pipeline.EpochResult.FromString(answer).rows)
+
+
+async def refused(work: Any) -> SyncpointError:
+    with pytest.raises(SyncpointError) as caught:
+        await work
+    return caught.value
+
+
+def home_of(world: ProxyWorld, name: str, prefix: Any = QUERY_HOMES) -> int | None:
+    found = world.store.get(prefix.key(name))
+    return None if found is None else int(found.value)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def test_sources_are_in_the_order_of_keys_and_those_of_a_chain_in_that_of_their_numbers() -> None:
+    found = in_order({2: [source(30, 1), source(20, 0)], 1: [source(10, 1), source(40, 0)]})
+    assert [(one.source, one.chain, one.epoch) for one in found] == [(20, 2, 0), (10, 1, 1), (40, 1, 1), (30, 2, 1)]
+
+
+@in_world()
+async def test_positions_are_those_of_all_chains(world: ProxyWorld) -> None:
+    one, two = await cluster(world)
+    one.sources[1], two.sources[2] = [source(10, 1)], [source(20, 0), source(30, 1)]
+    found = await positions(world, latest=True)
+    assert [(at.source, at.chain) for at in found.sources] == [(20, 2), (10, 1), (30, 2)]
+    assert (found.topic, found.topic_incarnation, found.time.seconds) == (TOPIC, world.topic.incarnation, 2)
+    assert found.universe == "0"  # the cluster's, not a chain's
+    ((_, asked),) = one.asked
+    assert asked.latest
+    assert asked.topic_incarnation == world.topic.incarnation
+
+
+@in_world()
+async def test_positions_are_never_shorter_because_a_chain_is_away(world: ProxyWorld) -> None:
+    one, two = await cluster(world)
+    one.sources[1], two.sources[2] = [source(10)], [source(20)]
+    world.store.txn([], [Delete(f"{OWNERS}2")])
+    failing = asyncio.ensure_future(refused(positions(world, timeout=None)))
+    await asyncio.sleep(5.0)
+    assert not failing.done()  # it waits for an owner
+    await asyncio.sleep(40.0)
+    error = await failing
+    assert error.code is Code.UNAVAILABLE
+    assert "Chain 2" in error.message
+    waiting = asyncio.ensure_future(positions(world))
+    await asyncio.sleep(1.0)
+    one.sources[2] = [source(20)]
+    world.chain(2, one, epoch=2)
+    assert [at.source for at in (await waiting).sources] == [10, 20]
+
+
+@in_world()
+async def test_a_topic_without_chains_has_no_positions_and_refusals_are_those_of_one_node(world: ProxyWorld) -> None:
+    await world.start(ProxyProcess, "proxy")
+    assert not (await positions(world)).sources
+    for asked, code in (
+        ({"topic": "projects/p/topics/none"}, Code.NOT_FOUND),
+        ({"topic_incarnation": 99}, Code.FAILED_PRECONDITION),
+        ({"topic": "", "subscription": "projects/p/subscriptions/none"}, Code.NOT_FOUND),
+        ({"subscription": "projects/p/subscriptions/billing"}, Code.INVALID_ARGUMENT),
+        ({"snapshot": "projects/p/snapshots/none"}, Code.NOT_FOUND),
+        ({"cursor": {"name": "c"}}, Code.UNIMPLEMENTED),
+        ({"topic": "", "subscription": "projects/p/subscriptions/billing", "exclusive_reader": "x"},
+         Code.UNIMPLEMENTED),
+    ):  # fmt: skip
+        assert (await refused(positions(world, **asked))).code is code, asked
+
+
+@in_world()
+async def test_chains_must_agree_about_a_seek(world: ProxyWorld) -> None:
+    one, two = await cluster(world)
+    one.sources[1], two.sources[2] = [source(10)], [source(20)]
+    one.generations[1], two.generations[2] = [1, 1, 1], [0, 0, 1]
+    found = await positions(world, topic="", subscription="projects/p/subscriptions/billing", backlog=True)
+    assert found.generation == 1
+    assert len(two.asked) == 3
+    two.generations[2] = [0]
+    error = await refused(positions(world, topic="", subscription="projects/p/subscriptions/billing"))
+    assert error.code is Code.UNAVAILABLE
+
+
+async def read(world: ProxyWorld, **asked: Any) -> tuple[list[int], SyncpointError | None]:
+    """The `next_offset` of every frame, and how the stream ended."""
+    stream = world.network.channel("proxy:1").stream(READER + "ReadRange")
+    request = pipeline.ReadRangeRequest(**{"topic": TOPIC, "begin": 5, "end": 8, **asked})
+    await stream.send(request.SerializeToString())
+    await stream.end()
+    offsets: list[int] = []
+    try:
+        while (message := await stream.receive()) is not None:
+            offsets.append(pipeline.ReadFrame.FromString(message).next_offset)
+    except SyncpointError as error:
+        return offsets, error
+    return offsets, None
+
+
+@in_world()
+async def test_a_range_comes_from_the_owner_of_its_chain(world: ProxyWorld) -> None:
+    one, two = await cluster(world)
+    two.sources[2] = [source(20)]
+    assert await read(world, source=20, chain=2) == ([6, 7, 8], None)
+    ((chain, asked),) = two.asked
+    assert (chain, asked.source, asked.begin, asked.end) == (2, 20, 5, 8)
+    assert await read(world, source=20) == ([6, 7, 8], None)  # whose caller does not know the chain
+    offsets, error = await read(world, source=99)
+    assert (offsets, error is not None and error.code) == ([], Code.OUT_OF_RANGE)
+    assert not one.streams
+
+
+@in_world()
+async def test_a_range_ends_unavailable_when_its_chain_moves_and_goes_on_at_the_next_owner(world: ProxyWorld) -> None:
+    one, two = await cluster(world)
+    two.hangs_behind = 1
+    reading = asyncio.ensure_future(read(world, source=20, chain=2))
+    await asyncio.sleep(1.0)
+    world.chain(2, one, epoch=2)
+    offsets, error = await reading
+    assert (offsets, error is not None and error.code) == ([6], Code.UNAVAILABLE)
+    assert await read(world, source=20, chain=2, begin=6) == ([7, 8, 9], None)
+    assert len(one.streams) == 1
+
+
+@in_world()
+async def test_sealed_data_is_never_given_out_and_none_is_stored_open(world: ProxyWorld) -> None:
+    await cluster(world, sealed=True)
+    _, error = await read(world, source=20, chain=2, columns=[4])
+    assert error is not None
+    assert error.code is Code.FAILED_PRECONDITION
+    assert await read(world, source=20, chain=2, columns=[2]) == ([6, 7, 8], None)
+    assert (await refused(stage(world))).code is Code.FAILED_PRECONDITION
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+@in_world()
+async def test_a_query_gets_one_home_and_keeps_it(world: ProxyWorld) -> None:
+    owners = await cluster(world, chains=3)
+    assert (await stage(world)).rows == 2
+    home = home_of(world, "q")
+    assert home is not None
+    ((header, *frames),) = owners[home - 1].staged[home]
+    assert header.header.run.query == "q"
+    assert [one.frame.batch for one in frames] == [b"0", b"1"]
+    for epoch in range(3):
+        assert await commit(world, epoch=epoch) == home
+    homes = set()
+    for number in range(20):
+        await stage(world, query=f"other {number}")
+        homes.add(home_of(world, f"other%20{number}"))
+    assert homes == {1, 2, 3}
+
+
+@in_world()
+async def test_a_link_decides_where_its_queries_are_at_home(world: ProxyWorld) -> None:
+    owners = await cluster(world, chains=3)
+    await stage(world, query="first", link="l")
+    home = home_of(world, "l", LINK_HOMES)
+    assert home == home_of(world, "first")
+    for number in range(5):
+        await stage(world, query=f"q{number}", link="l")
+        assert home_of(world, f"q{number}") == home
+    elsewhere = next(one for one in (1, 2, 3) if one != home)
+    world.store.txn([], [Put(QUERY_HOMES.key("away"), b"%d" % elsewhere)])
+    assert (await refused(stage(world, query="away", link="l"))).code is Code.FAILED_PRECONDITION
+    assert (await refused(commit(world, query="away", link="l"))).code is Code.FAILED_PRECONDITION
+    assert not any(owner.staged.get(elsewhere) for owner in owners)
+
+
+@in_world()
+async def test_who_loses_the_race_for_a_home_takes_what_is_there(world: ProxyWorld) -> None:
+    await cluster(world, chains=3)
+    await world.start(ProxyProcess, "proxy2")
+    await asyncio.sleep(0.1)
+    answers = await asyncio.gather(*(stage(world, query=f"q{at % 4}", link=f"l{at % 4}") for at in range(16)))
+    assert all(one.rows == 2 for one in answers)
+    for at in range(4):
+        assert home_of(world, f"q{at}") == home_of(world, f"l{at}", LINK_HOMES)
+
+
+@in_world()
+async def test_a_commit_waits_for_the_next_owner_and_is_made_again_there(world: ProxyWorld) -> None:
+    one, two = await cluster(world)
+    world.store.txn([], [Put(QUERY_HOMES.key("q"), b"2")])
+    two.answer_s = 1000.0  # it hangs in the middle of the commit
+    committing = asyncio.ensure_future(commit(world))
+    await asyncio.sleep(1.0)
+    assert two.committed == [(2, "q", 0)]
+    two.lease_ends()
+    await asyncio.sleep(1.0)
+    world.chain(2, one, epoch=2)
+    assert await committing == 2
+    assert one.committed == [(2, "q", 0)]
+
+
+@in_world()
+async def test_what_the_owner_refuses_is_told(world: ProxyWorld) -> None:
+    owners = await cluster(world)
+    for owner in owners:
+        owner.refuse = Aborted("Run r was superseded.")
+    assert (await refused(stage(world))).code is Code.ABORTED
+    assert (await refused(commit(world))).code is Code.ABORTED
+
+
+@in_world()
+async def test_a_stage_ends_unavailable_when_its_chain_moves(world: ProxyWorld) -> None:
+    one, two = await cluster(world)
+    world.store.txn([], [Put(QUERY_HOMES.key("q"), b"2")])
+    stream = world.network.channel("proxy:1").stream(WRITER + "Stage")
+    header = pipeline.StageHeader(run=pipeline.Run(query="q", run="r"), attempt="a")
+    await stream.send(pipeline.StageRequest(header=header).SerializeToString())
+    await asyncio.sleep(0.5)
+    world.chain(2, one, epoch=2)
+    assert (await refused(stream.receive())).code is Code.UNAVAILABLE
+    assert not one.staged
+    assert not two.staged
+    assert (await stage(world)).rows == 2
+
+
+@in_world()
+async def test_messages_are_staged_only_where_their_topic_may_be_stored(world: ProxyWorld) -> None:
+    owners = await cluster(world)
+    other = await world.start(PipelineProcess, "f9")
+    world.chain(9, other, klass="strong")
+    world.add_topic("projects/p/topics/strong", durability="strong")
+    await asyncio.sleep(0.1)
+    await stage(world, query="strong", topic="projects/p/topics/strong")
+    assert home_of(world, "strong") == 9
+    await stage(world, query="plain")
+    error = await refused(stage(world, query="plain", topic="projects/p/topics/strong"))
+    assert error.code is Code.FAILED_PRECONDITION
+    assert "strong" in error.message
+    assert len([one for owner in owners for staged in owner.staged.values() for one in staged]) == 1
+    assert (await refused(stage(world, topic="projects/p/topics/none"))).code is Code.NOT_FOUND
+    request = pipeline.CommitEpochRequest(
+        run=pipeline.Run(query="empty", run="r"), link="e", topic="projects/p/topics/strong"
+    )
+    await world.call(WRITER + "CommitEpoch", request)
+    assert home_of(world, "empty") == home_of(world, "e", LINK_HOMES) == 9
+
+
+@in_world()
+async def test_links_are_those_of_all_homes(world: ProxyWorld) -> None:
+    one, two = await cluster(world)
+    one.links[1], two.links[2] = ["b"], ["a", "c"]
+    for name, chain in (("a", 2), ("b", 1), ("c", 2)):
+        world.store.txn([], [Put(LINK_HOMES.key(name), b"%d" % chain)])
+    for name, expected in (("", ["a", "b", "c"]), ("b", ["b"]), ("none", [])):
+        answer = await world.call(WRITER + "ListLinks", pipeline.ListLinksRequest(name=name))
+        assert [link.name for link in pipeline.ListLinksResponse.FromString(answer).links] == expected
+    for method in ("AcceptGap", "MapOffsets"):
+        request = getattr(pipeline, f"{method}Request")(link="none")
+        assert (await refused(world.call(WRITER + method, request))).code is Code.NOT_FOUND
