@@ -126,7 +126,7 @@ class Cursors:
     ) -> None:
         """`found`: the facts of this extension, as recovery found them. Raises `ValueError` for a newer version's."""
         self.sources, self.catalog, self.clock, self.mean_bytes = sources, catalog, clock, mean_bytes
-        self.on_more: Callable[[], None] = lambda: None  # something is held that may not have been
+        self.on_more: Callable[[int], None] = lambda topic: None  # something is held that may not have been
         self._by_topic: dict[int, dict[str, Cursor]] = {}
         self._began_ns = clock.time_ns()
         for payload in found:
@@ -194,7 +194,7 @@ class Cursors:
         for source in self.sources.of_topic(topic):
             cursor.move(source, starts.get(source.number, 0))
         self._by_topic.setdefault(topic, {})[name] = cursor
-        self.on_more()
+        self.on_more(topic)
         return cursor
 
     def find(self, topic: int, name: str) -> Cursor | None:
@@ -238,7 +238,7 @@ class Cursors:
         more = cursor.held_by != cursor.limits
         cursor.note_written()
         if more:
-            self.on_more()
+            self.on_more(cursor.topic)
         return _encoded(cursor)
 
     def expire(self) -> list[bytes]:

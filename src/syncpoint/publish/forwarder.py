@@ -8,7 +8,7 @@ early delivery); acknowledgements are confirmed only when persisted.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -610,6 +610,13 @@ class PublishForwarder:
             new = isinstance(record, Subscription) and record.incarnation not in self.ledgers
             self.needs.changed(change, new=new)
 
+    def needed_since(self, version: int) -> Collection[int] | None:
+        """The sources of which something may be needed that was not at this version of `needs`; None: of any."""
+        topics = self.needs.since(version)
+        if topics is None:
+            return None
+        return [source.number for topic in topics for source in self.sources.of_topic(topic)]
+
     def subscription_removed(self, subscription: int) -> None:
         """The subscription was deleted or detached: nobody needs its backlog."""
         self.ledgers.drop(subscription)
@@ -649,7 +656,8 @@ class PublishForwarder:
             if done is not None:
                 done(error)
 
-        self.needs.more()
+        record = self.catalog.subscription_by_incarnation(subscription)
+        self.needs.more(None if record is None else record.topic_incarnation)
         self.begin_ledger(state, persisted)
         self._unsettled[subscription] = state
 

@@ -121,7 +121,8 @@ class LogUpkeep:
         self._more_to_collect = False
         if self.publish.failed is None:
             self.publish.flush()  # what is judged by has its place in the log: storage waits until that is synced
-            report = self.store.collect(partial(is_needed, self.publish), self.publish.needs.version)
+            publish = self.publish
+            report = self.store.collect(partial(is_needed, publish), publish.needs.version, publish.needed_since)
             self._more_to_collect = report.busy or bool(report.removed)
             if report.removed:
                 forget_empty_sources(self.publish)

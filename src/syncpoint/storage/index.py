@@ -30,6 +30,7 @@ _HEAD_BYTES = _PAGE_HEAD.size
 RECORDS_PAGE = (PAGE - _HEAD_BYTES) // _RECORD.size
 SUMMARIES_PAGE = (PAGE - _HEAD_BYTES) // _SUMMARY.size
 RECORD_BYTES = _RECORD.size
+_OFFSET_MAX = (1 << 64) - 1
 SUMMARY_BYTES = _SUMMARY.size
 
 
@@ -75,6 +76,10 @@ class Index(Protocol):
 
     def messages(self) -> Iterator[Record]:
         """All message records by (source, first offset)."""
+        ...
+
+    def of_source(self, source: int) -> Iterator[Record]:
+        """Those of one source."""
         ...
 
     def controls(self) -> Iterator[Record]:
@@ -167,7 +172,10 @@ class ActiveIndex:
 
     def messages(self) -> Iterator[Record]:
         for source in sorted(self._by_source):
-            yield from map(self._row, self._by_source[source])
+            yield from self.of_source(source)
+
+    def of_source(self, source: int) -> Iterator[Record]:
+        return map(self._row, self._by_source.get(source, ()))
 
     def controls(self) -> Iterator[Record]:
         return map(self._row, self._controls[:])
@@ -301,6 +309,13 @@ class SealedIndex:
 
     def messages(self) -> Iterator[Record]:
         return self._section(0, self._messages)
+
+    def of_source(self, source: int) -> Iterator[Record]:
+        for number in range(self._lower((source - 1, _OFFSET_MAX)) if source else 0, self._messages):
+            record = self._record(number)
+            if record.source != source:
+                return
+            yield record
 
     def controls(self) -> Iterator[Record]:
         return self._section(-(-self._messages // RECORDS_PAGE), self._controls)

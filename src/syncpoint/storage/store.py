@@ -30,7 +30,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.reader import Reader, Reply, Request
 from syncpoint.storage.record import MESSAGE_KINDS, Batch, Entry, Header, Kind, Queued
 from syncpoint.storage.recovery.recover import Recovered, Recovery, recover
-from syncpoint.storage.recovery.trim import CollectReport, Live, Trim
+from syncpoint.storage.recovery.trim import CollectReport, Live, More, Trim
 from syncpoint.storage.replay import Replay
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.sources import SourceMap
@@ -100,6 +100,7 @@ class Store:
             self._in_reader,
             self._removable,
             self._copied,
+            lambda segment, source: self._sources.first(source, segment.id) is not None,
         )
         self._reader_worker = workers.start("syncpoint-read", self._reader.step)
         self._disks.start()
@@ -417,13 +418,14 @@ class Store:
         floor, _ = self._control_floor
         return len({segment.log for segment in self.catalog if floor <= segment.log < self.log_counter})
 
-    def collect(self, live: Live, basis: int = 0) -> CollectReport:
+    def collect(self, live: Live, basis: int = 0, more: More = lambda basis: None) -> CollectReport:
         """One bounded step of deletion. `live(source, first_offset, count, time_ns)`: is the batch still needed?
-        `basis`: another number than at the last step where something may be needed now that was not.
+        `basis`: another number than at the last step where something may be needed now that was not; `more(earlier)`:
+        of which sources, if not of any.
         """
         report = CollectReport()
         if self._disks.accepting:
-            self._drop(self._trim.step(live, report, basis), report)
+            self._drop(self._trim.step(live, report, basis, more), report)
             if report.copied_entries:
                 self.flush()
             self._disks.bury()

@@ -11,7 +11,7 @@ from syncpoint.model.identity import UNIVERSE_MIN
 from syncpoint.storage.checkpoint import Checkpoint
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.record import CHECKPOINT_KINDS, MESSAGE_KINDS, Batch, Entry, Kind
-from syncpoint.storage.recovery.trim import CollectReport, Live
+from syncpoint.storage.recovery.trim import CollectReport, Live, More
 from syncpoint.storage.status import DiskStatus, StoreStatus
 
 
@@ -113,7 +113,7 @@ class MemoryStore:
         """Entries of earlier logs."""
         return (one for one in self.entries if one.log < self.log_counter and one.position not in self._deleted)
 
-    def collect(self, live: Live, basis: int = 0) -> CollectReport:
+    def collect(self, live: Live, basis: int = 0, more: More = lambda basis: None) -> CollectReport:
         """Delete every message entry that is not live, at once."""
         report = CollectReport()
         for entry in self.entries:

@@ -130,6 +130,8 @@ def test_a_cursor_that_holds_more_says_so() -> None:
     world.reader.tick()
     versions.append(world.publish.needs.version)
     assert versions[0] < versions[1] < versions[2] == versions[3]
+    assert world.publish.needed_since(versions[0]) == [source.source]
+    assert world.publish.needed_since(versions[2]) == []
 
 
 def test_beyond_its_retention_messages_go_and_are_told_lost() -> None:

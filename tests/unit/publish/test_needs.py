@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from syncpoint.metadata.records import Change, Setting, Snapshot, Subscription, Topic
+from syncpoint.publish.needs import TOPICS_MAX, Needs
 from syncpoint.publish.records import encode_snapshot
 from syncpoint.publish.seek import seek_to_time, take_snapshot
 from syncpoint.testing.forwarders import TOPIC, World
@@ -55,9 +56,25 @@ def test_what_may_need_more_says_so(more: Callable[[World], None]) -> None:
     world.send("a")
     world.commit(Change.put(topic_of(world)))  # as it was
     world.commit(Change.put(world.record))
+    world.commit(Change.put(Topic(40, "projects/p/topics/beside")))
+    world.send("a", topic="projects/p/topics/beside")
     before = world.publish.needs.version
     more(world)
     assert world.publish.needs.version > before
+    sources = None if more is setting else [one.number for one in world.publish.sources.of_topic(1)]
+    assert world.publish.needed_since(before) == sources, "nothing is needed of the other topic that was not"
+    assert not world.publish.needed_since(world.publish.needs.version)
+
+
+def test_of_more_topics_than_are_remembered_anything_may_be_needed() -> None:
+    needs = Needs()
+    for topic in range(TOPICS_MAX):
+        needs.more(topic)
+    assert needs.since(TOPICS_MAX - 2) == [TOPICS_MAX - 2, TOPICS_MAX - 1]
+    needs.more(TOPICS_MAX)
+    assert needs.since(TOPICS_MAX) is None
+    needs.more(3)
+    assert needs.since(needs.version - 1) == [3]
 
 
 def test_what_needs_less_or_nothing_of_before_changes_nothing() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -103,20 +105,94 @@ def test_a_look_that_saw_too_few_records_finds_nothing(monkeypatch: pytest.Monke
     world.judge()
 
 
+@pytest.mark.parametrize("all_sources", [True, False])
 @pytest.mark.parametrize("judged", [1, 15, 20, 45])
-def test_what_was_judged_before_more_was_needed_does_not_count(judged: int) -> None:
+def test_what_was_judged_before_more_was_needed_does_not_count(judged: int, all_sources: bool) -> None:
     """In the middle of a segment, and where segments only wait for the disks."""
     world = filled(collect_entries_step=judged)
+    more = None if all_sources else list(world.store.sources())
     world.note()  # not synced: nothing that is judged from now on goes before it is
     world.store.collect(lambda *batch: False)
     for _ in range(10):
-        world.store.collect(world.live, 1)
+        world.store.collect(world.live, 1, lambda earlier: more)
         world.settle()
     assert left(world) == BATCHES
     for _ in range(200):
         world.store.collect(lambda *batch: False, 1)
         world.settle()
     assert left(world) < BATCHES, "deletion goes on"
+
+
+def of_topics(topics: int, batches: int, **settings: int) -> World:
+    world = World(1, segment_entries_max=20, scrub_bytes_s=0, **settings)
+    world.open()
+    for number in range(batches):
+        world.publish(number % topics, size=200)
+    world.commit()
+    return world
+
+
+def test_what_is_needed_of_one_source_does_not_have_the_others_judged_again() -> None:
+    world = of_topics(10, 200, collect_entries_step=3)
+    often, judged = world.store.log_counter << 24, Counter[tuple[int, int]]()
+
+    def live(source: int, first: int, count: int, time_ns: int) -> bool:
+        judged[source, first] += 1
+        return False
+
+    segments = len(list(world.store.catalog))
+    for basis in range(1, 300):
+        world.store.collect(live, basis, lambda earlier: [often])
+        world.settle()
+    assert len(list(world.store.catalog)) < segments / 2
+    assert {times for (source, _), times in judged.items() if source != often} == {1}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_needed_again_of_one_source_stays_wherever_its_judgement_had_come_to(seed: int) -> None:
+    chance = random.Random(seed)
+    world = of_topics(
+        4,
+        160,
+        collect_entries_step=chance.choice([2, 7, 25]),
+        copy_bytes_step=1,
+        copy_entries_step=chance.choice([1, 5]),
+    )
+    share = chance.choice([0.0, 0.02, 0.1])
+    needed = {key for key in sorted(world.acked) if chance.random() < share}
+    news: list[tuple[int, int]] = []
+
+    def stored(source: int) -> set[tuple[int, int]]:
+        return {(source, first) for first, _, _ in world.read_all(source)}
+
+    def more(earlier: int) -> list[int]:
+        return [source for basis, source in news if basis > earlier]
+
+    def live(source: int, first: int, count: int, time_ns: int) -> bool:
+        return (source, first) in needed
+
+    for _ in range(250):
+        if chance.random() < 0.2 and len(list(world.store.sources())):
+            source = chance.choice(list(world.store.sources()))
+            there = stored(source)
+            assert {key for key in needed if key[0] == source} <= there
+            needed |= {key for key in sorted(there) if chance.random() < 0.3}
+            news.append((len(news) + 1, source))
+        needed -= {key for key in sorted(needed) if chance.random() < 0.02}
+        if chance.random() < 0.5:
+            world.note()  # what is judged before it is synced has to wait
+        world.store.collect(live, len(news), more)
+        if chance.random() < 0.2:
+            world.settle()
+    world.commit()
+    found = {key for source in world.store.sources() for key in stored(source)}
+    assert needed <= found
+    world.take_checkpoint()
+    world.commit()
+    for _ in range(300):
+        world.store.collect(lambda *batch: False, len(news), more)
+        world.settle()
+    assert len(list(world.store.catalog)) <= 4, "deletion goes on"
 
 
 def test_what_is_left_out_by_a_copy_forward_stays_where_more_was_needed_meanwhile() -> None:

@@ -8,7 +8,8 @@ restarts leave no thousand small logs behind, however short each life is: segmen
 what an earlier life copied before it ended needs not be copied again.
 Only a whole judgement counts: a look that an exception ends, of whatever kind and wherever, is dropped, and one that
 has not seen every message of its segment finds nothing. The segment stays, and is looked at again next round.
-Nor does a judgement count, whole or not, once something may be needed that was not: it is made anew then.
+Nor does a judgement count, whole or not, once something may be needed that was not: it is made anew then, of the
+sources that this concerns.
 Nor does one count before the facts it rests on are synced, which are all that were appended up to its end: a crash that
 loses an acknowledgement has then deleted nothing that is needed without it.
 Leaves to `keeper`: tombstones first, then the files.
@@ -16,7 +17,7 @@ Leaves to `keeper`: tombstones first, then the files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from syncpoint.storage.access import Access, Gone
@@ -24,9 +25,11 @@ from syncpoint.storage.catalog import Catalog, Segment
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex, Record
 from syncpoint.storage.record import Header
+from syncpoint.storage.recovery.look import Look, Move
 from syncpoint.storage.settings import StorageSettings
 
 Live = Callable[[int, int, int, int], bool]
+More = Callable[[int], Collection[int] | None]
 _HASTE_MAX = 16  # times the usual share of a step, where judgements are dropped again and again
 _NEWER_SEGMENTS = 4  # a segment is copied forward only when it is no longer among the newest: it may die by itself
 
@@ -43,37 +46,6 @@ class CollectReport:
     busy: bool = False  # a copy forward is under way: another step soon is worth while
 
 
-class _Look:
-    """A segment being judged, possibly over several steps."""
-
-    __slots__ = ("live", "live_bytes", "records", "seen", "segment")
-
-    def __init__(self, segment: Segment, records: Iterator[Record]) -> None:
-        self.segment = segment
-        self.records = records
-        self.live: list[Record] = []
-        self.live_bytes = 0
-        self.seen = 0  # records judged; all of them once it is as many as the segment has messages
-
-
-class _Move:
-    """A segment whose live rest is being copied forward. `stale`: more may be needed of it than is copied; `look` is
-    being taken to see, once everything else is copied.
-    """
-
-    __slots__ = ("copied", "fetching", "frames", "last_copy", "look", "rest", "segment", "stale")
-
-    def __init__(self, segment: Segment, rest: list[Record]) -> None:
-        self.segment = segment
-        self.rest = rest
-        self.copied = {record.ordinal for record in rest}
-        self.stale = False
-        self.look: _Look | None = None
-        self.fetching = False
-        self.frames: list[tuple[Header, bytes]] | Exception | None = None
-        self.last_copy = 0
-
-
 class Trim:
     """The collector of one store; owner's thread."""
 
@@ -88,8 +60,11 @@ class Trim:
         in_thread: Callable[[Callable[[], None]], None],
         removable: Callable[[Segment], bool],
         copied: Callable[[Segment, Record], Iterable[Segment]],
+        holds: Callable[[Segment, int], bool],
     ) -> None:
-        """`copied`: the segments of ended lives, newer than this one, that hold the same entry once more."""
+        """`copied`: the segments of ended lives, newer than this one, that hold the same entry once more. `holds`:
+        whether a segment has anything of a source.
+        """
         self._settings = settings
         self._catalog = catalog
         self._access = access
@@ -101,18 +76,26 @@ class Trim:
         self._basis = 0
         self._haste = 1
         self._copied = copied
+        self._holds = holds
+        self._doubted: dict[Segment, Look] = {}  # that had come to an end, and go on before anything else is judged
         self._round: list[Segment] | None = None  # still to be looked at, the next one last
-        self._look: _Look | None = None
-        self._worth_moving: _Look | None = None  # of this round: what is copied forward with the least effort
-        self._move: _Move | None = None
+        self._look: Look | None = None
+        self._worth_moving: Look | None = None  # of this round: what is copied forward with the least effort
+        self._move: Move | None = None
         self._dying: dict[Segment, int] = {}  # judged; to the position of the last fact that the judgement may rest on
 
-    def step(self, live: Live, report: CollectReport, basis: int = 0) -> list[Segment]:
-        """Judge some entries, move some; returns the segments that may be deleted now. `basis`: see `Store.collect`."""
+    def step(self, live: Live, report: CollectReport, basis: int, more: More) -> list[Segment]:
+        """Judge some entries, move some; returns the segments that may be deleted now. `basis` and `more`: see
+        `Store.collect`.
+        """
         dead: list[Segment] = []
         if basis != self._basis:
+            sources = more(self._basis)
+            if sources is None:
+                self._judge_anew()
+            else:
+                self._doubt(sources)
             self._basis = basis
-            self._judge_anew()
         budget = self._settings.collect_entries_step * self._haste
         if self._move is not None:
             try:
@@ -152,7 +135,7 @@ class Trim:
 
     def _judge_anew(self) -> None:
         """More may be needed: what was judged is judged again, next; with more haste where a look was not finished."""
-        again = list(self._dying)
+        again = [*self._dying, *self._doubted]
         if self._worth_moving is not None:
             again.append(self._worth_moving.segment)
         if self._look is not None:
@@ -162,11 +145,38 @@ class Trim:
             self._round += again
         self._look = self._worth_moving = None
         self._dying.clear()
+        self._doubted.clear()
         if self._move is not None:
-            self._move.stale, self._move.look = True, None
+            self._move.doubt(None)
 
-    def _next_look(self) -> _Look | None:
-        """The next segment of this round; None at its end, which is once a call at most."""
+    def _doubt(self, sources: Collection[int]) -> None:
+        """More may be needed of these sources: what was judged of them is judged again."""
+
+        def concerned(segment: Segment) -> list[int]:
+            return [source for source in sources if self._holds(segment, source)]
+
+        for segment in list(self._dying):
+            if again := concerned(segment):
+                self._doubted[segment] = Look(segment, self._catalog.index_soon(segment), again)
+                del self._dying[segment]
+        worth = self._worth_moving
+        if worth is not None and worth.doubt(concerned(worth.segment)):
+            worth.go_on(self._catalog.index_soon(worth.segment))
+            self._doubted[worth.segment] = worth
+            self._worth_moving = None
+        for look in self._doubted.values():
+            look.doubt(concerned(look.segment))
+        if self._look is not None and self._look.doubt(concerned(self._look.segment)):
+            self._haste = min(2 * self._haste, _HASTE_MAX)
+        if self._move is not None:
+            self._move.doubt(concerned(self._move.segment))
+
+    def _next_look(self) -> Look | None:
+        """What was doubted, then the next segment of this round; None at its end, which is once a call at most."""
+        while self._doubted:
+            segment, look = self._doubted.popitem()
+            if not segment.removed:
+                return look
         if self._round is None:
             sealed = [segment for segment in self._catalog if segment.active is None and segment.sealed_by]
             # What is judged soonest comes first, or a life too short for a large one would delete nothing at all.
@@ -177,22 +187,21 @@ class Trim:
                 continue
             if self._move is not None and self._move.segment is segment:
                 continue
-            return _Look(segment, self._catalog.index_soon(segment).messages())
+            return Look(segment, self._catalog.index_soon(segment))
         self._round = None
         return None
 
-    def _judge(self, look: _Look, live: Live, budget: int) -> tuple[int, bool]:
+    def _judge(self, look: Look, live: Live, budget: int) -> tuple[int, bool]:
         limit = self._settings.copy_live_share_max * max(look.segment.bytes, self._settings.segment_bytes)
         used = 0
         for record in look.records:
             used += 1
-            look.seen += 1
             if live(record.source, record.first_offset, record.count, record.time_ns) and not self._kept_by_copy(
                 look.segment, record
             ):
-                look.live.append(record)
-                look.live_bytes += record.length
+                look.keep(record)
                 if look.live_bytes > limit:
+                    look.too_much = True
                     return used, True
             if used >= budget:
                 return used, False
@@ -203,14 +212,16 @@ class Trim:
         forward ended before it deleted the original.
         """
         for one in self._copied(segment, record):
-            if one in self._dying or (self._move is not None and self._move.segment is one):
+            if one in self._dying or one in self._doubted or (self._move is not None and self._move.segment is one):
+                continue
+            if self._look is not None and self._look.segment is one:
                 continue
             if self._worth_moving is not None and self._worth_moving.segment is one:
                 self._worth_moving = None  # its judgement may be older
             return True
         return False
 
-    def _settle(self, look: _Look) -> None:
+    def _settle(self, look: Look) -> None:
         segment = look.segment
         if segment.removed:
             return
@@ -229,7 +240,7 @@ class Trim:
         if found is not None and self._move is None:
             self._worth_moving = None
             if not found.segment.removed:
-                self._move = _Move(found.segment, found.live)
+                self._move = Move(found.segment, found.live)
 
     def _go_on_moving(self, report: CollectReport, dead: list[Segment]) -> None:
         move = self._move
@@ -259,22 +270,21 @@ class Trim:
             return 0
         try:
             if move.look is None:
-                move.look = _Look(move.segment, self._catalog.index_soon(move.segment).messages())
+                move.begin_look(self._catalog.index_soon(move.segment))
             look = move.look
+            assert look is not None
             used, finished = self._judge(look, live, budget)
         except (DamagedIndex, CopiesUnreachable, Gone, OSError):
             self._move = None
             return 0
-        if finished and look.seen != move.segment.messages:
+        if finished and (look.too_much or look.seen != move.segment.messages):
             self._move = None  # too much of it is needed
         elif finished:
-            move.stale, move.look = False, None
-            move.rest = [record for record in look.live if record.ordinal not in move.copied]
-            move.copied.update(record.ordinal for record in move.rest)
+            move.end_look(look)
             move.last_copy = max(move.last_copy, self._appended())  # what this rests on is synced then, too
         return used
 
-    def _fetch(self, move: _Move) -> None:
+    def _fetch(self, move: Move) -> None:
         size = number = 0
         settings = self._settings
         most = min(len(move.rest), settings.copy_entries_step)

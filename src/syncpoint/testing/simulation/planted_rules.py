@@ -98,10 +98,10 @@ def a_failed_look_deletes() -> AbstractContextManager[None]:
             look.seen = look.segment.messages
         return used, finished
 
-    def stepped(self: Trim, live: Any, report: Any, basis: int) -> Any:
+    def stepped(self: Trim, live: Any, report: Any, *basis: Any) -> Any:
         self._failed = None  # type: ignore[attr-defined]
         try:
-            return step(self, live, report, basis)
+            return step(self, live, report, *basis)
         except BaseException:
             self._look = getattr(self, "_failed", None)
             raise
