@@ -18,6 +18,7 @@ from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Buffer, Files, FileStat, write_all
 from syncpoint.runtime.random import Random
 from syncpoint.storage.catalog import Copy, Segment
+from syncpoint.storage.index import index_bytes
 from syncpoint.storage.layout import log_dir, segment_path
 from syncpoint.storage.pool import Pool
 from syncpoint.storage.quorum import AckRule
@@ -26,6 +27,7 @@ from syncpoint.storage.segment import (
     DATA_START,
     PAGE,
     SegmentHeader,
+    align,
     encode_front,
     encode_mark,
     encode_trailer,
@@ -77,6 +79,7 @@ class DiskWriter:
         self.written = 0  # highest position handed to the file
         self.synced = 0  # highest position fdatasync confirmed
         self.opened = 0  # number of the newest segment whose header is synced
+        self.file_bytes = 0  # that its file has: less than a segment where the disk is full
         self.first_seq = 1  # the first segment of this log it was a member of
         self.error: Exception | None = None
         self.queued_bytes = 0  # counted by the owner
@@ -100,6 +103,7 @@ class DiskWriter:
         self._began = self._took = 0.0  # when the last commit did, and how long it took
         self._draining = False
         self._handle: int | None = None
+        self._segment: Segment | None = None
         self._copy: Copy | None = None
         self._header: SegmentHeader | None = None
         self._seed = 0
@@ -184,6 +188,7 @@ class DiskWriter:
         synced = self._progress.synced
         buffers: list[Buffer] = []
         size, left, position = 0, self._settings.commit_bytes_max, self.written
+        done = 0  # of `size`, what is in the file already
         rolled = False
         while queue and left > 0:
             entry = queue.popleft()
@@ -195,14 +200,14 @@ class DiskWriter:
                 left -= taken
                 position = entry.position
             else:
-                self._write(buffers)
-                buffers = []
+                self._write(buffers, size - done, position)
+                buffers, done = [], size
                 self._reached(position)
                 assert isinstance(entry, Roll)
                 self._roll(entry)
                 seed = self._seed
                 rolled = True
-        self._write(buffers)
+        self._write(buffers, size - done, position)
         if self.error is not None:
             return  # given up by the owner while the write was under way
         self._reached(position)
@@ -213,10 +218,24 @@ class DiskWriter:
             self._unsynced_since = self._clock.monotonic()
         self._report(self)
 
-    def _write(self, buffers: list[Buffer]) -> None:
+    def _write(self, buffers: list[Buffer], size: int, position: int) -> None:
         if buffers:
             assert self._handle is not None
+            self._have_room(size, position)
             self._offset = write_all(self._files, self._handle, buffers, self._offset)
+
+    def _have_room(self, size: int, position: int) -> None:
+        """The file has room for so many bytes of entries up to `position`, and behind them for their index: whatever is
+        written can be sealed, on a full disk as well. Raises `OSError`.
+        """
+        handle, segment = self._handle, self._segment
+        assert handle is not None
+        assert segment is not None
+        sources = 0 if segment.active is None else segment.active.sources
+        needed = align(self._offset + size) + index_bytes(position - segment.first_position + 1, sources) + PAGE
+        if needed > self.file_bytes:
+            self._files.allocate(handle, needed)
+            self.file_bytes = needed
 
     def _reached(self, position: int) -> None:
         """Readers learn of it before anybody can call it persisted."""
@@ -299,13 +318,14 @@ class DiskWriter:
             away,
         )
         self.pool.make_folder(folder)
-        self._handle = handle = self.pool.take(path)
+        self._handle = handle = self.pool.take(path, first=segment.seq == 1)
         write_all(files, handle, [encode_front(header)], 0)
         files.fdatasync(handle)
         files.sync_dir(folder)
         self._header, self._seed, self._offset = header, header.seed, DATA_START
         self._marked, self._mark_turn = segment.first_position - 1, 0
-        self.active = (path, files.fstat(handle))
+        found = files.fstat(handle)
+        self.active, self.file_bytes, self._segment = (path, found), found.size, segment
         before = segment.first_position - 1
         self._copy = segment.copies[self.slot] = Copy(header.incarnation, header.seed, path, False, before)
         self.opened = segment.seq

@@ -177,6 +177,7 @@ class Disks:
         except DisksMissing:
             self._release(writers)
             raise
+        self.log.fit()
         recovery.recovered.disks = ["" if w is None or w.error else w.incarnation.hex() for w in writers]
 
     def _refuse_few(self, recovery: Recovery, writers: Sequence[DiskWriter]) -> None:

@@ -117,6 +117,7 @@ class Log:
         self._sealing: list[Segment] = []
         self._seq = 0
         self._offset = DATA_START
+        self._limit = settings.segment_bytes  # where the segment ends, which has room for its index then
         self._index = ActiveIndex()
         self._live = [writer for writer in writers if writer is not None]
         self.held: list[tuple[Fragment, DiskWriter]] = []  # joined, but the old members do not know of them yet
@@ -130,7 +131,7 @@ class Log:
 
     @property
     def room_in_segment(self) -> int:
-        return max(0, self._settings.segment_bytes - self._offset)
+        return max(0, self._limit - self._offset)
 
     def append(
         self, kind: int, buffers: tuple[Buffer, ...], source: int, first_offset: int, count: int, time_ns: int
@@ -144,7 +145,7 @@ class Log:
         index = self._index
         if (
             self._offset + size + _INDEX_BYTES_ENTRY * len(index) + _INDEX_BYTES_SOURCE * index.sources
-            > self._settings.segment_bytes - _INDEX_BYTES_FIXED
+            > self._limit - _INDEX_BYTES_FIXED
             or len(index) >= self._settings.segment_entries_max
         ) and len(index):
             self.roll()
@@ -163,6 +164,12 @@ class Log:
             writer.put(entry)
         self.unpersisted.append(entry)
         return entry
+
+    def fit(self) -> None:
+        """Have the segment end where the smallest of its files does, as far as they are known."""
+        for writer in self._live:
+            if writer.opened == self._seq and writer.file_bytes < self._limit:
+                self._limit = writer.file_bytes
 
     def roll(self, final: bool = False) -> None:
         """Seal the segment on all disks; open the next, unless the log ends."""
@@ -235,6 +242,7 @@ class Log:
     def advance(self) -> bool:
         """Look how far the disks are; True when `persisted` grew."""
         self._progress.synced = max(self._progress.synced, self.reached(synced=True))
+        self.fit()
         if self._at_once:
             reached = self.appended
         elif self._sync:
@@ -281,6 +289,7 @@ class Log:
         self._seq += 1
         self._index = ActiveIndex()
         self._offset = DATA_START
+        self._limit = self._settings.segment_bytes
         segment = self._catalog.add(self.counter, self._seq, self.appended + 1, self._index)
         segment.data_end = DATA_START
         return segment

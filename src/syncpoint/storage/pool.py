@@ -3,8 +3,10 @@
 Place: `disk` takes a file when it opens a segment, `keeper` refills and gives back those of removed segments.
 Promise: a file in the pool has the full size of a segment, written blocks, and no valid header. Taking never waits
 for zeros to be written: an empty pool means a new, allocated file. The pool is also the room kept in reserve: while
-admission refuses messages, acknowledgements and copies forward are written into these files. Two small files are kept
-besides, made when the disk is opened first, for a file system that others filled to the last byte.
+admission refuses messages, acknowledgements and copies forward are written into these files. Some small files are kept
+besides, made when the disk is opened first, for a file system that others filled to the last byte: each can begin a
+log. A log that is written already gets what is beyond `_LOGS` of them, so that so many owners in a row can open the
+disk although each ended before it deleted anything; what is deleted makes up for them first.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from syncpoint.storage.layout import logs_dir, pool_dir, quarantine_dir
 from syncpoint.storage.segment import DATA_START, PAGE
 
 REFILL_STEP_BYTES = 4 << 20  # written by one step of `refill`
-_LAST = "last.keep"  # a small segment file, for the log of a disk without one free byte
-_SLACK = "slack.keep"  # given back where a folder cannot be made for want of room
-_SLACK_BYTES = 16 * 1024
+_LOGS = 4  # that can begin on a disk without one free byte, whatever else was written on it
+_SMALL = tuple(f"small-{number}.keep" for number in range(_LOGS + 1))  # segment files for that, and one to go on
+_SLACK = "slack.keep"  # given back block by block where a folder cannot be made for want of room
+_SLACK_BYTES = 32 * 1024
+_BLOCK = 4096
 
 
 class Pool:
@@ -36,6 +40,7 @@ class Pool:
         self._number = 0
         self._filling: tuple[int, str, int] | None = None  # handle, path, next offset
         self._reserved = False
+        self._small: list[str] = []  # those of `_SMALL` that are there
         self.used = 0  # bytes of the folder's files when last counted, for the quota
 
     def __len__(self) -> int:
@@ -49,7 +54,10 @@ class Pool:
             stem = name.removesuffix(".free")
             if stem.isdecimal():
                 self._number = max(self._number, int(stem))
-            if name in (_LAST, _SLACK) and self._files.stat(path).size:
+            if name in _SMALL and self._files.stat(path).size == self._small_bytes:
+                self._small.append(name)
+                continue
+            if name == _SLACK:
                 continue
             if name.endswith(".free") and self._files.stat(path).size == self._segment_bytes:
                 self._spare.append(path)
@@ -59,41 +67,60 @@ class Pool:
             self._keep_reserve()
 
     @property
-    def _last_bytes(self) -> int:
-        return max(self._segment_bytes // 16, 8 * PAGE)
+    def _small_bytes(self) -> int:
+        return min(self._segment_bytes, max(self._segment_bytes // 16, 16 * PAGE))
 
     def _keep_reserve(self) -> None:
         """Have the files that stay until there is no room at all. Raises `OSError`."""
-        there = set(self._files.listdir(self._dir))
-        for name, size in ((_LAST, self._last_bytes), (_SLACK, _SLACK_BYTES)):
-            if name in there or self._over_quota(size):
-                continue
-            path = f"{self._dir}/{name}"
-            handle = self._files.open(path, create=True)
-            try:
-                self._files.allocate(handle, size)
-                self._files.fdatasync(handle)
-            except OSError:
-                self._files.unlink(path)
-                raise
-            finally:
-                self._files.close(handle)
-            self.used += size
+        for name in _SMALL:
+            if name not in self._small and not self._over_quota(self._small_bytes):
+                self._allocate(name, self._small_bytes)
+                self._small.append(name)
+                self.used += self._small_bytes
+        if not self._over_quota(_SLACK_BYTES):
+            self._allocate(_SLACK, _SLACK_BYTES)
         self._reserved = True
+
+    def _allocate(self, name: str, size: int) -> None:
+        path = f"{self._dir}/{name}"
+        handle = self._files.open(path, create=True)
+        try:
+            self._files.allocate(handle, size)
+            self._files.fdatasync(handle)
+        except OSError:
+            if name != _SLACK:
+                self._files.unlink(path)
+            raise
+        finally:
+            self._files.close(handle)
 
     def make_folder(self, path: str) -> None:
         """Make a folder, if need be in what was kept for that. Raises `OSError`."""
-        try:
-            self._files.mkdir(path)
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            self._reserved = False
-            self._files.unlink(f"{self._dir}/{_SLACK}")
-            self._files.mkdir(path)
+        while True:
+            try:
+                self._files.mkdir(path)
+                return
+            except OSError as error:
+                if error.errno != errno.ENOSPC or not self._give_back():
+                    raise
 
-    def take(self, path: str) -> int:
-        """A handle on a file of full size, now called `path`. Raises `OSError`, among them ENOSPC."""
+    def _give_back(self) -> bool:
+        """Give a block of the slack to whoever needs one; False where nothing is left."""
+        self._reserved = False
+        handle = self._files.open(f"{self._dir}/{_SLACK}", create=True)
+        try:
+            size = self._files.fstat(handle).size
+            self._files.truncate(handle, max(0, size - _BLOCK))
+        finally:
+            self._files.close(handle)
+        return size > 0
+
+    def take(self, path: str, *, first: bool = False) -> int:
+        """A handle on a file, now called `path`: of full size, or as much as there is. `first`: of a log, which may
+        take what others may not. Raises `OSError`, among them ENOSPC.
+        """
+        if first and self._free() < self._segment_bytes and self._take_small(path):
+            return self._files.open(path)  # spares go to who has written more than that
         while self._spare:
             spare = self._spare.popleft()
             try:
@@ -114,20 +141,30 @@ class Pool:
         except BaseException as error:
             self._files.close(handle)
             self._files.unlink(path)
-            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                return self._take_last(path, error)
+            full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+            if full and len(self._small) > (0 if first else _LOGS) and self._take_small(path):
+                return self._files.open(path)
             raise
         self.used += size
         return handle
 
-    def _take_last(self, path: str, error: OSError) -> int:
-        """The file kept for a full disk: small, and enough to acknowledge, which frees room."""
-        try:
-            self._files.rename(f"{self._dir}/{_LAST}", path)
-        except FileNotFoundError:
-            raise error from None
+    def _take_small(self, path: str) -> bool:
+        """Have a file kept for a full disk there: enough to acknowledge, which frees room. False where none is left."""
         self._reserved = False
-        return self._files.open(path)
+        while self._small:
+            name = self._small[-1]
+            try:
+                self._files.rename(f"{self._dir}/{name}", path)
+                return True
+            except FileNotFoundError:
+                continue
+            finally:
+                self._small.remove(name)  # only now may the keeper make another one
+        return False
+
+    def _free(self) -> int:
+        free = self._files.free_bytes(self.root)
+        return free if self._bytes_max is None else min(free, self._bytes_max - self.used)
 
     def _over_quota(self, more: int) -> bool:
         return self._bytes_max is not None and self.used + more > self._bytes_max
@@ -150,19 +187,33 @@ class Pool:
             return []
 
     def give(self, path: str, keep: int) -> bool:
-        """Recycle a removed segment's file; it is deleted when it is not whole or `keep` spare ones are there."""
-        if len(self._spare) >= keep or self._files.stat(path).size != self._segment_bytes:
+        """Recycle a removed segment's file; it is deleted when it is not whole or `keep` spare ones are there. First of
+        all it makes up for what a full disk has taken.
+        """
+        size = self._files.stat(path).size
+        if len(self._small) < len(_SMALL) and size >= self._small_bytes:
+            name = next(name for name in _SMALL if name not in self._small)
+            self._clear(path, self._small_bytes)
+            self._files.rename(path, f"{self._dir}/{name}")
+            self._small.append(name)
+            return True
+        if len(self._spare) >= keep or size != self._segment_bytes:
             self._files.unlink(path)
             return False
-        handle = self._files.open(path)
-        try:
-            self._files.zero(handle, 0, DATA_START)  # no old header may be met under a new name
-            self._files.fdatasync(handle)
-        finally:
-            self._files.close(handle)
+        self._clear(path, size)
         self._files.rename(path, self._next_path(".free"))
         self._spare.append(f"{self._dir}/{self._number:08d}.free")
         return True
+
+    def _clear(self, path: str, size: int) -> None:
+        """No old header may be met under a new name."""
+        handle = self._files.open(path)
+        try:
+            self._files.zero(handle, 0, DATA_START)
+            self._files.truncate(handle, size)
+            self._files.fdatasync(handle)
+        finally:
+            self._files.close(handle)
 
     def refill(self, keep: int, free_bytes: int) -> bool:
         """One bounded step of pre-writing; True while there is more to do. A full disk has no spares, and lives."""

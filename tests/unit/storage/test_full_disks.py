@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from storage_world import World  # a helper beside the tests; they are imported by path
 from test_real_files import Loop
 
+from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.files import OsFiles, overwrite_file, read_file
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import SeededRandom
@@ -168,8 +169,8 @@ def fill_up(folder: Path) -> None:
     os.close(handle)
 
 
-@pytest.mark.parametrize("restart", [False, True])
-def test_a_real_file_system_without_one_free_byte(tmpfs: Path, restart: bool) -> None:
+@pytest.mark.parametrize("restarts", [0, 1, 4])
+def test_a_real_file_system_without_one_free_byte(tmpfs: Path, restarts: int) -> None:
     disk = tmpfs / "d"
     loop = Loop([disk], pool_segments=0, pool_segments_max=0)
     source = loop.store.log_counter << 24
@@ -178,10 +179,12 @@ def test_a_real_file_system_without_one_free_byte(tmpfs: Path, restart: bool) ->
     loop.commit()
     fill_up(tmpfs)
     assert OsFiles().free_bytes(str(tmpfs)) == 0
-    if restart:
+    for _ in range(restarts):
         loop.store.close()
         fill_up(tmpfs)
         loop = Loop([disk], pool_segments=0, pool_segments_max=0)
+        loop.store.append(Kind.LEDGER, b"acknowledged")
+        loop.commit()
     segments = len(list(loop.store.catalog))
     for number in range(50):
         loop.store.append(Kind.LEDGER, b"acknowledged %d" % number)
@@ -215,3 +218,92 @@ def test_the_end_of_a_log_that_only_a_full_disk_has_is_read_from_it() -> None:
     world.open()
     world.judge()
     assert set(keys) <= world.stored.keys()
+
+
+def spend(world: World) -> None:
+    """Acknowledge until the log that is written takes nothing more."""
+    for _ in range(2_000):
+        if world.failures:
+            return
+        try:
+            world.note(2_000)
+        except Unavailable:
+            return
+        world.commit()
+    raise AssertionError("there is no end to it")
+
+
+@pytest.mark.parametrize("spent", [True, False], ids=["all is spent", "owners end at once"])
+@pytest.mark.parametrize("end", ["kill", "close", "power cut"])
+@pytest.mark.parametrize("disks", [1, 3])
+def test_owners_one_after_the_other_open_a_full_disk_and_the_last_one_frees_it(
+    disks: int, end: str, spent: bool
+) -> None:
+    """None of them comes to delete anything, and others take whatever room there is again."""
+    world = World(1, disks, segment_bytes=64 * 1024, pool_segments=2)
+    world.open()
+    for _ in range(300):
+        world.publish()
+        world.clock.advance(1.1)
+        world.commit()
+    fill(world)
+    for takeover in range(4):
+        for _ in range(5):
+            world.note()
+        world.commit()
+        if spent:
+            spend(world)
+        fill(world)
+        if end == "close" and takeover:
+            world.store.close()
+            world.kill()
+        elif end == "power cut":
+            world.power_cut()
+        else:
+            world.kill()
+        world.open()
+        world.judge()
+        world.settle_facts()
+    segments = len(list(world.store.catalog))
+    fill(world)
+    world.acked_facts = set(sorted(world.acked_facts)[:5])  # what they come to is small
+    acknowledge_all(world)
+    assert not world.failures
+    assert len(list(world.store.catalog)) < segments
+    assert all(world.files.free_bytes(root) > 0 for root in world.roots)
+    for _ in range(3):  # what they have taken is there again
+        fill(world)
+        world.kill()
+        world.open()
+        world.judge()
+        world.settle_facts()
+
+
+def test_folders_of_logs_take_what_was_kept_for_them_block_by_block() -> None:
+    world = World(1)
+    world.open()
+    slack = "/d0/pool/slack.keep"
+    made: set[str] = set()
+    left = len(world.files.content(slack))
+
+    def fault(operation: str, path: str) -> None:
+        nonlocal left
+        if operation == "mkdir" and path.startswith("/d0/logs/") and path not in made:
+            size = len(world.files.content(slack))
+            if size == left:
+                raise OSError(errno.ENOSPC, "no space left", path)
+            assert left - size <= 4096, "others would take the rest"
+            left = size
+            made.add(path)
+
+    for _ in range(5):
+        world.note()
+        world.commit()
+        world.kill()
+        world.files.faults.append(fault)
+        world.files.capacity["/d0"] = 0  # nor can it be made up for
+        world.open()
+        world.judge()
+        world.settle_facts()
+        world.files.capacity.clear()
+    assert len(made) == 5

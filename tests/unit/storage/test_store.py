@@ -628,6 +628,11 @@ def test_memory_acknowledges_at_once() -> None:
 def test_a_disk_far_behind_leaves_the_stream_and_comes_back() -> None:
     world = World(5, 3, lag_bytes_max=50_000)
     world.open()
+    for _ in range(200):
+        world.publish(0, 1, 2_000)
+        world.commit()
+    whole = {path: world.files.stat(path).inode for path in world.files.paths("/d2/logs")[:-1]}
+    assert len(whole) > 2
     for _ in range(60):
         world.publish(0, 1, 2_000)
         world.store.flush()
@@ -638,6 +643,7 @@ def test_a_disk_far_behind_leaves_the_stream_and_comes_back() -> None:
     assert "behind" in world.store.status().disks[2].reason
     world.heal()
     assert [disk.state for disk in world.store.status().disks] == ["ok"] * 3
+    assert {path: world.files.stat(path).inode for path in whole} == whole, "only what it was behind with is copied"
 
 
 def test_a_disk_far_behind_leaves_as_soon_as_the_others_suffice_though_nothing_more_is_appended() -> None:
