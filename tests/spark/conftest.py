@@ -1,4 +1,4 @@
-"""One Spark session for all tests, and one real server for each module."""
+"""One Spark session for all tests, and one real server for each module; a limit for what hangs."""
 
 import os
 import sys
@@ -17,6 +17,15 @@ from syncpoint.testing.server import ServerProcess
 
 sys.path.insert(0, str(Path(__file__).parent))
 from spark_world import Topic  # a helper beside the tests; they are imported by path
+
+HANGS_S = 900  # two cores, with a JVM and several servers on them: a busy machine takes no test so long
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test of this folder has the limit."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(HANGS_S))
 
 
 @pytest.fixture(scope="session")

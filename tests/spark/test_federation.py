@@ -17,8 +17,6 @@ from syncpoint.federation.servers import Servers
 from syncpoint.testing.logs import Message, disordered
 from syncpoint.testing.official import refused
 
-pytestmark = pytest.mark.timeout(900)  # two cores, with a JVM and several servers on them
-
 SECRET = "a-token-that-nobody-may-see-40517"
 ORDERS = name_of("orders")
 COPIES = "projects/copies/topics/a-orders"

@@ -21,8 +21,6 @@ from syncpoint.federation.spec import Cluster
 from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.testing.logs import Message, disordered
 
-pytestmark = pytest.mark.timeout(900)  # two cores, with a JVM and several servers on them
-
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:

@@ -16,8 +16,6 @@ from federation_kit import Site, awaited, name_of, running_job, sites
 
 from syncpoint.cli.main import cli
 
-pytestmark = pytest.mark.timeout(900)  # two cores, with a JVM and several servers on them
-
 TOPIC = name_of("forgets")
 FLOW = "copy.forgets"
 

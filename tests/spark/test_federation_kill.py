@@ -14,8 +14,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "faults_spark"))
 from faults_kit import Case, Driver
 from federation_kit import Site, sites
 
-pytestmark = pytest.mark.timeout(900)  # two cores, with a JVM and several servers on them
-
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[Driver]:
