@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd demo demo-spark test check sim sim-long faults faults-spark bench bench-cluster bench-peers bench-spark protos locks clean
+.PHONY: help setup dev etcd demo demo-spark test check life sim sim-long faults faults-spark bench bench-cluster bench-peers bench-spark protos locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ demo-spark: dev ## replicate the flight records between two servers with Spark, 
 
 check: dev ## style, types, layers, and the quick unit tests
 	@$(BIN)/python tools/test_parts.py check
+
+life: dev ## follow one message through the code and renew the tables of docs/life-of-a-message.md
+	@$(BIN)/python tools/life.py
 
 test: dev ## everything: check, unit, property, uncompiled kernel, official clients
 	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2

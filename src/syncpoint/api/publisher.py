@@ -1,6 +1,6 @@
 """Publisher.Publish on raw bytes.
 
-Station 2 of a message's life: the request goes to the publish forwarder as it came; nothing is decoded here. The
+Place: where a message comes in. The request goes to the publish forwarder as it came; nothing is decoded here. The
 answer is sent when the messages are persisted.
 """
 

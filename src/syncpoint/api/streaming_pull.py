@@ -1,9 +1,9 @@
 """Subscriber.StreamingPull: one long call per subscriber, messages down, acknowledgements and keep-alives up.
 
-Station 10 of a message's life. Each stream is a consumer of its subscription; the transport says when it can take
-more. Every response carries the subscription's properties, because clients copy them from each one. The server ends a
-stream only with an error the official clients retry (UNAVAILABLE) or one that is final (NOT_FOUND,
-FAILED_PRECONDITION, INVALID_ARGUMENT); it answers OK only to a half-close.
+Place: where a message leaves, and its acknowledgement comes in. Each stream is a consumer of its subscription; the
+transport says when it can take more. Every response carries the subscription's properties, because clients copy them
+from each one. The server ends a stream only with an error the official clients retry (UNAVAILABLE) or one that is final
+(NOT_FOUND, FAILED_PRECONDITION, INVALID_ARGUMENT); it answers OK only to a half-close.
 """
 
 from collections.abc import Sequence

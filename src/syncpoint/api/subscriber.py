@@ -1,7 +1,7 @@
 """Subscriber: Pull, Acknowledge and ModifyAckDeadline on raw bytes.
 
-Station 10 of a message's life, and the way back. Requests are parsed for their small fields only; ack ids go to the
-kernel as they came. An acknowledgement is answered when it is persisted. Limits and texts are Pub/Sub's.
+Place: where a message leaves, and its acknowledgement comes in. Requests are parsed for their small fields only; ack
+ids go to the kernel as they came. An acknowledgement is answered when it is persisted. Limits and texts are Pub/Sub's.
 """
 
 import asyncio

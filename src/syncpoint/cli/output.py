@@ -1,6 +1,6 @@
 """Printing answers: a table for people, JSON as Google's REST interface writes it for programs.
 
-Place: the last station of every command that asks a server.
+Place: the end of every command that asks a server.
 Promises: a table that goes into a pipe or a file is neither coloured nor cut; JSON is one value per command. On a
 terminal only cells are cut that no other command takes, and it is said.
 """

@@ -1,6 +1,6 @@
 """Admission: how much may be on its way to the disks at once.
 
-Station 3 of a message's life (after `api/publisher`): a publish is let in, or told at once to come back later. Limits
+Place: before anything of a publish is stored. A publish is let in, or told at once to come back later. Limits
 count messages and bytes accepted and not yet persisted, for the whole system and per topic, so a flood or a slow disk
 bounds memory instead of growing it. Refusal happens before anything is queued: RESOURCE_EXHAUSTED always means "not
 stored", which official clients retry with backoff.

@@ -1,9 +1,9 @@
 """Append: from the requests of one event-loop turn to entries of the log.
 
-Station 4: each publish is checked and framed by the kernel at the moment it is read from its connection; everything
-that arrived in one turn for one topic becomes one entry, and everything of the turn one group commit. The answers
-wait in log order until storage says their position is persisted; only then does a publisher hear its ids. If the
-disks fail, the outcome of what waits is unknown and said to be so.
+Place: between `forwarder` and the store. Each publish is checked and framed by the kernel at the moment it is read from
+its connection; everything that arrived in one turn for one topic becomes one entry, and everything of the turn one
+group commit. The answers wait in log order until storage says their position is persisted; only then does a publisher
+hear its ids. If the disks fail, the outcome of what waits is unknown and said to be so.
 """
 
 from collections import deque

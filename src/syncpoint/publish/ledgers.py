@@ -1,6 +1,6 @@
 """All ledgers and snapshots of one log: the one place where they are built, changed and built again.
 
-Station 11 of a message's life: an acknowledgement arrives here from `subscribe/lease`, is written to the log beside the
+Place: an acknowledgement arrives here from `subscribe/lease`, is written to the log beside the
 messages, and lets `storage/recovery/trim` delete what nobody needs.
 Promise: what a record in the log does to a ledger is the same when it is written and when it is read back, because both
 call the same method here with the same value. There are three: a *state* (a ledger begun, sought, or as a checkpoint

@@ -1,6 +1,6 @@
 """Retention: what must still be kept, asked entry by entry by `storage/recovery/trim`.
 
-Last station of a message's life. A message is needed while a subscription has neither acknowledged it nor outlived
+Place: the end of a message's life. A message is needed while a subscription has neither acknowledged it nor outlived
 its retention of it, while a subscription or the topic keeps acknowledged messages for a seek, or while a snapshot
 holds it unacknowledged. Nothing else keeps a message: a topic without subscriptions keeps none unless it has a
 retention of its own. What a restore of older metadata has made unknown (`metadata.lost`) is kept until an operator has

@@ -1,6 +1,6 @@
 """Publish message sources: what this forwarder received for one topic.
 
-Station 5 of a message's life: `publish/append` gives it a place in a source, `subscribe/fetch` asks the source for
+Place: `publish/append` gives it a place in a source, `subscribe/fetch` asks the source for
 it. A source is one topic's share of one log. Its offsets are dense; `end` is the next offset to be given away,
 `visible` the end of what is persisted. Sources of earlier logs are sealed: they only shrink, and are forgotten once
 storage holds nothing of them.

@@ -1,9 +1,9 @@
 """Delivery: one subscription on its way to its subscribers.
 
-Stations 8 to 10: cursors fetch from the sources, the pump shares what came among the consumers that have room, the
-lease table lends it. The pump runs once per event-loop turn, so everything that became available in a turn travels in
-one response per consumer. Sharing is fair: with several consumers a visit takes at most an even share of what lies
-ready, and the turn goes round.
+Place: between the publish side and consumers. Cursors fetch from the sources, the pump shares what came among the
+consumers that have room, the lease table lends it. The pump runs once per event-loop turn, so everything that became
+available in a turn travels in one response per consumer. Sharing is fair: with several consumers a visit takes at most
+an even share of what lies ready, and the turn goes round.
 """
 
 from collections import deque

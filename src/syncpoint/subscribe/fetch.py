@@ -1,6 +1,6 @@
 """Fetch: asking the sources of a topic for unacknowledged messages, by credit.
 
-Station 8 of a message's life. A cursor walks one source from its first unacknowledged offset; it asks for about a
+Place: where delivery begins. A cursor walks one source from its first unacknowledged offset; it asks for about a
 credit's worth at a time, only while somebody can take messages, and keeps what it got until it is leased. An answer
 may come at once, later, or as "unknown": then it asks again, less and less often, until the source is named anew.
 """

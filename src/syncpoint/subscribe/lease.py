@@ -1,9 +1,10 @@
 """Lease: what is lent to subscribers, and how it comes back.
 
-Station 9 and the second bend of a message's life. The kernel's table knows every outstanding message; this machine
-turns acknowledgements, nacks, extensions and expiries into records for the publish side, into redeliveries, and into
-dead letters. An exactly-once subscription accepts only the newest, unexpired ack id of a message, under the grant it
-was lent under, and confirms only what is persisted; any other accepts late acknowledgements, too.
+Place: between `delivery` and consumers, and where acknowledgements come back. The kernel's table knows every
+outstanding message; this machine turns acknowledgements, nacks, extensions and expiries into records for the publish
+side, into redeliveries, and into dead letters. An exactly-once subscription accepts only the newest, unexpired ack id
+of a message, under the grant it was lent under, and confirms only what is persisted; any other accepts late
+acknowledgements, too.
 """
 
 import math

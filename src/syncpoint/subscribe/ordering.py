@@ -1,6 +1,6 @@
 """Ordering: messages with one ordering key reach one subscriber at a time, in publish order.
 
-Station 9, beside `lease`. A key is *held* by the consumer that has messages of it outstanding; further messages of
+Place: beside `lease`. A key is *held* by the consumer that has messages of it outstanding; further messages of
 the key may go to the same consumer at once, everybody else's wait here. When a message of a key comes back (nack, or
 its lease ran out), it and everything of the key after it is taken back and delivered again in order. Messages without
 a key never come here, subscriptions without ordering neither. Identities are (source, offset); the order of a key is

@@ -1,6 +1,6 @@
 """Sources: all publish message sources of one subscription, whose turn it is, and what must come first.
 
-Station 8, above `fetch`. Sources without order take turns, so one subscriber, even one unary pull after the other, is
+Place: above `fetch`. Sources without order take turns, so one subscriber, even one unary pull after the other, is
 served from all of them. With ordering keys a source waits until those before it are out of the way: sealed, and either
 read here to the end (then the keys themselves keep the order) or, where somebody else delivers from them, acknowledged
 to the end. A source comes after all of a lower epoch and after those of its chain with a lower number; until every
