@@ -13,7 +13,7 @@ KERNEL := $(wildcard src/syncpoint/kernel/*.py src/syncpoint/kernel/*.pxd)
 
 export PYTHON VENV
 
-.PHONY: help setup dev etcd demo demo-spark test check life sim sim-long faults faults-spark bench bench-cluster bench-peers bench-spark protos locks clean
+.PHONY: help setup dev etcd demo demo-spark test check life house sim sim-long faults faults-spark bench bench-cluster bench-peers bench-spark protos locks clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ check: dev ## style, types, layers, and the quick unit tests
 
 life: dev ## follow one message through the code and renew the tables of docs/life-of-a-message.md
 	@$(BIN)/python tools/life.py
+
+house: dev ## draw the rooms of src/syncpoint into docs/ARCHITECTURE.md
+	@$(BIN)/python tools/house.py
 
 test: dev ## everything: check, unit, property, uncompiled kernel, official clients
 	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2

@@ -1,0 +1,38 @@
+"""docs/ARCHITECTURE.md shows the rooms that exist, in the order that import-linter keeps."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def house() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("house", ROOT / "tools" / "house.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_shows_the_rooms(house: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert house.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_another_order_is_noticed(house: ModuleType) -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    moved = project.replace('"(storage)",', '"(storage) | (metadata)",').replace('    "(metadata)",\n', "")
+    assert moved != project
+    assert house.table(moved) != house.table(project)
+
+
+def test_every_room_is_drawn(house: ModuleType) -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    rooms = {path.parent.name for path in (ROOT / "src" / "syncpoint").glob("*/__init__.py")}
+    assert {room for layer in house.layers(project) for room in layer} == rooms
