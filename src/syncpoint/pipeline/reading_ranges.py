@@ -20,7 +20,8 @@ from syncpoint.storage.store import Store
 from syncpoint.transport.calls import Stream
 from syncpoint.wire.arrow import encode_batch
 
-STEP_BYTES = 1 << 20  # read and gathered in one turn of the loop: about half a millisecond
+STEP_BYTES = 1 << 20  # gathered in one turn of the loop: about half a millisecond
+READ_BYTES = 4 << 20  # read from disk at once: it costs two changes of threads, however much it is
 Soon = Callable[[Callable[[], None]], object]
 
 
@@ -104,15 +105,19 @@ class RangeStream:
                 self._send()
                 self.schedule()
                 return
+            if self._batches:
+                self.schedule()
+                return
             self._reading = True
-            self.store.read(self.wanted.source, self._at, min(self.wanted.frame_bytes, STEP_BYTES), self._read)
+            self.store.read(self.wanted.source, self._at, min(self.wanted.frame_bytes, READ_BYTES), self._read)
         except SyncpointError as error:
             self._fail(error)
 
     def _gather(self) -> None:
-        """Take from what was read what still fits into the frame."""
+        """Take from what was read what still fits into the frame, and into one turn."""
         wanted, gathering = self.wanted, self._gathering
-        while self._batches and self._at < wanted.end and gathering.size < wanted.frame_bytes:
+        enough = min(wanted.frame_bytes, gathering.size + STEP_BYTES)
+        while self._batches and self._at < wanted.end and gathering.size < enough:
             batch = self._batches[0]
             end = min(batch.first_offset + batch.count, wanted.end)
             if batch.first_offset > self._at:
@@ -121,9 +126,7 @@ class RangeStream:
             if end > self._at:
                 skip = self._skip(batch.first_offset, end)
                 try:
-                    self._at = gathering.take(
-                        batch.payload, batch.first_offset, self._at, end, skip, wanted.frame_bytes
-                    )
+                    self._at = gathering.take(batch.payload, batch.first_offset, self._at, end, skip, enough)
                 except Malformed as bad:
                     raise DataLoss(f"source {wanted.source} of {wanted.topic}: {bad}") from None
             if self._at >= end:

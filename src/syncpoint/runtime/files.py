@@ -28,9 +28,11 @@ __all__ = [
     "Files",
     "FolderExchanged",
     "OsFiles",
+    "cut",
     "overwrite_file",
     "read_exactly",
     "read_file",
+    "read_pieces",
     "replace_file",
     "write_all",
 ]
@@ -75,6 +77,12 @@ class Files(Protocol):
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         """Up to `size` bytes; fewer at the end of the file."""
+        ...
+
+    def pread_pieces(self, handle: int, sizes: Sequence[int], offset: int) -> list[bytes]:
+        """What `pread` of all the sizes together gives, cut into pieces of these sizes; each may be short. Where the
+        disk is near, no byte is copied for the cutting.
+        """
         ...
 
     def skip_zeros(self, handle: int, offset: int) -> int:
@@ -221,6 +229,13 @@ class OsFiles:
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         return os.pread(handle, size, offset)
 
+    def pread_pieces(self, handle: int, sizes: Sequence[int], offset: int) -> list[bytes]:
+        pieces = []
+        for size in sizes:
+            pieces.append(self.pread(handle, size, offset))
+            offset += size
+        return pieces
+
     def skip_zeros(self, handle: int, offset: int) -> int:
         end = os.fstat(handle).st_size
         room = bytearray(_LOOK_BYTES)
@@ -356,6 +371,26 @@ def read_exactly(files: Files, handle: int, size: int, offset: int) -> bytes:
         parts.append(data)
         got += len(data)
     return b"".join(parts)
+
+
+def read_pieces(files: Files, handle: int, sizes: Sequence[int], offset: int) -> list[bytes]:
+    """Adjacent pieces of these sizes from `offset` on, or shorter ones only where the file ends."""
+    pieces = files.pread_pieces(handle, sizes, offset)
+    for number, size in enumerate(sizes):
+        got = len(pieces[number])
+        if got < size:
+            pieces[number] += read_exactly(files, handle, size - got, offset + got)
+        offset += size
+    return pieces
+
+
+def cut(data: bytes, sizes: Sequence[int]) -> list[bytes]:
+    """Pieces of these sizes, the last ones short or empty where there is less."""
+    pieces, at = [], 0
+    for size in sizes:
+        pieces.append(data[at : at + size])
+        at += size
+    return pieces
 
 
 def replace_file(files: Files, path: str, content: bytes) -> None:

@@ -12,7 +12,7 @@ import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from syncpoint.runtime.files import Buffer, FileStat, FolderExchanged
+from syncpoint.runtime.files import Buffer, FileStat, FolderExchanged, cut
 from syncpoint.runtime.random import Random
 
 SECTOR = 512
@@ -143,6 +143,9 @@ class MemoryFiles:
         file, path = self._file(handle)
         self._call("pread", path)
         return bytes(file.data[offset : offset + size])
+
+    def pread_pieces(self, handle: int, sizes: Sequence[int], offset: int) -> list[bytes]:
+        return cut(self.pread(handle, sum(sizes), offset), sizes)
 
     def skip_zeros(self, handle: int, offset: int) -> int:
         file, path = self._file(handle)

@@ -9,20 +9,21 @@ late with its writes has said nothing yet: then it is `CopiesUnreachable`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged, read_exactly
+from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged, read_pieces
 from syncpoint.storage.catalog import Copy, Segment
 from syncpoint.storage.damage import Damage, Part, Place
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex, Record, check_page
 from syncpoint.storage.lanes import Lane
-from syncpoint.storage.record import HEADER_BYTES, Header, decode_frame
+from syncpoint.storage.record import HEADER_BYTES, Header, check_payload, decode_frame, decode_header
 from syncpoint.storage.segment import PAGE
 
 Damaged = Callable[[Segment, int, Damage], None]
 SLOWEST_BYTES_S = 1 << 20  # a disk that hands out this much does not hang, however large a message is
 RUN_GAP = 64 * 1024  # frames that lie closer are fetched in one read
+LARGE = 64 * 1024  # payloads from this size on are pieces of their own: a call costs less than copying them out
 
 
 class Gone(Exception):
@@ -71,16 +72,16 @@ class Access:
                 found.append((slot, copy))
         return found
 
-    def _read(self, segment: Segment, slot: int, copy: Copy, size: int, offset: int) -> bytes:
+    def _read(self, segment: Segment, slot: int, copy: Copy, sizes: Sequence[int], offset: int) -> list[bytes]:
         if not self._lanes or len(segment.copies) < 2:
-            return self._read_now(copy, size, offset)
-        patience_s = self._patience_s + size / SLOWEST_BYTES_S
-        return self._lanes[slot].run(lambda: self._read_now(copy, size, offset), patience_s)
+            return self._read_now(copy, sizes, offset)
+        patience_s = self._patience_s + sum(sizes) / SLOWEST_BYTES_S
+        return self._lanes[slot].run(lambda: self._read_now(copy, sizes, offset), patience_s)
 
-    def _read_now(self, copy: Copy, size: int, offset: int) -> bytes:
+    def _read_now(self, copy: Copy, sizes: Sequence[int], offset: int) -> list[bytes]:
         handle = self._files.open(copy.path, write=False)
         try:
-            return read_exactly(self._files, handle, size, offset)
+            return read_pieces(self._files, handle, sizes, offset)
         finally:
             self._files.close(handle)
 
@@ -94,7 +95,7 @@ class Access:
             if not copy.sealed:
                 continue
             try:
-                return check_page(self._read(segment, slot, copy, PAGE, offset), seed)
+                return check_page(self._read(segment, slot, copy, (PAGE,), offset)[0], seed)
             except (DiskUnreachable, DiskFenced, FolderExchanged) as error:
                 away = error
             except (DamagedIndex, OSError) as error:
@@ -168,12 +169,11 @@ class Access:
         first = segment.first_position
         missing = [at for at in wanted if not copy.has(first + records[at].ordinal)]
         for run in _runs(records, [at for at in wanted if copy.has(first + records[at].ordinal)]):
-            begin = records[run[0]].offset
-            end = records[run[-1]].offset + HEADER_BYTES + records[run[-1]].length
-            data = self._read(segment, slot, copy, end - begin, begin)
-            for number in run:
+            part = [records[number] for number in run]
+            sizes = _sizes(part)
+            pieces = self._read(segment, slot, copy, sizes, part[0].offset)
+            for number, frame in zip(run, _frames(part, sizes, pieces, copy.seed), strict=True):
                 record = records[number]
-                frame = decode_frame(data, record.offset - begin, copy.seed)
                 if frame is None or frame[0].position != segment.first_position + record.ordinal:
                     missing.append(number)
                 else:
@@ -187,6 +187,36 @@ def _unreachable(segment: Segment) -> CopiesUnreachable:
         log=segment.log,
         segment=segment.seq,
     )
+
+
+def _sizes(records: Sequence[Record]) -> list[int]:
+    """Into which pieces a run is cut: every large payload is one, and whatever lies between two of them."""
+    sizes = []
+    at = records[0].offset
+    for record in records:
+        begin = record.offset + HEADER_BYTES
+        if record.length >= LARGE:
+            sizes += [begin - at, record.length]
+            at = begin + record.length
+    end = records[-1].offset + HEADER_BYTES + records[-1].length
+    if at < end:
+        sizes.append(end - at)
+    return sizes
+
+
+def _frames(
+    records: Sequence[Record], sizes: Sequence[int], pieces: list[bytes], seed: int
+) -> Iterator[tuple[Header, bytes] | None]:
+    """The frames of a run, from its pieces; None: one is not in good order."""
+    number, begin = 0, records[0].offset
+    for record in records:
+        if record.length < LARGE:
+            yield decode_frame(pieces[number], record.offset - begin, seed)
+            continue
+        header = decode_header(pieces[number], record.offset - begin, seed)
+        yield None if header is None else check_payload(header, pieces[number + 1])
+        begin += sizes[number] + sizes[number + 1]
+        number += 2
 
 
 def _runs(records: Sequence[Record], wanted: Sequence[int]) -> list[list[int]]:

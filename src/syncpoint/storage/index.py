@@ -284,13 +284,23 @@ class SealedIndex:
             before = self._record(at - 1)
             if before.source == source and before.first_offset + before.count > begin:
                 at -= 1
-        found = []
-        for number in range(at, min(at + limit, self._messages)):
-            record = self._record(number)
-            if record.source != source:
-                break
-            found.append(record)
+        found: list[Record] = []
+        end = min(at + limit, self._messages)
+        while at < end:
+            page, row = divmod(at, RECORDS_PAGE)
+            rows = min(RECORDS_PAGE - row, end - at)
+            for record in self._rows(page, row, rows):
+                if record.source != source:
+                    return found
+                found.append(record)
+            at += rows
         return found
+
+    def _rows(self, page: int, row: int, rows: int) -> Iterator[Record]:
+        """Records of one page, from its `row`-th on."""
+        begin = _HEAD_BYTES + row * RECORD_BYTES
+        view = memoryview(self._page(page))[begin : begin + rows * RECORD_BYTES]
+        return map(Record._make, _RECORD.iter_unpack(view))
 
     def at_time(self, source: int, time_ns: int) -> Record | None:
         low, end = self._lower((source, 0)), self._lower((source + 1, 0))
@@ -323,10 +333,7 @@ class SealedIndex:
     def _section(self, page: int, left: int) -> Iterator[Record]:
         while left > 0:
             rows = min(left, RECORDS_PAGE)
-            data = self._page(page)
-            yield from map(
-                Record._make, _RECORD.iter_unpack(memoryview(data)[_HEAD_BYTES : _HEAD_BYTES + rows * RECORD_BYTES])
-            )
+            yield from self._rows(page, 0, rows)
             left -= rows
             page += 1
 

@@ -154,7 +154,11 @@ def decode_frame(data: bytes, offset: int, seed: int) -> tuple[Header, bytes] | 
     if header is None:
         return None
     begin = offset + HEADER_BYTES
-    payload = data[begin : begin + header.length]
+    return check_payload(header, data[begin : begin + header.length])
+
+
+def check_payload(header: Header, payload: bytes) -> tuple[Header, bytes] | None:
+    """Both, if the payload is the header's."""
     if len(payload) != header.length or crc32c(payload) != header.payload_crc:
         return None
     return header, payload

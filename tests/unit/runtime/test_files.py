@@ -17,6 +17,7 @@ from syncpoint.runtime.files import (
     overwrite_file,
     read_exactly,
     read_file,
+    read_pieces,
     replace_file,
     write_all,
 )
@@ -222,6 +223,16 @@ def test_short_writes_and_reads_are_gone_on_with() -> None:
     assert write_all(files, handle, [b"abcd", b"efghij"], 2) == 12
     assert read_exactly(files, handle, 10, 2) == b"abcdefghij"
     assert read_exactly(files, handle, 100, 8) == b"ghij"
+    assert read_pieces(files, handle, (4, 0, 5, 9), 2) == [b"abcd", b"", b"efghi", b"j"]
+
+
+def test_adjacent_pieces_are_read_at_once_and_end_with_the_file(door: tuple[Files, str]) -> None:
+    files, root = door
+    handle = files.open(root + "/f", create=True)
+    write_all(files, handle, [b"0123456789"], 0)
+    assert read_pieces(files, handle, (2, 0, 5), 1) == [b"12", b"", b"34567"]
+    assert read_pieces(files, handle, (3, 4, 1), 6) == [b"678", b"9", b""]
+    files.close(handle)
 
 
 def test_many_buffers_are_written_in_several_calls(door: tuple[Files, str]) -> None:

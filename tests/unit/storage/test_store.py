@@ -12,9 +12,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from storage_world import World  # a helper beside the tests; they are imported by path
 
 from syncpoint.model.errors import ResourceExhausted, Unavailable
+from syncpoint.storage import access
 from syncpoint.storage.errors import CopiesUnreachable, DisksFailed, DisksMissing, ForeignDisk, StorageDamaged
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import HEADER_BYTES, Kind
 from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer
 from syncpoint.storage.store import DiskStatus
 
@@ -429,6 +430,33 @@ def test_what_all_disks_have_lost_is_counted_on_each() -> None:
     world.heal()
     assert [(disk.state, disk.unreadable) for disk in world.store.status().disks] == [("ok", 0)] * 3
     world.judge()
+
+
+@pytest.mark.parametrize("sizes", [(500, 20, 20, 500, 500, 20), (20, 500, 20), (500,), (20, 20)])
+def test_large_payloads_among_small_ones_are_read_whole_and_their_rot_is_found(
+    sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "LARGE", 300)
+    world = World(1, 3, cache_bytes=1)
+    world.open()
+    source = world.store.log_counter << 24
+    keys = [world.publish(0, 2, size) for size in sizes]
+    world.commit()
+    stored = [(first, *world.appended[source, first]) for _, first in keys]
+    assert world.read_all(source) == stored
+    assert world.read_all(source, stored[-1][0]) == stored[-1:]
+    paths = [world.files.paths(f"/d{disk}/logs")[0] for disk in range(3)]
+    at = DATA_START
+    for number, (_, _, payload) in enumerate(stored):  # its header is bad on one disk, its payload on another
+        world.files.flip(paths[number % 3], at + 40)
+        world.files.flip(paths[(number + 1) % 3], at + HEADER_BYTES + len(payload) // 2)
+        at += HEADER_BYTES + len(payload)
+    assert world.read_all(source) == stored
+    world.files.flip(paths[0], at - 1)
+    world.files.flip(paths[1], at - 1)
+    world.files.flip(paths[2], at - 1)
+    with pytest.raises(StorageDamaged):
+        world.read_all(source)
 
 
 def test_rot_on_every_disk_in_different_places() -> None:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from syncpoint.runtime.clock import Clock
-from syncpoint.runtime.files import Buffer, DiskUnreachable, FileStat, waits_for_disk
+from syncpoint.runtime.files import Buffer, DiskUnreachable, FileStat, cut, waits_for_disk
 from syncpoint.storage.remote.disk import DiskAddress, Make, RemoteDisk, Where
 from syncpoint.storage.remote.handle import KEEP_MAX, Handle
 from syncpoint.storage.remote.lane import Patience
@@ -116,6 +116,10 @@ class RemoteFiles:
         for changes in unsynced:
             data = overlay(data, offset, size, changes)
         return data
+
+    def pread_pieces(self, handle: int, sizes: Sequence[int], offset: int) -> list[bytes]:
+        """One call to the server, however many pieces."""
+        return cut(self.pread(handle, sum(sizes), offset), sizes)
 
     def skip_zeros(self, handle: int, offset: int) -> int:
         """The server looks: nothing is sent. Where something is written and not synced yet, nothing is skipped."""
