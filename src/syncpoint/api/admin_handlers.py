@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from syncpoint.api import pages, snapshots, subscriptions, topics
-from syncpoint.api.serving import checked_again, served
+from syncpoint.api.serving import checked_again
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane, is_creating
 from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
@@ -32,6 +32,7 @@ from syncpoint.model.names import (
 from syncpoint.transport.calls import Unary
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub, well_known
+from syncpoint.wire.serving import served
 
 _Named = TypeVar("_Named", Topic, Subscription, Snapshot)
 
@@ -193,13 +194,8 @@ class CatalogService:
 
     def methods(self) -> dict[bytes, Unary]:
         """The method table of this service."""
-        return {
-            service[name].encode(): served(
-                service[name].request, checked_again(self._control, getattr(self, _snake(name)))
-            )
-            for service, names in _METHODS.items()
-            for name in names
-        }
+        named = ((service[name], _snake(name)) for service, names in _METHODS.items() for name in names)
+        return served({path: checked_again(self._control, getattr(self, name)) for path, name in named}, fair=True)
 
     def _topic(self, name: str) -> Topic:
         record = self._catalog.topic(parse_topic(name))

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from syncpoint.api.cluster_disks import cluster_disks
 from syncpoint.api.options_admin import admin_table
 from syncpoint.api.server_admin import Asking, Identity, ServerAdmin
-from syncpoint.api.serving import served
 from syncpoint.api.validate import refused
 from syncpoint.control.operations import Drained, Operations
 from syncpoint.control.plane import ControlPlane
@@ -22,6 +21,7 @@ from syncpoint.router.constraints import ALLOW, DENY, Rule
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
 from syncpoint.wire.messages import admin
+from syncpoint.wire.serving import served
 
 
 class AskingAll(Asking, Protocol):
@@ -65,7 +65,7 @@ class ClusterAdmin(ServerAdmin):
         return {
             **super().methods(),
             **admin_table(self.control, table),
-            **{path.encode(): served(path.request, function) for path, function in remembered.items()},
+            **served(remembered, fair=True),
         }
 
     async def list_disks(self, request: Any) -> Any:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from syncpoint.api.validate import parsed
 from syncpoint.model.errors import NotFound, SyncpointError, Unavailable
 from syncpoint.transport.calls import Call, Stream, Streaming, Unary
 from syncpoint.wire import methods
 from syncpoint.wire.messages import health
+from syncpoint.wire.serving import parsed
 
 _SERVING = health.HealthCheckResponse.SERVING
 _NOT_SERVING = health.HealthCheckResponse.NOT_SERVING

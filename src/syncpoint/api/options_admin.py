@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from syncpoint.api.serving import checked_again, served
+from syncpoint.api.serving import checked_again
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import Change, Setting, Subscription, Topic
@@ -20,6 +20,7 @@ from syncpoint.model.names import parse_subscription, parse_topic
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
 from syncpoint.wire.messages import admin
+from syncpoint.wire.serving import served
 
 LIMITS = "flow-limits"  # the setting that holds changed limits
 
@@ -126,8 +127,7 @@ class OptionsAdmin:
 
 def admin_table(control: ControlPlane, table: Mapping[str, Callable[[Any], Awaitable[Any]]]) -> Methods:
     """Methods of syncpoint.admin.v1.Admin by name as a method table."""
-    named = ((methods.ADMIN[name], function) for name, function in table.items())
-    return {path.encode(): served(path.request, checked_again(control, function)) for path, function in named}
+    return served({methods.ADMIN[name]: checked_again(control, one) for name, one in table.items()}, fair=True)
 
 
 def limits_message(limits: FlowLimits) -> Any:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from syncpoint.api.validate import parsed
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.calls import Stream, Streaming
 from syncpoint.wire import methods
 from syncpoint.wire.messages import FILES, POOL, Package, reflection, reflection_alpha
+from syncpoint.wire.serving import parsed
 
 SERVICES = tuple(
     service.name

@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from syncpoint.api.serving import checked_again, served
+from syncpoint.api.serving import checked_again
 from syncpoint.control.plane import ControlPlane, is_creating
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.model.names import parse_snapshot, parse_subscription
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
+from syncpoint.wire.serving import served
 
 
 def seek_methods(control: ControlPlane) -> Methods:
@@ -39,4 +40,4 @@ def seek_methods(control: ControlPlane) -> Methods:
                 raise InvalidArgument("", "The seek target (a time or a snapshot) must be set.")
         return pubsub.SeekResponse()
 
-    return {methods.SUBSCRIBER.Seek.encode(): served(pubsub.SeekRequest, checked_again(control, seek))}
+    return served({methods.SUBSCRIBER.Seek: checked_again(control, seek)}, fair=True)

@@ -1,16 +1,10 @@
-"""Methods written on messages, served on bytes.
-
-Place: between the transport and the servicers off the hot path.
-"""
+"""Servicers on a catalog that other processes change, too."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from syncpoint.api.validate import parsed
 from syncpoint.control.plane import ControlPlane
 from syncpoint.model.errors import Aborted, Conflict
-from syncpoint.transport.calls import Call, Unary
-from syncpoint.transport.tasks import unary_fair
 
 ATTEMPTS_MAX = 100
 
@@ -33,14 +27,3 @@ def checked_again(
         raise Aborted("Too many changes at once. Try again.")
 
     return run
-
-
-def served(kind: Any, function: Callable[[Any], Awaitable[Any]]) -> Unary:
-    """A unary method: bytes are parsed as `kind`, the message that `function` answers is serialised. Such methods take
-    turns, so that a caller with thousands of them holds nobody else up."""
-
-    async def run(call: Call, request: bytes) -> bytes:
-        answer: bytes = (await function(parsed(kind, request))).SerializeToString()
-        return answer
-
-    return unary_fair(run)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from syncpoint.api.subscriber import ACK_IDS_FIELD, bad_ack_id, ended, usable
-from syncpoint.api.validate import parsed
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
@@ -22,6 +21,7 @@ from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Methods, Stream, Streaming
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
+from syncpoint.wire.serving import parsed
 
 MODIFY_IDS_FIELD = 4
 TRY_AGAIN = "The service was unable to fulfill your request. Please try again. [code=8a75]"

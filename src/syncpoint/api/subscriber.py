@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from syncpoint.api.validate import parsed
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
@@ -23,6 +22,7 @@ from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
+from syncpoint.wire.serving import parsed
 from syncpoint.wire.status import ack_failure
 
 ACK_IDS_FIELD = 2

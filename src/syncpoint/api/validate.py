@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from syncpoint.model.errors import InvalidArgument, Unimplemented
 from syncpoint.model.limits import LABEL_KEY_CHARACTERS_MAX, LABEL_VALUE_CHARACTERS_MAX, LABELS_MAX
 from syncpoint.wire.messages import unset_or_default, well_known
@@ -18,14 +16,6 @@ from syncpoint.wire.messages import unset_or_default, well_known
 CONFIG_BYTES_MAX = 64 * 1024  # what one resource may keep; far above anything the documented limits add up to
 _NANOS = 10**9
 _DURATION_S_MAX = 315_576_000_000  # google.protobuf.Duration: ten thousand years
-
-
-def parsed(kind: Any, request: bytes) -> Any:
-    """The request as a message of class `kind`. Raises `InvalidArgument` for bytes that are none."""
-    try:
-        return kind.FromString(request)
-    except DecodeError:
-        raise InvalidArgument("", f"The request is not a valid {kind.DESCRIPTOR.name}.") from None
 
 
 def refused(field: str, text: str) -> InvalidArgument:

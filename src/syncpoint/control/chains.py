@@ -51,10 +51,10 @@ from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.transport.calls import Call, Methods
-from syncpoint.transport.tasks import unary_async
+from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
+from syncpoint.wire.serving import served
 
 SIGHT_S = 1.0
 OFFER_S = 3.0  # for the others to look
@@ -459,16 +459,15 @@ class HandsOver(Protocol):
 def hand_over_methods(keeper: HandsOver) -> Methods:
     """Chains/HandOver and CanServe, for the method table of a publish forwarder."""
 
-    async def hand_over(call: Call, request: bytes) -> bytes:
-        await keeper.hand_over(internal.HandOverRequest.FromString(request).chain)
-        return b""
+    async def hand_over(asked: Any) -> Any:
+        await keeper.hand_over(asked.chain)
+        return internal.HandOverResponse()
 
-    async def can_serve(call: Call, request: bytes) -> bytes:
-        await keeper.can_serve(internal.HandOverRequest.FromString(request).chain)
-        return b""
+    async def can_serve(asked: Any) -> Any:
+        await keeper.can_serve(asked.chain)
+        return internal.HandOverResponse()
 
-    ours = methods.CHAINS
-    return {ours.HandOver.encode(): unary_async(hand_over), ours.CanServe.encode(): unary_async(can_serve)}
+    return {**served({methods.CHAINS.HandOver: hand_over, methods.CHAINS.CanServe: can_serve})}
 
 
 def _is_value(key: str, known: KeyValue | None) -> Compare:

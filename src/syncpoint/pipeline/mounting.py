@@ -18,7 +18,6 @@ from functools import partial
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.pipeline.homes import Homes, link_key, query_key
 from syncpoint.pipeline.reading import LogReader
-from syncpoint.pipeline.serving import parsed
 from syncpoint.pipeline.writing import TIDY_S, EpochWriter
 from syncpoint.publish.chain import CatalogCopy, Chain
 from syncpoint.publish.host import ChainHost
@@ -28,6 +27,7 @@ from syncpoint.transport.calls import Call, Caller, Methods, Stream, Streaming, 
 from syncpoint.transport.lane import Message
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire.methods import EPOCH_WRITER, LOG_READER, Method
+from syncpoint.wire.serving import parsed
 
 CHAIN, REVISION = b"syncpoint-chain", b"syncpoint-revision"  # of a call's metadata
 UNARY = (

@@ -20,7 +20,6 @@ from syncpoint.pipeline.reading_exclusive import ExclusiveReaders
 from syncpoint.pipeline.reading_means import MeanSizes
 from syncpoint.pipeline.reading_positions import Extent, extents, topic_named
 from syncpoint.pipeline.reading_ranges import RangeStream, Selection, Soon
-from syncpoint.pipeline.serving import parsed, served
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.rules import pubsub_filter
@@ -31,6 +30,7 @@ from syncpoint.transport.calls import Methods, Stream, Streaming
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 from syncpoint.wire.methods import Method
+from syncpoint.wire.serving import parsed, served
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +64,7 @@ class LogReader:
 
     def methods(self) -> Methods:
         """The method table of this service."""
-        table: Methods = {path.encode(): served(path.request, one) for path, one in self.unary().items()}
-        return {**table, methods.LOG_READER.ReadRange.encode(): Streaming(self.read_range)}
+        return {**served(self.unary()), methods.LOG_READER.ReadRange.encode(): Streaming(self.read_range)}
 
     def unary(self) -> dict[Method, Callable[[Any], Awaitable[Any]]]:
         """What answers the unary methods."""

@@ -20,12 +20,12 @@ from syncpoint.pipeline import columns
 from syncpoint.pipeline.epochs import NAME_BYTES_MAX, Dropped, EpochBook
 from syncpoint.pipeline.home import Home
 from syncpoint.pipeline.records import Piece, Run, Stage
-from syncpoint.pipeline.serving import parsed
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import STAGING_TOPIC, Source
 from syncpoint.transport.calls import Stream
 from syncpoint.wire.arrow import decode_batch
 from syncpoint.wire.messages import pipeline
+from syncpoint.wire.serving import parsed
 
 STAGED_BYTES_MAX = 4 << 30  # staged and not yet committed, of all queries together
 UNPERSISTED_BYTES_MAX = 32 << 20  # staged and not yet on the disks; above it callers wait

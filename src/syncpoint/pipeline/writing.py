@@ -19,7 +19,7 @@ from syncpoint.pipeline.home import Home, OneLog
 from syncpoint.pipeline.links import Link, Range
 from syncpoint.pipeline.records import Decision, Run, Stage
 from syncpoint.pipeline.recovery import finish, read_back
-from syncpoint.pipeline.serving import persisted, served
+from syncpoint.pipeline.serving import persisted
 from syncpoint.pipeline.staging import STAGED_BYTES_MAX, StageStream, StagingArea
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
@@ -30,6 +30,7 @@ from syncpoint.transport.calls import Methods, Stream, Streaming
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 from syncpoint.wire.methods import Method
+from syncpoint.wire.serving import served
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +65,7 @@ class EpochWriter:
 
     def methods(self) -> Methods:
         """The method table of this service."""
-        table: Methods = {path.encode(): served(path.request, one) for path, one in self.unary().items()}
-        return {**table, methods.EPOCH_WRITER.Stage.encode(): Streaming(self.stage)}
+        return {**served(self.unary()), methods.EPOCH_WRITER.Stage.encode(): Streaming(self.stage)}
 
     def unary(self) -> dict[Method, Callable[[Any], Awaitable[Any]]]:
         """What answers the unary methods."""

@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from syncpoint.api.validate import parsed
 from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Topic
@@ -26,6 +25,7 @@ from syncpoint.transport.calls import Call, Methods
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
+from syncpoint.wire.serving import parsed
 
 READER = methods.LOG_READER
 RELAYED_BYTES_MAX = 8 << 20  # of a frame; one message more must still fit into what the transport takes

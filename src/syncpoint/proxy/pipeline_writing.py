@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from syncpoint.api.validate import parsed
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
@@ -28,6 +27,7 @@ from syncpoint.transport.network import AnyStream
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
+from syncpoint.wire.serving import parsed
 
 WRITER = methods.EPOCH_WRITER
 NO_TOPIC = Topic(0, "projects/-/topics/-")  # of an epoch that has none

@@ -19,9 +19,9 @@ from syncpoint.publish.envelope import fetched_message, heartbeat_message, read_
 from syncpoint.publish.host import ChainHost
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
 from syncpoint.transport.lane import Message
-from syncpoint.transport.tasks import unary_async
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
+from syncpoint.wire.serving import served
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +37,14 @@ class ChainsService:
         return {
             methods.CHAINS.Publish.encode(): Unary(self._publish),
             methods.CHAINS.Serve.encode(): Streaming(lambda stream: _Serving(self.host, stream).begin()),
-            methods.CHAINS.Confirm.encode(): unary_async(self._confirm),
-            methods.CHAINS.GetBacklog.encode(): unary_async(self._backlog),
-            methods.CHAINS.Describe.encode(): unary_async(self._describe),
-            methods.CHAINS.Void.encode(): unary_async(self._void),
+            **served(
+                {
+                    methods.CHAINS.Confirm: self._confirm,
+                    methods.CHAINS.GetBacklog: self._backlog,
+                    methods.CHAINS.Describe: self._describe,
+                    methods.CHAINS.Void: self._void,
+                }
+            ),
         }
 
     def _publish(self, call: Call, request: bytes) -> None:
@@ -50,28 +54,21 @@ class ChainsService:
             raise InvalidArgument("", "the request is not a PublishBatch") from None
         self.host.chain(batch.chain).entrance.publish(call, batch)
 
-    async def _confirm(self, call: Call, request: bytes) -> Message:
-        asked = internal.ConfirmRequest.FromString(request)
+    async def _confirm(self, asked: Any) -> Any:
         revision = await self.host.confirm(asked.chain, asked.topic, asked.revision, asked.assignment)
-        answer: bytes = internal.ConfirmResponse(revision=revision).SerializeToString()
-        return answer
+        return internal.ConfirmResponse(revision=revision)
 
-    async def _void(self, call: Call, request: bytes) -> Message:
-        asked = internal.VoidRequest.FromString(request)
+    async def _void(self, asked: Any) -> Any:
         found = await self.host.void(asked.chain, asked.sender, list(asked.batches))
-        answer: bytes = internal.VoidResponse(**found._asdict()).SerializeToString()
-        return answer
+        return internal.VoidResponse(**found._asdict())
 
-    async def _backlog(self, call: Call, request: bytes) -> Message:
-        found, chains = await self.host.backlog(internal.BacklogRequest.FromString(request).subscription)
-        answer: bytes = internal.BacklogResponse(chains=chains, **found._asdict()).SerializeToString()
-        return answer
+    async def _backlog(self, asked: Any) -> Any:
+        found, chains = await self.host.backlog(asked.subscription)
+        return internal.BacklogResponse(chains=chains, **found._asdict())
 
-    async def _describe(self, call: Call, request: bytes) -> Message:
-        asked = internal.DescribeRequest.FromString(request)
+    async def _describe(self, asked: Any) -> Any:
         found = await self.host.describe(asked.topic, asked.subscription, asked.ranges_max)
-        answer: bytes = internal.DescribeResponse(chains=found).SerializeToString()
-        return answer
+        return internal.DescribeResponse(chains=found)
 
 
 class _Serving:

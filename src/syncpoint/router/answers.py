@@ -17,10 +17,10 @@ from syncpoint.router.distance import Distances
 from syncpoint.router.inputs import Inputs
 from syncpoint.router.lists import Lists, Nearest
 from syncpoint.router.world import World
-from syncpoint.transport.calls import Call, Methods, Stream, Streaming
-from syncpoint.transport.tasks import unary_async
+from syncpoint.transport.calls import Methods, Stream, Streaming
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
+from syncpoint.wire.serving import served
 
 TOLD_MAX = 500  # names in one message to a watcher; where more have changed it asks for what it needs
 TELL_S = 0.1
@@ -62,8 +62,7 @@ class Answers:
 
     def methods(self) -> Methods:
         """For the method table of the process."""
-        route, watch = methods.ROUTER.Route, methods.ROUTER.Watch
-        return {route.encode(): unary_async(self._route), watch.encode(): Streaming(self._watch)}
+        return {**served({methods.ROUTER.Route: self._route}), methods.ROUTER.Watch.encode(): Streaming(self._watch)}
 
     @property
     def watchers(self) -> int:
@@ -72,8 +71,7 @@ class Answers:
 
     # -- lists -------------------------------------------------------------------------------------------------------
 
-    async def _route(self, call: Call, request: bytes) -> bytes:
-        asked = internal.RouteRequest.FromString(request)
+    async def _route(self, asked: Any) -> Any:
         await self._ensure(asked.topics, asked.subscriptions)
         client = self._client(asked.proxy, asked.region)
         self.answered += 1
@@ -82,8 +80,7 @@ class Answers:
             if count:
                 await asyncio.sleep(0)
             self._fill(response, client, topics, subscriptions)
-        encoded: bytes = response.SerializeToString()
-        return encoded
+        return response
 
     def _fill(self, response: Any, client: Member, topics: Iterable[int], subscriptions: Iterable[int]) -> None:
         """Lists for what exists; the rest is left out."""

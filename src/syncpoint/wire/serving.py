@@ -1,0 +1,40 @@
+"""Methods written on messages, served on bytes.
+
+Place: between the transport and the servicers off the hot path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.transport.calls import Call, Unary
+from syncpoint.transport.tasks import unary_async, unary_fair
+from syncpoint.wire.methods import Method
+
+
+def parsed(kind: Any, request: bytes) -> Any:
+    """The request as a message of class `kind`. Raises `InvalidArgument` for bytes that are none."""
+    try:
+        return kind.FromString(request)
+    except DecodeError:
+        raise InvalidArgument("", f"The request is not a valid {kind.DESCRIPTOR.name}.") from None
+
+
+def served(table: Mapping[Method, Callable[[Any], Awaitable[Any]]], *, fair: bool = False) -> dict[bytes, Unary]:
+    """A table of unary methods from functions on messages. `fair`: they take turns, so that a caller with thousands of
+    them holds nobody else up."""
+
+    def unary(path: Method, function: Callable[[Any], Awaitable[Any]]) -> Unary:
+        kind = path.request
+
+        async def run(call: Call, request: bytes) -> bytes:
+            answer: bytes = (await function(parsed(kind, request))).SerializeToString()
+            return answer
+
+        return unary_fair(run) if fair else unary_async(run)
+
+    return {path.encode(): unary(path, function) for path, function in table.items()}
