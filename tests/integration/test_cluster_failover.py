@@ -85,6 +85,23 @@ def test_a_killed_proxy_is_left_for_another(cluster):
     load.judge(*ALL)
 
 
+def test_what_a_killed_proxy_had_on_its_way_is_delivered_by_another_at_once(cluster, enter):
+    """The stream behind the client's ends with the proxy: what no client said to have received is free again."""
+    space, other = (enter(proxy) for proxy in cluster.proxies)
+    topic, subscription = space.pair(ack_deadline_seconds=600)
+    stream = space.stream(subscription, stream_ack_deadline_seconds=600)
+    sent = [b"%d" % number for number in range(50)]
+    space.publish(topic, *sent)
+    eventually(lambda: len(stream.messages) >= 50)
+    again = other.stream(subscription, stream_ack_deadline_seconds=600)
+    cluster.local.kill("proxy-1")
+    eventually(lambda: len(again.messages) >= 50, 60, "every message comes again")
+    assert set(again.bodies) == set(sent)
+    again.acknowledge(*again.messages)
+    cluster.local.start("proxy-1")
+    eventually(lambda: not other.peek(subscription), what="the acknowledgements count")
+
+
 def test_without_any_router_everything_goes_on(cluster):
     with Load(cluster) as load:
         for name in cluster.names("router"):
