@@ -69,7 +69,7 @@ bench-peers: dev ## the same load against other brokers found on this machine
 bench-spark: dev ## pipelines on Spark, beside Parquet, rows and Kafka (needs Java): BENCH="--only source --runs 3"
 	@$(BIN)/python -m bench spark $(BENCH)
 
-protos: dev ## rebuild wire/descriptors.binpb from proto/
+protos: dev ## rebuild wire/descriptors.binpb and wire/stubs from proto/
 	@$(BIN)/python tools/protos.py compile
 
 locks: dev ## resolve the requirements again (needs uv)

@@ -1,17 +1,19 @@
 """Keeps the protobuf contracts: `compile` builds the descriptors that are shipped, `import` refreshes the interface.
 
-    python tools/protos.py compile    proto/**/*.proto -> src/syncpoint/wire/descriptors.binpb
+    python tools/protos.py compile    proto/**/*.proto -> src/syncpoint/wire/descriptors.binpb and wire/stubs/*.pyi
     python tools/protos.py import     installed google-cloud-pubsub -> proto/google/pubsub/v1/*.proto
-    python tools/protos.py check      fails when the committed descriptors are not those of the sources
+    python tools/protos.py check      fails when the committed files are not those of the sources
 
-Both need the development environment; a running server reads nothing but the descriptors. `import` takes names, numbers
-and types from the descriptors inside the official Python package, which is published earlier than any other copy of the
-interface. Descriptors hold no service definitions there, so the methods stand in a table below.
+Both need the development environment; a running server reads nothing but the descriptors, a type checker nothing but
+the stubs, of which each package has one. `import` takes names, numbers and types from the descriptors inside the
+official Python package, which is published earlier than any other copy of the interface. Descriptors hold no service
+definitions there, so the methods stand in a table below.
 """
 
 from __future__ import annotations
 
 import importlib.resources
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"
-OUTPUT = ROOT / "src" / "syncpoint" / "wire" / "descriptors.binpb"
+WIRE = ROOT / "src" / "syncpoint" / "wire"
 PACKAGE = "google.pubsub.v1"
 EMPTY = "google.protobuf.Empty"
 
@@ -164,8 +166,10 @@ def import_interface() -> None:
         (folder / f"{stem}.proto").write_text(interface_text(stem))
 
 
-def compiled() -> bytes:
-    """The serialised FileDescriptorSet of all sources and what they import, in a stable order, without comments."""
+def compiled() -> dict[Path, bytes]:
+    """What is committed of all sources and what they import: the serialised FileDescriptorSet, in a stable order and
+    without comments, and a stub for each package.
+    """
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from grpc_tools import protoc
 
@@ -174,24 +178,51 @@ def compiled() -> bytes:
         target = Path(folder) / "set"
         well_known = importlib.resources.files("grpc_tools") / "_proto"
         code = protoc.main(
-            ["protoc", f"-I{PROTO}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={target}", *sources]
-        )
+            ["protoc", f"-I{PROTO}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={target}",
+             f"--pyi_out={folder}", *sources]
+        )  # fmt: skip
         if code:
             raise SystemExit(code)
         # protoc lists imports before importers; serialising again makes the bytes independent of its version.
-        return FileDescriptorSet.FromString(target.read_bytes()).SerializeToString(deterministic=True)
+        found = FileDescriptorSet.FromString(target.read_bytes())
+        packages = {file.name.removesuffix(".proto"): file.package.replace(".", "_") for file in found.file}
+        texts: dict[str, str] = {}
+        for source in (one.removesuffix(".proto") for one in sources):
+            stub = (Path(folder) / f"{source}_pb2.pyi").read_text()
+            texts[packages[source]] = texts.get(packages[source], "") + _stub(stub, packages[source], packages)
+    well_known_files = [name for name, package in packages.items() if package == "google_protobuf"]
+    texts["google_protobuf"] = "".join(f"from {one.replace('/', '.')}_pb2 import *\n" for one in well_known_files)
+    texts["__init__"] = ""
+    stubs = {WIRE / "stubs" / f"{name}.pyi": text.encode() for name, text in texts.items()}
+    return {WIRE / "descriptors.binpb": found.SerializeToString(deterministic=True), **stubs}
+
+
+def _stub(text: str, package: str, packages: dict[str, str]) -> str:
+    """The stub of one file as part of that of its package, without what nobody reads; enums also take numbers."""
+    for file, other in packages.items():
+        folder, _, name = file.rpartition("/")
+        line = f"from {folder.replace('/', '.')} import {name}_pb2 as _{name}_pb2\n"
+        if line not in text or other == "google_protobuf":
+            continue
+        text = text.replace(line, "" if other == package else f"from syncpoint.wire.stubs import {other}\n")
+        text = text.replace(f"_{name}_pb2.", "" if other == package else f"{other}.")
+    text = re.sub(r" *(__slots__ = |\w+_FIELD_NUMBER: |DESCRIPTOR: ).*\n|^\n", "", text, flags=re.M)
+    return re.sub(r"_Union\[([\w.]+), str\]", r"_Union[\1, int, str]", text)
 
 
 def main(command: str) -> int:
     """Run one of the commands; returns the exit status."""
     if command == "compile":
-        OUTPUT.write_bytes(compiled())
+        for path, data in compiled().items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
     elif command == "import":
         import_interface()
     elif command == "check":
-        if OUTPUT.read_bytes() != compiled():
-            print(f"{OUTPUT.relative_to(ROOT)} is older than its sources: run `python tools/protos.py compile`")
-            return 1
+        old = [path for path, data in compiled().items() if not path.exists() or path.read_bytes() != data]
+        for path in old:
+            print(f"{path.relative_to(ROOT)} is older than its sources: run `python tools/protos.py compile`")
+        return 1 if old else 0
     else:
         print(__doc__)
         return 2

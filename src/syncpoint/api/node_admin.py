@@ -5,7 +5,6 @@ Place: beside the other admin servicers of the node.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from syncpoint.api.server_admin import Identity, ServerAdmin
@@ -56,15 +55,15 @@ class NodeAdmin(ServerAdmin):
         identity = Identity(publish.store.universe, durability, started_ns)
         super().__init__(control, limits, identity, LocalInquiry(publish, subscribe))
 
-    def positions(self) -> Mapping[str, int]:
+    def positions(self) -> admin.Server:
         """Those of the node's log."""
         status = self._store.status()
-        return {
-            "log_counter": self._store.log_counter,
-            "appended_position": status.appended,
-            "persisted_position": status.persisted,
-            "under_replicated": status.under_replicated,
-        }
+        return admin.Server(
+            log_counter=self._store.log_counter,
+            appended_position=status.appended,
+            persisted_position=status.persisted,
+            under_replicated=status.under_replicated,
+        )
 
     async def list_disks(self, request: Any) -> Any:
         """ListDisks."""

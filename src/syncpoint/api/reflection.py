@@ -8,12 +8,13 @@ Source of the protocol: grpc/doc/server-reflection.md.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+
+from google.protobuf.descriptor import FileDescriptor
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.calls import Stream, Streaming
 from syncpoint.wire import methods
-from syncpoint.wire.messages import FILES, POOL, Package, reflection, reflection_alpha
+from syncpoint.wire.messages import FILES, POOL, reflection
 from syncpoint.wire.serving import parsed
 
 SERVICES = tuple(
@@ -29,21 +30,19 @@ PIPELINES = (methods.LOG_READER.name, methods.EPOCH_WRITER.name)
 def reflection_methods(services: Iterable[str] = SERVICES) -> dict[bytes, Streaming]:
     """The method table of both versions. `services`: those that are listed; any described symbol can be asked for."""
     listed = sorted(services)
-    return {
-        methods.REFLECTION.ServerReflectionInfo.encode(): _method(reflection, listed),
-        methods.REFLECTION_ALPHA.ServerReflectionInfo.encode(): _method(reflection_alpha, listed),
-    }
+    versions = (methods.REFLECTION, methods.REFLECTION_ALPHA)
+    return {path.encode(): _method(path, listed) for path in (one.ServerReflectionInfo for one in versions)}
 
 
-def _method(package: Package, services: list[str]) -> Streaming:
+def _method(method: methods.Method, services: list[str]) -> Streaming:
     def handler(stream: Stream) -> None:
         def asked(data: bytes) -> None:
             try:
-                request = parsed(package.ServerReflectionRequest, data)
+                request = parsed(method.request, data)
             except SyncpointError as error:
                 stream.finish(error)
                 return
-            stream.send(answer(package, request, services).SerializeToString())
+            stream.send(answer(method.response, request, services).SerializeToString())
 
         stream.on_message = asked
         stream.on_end = stream.finish
@@ -51,9 +50,13 @@ def _method(package: Package, services: list[str]) -> Streaming:
     return Streaming(handler)
 
 
-def answer(package: Package, request: Any, services: list[str]) -> Any:
-    """The ServerReflectionResponse to one request; what cannot be found is an error inside of it."""
-    response = package.ServerReflectionResponse(valid_host=request.host, original_request=request)
+def answer(
+    kind_of_response: type[reflection.ServerReflectionResponse],
+    request: reflection.ServerReflectionRequest,
+    services: list[str],
+) -> reflection.ServerReflectionResponse:
+    """The response to one request; what cannot be found is an error inside of it."""
+    response = kind_of_response(valid_host=request.host, original_request=request)
     kind = request.WhichOneof("message_request")
     try:
         if kind == "list_services":
@@ -76,12 +79,12 @@ def answer(package: Package, request: Any, services: list[str]) -> Any:
     return response
 
 
-def _refuse(response: Any, code: Code, text: str) -> None:
+def _refuse(response: reflection.ServerReflectionResponse, code: Code, text: str) -> None:
     response.error_response.error_code = int(code)
     response.error_response.error_message = text
 
 
-def _file_of(symbol: str) -> Any:
+def _file_of(symbol: str) -> FileDescriptor:
     """The file that defines a symbol: a service, a method, a message, a field or an enum. Raises `KeyError`."""
     while True:
         try:
@@ -107,7 +110,7 @@ def _has_member(holder: str, member: str) -> bool:
     return False
 
 
-def _add_files(response: Any, file: Any) -> None:
+def _add_files(response: reflection.ServerReflectionResponse, file: FileDescriptor) -> None:
     """A file and everything it imports, each once, the file itself first."""
     seen, waiting = set(), [file]
     while waiting:

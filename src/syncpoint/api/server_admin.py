@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import syncpoint
@@ -71,9 +71,9 @@ class ServerAdmin(ABC):
         }
         return {**self.options.methods(), **admin_table(self.control, table)}
 
-    def positions(self) -> Mapping[str, int]:
+    def positions(self) -> admin.Server:
         """Fields of GetServer that only a single log has."""
-        return {}
+        return admin.Server()
 
     async def get_server(self, request: Any) -> Any:
         """GetServer."""
@@ -87,8 +87,8 @@ class ServerAdmin(ABC):
             subscriptions=subscriptions,
             snapshots=snapshots,
             draining=self.draining,
-            **self.positions(),
         )
+        answer.MergeFrom(self.positions())
         answer.start_time.FromNanoseconds(self.identity.started_ns)
         answer.uptime.FromNanoseconds(max(0, self.control.clock.time_ns() - self.identity.started_ns))
         return answer

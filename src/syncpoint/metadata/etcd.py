@@ -33,7 +33,7 @@ from syncpoint.metadata.contract import (
     check_size,
     unchanged,
 )
-from syncpoint.metadata.etcd_client import COMPACT, GRANT, RANGE, STATUS, TXN, EtcdClient, Refused, User, etcdpb
+from syncpoint.metadata.etcd_client import COMPACT, GRANT, RANGE, STATUS, TXN, EtcdClient, Refused, User
 from syncpoint.metadata.etcd_streams import EtcdLease, EtcdWatch
 from syncpoint.metadata.lease import KeptLease
 from syncpoint.metadata.shared import DEADLINE_S
@@ -41,6 +41,7 @@ from syncpoint.model.errors import Code
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 from syncpoint.transport.network import Network
+from syncpoint.wire.messages import etcd as etcdpb
 
 PREFIX = "syncpoint/"
 
@@ -236,11 +237,9 @@ class EtcdStore:
 
     def _compare(self, compare: Compare) -> Any:
         target, field = _TARGETS[compare.what]
+        operand: dict[str, Any] = {field: compare.operand}
         return etcdpb.Compare(
-            result=etcdpb.Compare.Result.Value(_RELATIONS[compare.relation][1]),
-            target=etcdpb.Compare.Target.Value(target),
-            key=self._prefix + compare.key.encode(),
-            **{field: compare.operand},
+            result=_RELATIONS[compare.relation][1], target=target, key=self._prefix + compare.key.encode(), **operand
         )
 
     def _operation(self, op: Operation) -> Any:

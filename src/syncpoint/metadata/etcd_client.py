@@ -22,9 +22,7 @@ from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
-from syncpoint.wire.messages import Package
-
-etcdpb = Package("etcdserverpb")
+from syncpoint.wire.messages import etcd as etcdpb
 
 RANGE, TXN, COMPACT = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn", "/etcdserverpb.KV/Compact"
 WATCH = "/etcdserverpb.Watch/Watch"

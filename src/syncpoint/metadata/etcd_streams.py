@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from syncpoint.metadata.contract import Event, Resync, StoreError, StoreUnavailable
-from syncpoint.metadata.etcd_client import KEEP_ALIVE, REVOKE, WATCH, EtcdClient, Refused, etcdpb, is_old_token
+from syncpoint.metadata.etcd_client import KEEP_ALIVE, REVOKE, WATCH, EtcdClient, Refused, is_old_token
 from syncpoint.metadata.lease import RENEWALS, KeptLease
 from syncpoint.metadata.shared import DEADLINE_S
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.transport.network import AnyStream
+from syncpoint.wire.messages import etcd as etcdpb
 
 _PAUSE_S = 0.1
 

@@ -14,9 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from syncpoint.wire.messages import Package
-
-_stored = Package("syncpoint.catalog.v1")
+from syncpoint.wire.messages import catalog as _stored
 
 
 class DeadLetter(NamedTuple):

@@ -274,9 +274,13 @@ def _key_value(item: Any) -> KeyValue:
     return KeyValue(item.key, item.value, item.create_revision, item.revision, item.version, item.lease or None)
 
 
-def _compare(compare: Compare) -> Any:
-    operand = {"value" if isinstance(compare.operand, bytes) else "number": compare.operand}
-    return internal.MetadataCompare(key=compare.key, what=compare.what, relation=compare.relation, **operand)
+def _compare(compare: Compare) -> internal.MetadataCompare:
+    stored = internal.MetadataCompare(key=compare.key, what=compare.what, relation=compare.relation)
+    if isinstance(compare.operand, bytes):
+        stored.value = compare.operand
+    else:
+        stored.number = compare.operand
+    return stored
 
 
 def _operation(op: Operation) -> Any:

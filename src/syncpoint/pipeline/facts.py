@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 from syncpoint.pipeline.copies import Block
 from syncpoint.pipeline.links import Interval, Link, Range
 from syncpoint.pipeline.records import Decision, Piece, Place, Query, Run, Stage
-from syncpoint.wire.messages import Package
-
-_stored = Package("syncpoint.pipeline.stored.v1")
+from syncpoint.wire.messages import stored_epochs as _stored
 
 
 class RunBegan(NamedTuple):

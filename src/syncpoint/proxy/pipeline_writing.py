@@ -213,9 +213,8 @@ class ClusterWriter:
         path, deadline = WRITER.ListLinks, deadline_of(call)
         answers = [await self.chains.call(one, path, request, deadline) for one in numbers]
         links = [link for answer in answers for link in pipeline.ListLinksResponse.FromString(answer).links]
-        joined = pipeline.ListLinksResponse(links=sorted(links, key=lambda link: link.name))
-        encoded: bytes = joined.SerializeToString()
-        return encoded
+        links.sort(key=lambda link: link.name)
+        return pipeline.ListLinksResponse(links=links).SerializeToString()
 
     async def _accept_gap(self, call: Call, request: bytes) -> bytes:
         name = parsed(pipeline.AcceptGapRequest, request).link

@@ -12,7 +12,7 @@ of a newer interface survive parsing and serialising.
 from __future__ import annotations
 
 import importlib.resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
@@ -81,16 +81,38 @@ class Enum:
         return self._names[number]
 
 
-pubsub = Package("google.pubsub.v1")
-iam = Package("google.iam.v1")
-rpc = Package("google.rpc")
-health = Package("grpc.health.v1")
-reflection = Package("grpc.reflection.v1")
-reflection_alpha = Package("grpc.reflection.v1alpha")
-admin = Package("syncpoint.admin.v1")
-internal = Package("syncpoint.internal.v1")
-pipeline = Package("syncpoint.pipeline.v1")
-well_known = Package("google.protobuf")
+# One stub for each package, written by tools/protos.py.
+if TYPE_CHECKING:
+    from syncpoint.wire.stubs import etcdserverpb as etcd
+    from syncpoint.wire.stubs import google_protobuf as well_known
+    from syncpoint.wire.stubs import google_pubsub_v1 as pubsub
+    from syncpoint.wire.stubs import google_rpc as rpc
+    from syncpoint.wire.stubs import grpc_health_v1 as health
+    from syncpoint.wire.stubs import grpc_reflection_v1 as reflection
+    from syncpoint.wire.stubs import grpc_reflection_v1alpha as reflection_alpha
+    from syncpoint.wire.stubs import syncpoint_admin_v1 as admin
+    from syncpoint.wire.stubs import syncpoint_catalog_v1 as catalog
+    from syncpoint.wire.stubs import syncpoint_internal_v1 as internal
+    from syncpoint.wire.stubs import syncpoint_pipeline_stored_v1 as stored_epochs
+    from syncpoint.wire.stubs import syncpoint_pipeline_v1 as pipeline
+else:
+    pubsub = Package("google.pubsub.v1")
+    rpc = Package("google.rpc")
+    health = Package("grpc.health.v1")
+    reflection = Package("grpc.reflection.v1")
+    reflection_alpha = Package("grpc.reflection.v1alpha")
+    admin = Package("syncpoint.admin.v1")
+    internal = Package("syncpoint.internal.v1")
+    pipeline = Package("syncpoint.pipeline.v1")
+    well_known = Package("google.protobuf")
+    catalog = Package("syncpoint.catalog.v1")
+    stored_epochs = Package("syncpoint.pipeline.stored.v1")
+    etcd = Package("etcdserverpb")
+
+__all__ = [
+    "FILES", "POOL", "Enum", "Package", "admin", "catalog", "etcd", "health", "internal", "message_class", "pipeline",
+    "pubsub", "reflection", "reflection_alpha", "rpc", "stored_epochs", "unset_or_default", "well_known",
+]  # fmt: skip
 
 
 def unset_or_default(message: Any, field: str) -> bool:

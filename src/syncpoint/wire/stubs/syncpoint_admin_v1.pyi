@@ -1,0 +1,282 @@
+import datetime
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+class Durability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    DURABILITY_UNSPECIFIED: _ClassVar[Durability]
+    SYNC: _ClassVar[Durability]
+    ASYNC: _ClassVar[Durability]
+    MEMORY: _ClassVar[Durability]
+DURABILITY_UNSPECIFIED: Durability
+SYNC: Durability
+ASYNC: Durability
+MEMORY: Durability
+class GetServerRequest(_message.Message):
+    def __init__(self) -> None: ...
+class Server(_message.Message):
+    version: str
+    universe: int
+    log_counter: int
+    start_time: _timestamp_pb2.Timestamp
+    uptime: _duration_pb2.Duration
+    durability: Durability
+    compiled_kernel: bool
+    appended_position: int
+    persisted_position: int
+    topics: int
+    subscriptions: int
+    snapshots: int
+    under_replicated: int
+    draining: bool
+    def __init__(self, version: _Optional[str] = ..., universe: _Optional[int] = ..., log_counter: _Optional[int] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., durability: _Optional[_Union[Durability, int, str]] = ..., compiled_kernel: _Optional[bool] = ..., appended_position: _Optional[int] = ..., persisted_position: _Optional[int] = ..., topics: _Optional[int] = ..., subscriptions: _Optional[int] = ..., snapshots: _Optional[int] = ..., under_replicated: _Optional[int] = ..., draining: _Optional[bool] = ...) -> None: ...
+class ListDisksRequest(_message.Message):
+    def __init__(self) -> None: ...
+class ListDisksResponse(_message.Message):
+    disks: _containers.RepeatedCompositeFieldContainer[Disk]
+    under_replicated: int
+    unknown: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, disks: _Optional[_Iterable[_Union[Disk, _Mapping]]] = ..., under_replicated: _Optional[int] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
+class Disk(_message.Message):
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        STATE_UNSPECIFIED: _ClassVar[Disk.State]
+        OK: _ClassVar[Disk.State]
+        FAILED: _ClassVar[Disk.State]
+        HEALING: _ClassVar[Disk.State]
+        UNKNOWN: _ClassVar[Disk.State]
+        AWAY: _ClassVar[Disk.State]
+        DAMAGED: _ClassVar[Disk.State]
+    STATE_UNSPECIFIED: Disk.State
+    OK: Disk.State
+    FAILED: Disk.State
+    HEALING: Disk.State
+    UNKNOWN: Disk.State
+    AWAY: Disk.State
+    DAMAGED: Disk.State
+    path: str
+    state: Disk.State
+    reason: str
+    incarnation: str
+    free_bytes: int
+    position: int
+    under_replicated: int
+    chains: _containers.RepeatedCompositeFieldContainer[DiskChain]
+    damaged: int
+    def __init__(self, path: _Optional[str] = ..., state: _Optional[_Union[Disk.State, int, str]] = ..., reason: _Optional[str] = ..., incarnation: _Optional[str] = ..., free_bytes: _Optional[int] = ..., position: _Optional[int] = ..., under_replicated: _Optional[int] = ..., chains: _Optional[_Iterable[_Union[DiskChain, _Mapping]]] = ..., damaged: _Optional[int] = ...) -> None: ...
+class DiskChain(_message.Message):
+    chain: int
+    state: Disk.State
+    reason: str
+    position: int
+    under_replicated: int
+    def __init__(self, chain: _Optional[int] = ..., state: _Optional[_Union[Disk.State, int, str]] = ..., reason: _Optional[str] = ..., position: _Optional[int] = ..., under_replicated: _Optional[int] = ...) -> None: ...
+class FlowLimit(_message.Message):
+    messages: int
+    bytes: int
+    def __init__(self, messages: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+class Limits(_message.Message):
+    class TopicsEntry(_message.Message):
+        key: str
+        value: FlowLimit
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[FlowLimit, _Mapping]] = ...) -> None: ...
+    class SubscriptionsEntry(_message.Message):
+        key: str
+        value: FlowLimit
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[FlowLimit, _Mapping]] = ...) -> None: ...
+    system: FlowLimit
+    topic: FlowLimit
+    subscriber: FlowLimit
+    topics: _containers.MessageMap[str, FlowLimit]
+    subscriptions: _containers.MessageMap[str, FlowLimit]
+    def __init__(self, system: _Optional[_Union[FlowLimit, _Mapping]] = ..., topic: _Optional[_Union[FlowLimit, _Mapping]] = ..., subscriber: _Optional[_Union[FlowLimit, _Mapping]] = ..., topics: _Optional[_Mapping[str, FlowLimit]] = ..., subscriptions: _Optional[_Mapping[str, FlowLimit]] = ...) -> None: ...
+class GetLimitsRequest(_message.Message):
+    def __init__(self) -> None: ...
+class UpdateLimitsRequest(_message.Message):
+    limits: Limits
+    update_mask: _field_mask_pb2.FieldMask
+    def __init__(self, limits: _Optional[_Union[Limits, _Mapping]] = ..., update_mask: _Optional[_Union[_field_mask_pb2.FieldMask, _Mapping]] = ...) -> None: ...
+class SourceState(_message.Message):
+    source: int
+    log_counter: int
+    source_number: int
+    first_offset: int
+    next_offset: int
+    chain: int
+    def __init__(self, source: _Optional[int] = ..., log_counter: _Optional[int] = ..., source_number: _Optional[int] = ..., first_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., chain: _Optional[int] = ...) -> None: ...
+class GetTopicStateRequest(_message.Message):
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+class TopicState(_message.Message):
+    topic: str
+    incarnation: int
+    sources: _containers.RepeatedCompositeFieldContainer[SourceState]
+    subscriptions: int
+    snapshots: int
+    unknown: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., incarnation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[SourceState, _Mapping]]] = ..., subscriptions: _Optional[int] = ..., snapshots: _Optional[int] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
+class OffsetRange(_message.Message):
+    begin: int
+    end: int
+    def __init__(self, begin: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+class AckState(_message.Message):
+    source: int
+    start_offset: int
+    first_unacked_offset: int
+    next_offset: int
+    acked_messages: int
+    acked: _containers.RepeatedCompositeFieldContainer[OffsetRange]
+    ranges_total: int
+    chain: int
+    def __init__(self, source: _Optional[int] = ..., start_offset: _Optional[int] = ..., first_unacked_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., acked_messages: _Optional[int] = ..., acked: _Optional[_Iterable[_Union[OffsetRange, _Mapping]]] = ..., ranges_total: _Optional[int] = ..., chain: _Optional[int] = ...) -> None: ...
+class GetSubscriptionStateRequest(_message.Message):
+    subscription: str
+    ranges_max: int
+    def __init__(self, subscription: _Optional[str] = ..., ranges_max: _Optional[int] = ...) -> None: ...
+class SubscriptionState(_message.Message):
+    subscription: str
+    incarnation: int
+    backlog_messages: int
+    backlog_bytes: int
+    oldest_unacked_age: _duration_pb2.Duration
+    outstanding_messages: int
+    outstanding_bytes: int
+    subscribers: int
+    generation: int
+    sources: _containers.RepeatedCompositeFieldContainer[AckState]
+    options: SubscriptionOptions
+    unknown: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, subscription: _Optional[str] = ..., incarnation: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_unacked_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outstanding_messages: _Optional[int] = ..., outstanding_bytes: _Optional[int] = ..., subscribers: _Optional[int] = ..., generation: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[AckState, _Mapping]]] = ..., options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., unknown: _Optional[_Iterable[str]] = ...) -> None: ...
+class SubscriptionOptions(_message.Message):
+    subscription: str
+    early_delivery: bool
+    def __init__(self, subscription: _Optional[str] = ..., early_delivery: _Optional[bool] = ...) -> None: ...
+class UpdateSubscriptionOptionsRequest(_message.Message):
+    options: SubscriptionOptions
+    update_mask: _field_mask_pb2.FieldMask
+    def __init__(self, options: _Optional[_Union[SubscriptionOptions, _Mapping]] = ..., update_mask: _Optional[_Union[_field_mask_pb2.FieldMask, _Mapping]] = ...) -> None: ...
+class ListMembersRequest(_message.Message):
+    def __init__(self) -> None: ...
+class ListMembersResponse(_message.Message):
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    def __init__(self, members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+class Member(_message.Message):
+    name: str
+    roles: _containers.RepeatedScalarFieldContainer[str]
+    address: str
+    incarnation: str
+    region: str
+    zone: str
+    rack: str
+    cluster: str
+    disks: _containers.RepeatedScalarFieldContainer[str]
+    version: str
+    draining: bool
+    connections: int
+    messages_per_second: float
+    bytes_per_second: float
+    chains: int
+    weight: float
+    def __init__(self, name: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., address: _Optional[str] = ..., incarnation: _Optional[str] = ..., region: _Optional[str] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., cluster: _Optional[str] = ..., disks: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., draining: _Optional[bool] = ..., connections: _Optional[int] = ..., messages_per_second: _Optional[float] = ..., bytes_per_second: _Optional[float] = ..., chains: _Optional[int] = ..., weight: _Optional[float] = ...) -> None: ...
+class ListChainsRequest(_message.Message):
+    def __init__(self) -> None: ...
+class ListChainsResponse(_message.Message):
+    chains: _containers.RepeatedCompositeFieldContainer[Chain]
+    def __init__(self, chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ...) -> None: ...
+class Chain(_message.Message):
+    number: int
+    name: str
+    durability_class: str
+    region: str
+    home: str
+    owner: str
+    epoch: int
+    disks: _containers.RepeatedCompositeFieldContainer[ChainDisk]
+    below_policy: bool
+    def __init__(self, number: _Optional[int] = ..., name: _Optional[str] = ..., durability_class: _Optional[str] = ..., region: _Optional[str] = ..., home: _Optional[str] = ..., owner: _Optional[str] = ..., epoch: _Optional[int] = ..., disks: _Optional[_Iterable[_Union[ChainDisk, _Mapping]]] = ..., below_policy: _Optional[bool] = ...) -> None: ...
+class ChainDisk(_message.Message):
+    cluster: str
+    disk: str
+    process: str
+    rack: str
+    zone: str
+    def __init__(self, cluster: _Optional[str] = ..., disk: _Optional[str] = ..., process: _Optional[str] = ..., rack: _Optional[str] = ..., zone: _Optional[str] = ...) -> None: ...
+class TopicOptions(_message.Message):
+    topic: str
+    durability_class: str
+    def __init__(self, topic: _Optional[str] = ..., durability_class: _Optional[str] = ...) -> None: ...
+class GetTopicOptionsRequest(_message.Message):
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+class UpdateTopicOptionsRequest(_message.Message):
+    options: TopicOptions
+    update_mask: _field_mask_pb2.FieldMask
+    validate_only: bool
+    def __init__(self, options: _Optional[_Union[TopicOptions, _Mapping]] = ..., update_mask: _Optional[_Union[_field_mask_pb2.FieldMask, _Mapping]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+class Constraint(_message.Message):
+    class Action(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        ACTION_UNSPECIFIED: _ClassVar[Constraint.Action]
+        ALLOW: _ClassVar[Constraint.Action]
+        DENY: _ClassVar[Constraint.Action]
+    ACTION_UNSPECIFIED: Constraint.Action
+    ALLOW: Constraint.Action
+    DENY: Constraint.Action
+    name: str
+    action: Constraint.Action
+    clients: str
+    forwarders: str
+    topics: str
+    priority: int
+    comment: str
+    create_time: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., action: _Optional[_Union[Constraint.Action, int, str]] = ..., clients: _Optional[str] = ..., forwarders: _Optional[str] = ..., topics: _Optional[str] = ..., priority: _Optional[int] = ..., comment: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+class CreateConstraintRequest(_message.Message):
+    constraint: Constraint
+    def __init__(self, constraint: _Optional[_Union[Constraint, _Mapping]] = ...) -> None: ...
+class ListConstraintsRequest(_message.Message):
+    def __init__(self) -> None: ...
+class ListConstraintsResponse(_message.Message):
+    constraints: _containers.RepeatedCompositeFieldContainer[Constraint]
+    def __init__(self, constraints: _Optional[_Iterable[_Union[Constraint, _Mapping]]] = ...) -> None: ...
+class DeleteConstraintRequest(_message.Message):
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+class DeleteConstraintResponse(_message.Message):
+    def __init__(self) -> None: ...
+class TestConstraintRequest(_message.Message):
+    constraint: Constraint
+    def __init__(self, constraint: _Optional[_Union[Constraint, _Mapping]] = ...) -> None: ...
+class TestConstraintResponse(_message.Message):
+    refusal: str
+    clients: _containers.RepeatedScalarFieldContainer[str]
+    forwarders: _containers.RepeatedScalarFieldContainer[str]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, refusal: _Optional[str] = ..., clients: _Optional[_Iterable[str]] = ..., forwarders: _Optional[_Iterable[str]] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
+class DrainRequest(_message.Message):
+    target: str
+    comment: str
+    def __init__(self, target: _Optional[str] = ..., comment: _Optional[str] = ...) -> None: ...
+class GetDrainRequest(_message.Message):
+    target: str
+    def __init__(self, target: _Optional[str] = ...) -> None: ...
+class ListDrainsRequest(_message.Message):
+    def __init__(self) -> None: ...
+class ListDrainsResponse(_message.Message):
+    drains: _containers.RepeatedCompositeFieldContainer[DrainState]
+    def __init__(self, drains: _Optional[_Iterable[_Union[DrainState, _Mapping]]] = ...) -> None: ...
+class UndrainRequest(_message.Message):
+    target: str
+    def __init__(self, target: _Optional[str] = ...) -> None: ...
+class DrainState(_message.Message):
+    target: str
+    draining: bool
+    members: _containers.RepeatedScalarFieldContainer[str]
+    connections: int
+    chains: int
+    comment: str
+    create_time: _timestamp_pb2.Timestamp
+    def __init__(self, target: _Optional[str] = ..., draining: _Optional[bool] = ..., members: _Optional[_Iterable[str]] = ..., connections: _Optional[int] = ..., chains: _Optional[int] = ..., comment: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...

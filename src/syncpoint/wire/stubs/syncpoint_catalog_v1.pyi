@@ -1,0 +1,87 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+class Topic(_message.Message):
+    incarnation: int
+    name: str
+    config: bytes
+    retention_s: int
+    created_ns: int
+    durability: str
+    regions: _containers.RepeatedScalarFieldContainer[str]
+    enforce_in_transit: bool
+    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., config: _Optional[bytes] = ..., retention_s: _Optional[int] = ..., created_ns: _Optional[int] = ..., durability: _Optional[str] = ..., regions: _Optional[_Iterable[str]] = ..., enforce_in_transit: _Optional[bool] = ...) -> None: ...
+class Start(_message.Message):
+    source: int
+    offset: int
+    def __init__(self, source: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+class Subscription(_message.Message):
+    incarnation: int
+    name: str
+    topic_incarnation: int
+    topic_name: str
+    config: bytes
+    created_ns: int
+    ack_deadline_s: int
+    retention_s: int
+    retain_acked: bool
+    ordered: bool
+    exactly_once: bool
+    filter_text: str
+    dead_letter_topic: str
+    dead_letter_attempts: int
+    retry: bool
+    retry_min_s: float
+    retry_max_s: float
+    detached: bool
+    generation: int
+    early_delivery: bool
+    expiration_s: int
+    start: _containers.RepeatedCompositeFieldContainer[Start]
+    state: str
+    created_revision: int
+    target: SeekTarget
+    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., topic_name: _Optional[str] = ..., config: _Optional[bytes] = ..., created_ns: _Optional[int] = ..., ack_deadline_s: _Optional[int] = ..., retention_s: _Optional[int] = ..., retain_acked: _Optional[bool] = ..., ordered: _Optional[bool] = ..., exactly_once: _Optional[bool] = ..., filter_text: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., dead_letter_attempts: _Optional[int] = ..., retry: _Optional[bool] = ..., retry_min_s: _Optional[float] = ..., retry_max_s: _Optional[float] = ..., detached: _Optional[bool] = ..., generation: _Optional[int] = ..., early_delivery: _Optional[bool] = ..., expiration_s: _Optional[int] = ..., start: _Optional[_Iterable[_Union[Start, _Mapping]]] = ..., state: _Optional[str] = ..., created_revision: _Optional[int] = ..., target: _Optional[_Union[SeekTarget, _Mapping]] = ...) -> None: ...
+class SeekTarget(_message.Message):
+    time_ns: int
+    snapshot: int
+    def __init__(self, time_ns: _Optional[int] = ..., snapshot: _Optional[int] = ...) -> None: ...
+class Snapshot(_message.Message):
+    incarnation: int
+    name: str
+    topic_incarnation: int
+    topic_name: str
+    config: bytes
+    created_ns: int
+    expire_ns: int
+    state: bytes
+    status: str
+    subscription: int
+    generation: int
+    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., topic_name: _Optional[str] = ..., config: _Optional[bytes] = ..., created_ns: _Optional[int] = ..., expire_ns: _Optional[int] = ..., state: _Optional[bytes] = ..., status: _Optional[str] = ..., subscription: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+class Setting(_message.Message):
+    name: str
+    value: bytes
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+class Record(_message.Message):
+    topic: Topic
+    subscription: Subscription
+    snapshot: Snapshot
+    setting: Setting
+    def __init__(self, topic: _Optional[_Union[Topic, _Mapping]] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ..., setting: _Optional[_Union[Setting, _Mapping]] = ...) -> None: ...
+class Change(_message.Message):
+    revision: int
+    deleted: bool
+    record: Record
+    def __init__(self, revision: _Optional[int] = ..., deleted: _Optional[bool] = ..., record: _Optional[_Union[Record, _Mapping]] = ...) -> None: ...
+class Changes(_message.Message):
+    changes: _containers.RepeatedCompositeFieldContainer[Change]
+    writer: str
+    def __init__(self, changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., writer: _Optional[str] = ...) -> None: ...
+class Header(_message.Message):
+    revision: int
+    incarnation: int
+    records: int
+    def __init__(self, revision: _Optional[int] = ..., incarnation: _Optional[int] = ..., records: _Optional[int] = ...) -> None: ...
