@@ -6,7 +6,9 @@ instruction of its own on current processors. The C function takes `bytes` only,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import google_crc32c
 
@@ -26,3 +28,20 @@ def crc32c_of(buffers: Iterable[bytes | bytearray | memoryview], seed: int = 0) 
     for data in buffers:
         seed = _extend(seed, data if type(data) is bytes else bytes(data))
     return seed
+
+
+def checked_json(content: Mapping[str, Any]) -> bytes:
+    """A small file: JSON that operators can read, with the checksum of its content."""
+    text = json.dumps(content, separators=(",", ":"), sort_keys=True)
+    return json.dumps({"crc32c": crc32c(text.encode()), "content": content}, indent=1, sort_keys=True).encode()
+
+
+def checked_content(data: bytes | None) -> dict[str, Any] | None:
+    """What such a file holds; None where there is none, or it is damaged."""
+    try:
+        outer = json.loads(data or b"null")
+        content: dict[str, Any] = outer["content"]
+        text = json.dumps(content, separators=(",", ":"), sort_keys=True)
+        return content if crc32c(text.encode()) == outer["crc32c"] else None
+    except (ValueError, TypeError, KeyError):
+        return None

@@ -9,12 +9,11 @@ counts as absent.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from syncpoint.runtime.files import Files, overwrite_file, read_file, replace_file
-from syncpoint.storage.checksum import crc32c
+from syncpoint.storage.checksum import checked_content, checked_json
 from syncpoint.storage.layout import DISK_FILE, FORMAT, MARKS_FILE
 
 _MARKS_ROOM = 16 * 1024  # bytes of the file at least: deletion goes on where the disk has none left
@@ -123,28 +122,13 @@ def merge_marks(many: Iterable[Marks]) -> Marks:
     return merged
 
 
-def _seal(fields: dict[str, object]) -> bytes:
-    text = json.dumps(fields, separators=(",", ":"), sort_keys=True)
-    return json.dumps({"crc32c": crc32c(text.encode()), "content": fields}, indent=1, sort_keys=True).encode()
-
-
-def _unseal(data: bytes | None) -> dict[str, object] | None:
-    try:
-        outer = json.loads(data or b"null")
-        fields: dict[str, object] = outer["content"]
-        text = json.dumps(fields, separators=(",", ":"), sort_keys=True)
-        return fields if crc32c(text.encode()) == outer["crc32c"] else None
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
 def encode_identity(identity: Identity) -> bytes:
-    return _seal({"format": FORMAT, "incarnation": identity.incarnation.hex(), "universe": identity.universe})
+    return checked_json({"format": FORMAT, "incarnation": identity.incarnation.hex(), "universe": identity.universe})
 
 
 def decode_identity(data: bytes | None) -> Identity | None:
     """The identity, or None when the file is absent or damaged. Raises `ValueError` for an unknown format."""
-    fields = _unseal(data)
+    fields = checked_content(data)
     if fields is None:
         return None
     if fields.get("format") != FORMAT:
@@ -165,12 +149,12 @@ def encode_marks(marks: Marks) -> bytes:
     }
     if marks.given_up:
         fields["given_up"] = by_log(marks.given_up)
-    return _seal(fields)
+    return checked_json(fields)
 
 
 def decode_marks(data: bytes | None) -> Marks | None:
     """The marks, or None when the file is absent or damaged."""
-    fields = _unseal(data)
+    fields = checked_content(data)
     if fields is None:
         return None
 

@@ -13,12 +13,11 @@ is set aside, so that the disk counts as unknown (protocol rule 3).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from typing import NamedTuple
 
 from syncpoint.runtime.files import Files, FolderExchanged, overwrite_file, read_file, replace_file
-from syncpoint.storage.checksum import crc32c
+from syncpoint.storage.checksum import checked_content, checked_json
 from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.settings import Durability
 
@@ -45,21 +44,14 @@ class Record(NamedTuple):
 
     def encode(self) -> bytes:
         """The stored form."""
-        values = {**self._asdict(), "claim": list(self.claim)}
-        text = json.dumps(values, separators=(",", ":"), sort_keys=True)
-        return json.dumps({"crc32c": crc32c(text.encode()), "content": values}, indent=1, sort_keys=True).encode()
+        return checked_json(self._asdict())
 
 
 def decode_record(data: bytes) -> Record | None:
     """None for a damaged one."""
     try:
-        outer = json.loads(data)
-        values = outer["content"]
-        text = json.dumps(values, separators=(",", ":"), sort_keys=True)
-        if crc32c(text.encode()) != outer["crc32c"]:
-            return None
-        epoch, session = values["claim"]
-        return Record(Claim(epoch, session), values["durability"], values["boot"], values["clean"])
+        values = checked_content(data) or {}
+        return Record(Claim(*values["claim"]), values["durability"], values["boot"], values["clean"])
     except (ValueError, TypeError, KeyError):
         return None
 
