@@ -36,7 +36,7 @@ check: dev ## style, types, layers, and the quick unit tests
 	@$(BIN)/python tools/test_parts.py check
 
 life: dev ## follow one message through the code and renew the tables of docs/life-of-a-message.md
-	@$(BIN)/python tools/life.py
+	@$(BIN)/python tools/life
 
 house: dev ## draw the rooms of src/syncpoint into docs/ARCHITECTURE.md
 	@$(BIN)/python tools/house.py

@@ -1,0 +1,70 @@
+"""The tables as docs/life-of-a-message.md has them."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from pathlib import Path
+
+import cluster
+import node
+from tracing import NO_STATIONS, ROOT, SOURCES, Rows
+
+PAGE = ROOT / "docs" / "life-of-a-message.md"
+BEGIN, END = "<!-- {}: written by `make life` -->\n", "<!-- end -->\n"
+CALLED_BY_NOBODY = (*NO_STATIONS, "transport/memory", "transport/tasks")
+
+
+def first_sentence(file: str) -> str:
+    """What a file says of itself."""
+    text = ast.get_docstring(ast.parse(Path(SOURCES, file + ".py").read_text())) or ""
+    sentence = re.split(r"(?<=\.)\s", " ".join(text.partition("\n\n")[0].split()), maxsplit=1)[0]
+    return sentence.rstrip(".").replace("|", "\\|")
+
+
+def node_table(rows: Rows) -> str:
+    """One stretch of the life in a node."""
+    lines = ["| file | entered by | from | what it says of itself |", "|---|---|---|---|"]
+    for file, row in rows.items():
+        caller = f"`{row.caller}`" if row.caller and not row.caller.startswith(NO_STATIONS) else "the event loop"
+        lines.append(f"| `{file}` | `{row.function}` | {caller} | {first_sentence(file)} |")
+    return "\n".join([*lines, ""])
+
+
+def cluster_table(tables: dict[str, Rows]) -> str:
+    """What comes to it in a cluster, stretch by stretch."""
+    lines = ["| | process | file | entered by | from | what it says of itself |", "|---|---|---|---|---|---|"]
+    for name, rows in tables.items():
+        for file, row in rows.items():
+            known = row.caller and not row.caller.startswith(CALLED_BY_NOBODY)
+            caller = f"`{row.caller}`" if known else "network or event loop"
+            lines.append(f"| {name} | {row.where} | `{file}` | `{row.function}` | {caller} | {first_sentence(file)} |")
+    return "\n".join([*lines, ""])
+
+
+def renewed(page: str, tables: dict[str, str]) -> str:
+    """The page with these tables in their places."""
+    for name, table in tables.items():
+        before, begin, rest = page.partition(BEGIN.format(name))
+        _, end, after = rest.partition(END)
+        if not end:
+            raise SystemExit(f"{PAGE.name} has no place for the table {name!r}: a line {begin!r} and a line {END!r}")
+        page = before + begin + table + end + after
+    return page
+
+
+def main(arguments: list[str]) -> int:
+    """Renew or check the page."""
+    one = node.stations()
+    between = cluster.stations({file for rows in one.values() for file in rows})
+    old = PAGE.read_text()
+    new = renewed(old, {name: node_table(rows) for name, rows in one.items()} | {"cluster": cluster_table(between)})
+    if "--check" not in arguments:
+        PAGE.write_text(new)
+    elif old != new:
+        for line in difflib.unified_diff(old.splitlines(), new.splitlines(), "page", "code", lineterm="", n=0):
+            print(line)
+        print(f"docs/{PAGE.name} does not show the way that a message takes now. `make life` renews it.")
+        return 1
+    return 0
