@@ -101,7 +101,7 @@ class Positions:
         if processed is not None and (self.options["cursor"] or reader):
             request.topic_incarnation = processed.incarnation
             for number, end in processed.sources.items():
-                request.processed.add(source=number, end=end)
+                request.processed.add(source=number, end=end, chain=processed.chains.get(number, 0))
             request.generation = processed.generation
         answer = pb.Positions.FromString(self.channel.call(methods.LOG_READER.GetPositions, request))
         listing = Listing(

@@ -67,6 +67,10 @@ class Program:
         request = pipeline.GetPositionsRequest(topic=topic, **fields)
         return self.call(READER + "GetPositions", request, pipeline.Positions)
 
+    def cursors(self, topic: str) -> list[Any]:
+        request = pipeline.ListCursorsRequest(topic=topic)
+        return list(self.call(READER + "ListCursors", request, pipeline.ListCursorsResponse).cursors)
+
     def read(self, topic: str, at: Any, behind_each: Any = lambda: None) -> list[bytes]:
         """All data of one source, taken up again where a stream broke."""
         made = self.channel.unary_stream(
@@ -209,6 +213,37 @@ def test_the_owner_of_a_chain_is_killed_in_the_middle_of_a_range(cluster, enter,
     assert one.unavailable
     cluster.local.start(victim)
     cluster.settle()
+
+
+def test_a_cursor_keeps_what_it_has_not_passed_in_every_chain_and_through_adoption(cluster, enter, programs):
+    """A topic without retention or subscription: only the cursor keeps anything."""
+    one, two = programs[0], programs[-1]
+    space = enter(cluster.proxies[0])
+    topic = space.topic()
+    name = pipeline.Cursor(name="reader")
+    one.positions(topic, cursor=name, first=True)
+    space.publish(topic, *(b"%d|" % number for number in range(100)))
+    for number in range(100, 130):  # keys take it to several chains
+        space.publish(topic, b"%d|" % number, key=f"k{number}")
+    one.stage(space.project, "a", 0, "x", topic, numbered(130, 200))
+    one.commit(space.project, "a", 0, "x")
+    for victim in cluster.names("publish-forwarder"):
+        cluster.local.kill(victim)
+        cluster.local.start(victim)
+        cluster.settle()
+    found = two.positions(topic, cursor=name)
+    assert not found.lost
+    assert sorted(numbers([body for at in found.sources for body in two.read(topic, at)])) == list(range(200))
+    (listed,) = two.cursors(topic)
+    assert (listed.name, listed.lag_messages) == ("reader", 200)
+    assert {at.chain for at in listed.ranges} == {at.chain for at in found.sources}
+    processed = [pipeline.SourceRange(source=at.source, end=at.end, chain=at.chain) for at in found.sources]
+    assert not one.positions(topic, cursor=name, processed=processed).lost
+    (listed,) = two.cursors(topic)
+    assert listed.lag_messages == 0
+    one.call(READER + "DeleteCursor", pipeline.DeleteCursorRequest(topic=topic, name="reader"),
+             pipeline.DeleteCursorResponse)  # fmt: skip
+    assert not two.cursors(topic)
 
 
 def test_order_holds_within_a_query_and_within_publishers_of_the_same_keys(cluster, enter, programs):

@@ -110,15 +110,11 @@ class Servers:
         return found, silent
 
     def able(self, links: Iterable[Link]) -> None:
-        """Return if every server of these links serves data pipelines, and every source keeps cursors. Raises
-        `SyncpointError` naming the one that does not, or does not answer.
+        """Return if every server of these links serves data pipelines. Raises `SyncpointError` naming the one that
+        does not, or does not answer.
         """
-        links = list(links)
         for cluster in {end.name: end for link in links for end in (link.source, link.target)}.values():
             self.call(cluster, "EpochWriter.ListLinks", pipeline.ListLinksRequest())
-        for link in links:
-            request = pipeline.ListCursorsRequest(project=f"projects/{link.source_project}")
-            self.call(link.source, "LogReader.ListCursors", request)
 
     def ensure_target(self, flow: Flow) -> None:
         """Create the topic a flow writes to, set up as the one it reads. Raises `SyncpointError`."""
@@ -225,10 +221,7 @@ def _named(cluster: Cluster, method: str) -> Iterator[None]:
         yield
     except SyncpointError as error:
         if error.code is Code.UNIMPLEMENTED and method.startswith(("LogReader.", "EpochWriter.")):
-            raise FailedPrecondition(
-                f"{who} can not be read by flows: it is a cluster, or a server with --workers, or of an older version;"
-                " federation needs sources of one process yet"
-            ) from error
+            raise FailedPrecondition(f"{who} does not serve data pipelines: it is of a version without them") from error
         if error.code in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED):
             raise SyncpointError(error.code, f"{who} does not answer: {error.message}") from error
         raise

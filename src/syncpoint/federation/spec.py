@@ -30,10 +30,7 @@ MAX_ROWS, MAX_BYTES = 200_000, 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A server, under the name that copies carry as their origin.
-
-    Proxies of a cluster keep no named cursors yet, and are refused as sources when the federation looks at them.
-    """
+    """A server of one process, or a proxy of a cluster, under the name that copies carry as their origin."""
 
     name: str
     endpoint: str

@@ -143,6 +143,10 @@ class Catalog:
         found = self._settings.get(name)
         return None if found is None else found.value
 
+    def settings_named(self, prefix: str) -> list[str]:
+        """The names of all settings that begin so, in order."""
+        return sorted(name for name in self._settings if name.startswith(prefix))
+
     # -- listing -----------------------------------------------------------------------------------------------------
 
     def topics_in(self, project: str, after: str | None, limit: int) -> list[Topic]:

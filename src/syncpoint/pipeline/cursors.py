@@ -185,8 +185,7 @@ class Cursors:
         Raises `InvalidArgument`, `ResourceExhausted`.
         """
         limits.check()
-        if not 0 < len(name) <= NAME_CHARACTERS_MAX:
-            raise InvalidArgument("cursor.name", f"must have 1 to {NAME_CHARACTERS_MAX} characters")
+        check_name(name)
         named = self._by_topic.get(topic, {})
         if name not in named and len(named) >= CURSORS_MAX:
             raise ResourceExhausted(f"The topic has {CURSORS_MAX} cursors already: delete some that nobody reads with.")
@@ -292,6 +291,12 @@ class Cursors:
                 cursor.lost = [*cursor.lost, Range(source.number, position, source.end)][-LOST_MAX:]
                 cursor.written = False
             cursor.forget(source.number)
+
+
+def check_name(name: str) -> None:
+    """Raises `InvalidArgument` for what no cursor can be called."""
+    if not 0 < len(name) <= NAME_CHARACTERS_MAX:
+        raise InvalidArgument("cursor.name", f"must have 1 to {NAME_CHARACTERS_MAX} characters")
 
 
 def passed(sources: Iterable[Source], ends: Mapping[int, int]) -> dict[int, int]:

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.pipeline.cursor_names import cursors_of
 from syncpoint.pipeline.homes import Homes, link_key, query_key
 from syncpoint.pipeline.reading import LogReader
 from syncpoint.pipeline.writing import TIDY_S, EpochWriter
@@ -111,6 +112,11 @@ class ChainPipelines:
             log.error("%s is in the log of chain %d, and at home in another one", key, self._chain.number)
         await self.writer.finish_decided()
         self._recovered = True
+
+    def opening(self, topic: int) -> None:
+        """See `Mounted`: cursors of the topic hold what comes in this chain from its first message on."""
+        for name, limits in cursors_of(self._chain.forwarder.catalog, topic).items():
+            self.reader.ensure(topic, name, limits)
 
     def tick(self) -> None:
         """See `Mounted`."""

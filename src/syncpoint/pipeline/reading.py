@@ -154,6 +154,14 @@ class LogReader:
         await self._persist(self.cursors.write(cursor))
         return cursor
 
+    def ensure(self, topic: int, name: str, limits: Limits) -> None:
+        """See that a cursor is there, and counts as used now. One that is new has everything before it."""
+        cursor = self.cursors.find(topic, name)
+        if cursor is None:
+            self._append(self.cursors.write(self.cursors.begin(topic, name, limits, {})))
+        else:
+            self.cursors.advance(cursor, limits, {})
+
     def _positions(self, topic: Topic, found: list[Extent], begins: list[int], cursor: Cursor | None) -> Any:
         answer = pipeline.Positions(
             topic=topic.name, topic_incarnation=topic.incarnation, universe=f"{self.publish.store.universe:x}"

@@ -24,9 +24,9 @@ class Extent(NamedTuple):
 
 
 def extents(forwarder: PublishForwarder, topic: int) -> list[Extent]:
-    """The sources of a topic incarnation in the order of keys."""
+    """The sources of a topic incarnation in the order in which they were opened, which is that of keys."""
     found = []
-    for source in sorted(forwarder.sources.of_topic(topic), key=lambda one: (one.epoch, one.number)):
+    for source in sorted(forwarder.sources.of_topic(topic), key=lambda one: one.number):
         bounds = forwarder.store.bounds(source.number)
         begin = source.visible if bounds is None else min(bounds[0], source.visible)
         found.append(Extent(source, begin, source.visible))
@@ -34,8 +34,10 @@ def extents(forwarder: PublishForwarder, topic: int) -> list[Extent]:
 
 
 def comes_before(one: Source, other: Source) -> bool:
-    """Whether all of one source must be read before the other; both are of one topic and one chain."""
-    return one.epoch < other.epoch or (one.epoch == other.epoch and one.number < other.number)
+    """Whether all of one source must be read before the other; both are of one topic and one chain. Epochs say nothing:
+    the next owner of a chain may know an older assignment than the owner before.
+    """
+    return one.number < other.number
 
 
 def topic_named(catalog: Catalog, name: str, incarnation: int) -> Topic:

@@ -7,7 +7,7 @@ number of proxies run, and a client may use any of them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from syncpoint.api.health import HealthService
@@ -17,12 +17,15 @@ from syncpoint.control.doors import Peers
 from syncpoint.control.view import ClusterView, View
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.layout import CONSTRAINTS
+from syncpoint.metadata.records import Change
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.cluster import Member
+from syncpoint.model.errors import Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.pipeline.homes import Homes
 from syncpoint.proxy.attempts import Attempts
 from syncpoint.proxy.pipeline_chains import ChainCalls, Relays
+from syncpoint.proxy.pipeline_cursors import ClusterCursors, Commit
 from syncpoint.proxy.pipeline_reading import ClusterReader
 from syncpoint.proxy.pipeline_writing import ClusterWriter
 from syncpoint.proxy.publish import Publisher
@@ -59,6 +62,7 @@ class Proxy:
         sealer: Sealer | None = None,
         spanning: frozenset[str] = frozenset(),
         universe: int = 0,
+        commit: Commit | None = None,
     ) -> None:
         self.sealer = sealer
         self._rules: View[Rule] = View(store, CONSTRAINTS, decode_rule)
@@ -83,11 +87,13 @@ class Proxy:
         self.streams = Streams(serving, self.relay, peers, self.pulse, sealer=sealer)
         self._relays = Relays()
         chains = ChainCalls(view, peers, catalog)
+        self.cursors = ClusterCursors(catalog, store, chains, commit or _refused)
         self.reader = ClusterReader(
             catalog,
             store,
             chains,
             self._relays,
+            self.cursors,
             refresh,
             universe=universe,
             region=me.region,
@@ -184,3 +190,7 @@ class Proxy:
             for address in self.pulse.suspected - living:
                 self.pulse.forget(address)
                 self.routes.suspect(address, False)
+
+
+async def _refused(changes: Sequence[Change]) -> None:
+    raise Unavailable("This proxy can not change the catalog.")

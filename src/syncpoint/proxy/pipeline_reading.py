@@ -20,6 +20,7 @@ from syncpoint.model.errors import FailedPrecondition, InvalidArgument, OutOfRan
 from syncpoint.pipeline import columns, reading_positions
 from syncpoint.pipeline.reading import FRAME_BYTES, FRAME_BYTES_MAX, NOT_ALONE
 from syncpoint.proxy.pipeline_chains import ChainCalls, ClientStream, Relays, deadline_of
+from syncpoint.proxy.pipeline_cursors import ClusterCursors
 from syncpoint.router.location import may_pass
 from syncpoint.transport.calls import Call, Methods
 from syncpoint.transport.tasks import unary_async
@@ -29,7 +30,6 @@ from syncpoint.wire.serving import parsed
 
 READER = methods.LOG_READER
 RELAYED_BYTES_MAX = 8 << 20  # of a frame; one message more must still fit into what the transport takes
-NO_CURSORS = "A named cursor, in a cluster,"
 AGREE_TRIES = 5
 AGREE_PAUSE_S = 0.1
 
@@ -43,38 +43,40 @@ class ClusterReader:
         store: SharedStore,
         chains: ChainCalls,
         relays: Relays,
+        cursors: ClusterCursors,
         refresh: Callable[[], Awaitable[None]],
         *,
         universe: int,
         region: str,
         sealed: bool,
     ) -> None:
-        self.catalog, self.chains, self.relays = catalog, chains, relays
+        self.catalog, self.chains, self.relays, self.cursors = catalog, chains, relays, cursors
         self._store, self._refresh = store, refresh
         self._universe, self._region, self._sealed = universe, region, sealed
 
     def methods(self) -> Methods:
         """The method table of this service."""
-        table = {READER.GetPositions.encode(): unary_async(self._get_positions)}
-        for path, what in (
-            (READER.ListCursors, NO_CURSORS),
-            (READER.DeleteCursor, NO_CURSORS),
-            (READER.ReleaseSubscription, NOT_ALONE),
-        ):
-            table[path.encode()] = unary_async(_refusing(what))
+        unary = {
+            READER.GetPositions: self._get_positions,
+            READER.ListCursors: self._list_cursors,
+            READER.DeleteCursor: self._delete_cursor,
+            READER.ReleaseSubscription: self._release_subscription,
+        }
+        table = {path.encode(): unary_async(function) for path, function in unary.items()}
         return {**table, READER.ReadRange.encode(): self.relays.method(self._read_range)}
 
     # -- positions ---------------------------------------------------------------------------------------------------
 
     async def _get_positions(self, call: Call, request: bytes) -> bytes:
         asked = parsed(pipeline.GetPositionsRequest, request)
-        if asked.HasField("cursor"):
-            raise Unimplemented(NO_CURSORS)
         if asked.exclusive_reader:
             raise Unimplemented(NOT_ALONE)
         topic = await self._topic_of(asked)
         asked.topic_incarnation = topic.incarnation
         deadline = deadline_of(call)
+        if asked.HasField("cursor"):
+            await self.cursors.enter(topic, asked.cursor)
+            await self._place(topic, asked, deadline)
         for left in reversed(range(AGREE_TRIES)):
             answers = await self._ask(topic, asked, deadline)
             # A chain that holds nothing of the topic has no opinion.
@@ -94,6 +96,8 @@ class ClusterReader:
         if asked.subscription and self.catalog.subscription(asked.subscription) is None:
             await self._refresh()
         name = asked.topic
+        if asked.subscription and asked.HasField("cursor"):
+            raise InvalidArgument("cursor", "a subscription keeps by itself what is not acknowledged")
         if asked.subscription:
             name = reading_positions.subscription_named(self.catalog, asked.subscription).topic_name
             if asked.processed:
@@ -118,11 +122,15 @@ class ClusterReader:
         """What every chain of the topic says, by number; all of them, or an error."""
         # What was published before this call is in chains that are registered by now.
         numbers = await answered(registered_chains(self._store, topic.incarnation))
-        request = asked.SerializeToString()
-        tasks = [
-            asyncio.ensure_future(self.chains.call(number, READER.GetPositions, request, deadline))
-            for number in numbers
-        ]
+        processed = list(asked.processed)
+        tasks = []
+        for number in numbers:
+            del asked.processed[:]
+            asked.processed.extend(one for one in processed if one.chain == number)
+            call = self.chains.call(number, READER.GetPositions, asked.SerializeToString(), deadline)
+            tasks.append(asyncio.ensure_future(call))
+        del asked.processed[:]
+        asked.processed.extend(processed)
         try:
             found = await asyncio.gather(*tasks)
         finally:
@@ -131,6 +139,16 @@ class ClusterReader:
             await asyncio.gather(*tasks, return_exceptions=True)
         return {number: pipeline.Positions.FromString(one) for number, one in zip(numbers, found, strict=True)}
 
+    async def _place(self, topic: Topic, asked: Any, deadline: float) -> None:
+        """See that what was processed names the chains of its sources, where they are still there."""
+        if all(one.chain for one in asked.processed):
+            return
+        plain = pipeline.GetPositionsRequest(topic=topic.name, topic_incarnation=topic.incarnation)
+        answers = await self._ask(topic, plain, deadline)
+        chains = {one.source: number for number, answer in answers.items() for one in answer.sources}
+        for one in asked.processed:
+            one.chain = one.chain or chains.get(one.source, 0)
+
     def _joined(self, topic: Topic, answers: dict[int, Any], generation: int) -> Any:
         joined = pipeline.Positions(
             topic=topic.name,
@@ -138,11 +156,32 @@ class ClusterReader:
             universe=f"{self._universe:x}",
             generation=generation,
         )
-        for answer in answers.values():
+        for number, answer in answers.items():
+            for one in answer.lost:
+                joined.lost.add(source=one.source, begin=one.begin, end=one.end, chain=number)
             if (answer.time.seconds, answer.time.nanos) > (joined.time.seconds, joined.time.nanos):
                 joined.time.CopyFrom(answer.time)
         joined.sources.extend(in_order({number: answer.sources for number, answer in answers.items()}))
         return joined
+
+    # -- cursors -----------------------------------------------------------------------------------------------------
+
+    async def _list_cursors(self, call: Call, request: bytes) -> bytes:
+        asked = parsed(pipeline.ListCursorsRequest, request)
+        if bool(asked.topic) == bool(asked.project):
+            raise InvalidArgument("topic", "name a topic or a project, one of them")
+        topics = [await self._topic(asked.topic, 0)] if asked.topic else self.cursors.topics(asked.project)
+        found = [one for topic in topics for one in await self.cursors.listed(topic, deadline_of(call))]
+        encoded: bytes = pipeline.ListCursorsResponse(cursors=found).SerializeToString()
+        return encoded
+
+    async def _delete_cursor(self, call: Call, request: bytes) -> bytes:
+        asked = parsed(pipeline.DeleteCursorRequest, request)
+        await self.cursors.delete(await self._topic(asked.topic, 0), asked.name, deadline_of(call))
+        return b""
+
+    async def _release_subscription(self, call: Call, request: bytes) -> bytes:
+        raise Unimplemented(NOT_ALONE)
 
     # -- ranges ------------------------------------------------------------------------------------------------------
 
@@ -200,10 +239,3 @@ def in_order(found: dict[int, Sequence[Any]]) -> Iterable[Any]:
             placed.chain, placed.epoch = number, epoch
             out.append(placed)
     return sorted(out, key=lambda one: (one.epoch, one.chain, one.source))
-
-
-def _refusing(what: str) -> Callable[[Call, bytes], Awaitable[bytes]]:
-    async def refuse(call: Call, request: bytes) -> bytes:
-        raise Unimplemented(what)
-
-    return refuse

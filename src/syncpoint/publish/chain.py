@@ -70,6 +70,10 @@ class Mounted(Protocol):
         """Return when the chain may be served. Its topics are registered. Raises `SyncpointError`."""
         ...
 
+    def opening(self, topic: int) -> None:
+        """A source of a topic is about to be opened; what the catalog says of the topic is known here."""
+        ...
+
     def tick(self) -> None:
         """Called ten times a second."""
         ...
@@ -153,6 +157,7 @@ class Chain:
         self._idle: dict[int, int] = {}  # open source of which nothing is stored -> its end, at the last look
         if around.mount is not None:
             self.mounted = around.mount(self)
+            self.follower.on_open = self.mounted.opening
 
     def changed(self, change: Change) -> None:
         """The catalog has changed. What can not be followed must not be confirmed: the chain ends then, and the next

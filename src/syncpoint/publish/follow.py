@@ -31,6 +31,7 @@ class Follower:
         self.forwarder = forwarder
         self.catalog = forwarder.catalog
         self.on_ledger: Callable[[int], None] = lambda subscription: None
+        self.on_open: Callable[[int], None] = lambda topic: None  # a source of a topic is about to be opened
 
     # -- after recovery ----------------------------------------------------------------------------------------------
 
@@ -109,6 +110,8 @@ class Follower:
         """Open the topic's source at the catalog's revision. The chain is registered for the topic."""
         for record in self.catalog.subscriptions_of(topic):
             self._catch_up(record)
+        if self.forwarder.sources.open_of(topic) is None:
+            self.on_open(topic)
         return self.forwarder.open_source(topic, epoch, self.catalog.revision)
 
     def forget_topic(self, topic: int) -> None:

@@ -366,7 +366,7 @@ def test_what_comes_before_a_named_source_is_passed(known: list[Source], ends: d
             assert any(number in ends for number in range(8))
     named = [source for source in known if source.number in ends]
     for source in known:
-        later = [one for one in named if (one.epoch, one.number) > (source.epoch, source.number)]
+        later = [one for one in named if one.number > source.number]
         if source.number not in ends and named:
             assert (source.number in found) == bool(later)
 

@@ -14,7 +14,9 @@ from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Topic
 from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.pipeline import cursor_names
 from syncpoint.pipeline.applying import Applying
+from syncpoint.pipeline.cursors import Limits
 from syncpoint.pipeline.homes import Homes, link_key, query_key
 from syncpoint.pipeline.mounting import CHAIN, REVISION, ChainPipelines, Pipelines
 from syncpoint.runtime.random import SeededRandom
@@ -302,3 +304,37 @@ async def test_a_stream_waits_for_the_catalog_that_its_caller_knows(world: Chain
     served.process.shared.held = False
     served.process.shared.catch_up()
     assert pipeline.StageResponse.FromString(await stream.receive()).rows == 1
+
+
+async def with_cursor(served: Served, first: bool = False, **asked: Any) -> Any:
+    request = pipeline.GetPositionsRequest(topic=TOPIC, first=first, **asked)
+    request.cursor.name = "c"
+    return await served.call(READER + "GetPositions", request, pipeline.Positions)
+
+
+@simulated
+async def test_a_chain_that_begins_with_a_topic_later_has_its_cursors_from_the_first_message(world: ChainWorld) -> None:
+    homes = homes_of(world)
+    served, other = Served(world, "f1", homes), Served(world, "f2", homes, chain=2)
+    await served.open()
+    await served.process.publish("a")  # nobody needs it
+    world.commit(cursor_names.put(TOPIC_NUMBER, {"c": Limits()}))
+    await with_cursor(served, first=True)
+    chain = await other.open(2)
+    await other.process.publish("b", "c", chain=2)
+    (at,) = (await with_cursor(other)).sources
+    assert chain.forwarder.extensions
+    source = chain.forwarder.sources.by_number[at.source]
+    assert any(one.holds(source, 0, 2, world.clock.time_ns()) for one in chain.forwarder.extensions)
+    await other.process.crash()
+    third = Served(world, "f3", homes, chain=2)
+    chain = await third.open(2)
+    assert await third.read() == ["b", "c"]
+    source = chain.forwarder.sources.by_number[at.source]
+    assert any(one.holds(source, 0, 2, world.clock.time_ns()) for one in chain.forwarder.extensions)
+    await with_cursor(third, processed=[pipeline.SourceRange(source=at.source, end=2)])
+    for _ in range(100):  # what it has passed is written within a second, and then deleted
+        await asyncio.sleep(0.1)
+        if at.source not in chain.forwarder.sources.by_number:
+            break
+    assert not (await with_cursor(third)).sources

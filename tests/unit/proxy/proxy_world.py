@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from syncpoint.control.doors import Peers, process_methods
@@ -307,6 +307,7 @@ class ProxyProcess(Process):
             limits=self.world.limits,
             distances=Distances(self.region),
             sealer=Sealer(self.keys()) if self.sealed else None,
+            commit=self._commit,
         )
         await self.proxy.start()
         await self.world.network.serve(self.proxy.methods(), self.name, 1)
@@ -318,6 +319,10 @@ class ProxyProcess(Process):
         self.refreshed += 1
         await asyncio.sleep(0.001)
         self.world.on_refresh()
+
+    async def _commit(self, changes: Sequence[Change]) -> None:
+        for change in self.world.catalog.assign(changes):
+            self.world.catalog.apply(change)
 
     async def stop(self) -> None:
         self.stopped = True

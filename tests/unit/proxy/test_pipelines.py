@@ -13,7 +13,8 @@ from syncpoint.control.view import OWNERS
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import LINK_HOMES, OPEN, QUERY_HOMES
 from syncpoint.model.cluster import Owner
-from syncpoint.model.errors import Aborted, Code, SyncpointError, Unavailable
+from syncpoint.model.errors import Aborted, Code, NotFound, SyncpointError, Unavailable
+from syncpoint.pipeline.cursor_names import cursors_of
 from syncpoint.pipeline.mounting import CHAIN
 from syncpoint.proxy.pipeline_reading import in_order
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming
@@ -37,6 +38,7 @@ class PipelineProcess(PublishProcess):
         self.committed: list[tuple[int, str, int]] = []
         self.staged: dict[int, list[Any]] = {}
         self.links: dict[int, list[str]] = {}
+        self.cursors: dict[int, set[str]] = {}
         self.refuse: SyncpointError | None = None
         self.answer_s = 0.001
         self.frames = 3
@@ -48,6 +50,8 @@ class PipelineProcess(PublishProcess):
             **super().methods(),
             (READER + "GetPositions").encode(): unary_async(self._positions),
             (READER + "ReadRange").encode(): Streaming(self._read),
+            (READER + "ListCursors").encode(): unary_async(self._list_cursors),
+            (READER + "DeleteCursor").encode(): unary_async(self._delete_cursor),
             (WRITER + "Stage").encode(): Streaming(self._stage),
             (WRITER + "CommitEpoch").encode(): unary_async(self._commit),
             (WRITER + "ListLinks").encode(): unary_async(self._links),
@@ -75,6 +79,21 @@ class PipelineProcess(PublishProcess):
         self.generations[chain] = generations[1:] or generations
         encoded: bytes = answer.SerializeToString()
         return encoded
+
+    async def _list_cursors(self, call: Call, request: bytes) -> bytes:
+        chain, answer = self._chain(call), pipeline.ListCursorsResponse()
+        for name in sorted(self.cursors.get(chain, ())):
+            answer.cursors.add(topic=TOPIC, name=name, lag_messages=chain)
+            answer.cursors[-1].ranges.add(source=chain * 10, begin=1, end=2)
+        encoded: bytes = answer.SerializeToString()
+        return encoded
+
+    async def _delete_cursor(self, call: Call, request: bytes) -> bytes:
+        name = pipeline.DeleteCursorRequest.FromString(request).name
+        if name not in self.cursors.get(self._chain(call), ()):
+            raise NotFound(name)
+        self.cursors[self._chain(call)].remove(name)
+        return b""
 
     def _read(self, stream: Stream) -> None:
         def message(request: bytes) -> None:
@@ -219,7 +238,9 @@ async def test_a_topic_without_chains_has_no_positions_and_refusals_are_those_of
         ({"topic": "", "subscription": "projects/p/subscriptions/none"}, Code.NOT_FOUND),
         ({"subscription": "projects/p/subscriptions/billing"}, Code.INVALID_ARGUMENT),
         ({"snapshot": "projects/p/snapshots/none"}, Code.NOT_FOUND),
-        ({"cursor": {"name": "c"}}, Code.UNIMPLEMENTED),
+        ({"cursor": {"name": ""}}, Code.INVALID_ARGUMENT),
+        ({"topic": "", "subscription": "projects/p/subscriptions/billing", "cursor": {"name": "c"}},
+         Code.INVALID_ARGUMENT),
         ({"topic": "", "subscription": "projects/p/subscriptions/billing", "exclusive_reader": "x"},
          Code.UNIMPLEMENTED),
     ):  # fmt: skip
@@ -237,6 +258,56 @@ async def test_chains_must_agree_about_a_seek(world: ProxyWorld) -> None:
     two.generations[2] = [0]
     error = await refused(positions(world, topic="", subscription="projects/p/subscriptions/billing"))
     assert error.code is Code.UNAVAILABLE
+
+
+@in_world()
+async def test_a_cursor_has_its_name_in_the_catalog_and_its_positions_in_each_chain(world: ProxyWorld) -> None:
+    one, two = await cluster(world)
+    one.sources[1], two.sources[2] = [source(10)], [source(20)]
+    await positions(world, cursor={"name": "c", "retention_seconds": 60}, first=True)
+    assert cursors_of(world.catalog, world.topic.incarnation)["c"].retention_s == 60
+    assert [asked.first for _, asked in (*one.asked, *two.asked)] == [True, True]
+    ranges = [pipeline.SourceRange(source=10, end=3, chain=1), pipeline.SourceRange(source=20, end=4)]
+    await positions(world, cursor={"name": "c", "retention_seconds": 60}, processed=ranges)
+    assert [(at.source, at.end) for at in one.asked[-1][1].processed] == [(10, 3)]
+    assert [(at.source, at.end) for at in two.asked[-1][1].processed] == [(20, 4)]
+
+
+async def cursors(world: ProxyWorld, **asked: Any) -> list[Any]:
+    answer = await world.call(READER + "ListCursors", pipeline.ListCursorsRequest(**asked))
+    return list(pipeline.ListCursorsResponse.FromString(answer).cursors)
+
+
+@in_world()
+async def test_cursors_are_listed_and_deleted_over_all_chains(world: ProxyWorld) -> None:
+    one, two = await cluster(world)
+    for name in ("c", "new"):
+        await positions(world, cursor={"name": name}, first=True)
+    one.cursors[1], two.cursors[2] = {"c"}, {"c"}
+    for asked in ({"topic": TOPIC}, {"project": "projects/p"}):
+        first, second = await cursors(world, **asked)
+        assert (first.name, first.lag_messages) == ("c", 3)
+        assert [(at.source, at.chain) for at in first.ranges] == [(10, 1), (20, 2)]
+        assert (second.name, second.lag_messages) == ("new", 0)
+    await world.call(READER + "DeleteCursor", pipeline.DeleteCursorRequest(topic=TOPIC, name="c"))
+    assert (one.cursors, two.cursors) == ({1: set()}, {2: set()})
+    assert [found.name for found in await cursors(world, topic=TOPIC)] == ["new"]
+    gone = world.call(READER + "DeleteCursor", pipeline.DeleteCursorRequest(topic=TOPIC, name="c"))
+    assert (await refused(gone)).code is Code.NOT_FOUND
+
+
+@in_world()
+async def test_names_of_cursors_that_no_chain_has_any_more_go(world: ProxyWorld) -> None:
+    one, _ = await cluster(world)
+    for name in ("used", "unused"):
+        await positions(world, cursor={"name": name}, first=True)
+    one.cursors[1] = {"used"}
+    reader = world.processes["proxy"].proxy.cursors
+    await reader.clean()
+    assert set(cursors_of(world.catalog, world.topic.incarnation)) == {"used"}
+    world.delete(world.topic)
+    await reader.clean()
+    assert not cursors_of(world.catalog, world.topic.incarnation)
 
 
 async def read(world: ProxyWorld, **asked: Any) -> tuple[list[int], SyncpointError | None]:

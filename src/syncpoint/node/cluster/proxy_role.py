@@ -26,6 +26,7 @@ from syncpoint.node.cluster.tls import public_tls
 from syncpoint.proxy.front import Proxy
 from syncpoint.proxy.key_care import KeyCleaner
 from syncpoint.proxy.keys import KeyRing, TopicKeys
+from syncpoint.proxy.pipeline_cursors import CursorCleaner
 from syncpoint.proxy.seal import Sealer
 from syncpoint.router.distance import Distances, Prober
 from syncpoint.transport.calls import Methods
@@ -67,6 +68,7 @@ class ProxyRole:
             sealer=self._sealer(),
             spanning=frozenset(name for name, one in joined.settings.classes.items() if one.spans_regions),
             universe=joined.universe,
+            commit=self.control.commit,
         )
         settings = joined.settings
         self.admin = ClusterAdmin(
@@ -80,6 +82,7 @@ class ProxyRole:
         )
         self.expiry = Expiry(self.control, joined.store, joined.clock)
         self.cleaner = KeyCleaner(joined.store, self._topic_exists, self._cleans, joined.random)
+        self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, joined.random)
         self._methods = self.proxy.methods(
             CatalogService(self.control).methods(), seek_methods(self.control), self.admin.methods()
         )
@@ -97,6 +100,7 @@ class ProxyRole:
         await self.proxy.start()
         self.prober.start()
         self.expiry.start()
+        self.cursor_cleaner.start()
         if self.proxy.sealer is not None:
             self.cleaner.start()
         host, port = split_address(joined.process.public or "127.0.0.1:0")
@@ -123,6 +127,7 @@ class ProxyRole:
 
     async def stop(self) -> None:
         await self.cleaner.stop()
+        await self.cursor_cleaner.stop()
         await self.expiry.stop()
         await self.prober.stop()
         await self.proxy.stop()

@@ -1,0 +1,84 @@
+"""One job between two clusters of real processes whose owners of chains are killed: every message once, in order."""
+
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from spark_world import Topic, numbers
+
+from pyspark_pubsub.rpc import close_idle
+from syncpoint.node.cluster.local import LocalCluster, Shape
+from syncpoint.testing.etcd import why_not
+
+SHAPE = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
+COUNT = 12_000
+TRIES = 12
+
+
+@pytest.fixture
+def clusters(tmp_path) -> Iterator[list[tuple[LocalCluster, Any]]]:
+    """Two clusters, each with what a test of one server has."""
+    if why_not():
+        pytest.skip("etcd is not installed (Debian: apt-get install etcd-server)")
+    made = [LocalCluster(tmp_path / name) for name in ("a", "b")]
+    for one in made:
+        one.create(SHAPE)
+    try:
+        yield [(one, SimpleNamespace(endpoint=one.up()[0])) for one in made]
+    finally:
+        for one in made:
+            one.down()
+        close_idle()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_link_between_two_clusters_copies_once_while_owners_are_killed(spark, clusters, tmp_path):
+    (one, source_server), (two, target_server) = clusters
+    source, target = Topic(source_server), Topic(target_server)
+    source.publish(0, COUNT, 500)
+    victims = [(two, "publish-forwarder-1"), (one, "publish-forwarder-1"), (two, "publish-forwarder-2"),
+               (one, "publish-forwarder-2")]  # fmt: skip
+    failures, kills = 0, 0
+
+    def start() -> Any:
+        reader = spark.readStream.format("pubsub").option("endpoint", source_server.endpoint)
+        frame = reader.option("topic", source.name).option("maxRowsPerTrigger", 500).load()
+        writer = frame.writeStream.format("pubsub").option("endpoint", target_server.endpoint)
+        return (
+            writer.option("topic", target.name)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("link", "clusters")
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    while failures < TRIES:
+        query = start()
+        seen = 0
+        try:
+            while query.isActive:
+                time.sleep(0.2)
+                batches = sum(progress.numInputRows > 0 for progress in query.recentProgress)
+                if batches >= seen + 2 and kills < len(victims):
+                    seen, (cluster, victim) = batches, victims[kills]
+                    cluster.kill(victim)
+                    kills += 1
+                    time.sleep(3.0)
+                    cluster.start(victim)
+            query.awaitTermination()
+            break
+        except StreamingQueryException:
+            failures += 1  # as whoever runs it: it is started again, and goes on
+            time.sleep(1.0)
+    reader = spark.read.format("pubsub").option("endpoint", target_server.endpoint).option("topic", target.name)
+    rows = reader.load()
+    assert kills == len(victims)
+    assert sorted(numbers(rows)) == list(range(COUNT))
+    first: dict[str, list[int]] = {}
+    for row in sorted(rows.select("offset", "data", "ordering_key").collect(), key=lambda row: row.offset):
+        first.setdefault(row.ordering_key, []).append(int(row.data))
+    assert len(first) == 3
