@@ -38,7 +38,7 @@ def first_sentence(room: str) -> str:
 def table(project: str) -> str:
     """A row per room; rooms of one layer have one number."""
     found = list(layers(project))
-    lines = ["| layer | room | what it says of itself |", "|---|---|---|"]
+    lines = ["| layer | room | what it is |", "|---|---|---|"]
     for number, rooms in zip(range(len(found), 0, -1), found, strict=True):
         for room in rooms:
             design = f"[`{room}`](../src/syncpoint/{room}/DESIGN.md)"

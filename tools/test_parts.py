@@ -47,7 +47,7 @@ CHECK = (
     Part("format", "ruff: layout of the sources", 5, [str(BIN / "ruff"), "format", "--check", "."]),
     Part("types", "mypy --strict on src", 45, [str(BIN / "mypy")]),
     Part("layers", "import-linter: a room imports only rooms below it", 10, [str(BIN / "lint-imports")]),
-    Part("quick", "unit tests of the quick rooms", 45, [*PYTEST, "-n", "2", *unit_paths(quick=True)]),
+    Part("quick", "unit tests of the quick rooms, and of the pages", 75, [*PYTEST, "-n", "2", *unit_paths(quick=True)]),
 )
 
 # Integration tests by the beginning of their file's name; what no group names belongs to the first one. They wait for

@@ -25,7 +25,7 @@ def first_sentence(file: str) -> str:
 
 def node_table(rows: Rows) -> str:
     """One stretch of the life in a node."""
-    lines = ["| file | entered by | from | what it says of itself |", "|---|---|---|---|"]
+    lines = ["| file | entered by | from | what it is |", "|---|---|---|---|"]
     for file, row in rows.items():
         caller = f"`{row.caller}`" if row.caller and not row.caller.startswith(NO_STATIONS) else "the event loop"
         lines.append(f"| `{file}` | `{row.function}` | {caller} | {first_sentence(file)} |")
@@ -34,7 +34,7 @@ def node_table(rows: Rows) -> str:
 
 def cluster_table(tables: dict[str, Rows]) -> str:
     """What comes to it in a cluster, stretch by stretch."""
-    lines = ["| | process | file | entered by | from | what it says of itself |", "|---|---|---|---|---|---|"]
+    lines = ["| | process | file | entered by | from | what it is |", "|---|---|---|---|---|---|"]
     for name, rows in tables.items():
         for file, row in rows.items():
             known = row.caller and not row.caller.startswith(CALLED_BY_NOBODY)

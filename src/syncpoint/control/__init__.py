@@ -1,1 +1,1 @@
-"""The control plane of a cluster: who is there, who owns which chain, and changes that everybody has confirmed."""
+"""The control plane of a cluster: its members, the owners of its chains, and changes that all chains have confirmed."""

@@ -1,1 +1,1 @@
-"""The front door of a cluster: takes clients in, finds who serves them, hides from them who died. See DESIGN.md."""
+"""The front end of a cluster: calls of clients go on to whoever serves them, failures stay hidden. See DESIGN.md."""
