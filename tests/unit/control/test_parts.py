@@ -128,7 +128,7 @@ def test_channels_nobody_uses_are_closed() -> None:
         ) -> bytes:
             return b""
 
-        def stream(self, path: str) -> object:
+        def stream(self, path: str, metadata: object = ()) -> object:
             return object()
 
         async def close(self) -> None:
