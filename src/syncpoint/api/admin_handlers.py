@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from syncpoint.api import pages, snapshots, subscriptions, topics
 from syncpoint.api.serving import checked_again
@@ -35,6 +35,8 @@ from syncpoint.wire.messages import pubsub, well_known
 from syncpoint.wire.serving import served
 
 _Named = TypeVar("_Named", Topic, Subscription, Snapshot)
+_ListRequest = pubsub.ListTopicsRequest | pubsub.ListSubscriptionsRequest | pubsub.ListSnapshotsRequest
+_NamesRequest = pubsub.ListTopicSubscriptionsRequest | pubsub.ListTopicSnapshotsRequest
 
 
 class CatalogService:
@@ -46,7 +48,7 @@ class CatalogService:
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
-    async def create_topic(self, request: Any) -> Any:
+    async def create_topic(self, request: pubsub.Topic) -> pubsub.Topic:
         """CreateTopic."""
         record = topics.new_topic(request, self._control.clock.time_ns())
         if self._catalog.topic(record.name) is not None:
@@ -55,33 +57,37 @@ class CatalogService:
         await self._control.commit([Change.put(record)])
         return topics.topic_message(record)
 
-    async def get_topic(self, request: Any) -> Any:
+    async def get_topic(self, request: pubsub.GetTopicRequest) -> pubsub.Topic:
         """GetTopic."""
         return topics.topic_message(self._topic(request.topic))
 
-    async def update_topic(self, request: Any) -> Any:
+    async def update_topic(self, request: pubsub.UpdateTopicRequest) -> pubsub.Topic:
         """UpdateTopic."""
         record = topics.changed_topic(self._topic(request.topic.name), request)
         await self._control.commit([Change.put(record)])
         return topics.topic_message(record)
 
-    async def delete_topic(self, request: Any) -> Any:
+    async def delete_topic(self, request: pubsub.DeleteTopicRequest) -> well_known.Empty:
         """DeleteTopic. Subscriptions and snapshots stay, with what they have not acknowledged."""
         await self._control.commit([Change.delete(self._topic(request.topic))])
         return well_known.Empty()
 
-    async def list_topics(self, request: Any) -> Any:
+    async def list_topics(self, request: pubsub.ListTopicsRequest) -> pubsub.ListTopicsResponse:
         """ListTopics."""
         found, token = self._listed(request, "topics", self._catalog.topics_in)
         return pubsub.ListTopicsResponse(topics=map(topics.topic_message, found), next_page_token=token)
 
-    async def list_topic_subscriptions(self, request: Any) -> Any:
+    async def list_topic_subscriptions(
+        self, request: pubsub.ListTopicSubscriptionsRequest
+    ) -> pubsub.ListTopicSubscriptionsResponse:
         """ListTopicSubscriptions: names of those that are attached."""
         records = self._catalog.subscriptions_of(self._topic(request.topic).incarnation)
         names, token = _named_page(request, "subscriptions", [record for record in records if not record.detached])
         return pubsub.ListTopicSubscriptionsResponse(subscriptions=names, next_page_token=token)
 
-    async def list_topic_snapshots(self, request: Any) -> Any:
+    async def list_topic_snapshots(
+        self, request: pubsub.ListTopicSnapshotsRequest
+    ) -> pubsub.ListTopicSnapshotsResponse:
         """ListTopicSnapshots: names."""
         records = self._catalog.snapshots_of(self._topic(request.topic).incarnation)
         names, token = _named_page(request, "snapshots", records)
@@ -89,7 +95,7 @@ class CatalogService:
 
     # -- subscriptions -----------------------------------------------------------------------------------------------
 
-    async def create_subscription(self, request: Any) -> Any:
+    async def create_subscription(self, request: pubsub.Subscription) -> pubsub.Subscription:
         """CreateSubscription. When it returns, every message published from then on will reach the subscription."""
         if not request.name:
             request.name = self._assigned_name(parse_topic(request.topic), "subscriptions", "sub")
@@ -110,11 +116,11 @@ class CatalogService:
         await self._control.create(record)
         return self._subscription_message(record)
 
-    async def get_subscription(self, request: Any) -> Any:
+    async def get_subscription(self, request: pubsub.GetSubscriptionRequest) -> pubsub.Subscription:
         """GetSubscription."""
         return self._subscription_message(self._subscription(request.subscription))
 
-    async def update_subscription(self, request: Any) -> Any:
+    async def update_subscription(self, request: pubsub.UpdateSubscriptionRequest) -> pubsub.Subscription:
         """UpdateSubscription."""
         known = self._subscription(request.subscription.name)
         record = subscriptions.changed_subscription(known, request)
@@ -124,25 +130,25 @@ class CatalogService:
         await self._control.commit([Change.put(record)])
         return self._subscription_message(record)
 
-    async def modify_push_config(self, request: Any) -> Any:
+    async def modify_push_config(self, request: pubsub.ModifyPushConfigRequest) -> well_known.Empty:
         """ModifyPushConfig. An empty one means pull, which every subscription does already."""
         self._subscription(request.subscription)
         subscriptions.check_push_config(request.push_config)
         return well_known.Empty()
 
-    async def delete_subscription(self, request: Any) -> Any:
+    async def delete_subscription(self, request: pubsub.DeleteSubscriptionRequest) -> well_known.Empty:
         """DeleteSubscription."""
         await self._control.commit([Change.delete(self._subscription(request.subscription))])
         return well_known.Empty()
 
-    async def detach_subscription(self, request: Any) -> Any:
+    async def detach_subscription(self, request: pubsub.DetachSubscriptionRequest) -> pubsub.DetachSubscriptionResponse:
         """DetachSubscription. Its backlog is dropped; doing it again changes nothing."""
         record = self._subscription(request.subscription)
         if not record.detached:
             await self._control.commit([Change.put(replace(record, detached=True))])
         return pubsub.DetachSubscriptionResponse()
 
-    async def list_subscriptions(self, request: Any) -> Any:
+    async def list_subscriptions(self, request: pubsub.ListSubscriptionsRequest) -> pubsub.ListSubscriptionsResponse:
         """ListSubscriptions."""
         found, token = self._listed(request, "subscriptions", self._catalog.subscriptions_in)
         return pubsub.ListSubscriptionsResponse(
@@ -151,7 +157,7 @@ class CatalogService:
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
-    async def create_snapshot(self, request: Any) -> Any:
+    async def create_snapshot(self, request: pubsub.CreateSnapshotRequest) -> pubsub.Snapshot:
         """CreateSnapshot: what the subscription has not acknowledged, and everything published after this."""
         if not request.name:
             source = parse_subscription(request.subscription)
@@ -170,22 +176,22 @@ class CatalogService:
         await self._control.create(record)
         return self._snapshot_message(record)
 
-    async def get_snapshot(self, request: Any) -> Any:
+    async def get_snapshot(self, request: pubsub.GetSnapshotRequest) -> pubsub.Snapshot:
         """GetSnapshot."""
         return self._snapshot_message(self._snapshot(request.snapshot))
 
-    async def update_snapshot(self, request: Any) -> Any:
+    async def update_snapshot(self, request: pubsub.UpdateSnapshotRequest) -> pubsub.Snapshot:
         """UpdateSnapshot: labels."""
         record = snapshots.changed_snapshot(self._snapshot(request.snapshot.name), request)
         await self._control.commit([Change.put(record)])
         return self._snapshot_message(record)
 
-    async def delete_snapshot(self, request: Any) -> Any:
+    async def delete_snapshot(self, request: pubsub.DeleteSnapshotRequest) -> well_known.Empty:
         """DeleteSnapshot."""
         await self._control.commit([Change.delete(self._snapshot(request.snapshot))])
         return well_known.Empty()
 
-    async def list_snapshots(self, request: Any) -> Any:
+    async def list_snapshots(self, request: pubsub.ListSnapshotsRequest) -> pubsub.ListSnapshotsResponse:
         """ListSnapshots."""
         found, token = self._listed(request, "snapshots", self._catalog.snapshots_in)
         return pubsub.ListSnapshotsResponse(snapshots=map(self._snapshot_message, found), next_page_token=token)
@@ -240,11 +246,11 @@ class CatalogService:
                 f"The dead_letter_topic must not be the topic of the subscription (resource={name}).",
             )
 
-    def _subscription_message(self, record: Subscription) -> Any:
+    def _subscription_message(self, record: Subscription) -> pubsub.Subscription:
         exists = record.dead_letter is None or self._catalog.topic(record.dead_letter.topic) is not None
         return subscriptions.subscription_message(record, self._catalog.topic_of(record), exists)
 
-    def _snapshot_message(self, record: Snapshot) -> Any:
+    def _snapshot_message(self, record: Snapshot) -> pubsub.Snapshot:
         return snapshots.snapshot_message(record, self._catalog.topic_of(record))
 
     def _assigned_name(self, sibling: str, collection: str, start: str) -> str:
@@ -253,7 +259,7 @@ class CatalogService:
         return resource_name(project_of(sibling), collection, identifier)
 
     def _listed(
-        self, request: Any, collection: str, page_of: Callable[[str, str | None, int], list[_Named]]
+        self, request: _ListRequest, collection: str, page_of: Callable[[str, str | None, int], list[_Named]]
     ) -> tuple[Sequence[_Named], str]:
         listing = f"{collection} of {parse_project(request.project)}"
         page = pages.asked(request.page_size, request.page_token, listing)
@@ -261,7 +267,7 @@ class CatalogService:
         return pages.cut(found, page, listing, lambda record: record.name, lambda one: len(one.name) + len(one.config))
 
 
-def _named_page(request: Any, collection: str, records: Sequence[_Named]) -> tuple[Sequence[str], str]:
+def _named_page(request: _NamesRequest, collection: str, records: Sequence[_Named]) -> tuple[Sequence[str], str]:
     listing = f"{collection} of {request.topic}"
     page = pages.asked(request.page_size, request.page_token, listing)
     names = sorted(record.name for record in records if page.after is None or record.name > page.after)

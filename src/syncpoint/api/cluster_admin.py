@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from syncpoint.api.cluster_disks import cluster_disks
-from syncpoint.api.options_admin import admin_table
+from syncpoint.api.options_admin import Handlers, admin_table
 from syncpoint.api.server_admin import Asking, Identity, ServerAdmin
 from syncpoint.api.validate import refused
 from syncpoint.control.operations import Drained, Operations
@@ -19,8 +19,8 @@ from syncpoint.control.view import ClusterView
 from syncpoint.model.flow import FlowLimits
 from syncpoint.router.constraints import ALLOW, DENY, Rule
 from syncpoint.transport.calls import Methods
-from syncpoint.wire import methods
 from syncpoint.wire.messages import admin
+from syncpoint.wire.methods import ADMIN
 from syncpoint.wire.serving import served
 
 
@@ -48,7 +48,7 @@ class ClusterAdmin(ServerAdmin):
 
     def methods(self) -> Methods:
         """The method table of this service."""
-        table = {
+        table: Handlers = {
             "CreateConstraint": self.create_constraint,
             "ListConstraints": self.list_constraints,
             "DeleteConstraint": self.delete_constraint,
@@ -58,17 +58,14 @@ class ClusterAdmin(ServerAdmin):
             "ListDrains": self.list_drains,
             "Undrain": self.undrain,
         }
-        remembered: dict[methods.Method, Any] = {  # also while the metadata do not answer
-            methods.ADMIN.ListMembers: self.list_members,
-            methods.ADMIN.ListChains: self.list_chains,
-        }
         return {
             **super().methods(),
             **admin_table(self.control, table),
-            **served(remembered, fair=True),
+            # These also while the metadata do not answer.
+            **served({ADMIN.ListMembers: self.list_members, ADMIN.ListChains: self.list_chains}, fair=True),
         }
 
-    async def list_disks(self, request: Any) -> Any:
+    async def list_disks(self, request: admin.ListDisksRequest) -> admin.ListDisksResponse:
         """ListDisks: those of living processes, and those that chains lie on whose process is not there. State and
         position are what the chains' owners find, free bytes what the storage processes say.
         """
@@ -77,55 +74,55 @@ class ClusterAdmin(ServerAdmin):
 
     # -- who is there ------------------------------------------------------------------------------------------------
 
-    async def list_members(self, request: Any) -> Any:
+    async def list_members(self, request: admin.ListMembersRequest) -> admin.ListMembersResponse:
         """ListMembers."""
         return admin.ListMembersResponse(members=member_messages(self._view))
 
-    async def list_chains(self, request: Any) -> Any:
+    async def list_chains(self, request: admin.ListChainsRequest) -> admin.ListChainsResponse:
         """ListChains."""
         return admin.ListChainsResponse(chains=chain_messages(self._view))
 
     # -- traffic -----------------------------------------------------------------------------------------------------
 
-    async def create_constraint(self, request: Any) -> Any:
+    async def create_constraint(self, request: admin.CreateConstraintRequest) -> admin.Constraint:
         """CreateConstraint."""
         return _constraint_message(await self._operations.create_constraint(_constraint(request.constraint)))
 
-    async def list_constraints(self, request: Any) -> Any:
+    async def list_constraints(self, request: admin.ListConstraintsRequest) -> admin.ListConstraintsResponse:
         """ListConstraints."""
         return admin.ListConstraintsResponse(constraints=map(_constraint_message, await self._operations.constraints()))
 
-    async def delete_constraint(self, request: Any) -> Any:
+    async def delete_constraint(self, request: admin.DeleteConstraintRequest) -> admin.DeleteConstraintResponse:
         """DeleteConstraint."""
         await self._operations.delete_constraint(request.name)
         return admin.DeleteConstraintResponse()
 
-    async def test_constraint(self, request: Any) -> Any:
+    async def test_constraint(self, request: admin.TestConstraintRequest) -> admin.TestConstraintResponse:
         """TestConstraint."""
         rule = _constraint(request.constraint)
         trial = await self._operations.try_constraint(replace(rule, name=rule.name or "unnamed"))
         return admin.TestConstraintResponse(refusal=trial.refusal, **trial.matches._asdict())
 
-    async def drain(self, request: Any) -> Any:
+    async def drain(self, request: admin.DrainRequest) -> admin.DrainState:
         """Drain."""
         if not request.target:
             raise refused("target", "target must name a process, cluster/NAME or region/NAME")
         return _drain_message(await self._operations.drain(request.target, request.comment))
 
-    async def get_drain(self, request: Any) -> Any:
+    async def get_drain(self, request: admin.GetDrainRequest) -> admin.DrainState:
         """GetDrain."""
         return _drain_message(await self._operations.drained(request.target))
 
-    async def list_drains(self, request: Any) -> Any:
+    async def list_drains(self, request: admin.ListDrainsRequest) -> admin.ListDrainsResponse:
         """ListDrains."""
         return admin.ListDrainsResponse(drains=map(_drain_message, await self._operations.drains()))
 
-    async def undrain(self, request: Any) -> Any:
+    async def undrain(self, request: admin.UndrainRequest) -> admin.DrainState:
         """Undrain."""
         return _drain_message(await self._operations.undrain(request.target))
 
 
-def member_messages(view: ClusterView) -> list[Any]:
+def member_messages(view: ClusterView) -> list[admin.Member]:
     """The members of a view, by name, as messages."""
     owned: dict[str, int] = {}
     for seen in view.owners.items.values():
@@ -156,7 +153,7 @@ def member_messages(view: ClusterView) -> list[Any]:
     return members
 
 
-def chain_messages(view: ClusterView) -> list[Any]:
+def chain_messages(view: ClusterView) -> list[admin.Chain]:
     """The chains of a view, by number, as messages."""
     chains = []
     records = sorted((seen.value for seen in view.chains.items.values()), key=lambda one: one.number)
@@ -178,7 +175,7 @@ def chain_messages(view: ClusterView) -> list[Any]:
     return chains
 
 
-def _constraint(message: Any) -> Rule:
+def _constraint(message: admin.Constraint) -> Rule:
     if message.action not in (admin.Constraint.ALLOW, admin.Constraint.DENY):
         raise refused("action", "action must be ALLOW or DENY")
     return Rule(
@@ -192,7 +189,7 @@ def _constraint(message: Any) -> Rule:
     )
 
 
-def _constraint_message(rule: Rule) -> Any:
+def _constraint_message(rule: Rule) -> admin.Constraint:
     message = admin.Constraint(
         name=rule.name,
         action=admin.Constraint.ALLOW if rule.action == ALLOW else admin.Constraint.DENY,
@@ -206,7 +203,7 @@ def _constraint_message(rule: Rule) -> Any:
     return message
 
 
-def _drain_message(drained: Drained) -> Any:
+def _drain_message(drained: Drained) -> admin.DrainState:
     message = admin.DrainState(
         target=drained.target,
         draining=drained.draining,

@@ -17,7 +17,9 @@ _DISK = admin.Disk
 _WORST_FIRST = (_DISK.FAILED, _DISK.DAMAGED, _DISK.AWAY, _DISK.UNKNOWN, _DISK.HEALING, _DISK.OK)
 
 
-def cluster_disks(view: ClusterView, told: Mapping[str, Mapping[str, Any]], unknown: Sequence[str]) -> Any:
+def cluster_disks(
+    view: ClusterView, told: Mapping[str, Mapping[str, Any]], unknown: Sequence[str]
+) -> admin.ListDisksResponse:
     """A ListDisksResponse. `told`: process -> role -> its status, of those that answered."""
     living = {(seen.value.name, disk) for seen in view.members.items.values() for disk in seen.value.disks}
     records = sorted((seen.value for seen in view.chains.items.values()), key=lambda one: one.number)
@@ -46,17 +48,16 @@ def cluster_disks(view: ClusterView, told: Mapping[str, Mapping[str, Any]], unkn
 
 
 def _add_chain(
-    shown: Any, view: ClusterView, record: ChainRecord, place: DiskPlace, told: Mapping[str, Mapping[str, Any]]
+    shown: admin.Disk, view: ClusterView, record: ChainRecord, place: DiskPlace, told: Mapping[str, Mapping[str, Any]]
 ) -> None:
     found = _owner_status(view, record, told).get("disks", {}).get(str(record.number), {})
     disk = found.get(f"/{place.cluster}/{place.disk}")
-    one = shown.chains.add(chain=record.number, state=admin.Disk.UNKNOWN)
+    one = shown.chains.add(chain=record.number, state="UNKNOWN" if disk is None else disk["state"].upper())
     if disk is None:
         owner = view.owner(record.number)
         one.reason = "nobody has it open" if owner is None else f"{owner.member}, its owner, does not tell"
         return
-    one.state, one.reason = admin.Disk.State.Value(disk["state"].upper()), disk["reason"]
-    one.position, one.under_replicated = disk["position"], disk["lacks"]
+    one.reason, one.position, one.under_replicated = disk["reason"], disk["position"], disk["lacks"]
     shown.under_replicated += disk["lacks"]
     shown.damaged += disk.get("unreadable", 0)
 
@@ -75,7 +76,7 @@ def _lacking(view: ClusterView, record: ChainRecord, told: Mapping[str, Mapping[
     return 0
 
 
-def _reason(shown: Any, served: bool) -> str:
+def _reason(shown: admin.Disk, served: bool) -> str:
     reasons = [f"chain {one.chain}: {one.reason}" for one in shown.chains if one.reason and one.state == shown.state]
     if not served:
         reasons.insert(0, "the process that serves it does not tell")

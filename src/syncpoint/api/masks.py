@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from google.protobuf.message import Message
+
 from syncpoint.api.validate import refused
+from syncpoint.wire.messages import pubsub
+
+Update = pubsub.UpdateTopicRequest | pubsub.UpdateSubscriptionRequest | pubsub.UpdateSnapshotRequest
 
 
-def checked_paths(request: Any, resource: Any, mutable: Collection[str]) -> list[str]:
+def checked_paths(request: Update, resource: Message, mutable: Collection[str]) -> list[str]:
     """The paths of a request's mask. `resource`: a message of the kind to change; `mutable`: its fields that may be.
 
     Raises `InvalidArgument` for a missing mask, an unknown path, and one that must not change.
@@ -49,13 +54,13 @@ def _known(descriptor: Any, path: str) -> bool:
     return field.message_type is not None and not field.is_repeated and _known(field.message_type, rest)
 
 
-def merge(target: Any, source: Any, paths: Sequence[str]) -> None:
+def merge(target: Message, source: Message, paths: Sequence[str]) -> None:
     """Give `target` the values that `source` has at `paths`."""
     for path in paths:
         _merge(target, source, path)
 
 
-def _merge(target: Any, source: Any, path: str) -> None:
+def _merge(target: Message, source: Message, path: str) -> None:
     name, _, rest = path.partition(".")
     field = target.DESCRIPTOR.fields_by_name[name]
     if rest:

@@ -5,15 +5,13 @@ Place: beside the other admin servicers of the node.
 
 from __future__ import annotations
 
-from typing import Any
-
 from syncpoint.api.server_admin import Identity, ServerAdmin
 from syncpoint.control.plane import ControlPlane
 from syncpoint.model.flow import FlowLimits
 from syncpoint.publish import states
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.subscribe.forwarder import SubscribeForwarder
-from syncpoint.wire.messages import admin
+from syncpoint.wire.messages import admin, internal
 
 CHAIN = 0  # a node's log has no number among chains
 
@@ -24,7 +22,9 @@ class LocalInquiry:
     def __init__(self, publish: PublishForwarder, subscribe: SubscribeForwarder) -> None:
         self._publish, self._subscribe = publish, subscribe
 
-    async def chains(self, topic: int, subscription: int = 0, ranges_max: int = 0) -> tuple[list[Any], list[str]]:
+    async def chains(
+        self, topic: int, subscription: int = 0, ranges_max: int = 0
+    ) -> tuple[list[internal.DescribedChain], list[str]]:
         """The one log, and why its oldest message cannot be read."""
         record = self._publish.catalog.subscription_by_incarnation(subscription) if subscription else None
         found = await states.describe({CHAIN: self._publish}, topic, record, ranges_max)
@@ -65,7 +65,7 @@ class NodeAdmin(ServerAdmin):
             under_replicated=status.under_replicated,
         )
 
-    async def list_disks(self, request: Any) -> Any:
+    async def list_disks(self, request: admin.ListDisksRequest) -> admin.ListDisksResponse:
         """ListDisks."""
         status = self._store.status()
         disks = [

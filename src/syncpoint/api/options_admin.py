@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from google.protobuf.message import Message
+
 from syncpoint.api.serving import checked_again
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane
@@ -19,7 +21,7 @@ from syncpoint.model.flow import FlowLimit, FlowLimits
 from syncpoint.model.names import parse_subscription, parse_topic
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
-from syncpoint.wire.messages import admin
+from syncpoint.wire.messages import admin, well_known
 from syncpoint.wire.serving import served
 
 LIMITS = "flow-limits"  # the setting that holds changed limits
@@ -46,11 +48,11 @@ class OptionsAdmin:
 
     # -- limits ------------------------------------------------------------------------------------------------------
 
-    async def get_limits(self, request: Any) -> Any:
+    async def get_limits(self, request: admin.GetLimitsRequest) -> admin.Limits:
         """GetLimits."""
         return limits_message(self.limits)
 
-    async def update_limits(self, request: Any) -> Any:
+    async def update_limits(self, request: admin.UpdateLimitsRequest) -> admin.Limits:
         """UpdateLimits."""
         # As committed, not as in force: a change that another call waits for must not be undone by this one.
         stored = self.control.catalog.setting(LIMITS)
@@ -77,11 +79,11 @@ class OptionsAdmin:
 
     # -- options -----------------------------------------------------------------------------------------------------
 
-    async def get_topic_options(self, request: Any) -> Any:
+    async def get_topic_options(self, request: admin.GetTopicOptionsRequest) -> admin.TopicOptions:
         """GetTopicOptions."""
         return topic_options(self.topic(request.topic))
 
-    async def update_topic_options(self, request: Any) -> Any:
+    async def update_topic_options(self, request: admin.UpdateTopicOptionsRequest) -> admin.TopicOptions:
         """UpdateTopicOptions. It holds for messages published from now on."""
         wanted = request.options.durability_class
         _paths(request.update_mask, ["durability_class"])  # the only one there is
@@ -100,7 +102,9 @@ class OptionsAdmin:
             known = ", ".join(self.classes) or "none besides the default"
             raise refused("durability_class", f"there is no durability class {wanted!r}; there are: {known}")
 
-    async def update_subscription_options(self, request: Any) -> Any:
+    async def update_subscription_options(
+        self, request: admin.UpdateSubscriptionOptionsRequest
+    ) -> admin.SubscriptionOptions:
         """UpdateSubscriptionOptions."""
         record = self.subscription(request.options.subscription)
         for path in _paths(request.update_mask, ["early_delivery"]):
@@ -125,15 +129,18 @@ class OptionsAdmin:
         return record
 
 
-def admin_table(control: ControlPlane, table: Mapping[str, Callable[[Any], Awaitable[Any]]]) -> Methods:
+Handlers = Mapping[str, Callable[[Any], Awaitable[Message]]]  # of methods, by name
+
+
+def admin_table(control: ControlPlane, table: Handlers) -> Methods:
     """Methods of syncpoint.admin.v1.Admin by name as a method table."""
     return served({methods.ADMIN[name]: checked_again(control, one) for name, one in table.items()}, fair=True)
 
 
-def limits_message(limits: FlowLimits) -> Any:
+def limits_message(limits: FlowLimits) -> admin.Limits:
     """The limits as the admin API shows them."""
 
-    def message(limit: FlowLimit) -> Any:
+    def message(limit: FlowLimit) -> admin.FlowLimit:
         return admin.FlowLimit(messages=limit.messages, bytes=limit.bytes)
 
     return admin.Limits(
@@ -149,7 +156,7 @@ def take_limits(limits: FlowLimits, stored: bytes) -> None:
     """Put the limits of a stored setting in force."""
     message = admin.Limits.FromString(stored)
 
-    def limit(one: Any) -> FlowLimit:
+    def limit(one: admin.FlowLimit) -> FlowLimit:
         return FlowLimit(one.messages, one.bytes)
 
     limits.system, limits.topic, limits.subscriber = map(limit, (message.system, message.topic, message.subscriber))
@@ -158,17 +165,17 @@ def take_limits(limits: FlowLimits, stored: bytes) -> None:
     limits.on_change()
 
 
-def topic_options(record: Topic) -> Any:
+def topic_options(record: Topic) -> admin.TopicOptions:
     """The options of a topic as the admin API shows them."""
     return admin.TopicOptions(topic=record.name, durability_class=record.durability)
 
 
-def subscription_options(record: Subscription) -> Any:
+def subscription_options(record: Subscription) -> admin.SubscriptionOptions:
     """The options of a subscription as the admin API shows them."""
     return admin.SubscriptionOptions(subscription=record.name, early_delivery=record.early_delivery)
 
 
-def _paths(mask: Any, known: Iterable[str]) -> list[str]:
+def _paths(mask: well_known.FieldMask, known: Iterable[str]) -> list[str]:
     if not mask.paths:
         raise refused("update_mask", "update_mask must name at least one field")
     for path in mask.paths:
@@ -177,7 +184,7 @@ def _paths(mask: Any, known: Iterable[str]) -> list[str]:
     return list(mask.paths)
 
 
-def _only(message: Any, field: str) -> Any:
+def _only(message: admin.Limits, field: str) -> admin.Limits:
     part = type(message)()
     part.CopyFrom(message)
     for other in message.DESCRIPTOR.fields:

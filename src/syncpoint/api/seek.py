@@ -1,7 +1,5 @@
 """Subscriber.Seek: to a time, or to a snapshot of the subscription's topic."""
 
-from typing import Any
-
 from syncpoint.api.serving import checked_again
 from syncpoint.control.plane import ControlPlane, is_creating
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
@@ -15,7 +13,7 @@ from syncpoint.wire.serving import served
 def seek_methods(control: ControlPlane) -> Methods:
     """The method table of Seek."""
 
-    async def seek(asked: Any) -> Any:
+    async def seek(asked: pubsub.SeekRequest) -> pubsub.SeekResponse:
         name = parse_subscription(asked.subscription)
         record = control.catalog.subscription(name)
         if record is None:

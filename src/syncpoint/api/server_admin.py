@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import syncpoint
 from syncpoint import kernel
-from syncpoint.api.options_admin import OptionsAdmin, admin_table, subscription_options
+from syncpoint.api.options_admin import Handlers, OptionsAdmin, admin_table, subscription_options
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.identity import log_of
 from syncpoint.transport.calls import Methods
-from syncpoint.wire.messages import admin
+from syncpoint.wire.messages import admin, internal
 
 RANGES_MAX = 100
 DEFAULT = "default"  # the durability class there always is
@@ -28,7 +28,9 @@ DEFAULT = "default"  # the durability class there always is
 class Asking(Protocol):
     """Questions to those who know a part of the answer; what could not be found out is said in words."""
 
-    async def chains(self, topic: int, subscription: int = 0, ranges_max: int = 0) -> tuple[list[Any], list[str]]:
+    async def chains(
+        self, topic: int, subscription: int = 0, ranges_max: int = 0
+    ) -> tuple[list[internal.DescribedChain], list[str]]:
         """What each chain holds of a topic: internal.v1.DescribedChain."""
         ...
 
@@ -63,7 +65,7 @@ class ServerAdmin(ABC):
 
     def methods(self) -> Methods:
         """The method table of this service."""
-        table = {
+        table: Handlers = {
             "GetServer": self.get_server,
             "ListDisks": self.list_disks,
             "GetTopicState": self.get_topic_state,
@@ -75,7 +77,7 @@ class ServerAdmin(ABC):
         """Fields of GetServer that only a single log has."""
         return admin.Server()
 
-    async def get_server(self, request: Any) -> Any:
+    async def get_server(self, request: admin.GetServerRequest) -> admin.Server:
         """GetServer."""
         topics, subscriptions, snapshots = self.control.catalog.counts()
         answer = admin.Server(
@@ -94,10 +96,10 @@ class ServerAdmin(ABC):
         return answer
 
     @abstractmethod
-    async def list_disks(self, request: Any) -> Any:
+    async def list_disks(self, request: admin.ListDisksRequest) -> admin.ListDisksResponse:
         """ListDisks."""
 
-    async def get_topic_state(self, request: Any) -> Any:
+    async def get_topic_state(self, request: admin.GetTopicStateRequest) -> admin.TopicState:
         """GetTopicState. Sources are known to those who have the chains open."""
         catalog, record = self.control.catalog, self.options.topic(request.topic)
         chains, unknown = await self._asking.chains(record.incarnation)
@@ -120,7 +122,7 @@ class ServerAdmin(ABC):
                 )
         return answer
 
-    async def get_subscription_state(self, request: Any) -> Any:
+    async def get_subscription_state(self, request: admin.GetSubscriptionStateRequest) -> admin.SubscriptionState:
         """GetSubscriptionState: summed over all chains and all subscribe forwarders."""
         record = self.options.subscription(request.subscription)
         if request.ranges_max < 0:
@@ -151,7 +153,7 @@ class ServerAdmin(ABC):
         return answer
 
 
-def _ack_state(chain: int, source: Any) -> Any:
+def _ack_state(chain: int, source: internal.DescribedSource) -> admin.AckState:
     ends = source.acked
     return admin.AckState(
         source=source.source,

@@ -6,7 +6,6 @@ Place: pure functions under `admin_handlers`; what was acknowledged is the contr
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from syncpoint.api import masks
 from syncpoint.api.validate import check_labels, config_of
@@ -21,13 +20,15 @@ _NOT_KEPT = ("name", "topic", "expire_time")
 _MUTABLE = frozenset({"labels"})
 
 
-def check_new_snapshot(request: Any) -> None:
+def check_new_snapshot(request: pubsub.CreateSnapshotRequest) -> None:
     """Check a CreateSnapshotRequest as far as it goes by itself. Raises `InvalidArgument`."""
     parse_snapshot(request.name)
     check_labels(dict(request.labels))
 
 
-def new_snapshot(request: Any, subscription: Subscription, oldest_s: float, now_ns: int) -> Snapshot:
+def new_snapshot(
+    request: pubsub.CreateSnapshotRequest, subscription: Subscription, oldest_s: float, now_ns: int
+) -> Snapshot:
     """A record with incarnation 0. `oldest_s`: age of the oldest message that the subscription has not acknowledged.
 
     A snapshot lives for a week, less the age of what it keeps. Raises `FailedPrecondition` when too little is left.
@@ -50,7 +51,7 @@ def new_snapshot(request: Any, subscription: Subscription, oldest_s: float, now_
     )
 
 
-def changed_snapshot(record: Snapshot, request: Any) -> Snapshot:
+def changed_snapshot(record: Snapshot, request: pubsub.UpdateSnapshotRequest) -> Snapshot:
     """The record as an UpdateSnapshotRequest wants it. Raises `InvalidArgument`."""
     paths = masks.checked_paths(request, request.snapshot, _MUTABLE)
     message = pubsub.Snapshot.FromString(record.config)
@@ -59,7 +60,7 @@ def changed_snapshot(record: Snapshot, request: Any) -> Snapshot:
     return replace(record, config=config_of(message, _NOT_KEPT))
 
 
-def snapshot_message(record: Snapshot, topic: Topic | None) -> Any:
+def snapshot_message(record: Snapshot, topic: Topic | None) -> pubsub.Snapshot:
     """The pubsub.Snapshot that users see. `topic`: the topic it belongs to, None when that was deleted."""
     message = pubsub.Snapshot.FromString(record.config)
     message.name = record.name

@@ -79,7 +79,7 @@ class PullStream:
         except SyncpointError as error:
             self.end(error)
 
-    def _begin(self, asked: Any) -> None:
+    def _begin(self, asked: pubsub.StreamingPullRequest) -> None:
         if not asked.subscription:
             raise InvalidArgument("", "first message must set subscription")
         if not asked.stream_ack_deadline_seconds:
@@ -111,7 +111,7 @@ class PullStream:
             self.consumer.max_messages, self.consumer.max_bytes = self._room(self.record)
             self.forwarder.wake(self.record.incarnation)
 
-    def _check_later(self, asked: Any) -> None:
+    def _check_later(self, asked: pubsub.StreamingPullRequest) -> None:
         assert self.consumer is not None
         if asked.subscription:
             raise InvalidArgument("", "subscription may only be set in first message")
@@ -122,7 +122,7 @@ class PullStream:
             _check_deadline(asked.stream_ack_deadline_seconds)
             self.consumer.deadline_s = asked.stream_ack_deadline_seconds
 
-    def _take_acks(self, asked: Any, request: bytes) -> None:
+    def _take_acks(self, asked: pubsub.StreamingPullRequest, request: bytes) -> None:
         seconds = list(asked.modify_deadline_seconds)
         if len(seconds) != len(asked.modify_deadline_ack_ids):
             raise InvalidArgument("", "ack IDs and deadlines must have the same size")

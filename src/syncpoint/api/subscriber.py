@@ -6,7 +6,6 @@ ids go to the kernel as they came. An acknowledgement is answered when it is per
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
@@ -150,7 +149,9 @@ class SubscriberService:
             raise bad_ack_id(bad) from None
         _answer(call, failed)
 
-    def _with_ids(self, asked: Any, request: bytes) -> Subscription:
+    def _with_ids(
+        self, asked: pubsub.AcknowledgeRequest | pubsub.ModifyAckDeadlineRequest, request: bytes
+    ) -> Subscription:
         record = usable(self.forwarder, asked.subscription)
         if not asked.ack_ids:
             raise InvalidArgument("", "No ack ids specified.")

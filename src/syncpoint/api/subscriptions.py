@@ -8,7 +8,6 @@ Promise: a record that comes out of here is legal, with the defaults of Pub/Sub 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from syncpoint.api import masks
 from syncpoint.api.validate import (
@@ -38,7 +37,7 @@ _MUTABLE = frozenset({
 })  # fmt: skip
 
 
-def new_subscription(request: Any, topic: Topic | None, now_ns: int) -> Subscription:
+def new_subscription(request: pubsub.Subscription, topic: Topic | None, now_ns: int) -> Subscription:
     """A legal record from a pubsub.Subscription, with incarnation 0 and no sync point.
 
     `topic`: what the request's topic name leads to; with None the record belongs to incarnation 0, and the caller must
@@ -63,7 +62,7 @@ def resumes(known: Subscription, wanted: Subscription) -> bool:
     return known.state == CREATING and same == wanted
 
 
-def changed_subscription(record: Subscription, request: Any) -> Subscription:
+def changed_subscription(record: Subscription, request: pubsub.UpdateSubscriptionRequest) -> Subscription:
     """The record as an UpdateSubscriptionRequest wants it. Raises `InvalidArgument` or `Unimplemented`."""
     paths = masks.checked_paths(request, request.subscription, _MUTABLE)
     message = pubsub.Subscription.FromString(record.config)
@@ -71,13 +70,15 @@ def changed_subscription(record: Subscription, request: Any) -> Subscription:
     return _filled(record, message)
 
 
-def check_push_config(message: Any) -> None:
+def check_push_config(message: pubsub.PushConfig) -> None:
     """Raise `Unimplemented` unless the config means pull, that is, has no endpoint."""
     if message.push_endpoint:
         raise Unimplemented("Subscription.push_config.push_endpoint")
 
 
-def subscription_message(record: Subscription, topic: Topic | None, dead_letter_exists: bool = True) -> Any:
+def subscription_message(
+    record: Subscription, topic: Topic | None, dead_letter_exists: bool = True
+) -> pubsub.Subscription:
     """The pubsub.Subscription that users see. `topic`: the topic it belongs to, None when that was deleted."""
     message = pubsub.Subscription.FromString(record.config)
     message.name = record.name
@@ -94,7 +95,7 @@ def subscription_message(record: Subscription, topic: Topic | None, dead_letter_
     return message
 
 
-def _filled(record: Subscription, message: Any) -> Subscription:
+def _filled(record: Subscription, message: pubsub.Subscription) -> Subscription:
     """Check a message, fill in its defaults, and take its values over into the record."""
     message = pubsub.Subscription.FromString(message.SerializeToString())  # the caller's stays as it is
     check_served(message, _NOT_SERVED, "Subscription")
@@ -124,7 +125,7 @@ def _filled(record: Subscription, message: Any) -> Subscription:
     )
 
 
-def _retention(message: Any) -> float:
+def _retention(message: pubsub.Subscription) -> float:
     field = "message_retention_duration"
     retention = seconds_of(message, field)
     if retention is None:
@@ -136,7 +137,7 @@ def _retention(message: Any) -> float:
     return retention
 
 
-def _expiration(message: Any) -> int | None:
+def _expiration(message: pubsub.Subscription) -> int | None:
     """No policy at all means the default time; a policy without a time means never."""
     if not message.HasField("expiration_policy"):
         message.expiration_policy.ttl.CopyFrom(duration(limits.EXPIRATION_TTL_SECONDS_DEFAULT))
@@ -147,7 +148,7 @@ def _expiration(message: Any) -> int | None:
     return whole_seconds(ttl)
 
 
-def _dead_letter(message: Any) -> DeadLetter | None:
+def _dead_letter(message: pubsub.Subscription) -> DeadLetter | None:
     policy = message.dead_letter_policy
     if not message.HasField("dead_letter_policy") or policy.ByteSize() == 0:
         message.ClearField("dead_letter_policy")
@@ -162,7 +163,7 @@ def _dead_letter(message: Any) -> DeadLetter | None:
     return DeadLetter(policy.dead_letter_topic, policy.max_delivery_attempts)
 
 
-def _retry(message: Any) -> Retry | None:
+def _retry(message: pubsub.Subscription) -> Retry | None:
     if not message.HasField("retry_policy"):
         return None
     policy = message.retry_policy

@@ -8,7 +8,6 @@ know comes back to them as it was.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from syncpoint.api import masks
 from syncpoint.api.validate import check_labels, check_served, config_of, in_bounds, seconds_of, whole_seconds
@@ -22,13 +21,13 @@ _NOT_KEPT = ("name", "satisfies_pzs", "state", "tags")  # known from elsewhere, 
 _MUTABLE = frozenset({"labels", "message_storage_policy", "message_retention_duration", *_NOT_SERVED})
 
 
-def new_topic(request: Any, now_ns: int) -> Topic:
+def new_topic(request: pubsub.Topic, now_ns: int) -> Topic:
     """A legal record from a pubsub.Topic, with incarnation 0. Raises `InvalidArgument` or `Unimplemented`."""
     parse_topic(request.name)
     return _filled(Topic(0, request.name, created_ns=now_ns), request)
 
 
-def changed_topic(record: Topic, request: Any) -> Topic:
+def changed_topic(record: Topic, request: pubsub.UpdateTopicRequest) -> Topic:
     """The record as an UpdateTopicRequest wants it. Raises `InvalidArgument` or `Unimplemented`."""
     paths = masks.checked_paths(request, request.topic, _MUTABLE)
     message = pubsub.Topic.FromString(record.config)
@@ -36,7 +35,7 @@ def changed_topic(record: Topic, request: Any) -> Topic:
     return _filled(record, message)
 
 
-def topic_message(record: Topic) -> Any:
+def topic_message(record: Topic) -> pubsub.Topic:
     """The pubsub.Topic that users see."""
     message = pubsub.Topic.FromString(record.config)
     message.name = record.name
@@ -44,7 +43,7 @@ def topic_message(record: Topic) -> Any:
     return message
 
 
-def _filled(record: Topic, message: Any) -> Topic:
+def _filled(record: Topic, message: pubsub.Topic) -> Topic:
     check_served(message, _NOT_SERVED, "Topic")
     check_labels(dict(message.labels))
     retention = seconds_of(message, "message_retention_duration")

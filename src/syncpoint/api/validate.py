@@ -7,7 +7,8 @@ Promise: every refusal is INVALID_ARGUMENT (or UNIMPLEMENTED for what is not ser
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+
+from google.protobuf.message import Message
 
 from syncpoint.model.errors import InvalidArgument, Unimplemented
 from syncpoint.model.limits import LABEL_KEY_CHARACTERS_MAX, LABEL_VALUE_CHARACTERS_MAX, LABELS_MAX
@@ -37,7 +38,7 @@ def in_bounds(field: str, value: float, low: float, high: float, unit: str = "")
     raise refused(field, f"The value for {field} is too {problem}. {passed}")
 
 
-def seconds_of(message: Any, field: str) -> float | None:
+def seconds_of(message: Message, field: str) -> float | None:
     """A Duration field in seconds; None when it is not set."""
     if not message.HasField(field):
         return None
@@ -53,7 +54,7 @@ def whole_seconds(seconds: float) -> int:
     return -int(-seconds // 1)
 
 
-def duration(seconds: float) -> Any:
+def duration(seconds: float) -> well_known.Duration:
     """A Duration of that many seconds."""
     nanos = round(seconds * _NANOS)
     return well_known.Duration(seconds=nanos // _NANOS, nanos=nanos % _NANOS)
@@ -74,7 +75,7 @@ def _lower(text: str) -> bool:
     return all(char in "-_" or (char.isalnum() and char == char.lower()) for char in text)
 
 
-def check_served(message: Any, fields: Iterable[str], resource: str) -> None:
+def check_served(message: Message, fields: Iterable[str], resource: str) -> None:
     """Raise `Unimplemented` for the first of `fields` that asks for something. An empty message asks for nothing."""
     for field in fields:
         if unset_or_default(message, field):
@@ -85,7 +86,7 @@ def check_served(message: Any, fields: Iterable[str], resource: str) -> None:
         raise Unimplemented(f"{resource}.{field}")
 
 
-def config_of(message: Any, without: Iterable[str]) -> bytes:
+def config_of(message: Message, without: Iterable[str]) -> bytes:
     """What is kept of a resource: everything except for these fields, unknown ones included."""
     kept = type(message)()
     kept.CopyFrom(message)

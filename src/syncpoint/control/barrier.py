@@ -70,7 +70,7 @@ class Barrier:
 
     async def _ask_owners(
         self, subscription: int, chains: list[int], end: float
-    ) -> tuple[list[Any], set[int], list[SyncpointError]]:
+    ) -> tuple[list[internal.BacklogResponse], set[int], list[SyncpointError]]:
         """The answers, the chains that no answer covers, and what was said instead."""
         request = internal.BacklogRequest(subscription=subscription).SerializeToString()
         found = {owner.address for chain in chains if (owner := self._view.owner(chain)) is not None}
@@ -80,7 +80,7 @@ class Barrier:
             *(self._peers.call(one, methods.CHAINS.GetBacklog, request, timeout_s=timeout_s) for one in addresses),
             return_exceptions=True,
         )
-        answers: list[Any] = []
+        answers: list[internal.BacklogResponse] = []
         refusals: list[SyncpointError] = []
         missing = set(chains)
         for result in results:

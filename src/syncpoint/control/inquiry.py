@@ -40,11 +40,13 @@ class Inquiry:
     def __init__(self, view: ClusterView, peers: Peers, *, deadline_s: float = DEADLINE_S) -> None:
         self._view, self._peers, self._deadline_s = view, peers, deadline_s
 
-    async def chains(self, topic: int, subscription: int = 0, ranges_max: int = 0) -> tuple[list[Any], list[str]]:
+    async def chains(
+        self, topic: int, subscription: int = 0, ranges_max: int = 0
+    ) -> tuple[list[internal.DescribedChain], list[str]]:
         """What each chain of a topic holds of it (DescribedChain, by number), and who did not tell."""
         request = internal.DescribeRequest(topic=topic, subscription=subscription, ranges_max=ranges_max)
         end = self._now() + self._deadline_s
-        found: dict[int, Any] = {}
+        found: dict[int, internal.DescribedChain] = {}
         unknown: list[str] = []
         try:
             wanted = set(await registered_chains(self._view.store, topic))

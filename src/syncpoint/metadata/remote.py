@@ -13,6 +13,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from google.protobuf.message import Message
+
 from syncpoint.metadata.contract import (
     RANGE_MAX,
     Compare,
@@ -60,7 +62,7 @@ async def _call(
     channel: AnyChannel,
     turns: Turns,
     method: methods.Method,
-    request: Any,
+    request: Message,
     deadline_s: float,
     metadata: tuple[tuple[bytes, bytes], ...],
     *,
@@ -167,7 +169,7 @@ class RemoteShared:
         await asyncio.gather(*(lease.stop() for lease in self._leases), return_exceptions=True)
         await self._channel.close()
 
-    async def call(self, method: methods.Method, request: Any, deadline_s: float, *, writes: bool = False) -> Any:
+    async def call(self, method: methods.Method, request: Message, deadline_s: float, *, writes: bool = False) -> Any:
         """One call of the service. Reads, and what may well happen twice, are asked again until the deadline."""
         return await _call(self._channel, self.turns, method, request, deadline_s, self._metadata, writes=writes)
 
@@ -270,7 +272,7 @@ class RemoteWatch:
             self._stream = None
 
 
-def _key_value(item: Any) -> KeyValue:
+def _key_value(item: internal.MetadataKeyValue) -> KeyValue:
     return KeyValue(item.key, item.value, item.create_revision, item.revision, item.version, item.lease or None)
 
 
@@ -283,7 +285,7 @@ def _compare(compare: Compare) -> internal.MetadataCompare:
     return stored
 
 
-def _operation(op: Operation) -> Any:
+def _operation(op: Operation) -> internal.MetadataOperation:
     if isinstance(op, Put):
         return internal.MetadataOperation(key=op.key, value=op.value, lease=op.lease or 0)
     return internal.MetadataOperation(key=op.key)

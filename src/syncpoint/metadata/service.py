@@ -13,6 +13,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from google.protobuf.message import Message
+
 from syncpoint.metadata.contract import (
     Compare,
     Delete,
@@ -47,7 +49,7 @@ class MetadataService:
         self._store, self._events_kept = store, events_kept
         self._shared = LocalShared(store, clock)
         self._tasks = Tasks()
-        unary: dict[methods.Method, Callable[[Any], Any]] = {
+        unary: dict[methods.Method, Callable[[Any], Message]] = {
             methods.METADATA.Get: self._get,
             methods.METADATA.Range: self._range,
             methods.METADATA.Txn: self._txn,
@@ -68,7 +70,7 @@ class MetadataService:
         await self._tasks.stop()
         await self._shared.close()
 
-    def _method(self, kind: Any, answer: Callable[[Any], Any]) -> Unary:
+    def _method(self, kind: type[Message], answer: Callable[[Any], Message]) -> Unary:
         def handle(call: Call, payload: bytes) -> None:
             self._check(call.metadata)
             try:
@@ -88,18 +90,18 @@ class MetadataService:
             text = f"This is metadata store {self._store.cluster_id}, not {wanted.decode('ascii', 'replace')}."
             raise SyncpointError(Code.FAILED_PRECONDITION, text)
 
-    def _get(self, request: Any) -> Any:
+    def _get(self, request: internal.MetadataGetRequest) -> internal.MetadataGetResponse:
         found = self._store.get(request.key)
         return internal.MetadataGetResponse(item=None if found is None else _item(found))
 
-    def _range(self, request: Any) -> Any:
+    def _range(self, request: internal.MetadataRangeRequest) -> internal.MetadataRangeResponse:
         after = request.after if request.HasField("after") else None
         page = self._store.range(request.prefix, after=after, limit=request.limit)
         return internal.MetadataRangeResponse(items=map(_item, page.items), revision=page.revision, more=page.more)
 
-    def _txn(self, request: Any) -> Any:
+    def _txn(self, request: internal.MetadataTxnRequest) -> internal.MetadataTxnResponse:
         compares = [
-            Compare(one.key, one.what, one.relation, getattr(one, one.WhichOneof("operand") or "value"))
+            Compare(one.key, one.what, one.relation, getattr(one, one.WhichOneof("operand") or "value"))  # type: ignore[arg-type]
             for one in request.compares
         ]
         then, orelse = (list(map(_operation, side)) for side in (request.then, request.orelse))
@@ -108,23 +110,23 @@ class MetadataService:
             self._store.compact(result.revision - self._events_kept)
         return internal.MetadataTxnResponse(ok=result.ok, revision=result.revision)
 
-    def _count(self, request: Any) -> Any:
+    def _count(self, request: internal.MetadataCountRequest) -> internal.MetadataCountResponse:
         return internal.MetadataCountResponse(value=self._store.counter(request.key, by=request.by))
 
-    def _grant(self, request: Any) -> Any:
+    def _grant(self, request: internal.MetadataGrantRequest) -> internal.MetadataGrantResponse:
         return internal.MetadataGrantResponse(id=self._store.lease(request.ttl_s).id)
 
-    def _keep_alive(self, request: Any) -> Any:
+    def _keep_alive(self, request: internal.MetadataLeaseRequest) -> internal.MetadataLeaseResponse:
         return internal.MetadataLeaseResponse(alive=self._store.keep_alive(request.id))
 
-    def _revoke(self, request: Any) -> Any:
+    def _revoke(self, request: internal.MetadataLeaseRequest) -> internal.MetadataLeaseResponse:
         return internal.MetadataLeaseResponse(alive=self._store.revoke(request.id))
 
-    def _compact(self, request: Any) -> Any:
+    def _compact(self, request: internal.MetadataCompactRequest) -> internal.MetadataCompactResponse:
         self._store.compact(request.before)
         return internal.MetadataCompactResponse()
 
-    def _status(self, request: Any) -> Any:
+    def _status(self, request: internal.MetadataStatusRequest) -> internal.MetadataStatusResponse:
         return internal.MetadataStatusResponse(store=self._store.cluster_id, **self._store.status()._asdict())
 
     # -- watches -----------------------------------------------------------------------------------------------------
@@ -168,15 +170,15 @@ def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
 
 
-def _item(found: KeyValue) -> Any:
+def _item(found: KeyValue) -> internal.MetadataKeyValue:
     return internal.MetadataKeyValue(**{**found._asdict(), "lease": found.lease or 0})
 
 
-def _operation(stored: Any) -> Operation:
+def _operation(stored: internal.MetadataOperation) -> Operation:
     return Put(stored.key, stored.value, stored.lease or None) if stored.HasField("value") else Delete(stored.key)
 
 
-def _pieces(events: list[Event]) -> list[Any]:
+def _pieces(events: list[Event]) -> list[internal.MetadataWatchResponse]:
     """The events in messages of moderate size, of which all but the last say that more follows."""
     pieces, size = [internal.MetadataWatchResponse()], 0
     for event in events:

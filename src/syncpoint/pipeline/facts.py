@@ -148,7 +148,7 @@ def done(number: int, result: bytes) -> bytes:
     return _fact(done=_stored.Done(decision=number, result=result))
 
 
-def _link(known: Link) -> Any:
+def _link(known: Link) -> _stored.Link:
     stored = _stored.Link(
         name=known.name,
         source_topic=known.source_topic,
@@ -226,7 +226,7 @@ def decode(payload: bytes) -> Found:
     raise ValueError("a fact about epochs of an unknown kind: written by a newer version?")
 
 
-def _read_stage(stored: Any) -> Stage:
+def _read_stage(stored: _stored.Stage) -> Stage:
     pieces = tuple(
         Piece(one.topic, one.first_offset, one.count, one.size, one.link_source, one.runs, one.complete)
         for one in stored.pieces
@@ -237,7 +237,7 @@ def _read_stage(stored: Any) -> Stage:
     )  # fmt: skip
 
 
-def _read_decision(stored: Any) -> Bare:
+def _read_decision(stored: _stored.Decision) -> Bare:
     return Bare(
         stored.id, stored.query, stored.epoch, tuple(stored.stages), stored.link,
         {one.source: one.offset for one in stored.floors}, stored.decided_ns,
@@ -245,7 +245,7 @@ def _read_decision(stored: Any) -> Bare:
     )  # fmt: skip
 
 
-def _read_link(stored: Any) -> Link:
+def _read_link(stored: _stored.Link) -> Link:
     return Link(
         stored.name,
         stored.source_topic,

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from google.protobuf.message import Message
+
 from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import InvalidArgument, OutOfRange, SyncpointError, Unavailable, Unimplemented
 from syncpoint.model.names import parse_project
@@ -66,7 +68,7 @@ class LogReader:
         """The method table of this service."""
         return {**served(self.unary()), methods.LOG_READER.ReadRange.encode(): Streaming(self.read_range)}
 
-    def unary(self) -> dict[Method, Callable[[Any], Awaitable[Any]]]:
+    def unary(self) -> dict[Method, Callable[[Any], Awaitable[Message]]]:
         """What answers the unary methods."""
         return {
             methods.LOG_READER.GetPositions: self.get_positions,
@@ -90,7 +92,7 @@ class LogReader:
 
     # -- positions ---------------------------------------------------------------------------------------------------
 
-    async def get_positions(self, asked: Any) -> Any:
+    async def get_positions(self, asked: pipeline.GetPositionsRequest) -> pipeline.Positions:
         """GetPositions."""
         if bool(asked.topic) == bool(asked.subscription):
             raise InvalidArgument("topic", "name a topic or a subscription, one of them")
@@ -113,7 +115,7 @@ class LogReader:
         answer.generation = generation
         return answer
 
-    def _of_subscription(self, asked: Any, ends: dict[int, int]) -> Topic:
+    def _of_subscription(self, asked: pipeline.GetPositionsRequest, ends: dict[int, int]) -> Topic:
         """The topic of the request's subscription, whose reader takes it and acknowledges what it has processed."""
         if asked.HasField("cursor"):
             raise InvalidArgument("cursor", "a subscription keeps by itself what is not acknowledged")
@@ -132,7 +134,12 @@ class LogReader:
         return topic
 
     async def _moved(
-        self, asked: Any, topic: Topic, found: list[Extent], begins: list[int], ends: dict[int, int]
+        self,
+        asked: pipeline.GetPositionsRequest,
+        topic: Topic,
+        found: list[Extent],
+        begins: list[int],
+        ends: dict[int, int],
     ) -> Cursor:
         """The cursor of the request, moved; it is persisted before anybody hears of a new one."""
         wanted = asked.cursor
@@ -162,7 +169,9 @@ class LogReader:
         else:
             self.cursors.advance(cursor, limits, {})
 
-    def _positions(self, topic: Topic, found: list[Extent], begins: list[int], cursor: Cursor | None) -> Any:
+    def _positions(
+        self, topic: Topic, found: list[Extent], begins: list[int], cursor: Cursor | None
+    ) -> pipeline.Positions:
         answer = pipeline.Positions(
             topic=topic.name, topic_incarnation=topic.incarnation, universe=f"{self.publish.store.universe:x}"
         )
@@ -212,7 +221,7 @@ class LogReader:
         stream.on_message = begin
         stream.on_end = end
 
-    def _selection(self, asked: Any) -> Selection:
+    def _selection(self, asked: pipeline.ReadRangeRequest) -> Selection:
         topic = topic_named(self.catalog, asked.topic, asked.topic_incarnation)
         if not 0 <= asked.begin <= asked.end:
             raise InvalidArgument("begin", f"no range: [{asked.begin}, {asked.end})")
@@ -249,7 +258,7 @@ class LogReader:
             asked.frame_bytes or FRAME_BYTES,
         )
 
-    def _check_stored(self, topic: Topic, asked: Any) -> None:
+    def _check_stored(self, topic: Topic, asked: pipeline.ReadRangeRequest) -> None:
         """Raises `OutOfRange`, `InvalidArgument`. What is missing inside of the range turns up on the way."""
         source = self.publish.sources.by_number.get(asked.source)
         if source is not None and source.topic != topic.incarnation:
@@ -269,7 +278,7 @@ class LogReader:
 
     # -- cursors -----------------------------------------------------------------------------------------------------
 
-    async def list_cursors(self, asked: Any) -> Any:
+    async def list_cursors(self, asked: pipeline.ListCursorsRequest) -> pipeline.ListCursorsResponse:
         """ListCursors."""
         if bool(asked.topic) == bool(asked.project):
             raise InvalidArgument("topic", "name a topic or a project, one of them")
@@ -287,7 +296,7 @@ class LogReader:
                 answer.cursors.append(self._shown(cursor, topic, found))
         return answer
 
-    def _shown(self, cursor: Cursor, topic: Topic, found: list[Extent]) -> Any:
+    def _shown(self, cursor: Cursor, topic: Topic, found: list[Extent]) -> pipeline.Cursor:
         shown = pipeline.Cursor(
             topic=topic.name,
             name=cursor.name,
@@ -306,14 +315,16 @@ class LogReader:
             shown.lost.add(source=one.source, begin=one.begin, end=one.end)
         return shown
 
-    async def delete_cursor(self, asked: Any) -> Any:
+    async def delete_cursor(self, asked: pipeline.DeleteCursorRequest) -> pipeline.DeleteCursorResponse:
         """DeleteCursor."""
         topic = topic_named(self.catalog, asked.topic, 0)
         self.publish.check_writable()
         await self._persist(self.cursors.delete(topic.incarnation, asked.name))
         return pipeline.DeleteCursorResponse()
 
-    async def release_subscription(self, asked: Any) -> Any:
+    async def release_subscription(
+        self, asked: pipeline.ReleaseSubscriptionRequest
+    ) -> pipeline.ReleaseSubscriptionResponse:
         """ReleaseSubscription."""
         record = reading_positions.subscription_named(self.catalog, asked.subscription)
         if not asked.exclusive_reader:
@@ -341,7 +352,7 @@ class LogReader:
                 found = extents(self.publish, cursor.topic)
                 self.means.begin(cursor.topic, _filled(found))
 
-    def _append(self, fact: bytes, done: Any = None) -> None:
+    def _append(self, fact: bytes, done: Callable[[Exception | None], None] | None = None) -> None:
         self.publish.append_fact(Kind.LEDGER, records.encode_extension(Cursors.number, fact), done)
 
     async def _persist(self, fact: bytes) -> None:

@@ -4,7 +4,7 @@ Place: pure functions under `reading`, on the tables of the publish forwarder.
 Words: a *position* is the first offset that was not read; a source is read to its end when it stands at `end`.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from syncpoint.kernel.acks import AckSet
 from syncpoint.metadata.catalog import Catalog
@@ -13,6 +13,7 @@ from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.model.names import parse_snapshot, parse_subscription, parse_topic
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
+from syncpoint.wire.messages import pipeline
 
 
 class Extent(NamedTuple):
@@ -77,7 +78,9 @@ def snapshot_named(catalog: Catalog, name: str, topic: int, field: str = "snapsh
     return record
 
 
-def starts(forwarder: PublishForwarder, asked: Any, topic: int, found: list[Extent]) -> list[int]:
+def starts(
+    forwarder: PublishForwarder, asked: pipeline.GetPositionsRequest, topic: int, found: list[Extent]
+) -> list[int]:
     """Where a GetPositionsRequest begins in each source. Raises `InvalidArgument`, `NotFound`."""
     catalog = forwarder.catalog
     match asked.WhichOneof("starting"):

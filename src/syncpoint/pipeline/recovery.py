@@ -1,9 +1,7 @@
 """Recovery of the writing side: the machine from its facts, and decided epochs finished before anything is served."""
 
-import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from syncpoint.pipeline.applying import NUMBER
 from syncpoint.pipeline.epochs import EpochBook
@@ -59,7 +57,7 @@ async def finish(
     book: EpochBook,
     home: Home,
     apply: Callable[[Decision], None],
-    finished: Callable[[Decision], "asyncio.Future[Any]"],
+    finished: Callable[[Decision], Awaitable[object]],
 ) -> None:
     """Finish every decision. Raises `Unavailable` when the log fails."""
     waiting = []

@@ -10,7 +10,6 @@ answered when that is persisted. Memory is bounded: while too much waits for the
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from syncpoint.kernel import rows
 from syncpoint.kernel.errors import Invalid, Malformed
@@ -110,7 +109,7 @@ class StageStream:
         self._home, self._hear = home, hear
         self._admitting: asyncio.Task[None] | None = None
         self.publish = area.publish
-        self.header: Any = None
+        self.header: pipeline.StageHeader | None = None
         self.pieces: list[Piece] = []
         self.topics: dict[int, str] = {}
         self.staging = 0
@@ -166,7 +165,7 @@ class StageStream:
                 raise InvalidArgument(f"frame {self._frames}: {bad.field}", bad.problem) from None
             self._frames += 1
 
-    def _begin(self, header: Any) -> None:
+    def _begin(self, header: pipeline.StageHeader) -> None:
         for field in ("via", "here"):
             if len(getattr(header, field).encode()) > rows.NAME_MAX:
                 raise InvalidArgument(f"header.{field}", f"is longer than {rows.NAME_MAX} bytes")
@@ -180,10 +179,16 @@ class StageStream:
         else:
             self._admitting = asyncio.get_running_loop().create_task(self._admit())
 
+    @property
+    def _told(self) -> pipeline.StageHeader:
+        """The header, once it has come."""
+        assert self.header is not None
+        return self.header
+
     async def _admit(self) -> None:
         """The query must be at home in this log; what comes meanwhile waits."""
         try:
-            await self._home.admit(self.header.run.query, self.header.link)
+            await self._home.admit(self._told.run.query, self._told.link)
             self._fence()
         except SyncpointError as error:
             self._fail(error)
@@ -193,9 +198,9 @@ class StageStream:
 
     def _fence(self) -> None:
         """The run must be the latest of its query, from the first message to the last."""
-        self._hear(Run(self.header.run.query, self.header.run.run))
+        self._hear(Run(self._told.run.query, self._told.run.run))
 
-    def _frame(self, frame: Any) -> None:
+    def _frame(self, frame: pipeline.StageFrame) -> None:
         topic = self.publish.catalog.topic(frame.topic)
         if topic is None:
             raise NotFound(parse_topic(frame.topic))
@@ -210,7 +215,7 @@ class StageStream:
             located = _located(numbers, nodes, buffers, body)
             if not frame.source:
                 located.pop("offset", None)
-            header = self.header
+            header = self._told
             pieces, dropped = rows.frame(
                 frame.batch,
                 count,

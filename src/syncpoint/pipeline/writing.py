@@ -12,6 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+from google.protobuf.message import Message
+
 from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.pipeline.applying import NUMBER, Applying
 from syncpoint.pipeline.epochs import Ask, Decided, Dropped, EpochBook, Refused, Repeated
@@ -67,7 +69,7 @@ class EpochWriter:
         """The method table of this service."""
         return {**served(self.unary()), methods.EPOCH_WRITER.Stage.encode(): Streaming(self.stage)}
 
-    def unary(self) -> dict[Method, Callable[[Any], Awaitable[Any]]]:
+    def unary(self) -> dict[Method, Callable[[Any], Awaitable[Message]]]:
         """What answers the unary methods."""
         return {
             methods.EPOCH_WRITER.CommitEpoch: self.commit_epoch,
@@ -99,7 +101,7 @@ class EpochWriter:
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
-    async def commit_epoch(self, asked: Any) -> Any:
+    async def commit_epoch(self, asked: pipeline.CommitEpochRequest) -> pipeline.EpochResult:
         """CommitEpoch."""
         ask = _ask(asked)
         await self.home.admit(ask.run.query, ask.link)
@@ -167,7 +169,7 @@ class EpochWriter:
         )
         applying.begin()
 
-    async def abort_epoch(self, asked: Any) -> Any:
+    async def abort_epoch(self, asked: pipeline.AbortEpochRequest) -> pipeline.AbortEpochResponse:
         """AbortEpoch."""
         run = Run(asked.run.query, asked.run.run)
         await self.home.admit(run.query, "")
@@ -177,20 +179,20 @@ class EpochWriter:
 
     # -- links -------------------------------------------------------------------------------------------------------
 
-    async def list_links(self, asked: Any) -> Any:
+    async def list_links(self, asked: pipeline.ListLinksRequest) -> pipeline.ListLinksResponse:
         """ListLinks."""
         found = [link for name, link in sorted(self.book.links.items()) if asked.name in ("", name)]
         answer = pipeline.ListLinksResponse(links=map(_described, found))
         await persisted(self.publish)
         return answer
 
-    async def accept_gap(self, asked: Any) -> Any:
+    async def accept_gap(self, asked: pipeline.AcceptGapRequest) -> pipeline.Link:
         """AcceptGap."""
         facts = self.book.accept_gap(asked.link)
         await self._written(Dropped((), facts))
         return _described(self.book.links[asked.link])
 
-    async def map_offsets(self, asked: Any) -> Any:
+    async def map_offsets(self, asked: pipeline.MapOffsetsRequest) -> pipeline.MapOffsetsResponse:
         """MapOffsets."""
         if asked.link not in self.book.links:
             raise NotFound(asked.link, f"There is no link {asked.link}.")
@@ -277,7 +279,7 @@ class EpochWriter:
         self.book.copies.prune(first_stored)
 
 
-def _ask(asked: Any) -> Ask:
+def _ask(asked: pipeline.CommitEpochRequest) -> Ask:
     return Ask(
         Run(asked.run.query, asked.run.run),
         asked.epoch,
@@ -289,7 +291,7 @@ def _ask(asked: Any) -> Ask:
     )
 
 
-def _described(link: Link) -> Any:
+def _described(link: Link) -> pipeline.Link:
     answer = pipeline.Link(
         name=link.name,
         source_topic=link.source_topic,

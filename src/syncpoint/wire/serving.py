@@ -6,17 +6,19 @@ Place: between the transport and the servicers off the hot path.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.transport.calls import Call, Unary
 from syncpoint.transport.tasks import unary_async, unary_fair
 from syncpoint.wire.methods import Method
 
+_Message = TypeVar("_Message", bound=Message)
 
-def parsed(kind: Any, request: bytes) -> Any:
+
+def parsed(kind: type[_Message], request: bytes) -> _Message:
     """The request as a message of class `kind`. Raises `InvalidArgument` for bytes that are none."""
     try:
         return kind.FromString(request)
@@ -24,16 +26,15 @@ def parsed(kind: Any, request: bytes) -> Any:
         raise InvalidArgument("", f"The request is not a valid {kind.DESCRIPTOR.name}.") from None
 
 
-def served(table: Mapping[Method, Callable[[Any], Awaitable[Any]]], *, fair: bool = False) -> dict[bytes, Unary]:
+def served(table: Mapping[Method, Callable[[Any], Awaitable[Message]]], *, fair: bool = False) -> dict[bytes, Unary]:
     """A table of unary methods from functions on messages. `fair`: they take turns, so that a caller with thousands of
     them holds nobody else up."""
 
-    def unary(path: Method, function: Callable[[Any], Awaitable[Any]]) -> Unary:
+    def unary(path: Method, function: Callable[[Any], Awaitable[Message]]) -> Unary:
         kind = path.request
 
         async def run(call: Call, request: bytes) -> bytes:
-            answer: bytes = (await function(parsed(kind, request))).SerializeToString()
-            return answer
+            return (await function(parsed(kind, request))).SerializeToString()
 
         return unary_fair(run) if fair else unary_async(run)
 
