@@ -221,15 +221,17 @@ async def test_a_chain_whose_log_fails_ends_its_streams(world: ChainWorld) -> No
     first, second = Served(world, "f1", homes), Served(world, "f2", homes)
     await first.open()
     await at_home(homes)
-    stream = first.stream(WRITER + "Stage")
+    stream, idle = first.stream(WRITER + "Stage"), first.stream(WRITER + "Stage")
     header = pipeline.StageHeader(run=pipeline.Run(query="q", run="r"), attempt="a")
-    await stream.send(pipeline.StageRequest(header=header).SerializeToString())
+    for one in (stream, idle):
+        await one.send(pipeline.StageRequest(header=header).SerializeToString())
     await asyncio.sleep(0.1)
     await second.open()  # under a later epoch: the disks obey nobody else
     rows = frame(TOPIC, data=[b"a"])
     await stream.send(pipeline.StageRequest(frame=rows).SerializeToString())
     await stream.end()
     assert (await refused(stream.receive())).code is Code.UNAVAILABLE
+    assert (await refused(asyncio.wait_for(idle.receive(), 5.0))).code is Code.UNAVAILABLE
     assert (await refused(first.read())).code is Code.UNAVAILABLE
 
 
@@ -322,19 +324,17 @@ async def test_a_chain_that_begins_with_a_topic_later_has_its_cursors_from_the_f
     await with_cursor(served, first=True)
     chain = await other.open(2)
     await other.process.publish("b", "c", chain=2)
-    (at,) = (await with_cursor(other)).sources
-    assert chain.forwarder.extensions
-    source = chain.forwarder.sources.by_number[at.source]
+    (source,) = chain.forwarder.sources.of_topic(TOPIC_NUMBER)
     assert any(one.holds(source, 0, 2, world.clock.time_ns()) for one in chain.forwarder.extensions)
     await other.process.crash()
     third = Served(world, "f3", homes, chain=2)
     chain = await third.open(2)
     assert await third.read() == ["b", "c"]
-    source = chain.forwarder.sources.by_number[at.source]
+    (source,) = chain.forwarder.sources.of_topic(TOPIC_NUMBER)
     assert any(one.holds(source, 0, 2, world.clock.time_ns()) for one in chain.forwarder.extensions)
-    await with_cursor(third, processed=[pipeline.SourceRange(source=at.source, end=2)])
+    await with_cursor(third, processed=[pipeline.SourceRange(source=source.number, end=2)])
     for _ in range(100):  # what it has passed is written within a second, and then deleted
         await asyncio.sleep(0.1)
-        if at.source not in chain.forwarder.sources.by_number:
+        if source.number not in chain.forwarder.sources.by_number:
             break
     assert not (await with_cursor(third)).sources

@@ -160,8 +160,10 @@ async def positions(world: ProxyWorld, timeout: float | None = None, **asked: An
     return pipeline.Positions.FromString(await world.call(READER + "GetPositions", request, timeout=timeout))
 
 
-async def stage(world: ProxyWorld, query: str = "q", link: str = "", topic: str = TOPIC, frames: int = 2) -> Any:
-    stream = world.network.channel("proxy:1").stream(WRITER + "Stage")
+async def stage(
+    world: ProxyWorld, query: str = "q", link: str = "", topic: str = TOPIC, frames: int = 2, proxy: str = "proxy"
+) -> Any:
+    stream = world.network.channel(f"{proxy}:1").stream(WRITER + "Stage")
     header = pipeline.StageHeader(run=pipeline.Run(query=query, run="r"), attempt="a", link=link)
     await stream.send(pipeline.StageRequest(header=header).SerializeToString())
     for number in range(frames):
@@ -400,13 +402,30 @@ async def test_a_link_decides_where_its_queries_are_at_home(world: ProxyWorld) -
 
 @in_world()
 async def test_who_loses_the_race_for_a_home_takes_what_is_there(world: ProxyWorld) -> None:
-    await cluster(world, chains=3)
-    await world.start(ProxyProcess, "proxy2")
+    owners = await cluster(world, chains=2)
+    proxies = [world.processes["proxy"], await world.start(ProxyProcess, "proxy2")]
     await asyncio.sleep(0.1)
-    answers = await asyncio.gather(*(stage(world, query=f"q{at % 4}", link=f"l{at % 4}") for at in range(16)))
-    assert all(one.rows == 2 for one in answers)
+
+    def choose(chain: int) -> Any:
+        async def chosen(name: str, topic: Any, deadline: float) -> int:
+            await asyncio.sleep(0.01)  # both have looked before one of them writes
+            return chain
+
+        return chosen
+
+    for number, proxy in enumerate(proxies, 1):
+        proxy.proxy.writer._chosen = choose(number)
+    answers = await asyncio.gather(
+        *(stage(world, query=f"q{at}", link=f"l{at}", proxy=proxy.name) for at in range(4) for proxy in proxies)
+    )
+    assert [one.rows for one in answers] == [2] * 8
     for at in range(4):
-        assert home_of(world, f"q{at}") == home_of(world, f"l{at}", LINK_HOMES)
+        home = home_of(world, f"q{at}")
+        assert home is not None
+        assert home == home_of(world, f"l{at}", LINK_HOMES)
+        went = [chain for owner in owners for chain, all_ in owner.staged.items()
+                for header, *_ in all_ if header.header.run.query == f"q{at}"]  # fmt: skip
+        assert went == [home, home]
 
 
 @in_world()
