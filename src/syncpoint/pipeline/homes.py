@@ -49,13 +49,16 @@ class Homes:
 
     async def claim(self, chain: int, keys: Collection[str]) -> set[str]:
         """See that keys of which a chain's log tells have their records; returns those that name another chain."""
-        elsewhere = set()
-        for key in sorted(keys):
-            if await self.chain_at(key) is None:
-                await self.settle([key], chain)
-            if await self.chain_at(key) != chain:
-                elsewhere.add(key)
-        return elsewhere
+        if not keys:
+            return set()
+        known: dict[str, int] = {}
+        for prefix in (QUERY_HOMES, LINK_HOMES):
+            items, _ = await answered(read_all(self._store, prefix))
+            known |= {item.key: int(item.value) for item in items}
+        for key in sorted(key for key in keys if key not in known):
+            settled = await self.settle([key], chain)
+            known[key] = chain if settled else await self.chain_at(key) or 0
+        return {key for key in keys if known[key] != chain}
 
     async def leave(self, chain: int, keys: Iterable[str]) -> None:
         """These have no home any more, where it was this chain."""

@@ -244,6 +244,7 @@ async def test_positions_are_told_only_by_who_still_owns_the_chain(world: ChainW
     await first.process.publish("a")
     await second.open()
     assert 1 in first.process.host.chains  # it has not heard of the other one
+    await asyncio.sleep(0.2)
     assert (await refused(first.read())).code is Code.UNAVAILABLE
     assert await second.read() == ["a"]
 
