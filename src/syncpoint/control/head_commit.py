@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.registration import head_revision
 from syncpoint.metadata.contract import StoreError, StoreUnavailable
-from syncpoint.metadata.records import Change, SeekTarget, Subscription
+from syncpoint.metadata.records import Change, Subscription
 from syncpoint.metadata.shared import SharedStore, answered
 from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
 from syncpoint.model.errors import Conflict, Unavailable
@@ -59,12 +58,6 @@ class HeadCommit:
     async def confirm(self, topic: int, revision: int) -> None:
         """Ask every chain of the topic."""
         await self._barrier.confirm(topic, revision)
-
-    async def seek(self, record: Subscription, target: SeekTarget) -> None:
-        """Chains follow the record: every seek is a generation of its own."""
-        moved = replace(record, generation=record.generation + 1, target=target)
-        (committed,) = await self.commit([Change.put(moved)])
-        await self.confirm(record.topic_incarnation, committed.revision)
 
     async def backlog(self, record: Subscription) -> Backlog:
         """Summed over all chains of the topic."""

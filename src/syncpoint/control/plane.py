@@ -59,10 +59,6 @@ class Commit(Protocol):
         """Return once every log with something of the topic has persisted what follows from the catalog there."""
         ...
 
-    async def seek(self, record: Subscription, target: SeekTarget) -> None:
-        """Move a subscription; returns when every log with something of its topic has persisted that."""
-        ...
-
     async def backlog(self, record: Subscription) -> Backlog:
         """What a subscription has not acknowledged."""
         ...
@@ -114,7 +110,10 @@ class ControlPlane:
         """Move a subscription to a time or to a snapshot; returns when that is persisted. Raises `Conflict`."""
         if time_ns is not None:
             time_ns = max(-_TIME_NS_MAX, min(time_ns, _TIME_NS_MAX))  # as far as a record goes
-        await self.commits.seek(record, SeekTarget(time_ns if snapshot is None else None, snapshot))
+        target = SeekTarget(time_ns if snapshot is None else None, snapshot)
+        moved = replace(record, generation=record.generation + 1, target=target)
+        (committed,) = await self.commits.commit([Change.put(moved)])
+        await self.commits.confirm(record.topic_incarnation, committed.revision)
 
     async def backlog(self, record: Subscription) -> Backlog:
         """What a subscription has not acknowledged. Raises `Unavailable` when that cannot be found out in time."""

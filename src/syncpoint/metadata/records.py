@@ -72,9 +72,10 @@ class Subscription:
     """A subscription, bound to one incarnation of a topic for ever.
 
     `topic_name` is the name that topic had; whether the topic still exists is for `Catalog.topic_of` to say.
-    `generation` counts seeks. `expiration_s` None means never. Of a cluster: `state` is CREATING until every chain that
-    holds sources of the topic has persisted the start, `created_revision` is the catalog revision that introduced it,
-    `target` is where the newest seek went.
+    `generation` counts seeks, `target` is where the newest one went, `created_revision` is the catalog revision that
+    introduced the subscription. `expiration_s` None means never. Of a cluster: `state` is CREATING until every chain
+    that holds sources of the topic has persisted the start. `start` is only in records of one node that an earlier
+    version made.
     """
 
     incarnation: int
@@ -105,8 +106,8 @@ class Subscription:
 class Snapshot:
     """What a subscription had acknowledged at one moment.
 
-    `state` is opaque here: on one node the publish forwarder wrote it; in a cluster it is empty, each chain keeps its
-    part, and `status` is CREATING until all of them have. `generation` is the subscription's at its creation.
+    Each chain keeps its part; of a cluster, `status` is CREATING until all of them have. `generation` is the
+    subscription's at its creation. `state` is only in records of one node that an earlier version made: opaque here.
     """
 
     incarnation: int

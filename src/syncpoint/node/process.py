@@ -32,8 +32,9 @@ from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import trusted_clock
 from syncpoint.pipeline.reading import LogReader
 from syncpoint.pipeline.writing import EpochWriter
+from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.recovery import recover
+from syncpoint.publish.recovery import replay
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.storage.store import Store
@@ -86,7 +87,7 @@ class Node:
         for folder, incarnation in zip(settings.disk_folders, self.store.recovered.disks, strict=True):
             if incarnation:
                 identities.know_disk(str(folder), incarnation)
-        memory = recover(self.store)
+        memory = replay(self.store)
         self.limits = FlowLimits()
         stored_limits = memory.catalog.setting(LIMITS)
         if stored_limits is not None:
@@ -95,10 +96,13 @@ class Node:
         self.publish = PublishForwarder(
             self.store, memory, trusted, self.limits, soon=loop.call_soon, later=loop.call_later
         )
+        follower = Follower(self.publish, whole=True)
+        follower.settle()
         mirror = CatalogMirror(self.metadata)
         align(mirror, memory)
         self.mirror = mirror
-        self.control = ControlPlane(LogCommit(self.publish, mirror), trusted, self.random)
+        commits = LogCommit(follower, mirror)
+        self.control = ControlPlane(commits, trusted, self.random)
         self.subscribe = SubscribeForwarder(
             self.publish,
             memory.catalog,
@@ -114,7 +118,7 @@ class Node:
         )
         self.upkeep = Upkeep(
             self.store,
-            self.publish,
+            follower,
             self.subscribe,
             self.control,
             mirror,
@@ -123,6 +127,7 @@ class Node:
             steps=(self.reader.tick,),
         )
         self.upkeep.start()
+        await commits.start()
         await self.writer.recover()
         await self.upkeep.catch_up()
         self.server = await self._open_door()

@@ -13,7 +13,7 @@ from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.metadata.records import Change
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.uses import Uses
-from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.follow import Follower
 from syncpoint.publish.upkeep import TICK_S, LogUpkeep, Rounds
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.tasks import Tasks
@@ -36,7 +36,7 @@ class Upkeep:
     def __init__(
         self,
         store: Store,
-        publish: PublishForwarder,
+        follower: Follower,
         subscribe: SubscribeForwarder,
         control: ControlPlane,
         mirror: CatalogMirror,
@@ -48,11 +48,12 @@ class Upkeep:
         """`begin_with_checkpoint`: something was read at the start that no checkpoint holds. `steps`: what other rooms
         do about twice a second.
         """
+        publish = follower.forwarder
         self.publish, self.subscribe, self.control, self.clock = publish, subscribe, control, clock
         self.log = LogUpkeep(
             store,
             publish,
-            publish.checkpoint_parts,
+            follower.checkpoint_parts,
             clock.monotonic(),
             begin_with_checkpoint=begin_with_checkpoint,
         )

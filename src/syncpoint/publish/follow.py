@@ -1,34 +1,38 @@
-"""Follow: what a chain does because the catalog says so, where the catalog is not in its log but shared by many.
+"""Follow: what a log does because the catalog says so.
 
-Place: between the process's copy of the catalog and one forwarder; `chain` calls it with every change, in order.
+Place: between the process's copy of the catalog and one forwarder; `chain` calls it with every change, in order, and on
+one node, where the catalog is in the log itself, `control.log_commit`.
 Promise (protocol rule 16): what follows from a revision (where a subscription starts, where it was sought to, what a
 snapshot holds) is a fact in the chain's log before the revision is confirmed, and a chain is never judged by an older
 revision than its log has acted by.
 
 A subscription begins at 0 in sources registered at or after its own revision, and in those that are opened once it is
 known; at their ends in all others. So a subscription that recovery finds no fact of starts there too: its creation has
-not returned yet.
+not returned yet. A record of one node that was made by an earlier version says itself where it begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from syncpoint.metadata.records import CREATING, Change, Op, Snapshot, Subscription
 from syncpoint.publish import records, seek
 from syncpoint.publish.append import Settled
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.ledger import begun
-from syncpoint.publish.recovery import drop_ledgers, settle_sources
+from syncpoint.publish.recovery import drop_ledgers, keep_recorded, settle_sources
 from syncpoint.publish.source import Source
 from syncpoint.storage.record import Kind
 
 
 class Follower:
-    """`on_ledger` hears of each subscription that began to have a ledger in this chain."""
+    """`on_ledger` hears of each subscription that began to have a ledger in this chain. `whole`: the catalog is in this
+    log, and all there is of any topic; then every subscription has its ledger here, also where nothing is stored.
+    """
 
-    def __init__(self, forwarder: PublishForwarder) -> None:
-        self.forwarder = forwarder
+    def __init__(self, forwarder: PublishForwarder, *, whole: bool = False) -> None:
+        self.forwarder, self.whole = forwarder, whole
         self.catalog = forwarder.catalog
         self.on_ledger: Callable[[int], None] = lambda subscription: None
         self.on_open: Callable[[int], None] = lambda topic: None  # a source of a topic is about to be opened
@@ -37,14 +41,18 @@ class Follower:
 
     def settle(self) -> None:
         """Catch up with the catalog, which is at or above the revision of the log; the facts are on their way then."""
-        forwarder, sources = self.forwarder, self.forwarder.sources
+        forwarder = self.forwarder
+        keep_recorded(forwarder.memory)
         settle_sources(forwarder.memory, forwarder.store)
-        snapshots = [one for topic in sources.topics() for one in self.catalog.snapshots_of(topic)]
+        topics, catalog = forwarder.sources.topics(), self.catalog
+        snapshots = list(catalog.snapshots() if self.whole else chain.from_iterable(map(catalog.snapshots_of, topics)))
         # In the order in which it came to be: a snapshot may be of a subscription that was deleted or sought since.
         self._keep_snapshots(snapshots)
         drop_ledgers(forwarder.memory)
-        self._forget_empty()
-        subscriptions = [one for topic in sources.topics() for one in self.catalog.subscriptions_of(topic)]
+        if not self.whole:
+            self._forget_empty()
+        found = catalog.subscriptions() if self.whole else chain.from_iterable(map(catalog.subscriptions_of, topics))
+        subscriptions = list(found)
         for record in subscriptions:
             self._begin(record)
         self._keep_snapshots(snapshots)
@@ -91,14 +99,22 @@ class Follower:
         if isinstance(record, Subscription):
             if change.op is Op.DELETE or record.detached:
                 forwarder.subscription_removed(record.incarnation)
-            elif record.incarnation in forwarder.ledgers or forwarder.sources.of_topic(record.topic_incarnation):
+            elif record.incarnation in forwarder.ledgers or self._holds(record.topic_incarnation):
                 self._catch_up(record)
                 forwarder.hear_early(record)
         elif isinstance(record, Snapshot):
             if change.op is Op.DELETE:
                 forwarder.ledgers.drop_snapshot(record.incarnation)
-            elif forwarder.sources.of_topic(record.topic_incarnation):
+            elif self._holds(record.topic_incarnation):
                 self._keep_snapshots([record])
+
+    def _holds(self, topic: int) -> bool:
+        return self.whole or bool(self.forwarder.sources.of_topic(topic))
+
+    def check(self, record: Subscription) -> None:
+        """Raise what storage says where a seek in a record could not be followed now."""
+        if self._is_seek(record) and record.target is not None and record.target.time_ns is not None:
+            seek.acks_at_time(self.forwarder, record, record.target.time_ns)
 
     def confirm(self, done: Settled) -> None:
         """`done` once the facts that follow from the catalog as it is now are persisted."""
@@ -123,6 +139,9 @@ class Follower:
 
     def checkpoint_parts(self) -> Iterator[bytes]:
         """All facts of the chain; as in the forwarder, what is written meanwhile is replayed over them."""
+        if self.whole:
+            for part in self.catalog.encode_parts():
+                yield bytes((records.Fact.CATALOG,)) + part
         yield from records.bundles(self._facts())
 
     def _facts(self) -> Iterator[bytes]:
@@ -153,6 +172,7 @@ class Follower:
         forwarder.append_pending()
         sources = forwarder.sources.of_topic(record.topic_incarnation)
         places = {one.number: one.end for one in sources if one.end and one.revision < record.created_revision}
+        places |= dict(record.start)
         # Where something is stored a seek has yet to be followed; where nothing is, there is nothing to follow.
         generation = 0 if sources else record.generation
         forwarder.begin_ledger(begun(record.incarnation, generation, places))
@@ -162,7 +182,7 @@ class Follower:
         """Only the newest seek counts: each one gives a generation sets of its own."""
         forwarder = self.forwarder
         ledger = forwarder.ledgers.get(record.incarnation)
-        if ledger is None or record.generation <= ledger.generation:
+        if ledger is None or not self._is_seek(record):
             return
         target = record.target
         if target is None or (target.snapshot is None and target.time_ns is None):
@@ -175,15 +195,21 @@ class Follower:
         else:  # taken when nothing of the topic was here: all that is here came later
             forwarder.replace_acks(record.incarnation, {}, None, record.generation, forwarder.clock.time_ns())
 
+    def _is_seek(self, record: Subscription) -> bool:
+        ledger = self.forwarder.ledgers.get(record.incarnation)
+        return ledger is not None and record.generation > ledger.generation
+
     def _keep_snapshots(self, snapshots: Iterable[Snapshot]) -> None:
-        """Snapshots that are being created: what their subscriptions have acknowledged here, as of now. One of another
+        """Snapshots that are being created (on one node all of which nothing is kept): what their subscriptions have
+        acknowledged here, as of now. One of another
         generation than the ledger's is of a seek that is followed next, or never was: then all that is here counts as
         unacknowledged in it.
         """
         forwarder = self.forwarder
         for record in snapshots:
             ledger = forwarder.ledgers.get(record.subscription)
-            if record.incarnation in forwarder.snapshots or record.status != CREATING or ledger is None:
+            creating = self.whole or record.status == CREATING
+            if record.incarnation in forwarder.snapshots or not creating or ledger is None:
                 continue
             if record.generation is None or record.generation == ledger.generation:
                 forwarder.append_pending()

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from syncpoint.kernel import publish as kernel
 from syncpoint.kernel.acks import AckSet
 from syncpoint.kernel.errors import Invalid, Malformed
-from syncpoint.metadata.records import Change, Op, Setting, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import Change, Op, Setting, Subscription, Topic
 from syncpoint.model.delivery import Attempts as Run
 from syncpoint.model.delivery import Batch, Done, Fetched, Listener, Reply, SourceView
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
@@ -28,7 +28,7 @@ from syncpoint.publish.attempts import Attempts
 from syncpoint.publish.ledger import Ledger, SnapshotState
 from syncpoint.publish.ledgers import Verdict
 from syncpoint.publish.needs import Needs
-from syncpoint.publish.recovery import Memory, snapshot_state
+from syncpoint.publish.recovery import Memory
 from syncpoint.publish.source import Source
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
@@ -579,26 +579,6 @@ class PublishForwarder:
 
     # -- ledgers -----------------------------------------------------------------------------------------------------
 
-    def sync_point(self, topic: int) -> tuple[tuple[int, int], ...]:
-        """Where a subscription created now begins: the end of each source, counting what is on its way already."""
-        return tuple((source.number, source.end) for source in self.sources.of_topic(topic))
-
-    def changed(self, change: Change) -> None:
-        """The catalog changed: begin or end what hangs on the record."""
-        record = change.record
-        self.note_needs(change)
-        if isinstance(record, Subscription):
-            if change.op is Op.DELETE or record.detached:
-                self.subscription_removed(record.incarnation)
-            else:
-                self.memory.begin_ledger(record)
-                self.hear_early(record)
-        elif isinstance(record, Snapshot):
-            if change.op is Op.DELETE:
-                self.ledgers.drop_snapshot(record.incarnation)
-            else:
-                self.ledgers.keep(snapshot_state(record))
-
     def note_needs(self, change: Change) -> None:
         """To be called with a change before anything follows from it here."""
         record = change.record
@@ -684,12 +664,6 @@ class PublishForwarder:
         except Exception as error:
             self.divided(error)
             raise
-
-    def checkpoint_parts(self) -> Iterator[bytes]:
-        """Everything recovery needs beside the messages. Fuzzy: facts appended meanwhile are replayed over it."""
-        for part in self.catalog.encode_parts():
-            yield bytes((records.Fact.CATALOG,)) + part
-        yield from records.bundles(self.facts())
 
     def facts(self) -> Iterator[bytes]:
         """Ledgers and sources as they are when drawn. Sources come last: one that is forgotten in between was empty,

@@ -9,8 +9,8 @@ says so, before any seek that leaves the source out because it is forgotten. A c
 a number that none of them had yet: what it does not name below that number had been forgotten, whatever is found of it.
 A source that no checkpoint speaks of, and no fact, is unknown and kept.
 
-One node has its catalog in the log, and all is settled here. A chain has not: `replay` tells which revision of the
-catalog is the least it may be judged by, and `follow` settles it.
+One node has its catalog in the log. A chain has not: `replay` tells which revision of the catalog is the least it may
+be judged by. `follow` settles both.
 """
 
 import logging
@@ -18,7 +18,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Snapshot, Subscription, decode_changes
+from syncpoint.metadata.records import Change, Subscription, decode_changes
 from syncpoint.publish import records
 from syncpoint.publish.ledger import SnapshotState, begun
 from syncpoint.publish.ledgers import Ledgers
@@ -50,18 +50,19 @@ class Memory:
     unsure: set[records.BatchFact] = field(default_factory=set)  # those of them whose messages may not be persisted
 
     def begin_ledger(self, record: Subscription) -> None:
-        """One node: begin the ledger of a subscription at the sync point in its record, if there is none yet."""
-        if record.incarnation not in self.ledgers:
+        """One node, and a record of an earlier version: begin its ledger at the sync point it names, if there is none.
+        Of later ones there is a fact of its own.
+        """
+        if record.incarnation not in self.ledgers and not record.created_revision:
             self.ledgers.take(begun(record.incarnation, 0, dict(record.start)))
 
 
 def recover(store: Store) -> Memory:
-    """The memory of one node. Raises `ValueError` when something is of a newer version."""
+    """The memory of one node, to be read. Raises `ValueError` when something is of a newer version."""
     memory = replay(store)
     settle_sources(memory, store)
     drop_ledgers(memory)
-    for snapshot in memory.catalog.snapshots():
-        memory.ledgers.keep(snapshot_state(snapshot))
+    keep_recorded(memory)
     memory.ledgers.only_sources(memory.sources.by_number)
     return memory
 
@@ -188,6 +189,9 @@ def drop_ledgers(memory: Memory) -> None:
             memory.ledgers.drop(incarnation)
 
 
-def snapshot_state(record: Snapshot) -> SnapshotState:
-    """The acknowledged sets inside a snapshot's record."""
-    return SnapshotState(record.incarnation, records.decode_snapshot(record.state)[0].acks)
+def keep_recorded(memory: Memory) -> None:
+    """Snapshots of one node whose records, of an earlier version, hold the acknowledged sets."""
+    for record in memory.catalog.snapshots():
+        if record.state and record.incarnation not in memory.ledgers.snapshots:
+            acks = records.decode_snapshot(record.state)[0].acks
+            memory.ledgers.keep(SnapshotState(record.incarnation, acks))

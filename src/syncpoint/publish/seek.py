@@ -28,6 +28,11 @@ def seek_to_time(
     from then on. `generation`: that of the record, where it is counted there.
     """
     forwarder.append_pending()
+    forwarder.replace_acks(record.incarnation, acks_at_time(forwarder, record, time_ns), done, generation)
+
+
+def acks_at_time(forwarder: PublishForwarder, record: Subscription, time_ns: int) -> dict[int, AckSet]:
+    """The acknowledged sets of a seek to a time. Raises what storage says."""
     ledger, now = forwarder.ledgers[record.incarnation], forwarder.clock.sure_ns()
     topic = forwarder.catalog.topic_of(record)
     topic_cut = now - topic.retention_s * _NS if topic is not None and topic.retention_s else None
@@ -51,7 +56,7 @@ def seek_to_time(
         if boundary:
             fresh.add(0, boundary)
         acks[number] = fresh
-    forwarder.replace_acks(record.incarnation, acks, done, generation)
+    return acks
 
 
 def seek_to_snapshot(
@@ -68,16 +73,6 @@ def seek_to_snapshot(
     known = forwarder.sources.by_number
     acks = {number: held.copy() for number, held in state.acks.items() if number in known}
     forwarder.replace_acks(record.incarnation, acks, done, generation, forwarder.clock.time_ns())
-
-
-def take_snapshot(forwarder: PublishForwarder, record: Subscription) -> SnapshotState:
-    """The state of a snapshot of this subscription as of now. Raises `NotFound` when the subscription was deleted or
-    detached meanwhile.
-    """
-    ledger = forwarder.ledgers.get(record.incarnation)
-    if ledger is None:
-        raise NotFound(record.name)
-    return snapshot_of(forwarder, ledger, record.topic_incarnation, 0)
 
 
 def snapshot_of(forwarder: PublishForwarder, ledger: Ledger, topic: int, snapshot: int) -> SnapshotState:

@@ -4,11 +4,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from syncpoint.metadata.records import Change, Op, Subscription, Topic, encode_changes
+from syncpoint.metadata.records import Change, Op, Snapshot, Subscription, Topic, encode_changes
 from syncpoint.model.delivery import PublishSide
 from syncpoint.model.flow import FlowLimits
+from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.recovery import recover
+from syncpoint.publish.recovery import replay
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.record import Kind
@@ -119,10 +120,12 @@ class World:
 
     def _build(self, store: MemoryStore) -> None:
         self.store, self.limits = store, FlowLimits()
-        self.memory = recover(store)  # type: ignore[arg-type]
+        self.memory = replay(store)  # type: ignore[arg-type]
         self.publish = PublishForwarder(
             store, self.memory, self.clock, self.limits, self.run_soon, self.run_later,  # type: ignore[arg-type]
         )  # fmt: skip
+        self.follower = Follower(self.publish, whole=True)
+        self.follower.settle()
         self.link: PublishSide = self.publish
         if self.loss or self.delay_s:
             self.link = LossyLink(self.publish, self.clock, self.random, loss=self.loss, delay_s=self.delay_s)
@@ -145,10 +148,15 @@ class World:
         self.publish.append_fact(Kind.CATALOG, encode_changes(assigned))
         for change in assigned:
             catalog.apply(change)
-            self.publish.changed(change)
+            self.follower.changed(change)
             if change.op is Op.PUT and isinstance(change.record, Subscription) and change.record.name == SUB:
                 self.record = change.record
         self.settle()
+
+    def take_snapshot(self, number: int = 9, name: str = "projects/p/snapshots/n", expire_ns: int = 1 << 62) -> None:
+        """Of what the subscription has not acknowledged now."""
+        subscription = self.record.incarnation
+        self.commit(Change.put(Snapshot(number, name, 1, TOPIC, expire_ns=expire_ns, subscription=subscription)))
 
     @property
     def lending(self):  # type: ignore[no-untyped-def]

@@ -59,7 +59,8 @@ class ServicerWorld(World):
             take_limits(self.limits, stored)
         self.publish.clock.known(anchor_ns(self.memory))
         self.mirror = CatalogMirror(self.metadata)
-        self.control = ControlPlane(LogCommit(self.publish, self.mirror), self.publish.clock, self.random)
+        self.commits = LogCommit(self.follower, self.mirror)
+        self.control = ControlPlane(self.commits, self.publish.clock, self.random)
         self.streams = StreamingPullService(self.subscribe, self.limits)
         self.admin = NodeAdmin(self.control, self.publish, self.subscribe, self.limits, "sync", self.clock.time_ns())
         self.channel = MemoryChannel(
@@ -72,7 +73,7 @@ class ServicerWorld(World):
                 **self.admin.methods(),
             }
         )
-        self.upkeep = Upkeep(store, self.publish, self.subscribe, self.control, self.mirror, self.clock)  # type: ignore[arg-type]
+        self.upkeep = Upkeep(store, self.follower, self.subscribe, self.control, self.mirror, self.clock)  # type: ignore[arg-type]
         self.upkeep.start()
 
     def settle(self) -> None:

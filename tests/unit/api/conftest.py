@@ -11,7 +11,7 @@ import pytest
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, SeekTarget, Subscription
+from syncpoint.metadata.records import Change, Subscription
 from syncpoint.publish.backlog import Backlog
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -47,9 +47,6 @@ class FakeCommit:
         return assigned
 
     async def confirm(self, topic: int, revision: int) -> None:
-        pass
-
-    async def seek(self, record: Subscription, target: SeekTarget) -> None:
         pass
 
     async def backlog(self, record: Subscription) -> Backlog:

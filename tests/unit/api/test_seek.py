@@ -123,7 +123,7 @@ async def test_the_answer_waits_for_the_disks_and_says_when_it_is_unknown(world:
     seeking = asyncio.create_task(world.call("Seek", subscription=SUB, time=seconds(world)))
     await asyncio.sleep(0.01)
     world.store.fail(OSError("no disk left"))
-    with pytest.raises(SyncpointError, match="The seek may or may not be stored") as caught:
+    with pytest.raises(SyncpointError, match="The change may or may not be stored") as caught:
         await seeking
     assert caught.value.code is Code.UNAVAILABLE
 

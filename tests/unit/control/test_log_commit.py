@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from syncpoint.metadata.records import Change, Topic
-from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.kernel.acks import AckSet
+from syncpoint.metadata.records import Change, SeekTarget, Snapshot, Start, Subscription, Topic, encode_changes
+from syncpoint.model.errors import Code, SyncpointError, Unavailable
+from syncpoint.publish.ledger import Ledger, SnapshotState
+from syncpoint.publish.records import encode_ledger, encode_snapshot
+from syncpoint.storage.record import Kind
 from syncpoint.testing.forwarders import SUB, TOPIC
 from syncpoint.testing.servicers import ServicerWorld, simulated
 
@@ -188,3 +193,76 @@ async def test_incarnations_are_never_used_twice(world: ServicerWorld) -> None:
         await world.call("DeleteTopic", topic=NEW)
         await world.crash()
     assert world.record.incarnation not in seen
+
+
+@simulated()
+async def test_a_log_of_an_earlier_version_begins_and_is_sought_as_before(world: ServicerWorld) -> None:
+    """There, sync points and snapshots stood in the records, and seeks in the log alone."""
+    await world.put("a", "b")
+    catalog, publish = world.control.catalog, world.publish
+    (source,) = publish.sources.of_topic(1)
+    start, acked = (Start(source.number, 1),), AckSet()
+    acked.add(0, 2)
+    state = encode_snapshot(SnapshotState(0, {source.number: acked}))
+    late = Subscription(30, "projects/p/subscriptions/late", 1, TOPIC, start=start)
+    changes = catalog.assign(
+        [Change.put(late), Change.put(Snapshot(31, SNAP, 1, TOPIC, expire_ns=1 << 62, state=state))]
+    )
+    publish.append_fact(Kind.CATALOG, encode_changes(changes))
+    publish.append_fact(Kind.LEDGER, encode_ledger(Ledger(2, 3, {source.number: acked})))
+    await asyncio.sleep(0.1)
+    for _ in range(2):  # the second time from a checkpoint
+        await world.crash()
+        await world.commits.start()
+        record = world.control.catalog.subscription(SUB)
+        assert record is not None
+        assert record.generation == world.publish.ledgers[2].generation == 3
+        assert world.publish.ledgers[30].start == {source.number: 1}
+        assert world.publish.snapshots[31].acks[source.number].count(0, 2) == 2
+        world.upkeep.last_checkpoint()
+    assert [one.message.data for one in await world.pull(subscription=late.name)] == [b"b"]
+    await world.put("c")
+    assert [one.message.data for one in await world.pull()] == [b"c"]
+    await world.call("Seek", subscription=SUB, snapshot=SNAP)
+    assert world.publish.ledgers[2].generation == 4
+    assert [one.message.data for one in await world.pull()] == [b"c"]
+
+
+@simulated(retain_acked=True)
+async def test_a_seek_that_was_not_followed_before_a_crash_is_followed_after_it(world: ServicerWorld) -> None:
+    await world.put("a")
+    (got,) = await world.pull()
+    await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
+    record = world.control.catalog.subscription(SUB)
+    assert record is not None
+    moved = replace(record, generation=1, target=SeekTarget(0, None))
+    new = Subscription(
+        30, "projects/p/subscriptions/new", 1, TOPIC, created_revision=world.control.catalog.revision + 2
+    )
+    kept = Snapshot(31, SNAP, 1, TOPIC, expire_ns=1 << 62, subscription=2, generation=1)
+    changes = world.control.catalog.assign([Change.put(moved), Change.put(new), Change.put(kept)])
+    world.publish.append_fact(Kind.CATALOG, encode_changes(changes))
+    for change in changes:
+        world.control.catalog.apply(change)
+    await asyncio.sleep(0.1)
+    await world.crash()
+    assert [one.message.data for one in await world.pull()] == [b"a"]
+    assert world.publish.ledgers[30].start == {1 << 24: 1}
+    assert world.publish.snapshots[31].acks[1 << 24].count(0, 1) == 0
+
+
+@simulated()
+async def test_a_seek_whose_place_cannot_be_read_changes_nothing(world: ServicerWorld) -> None:
+    await world.put("a")
+    offset_at = world.store.offset_at
+
+    def unreadable(source: int, time_ns: int) -> int:
+        raise Unavailable("the disks do not answer")
+
+    world.store.offset_at = unreadable  # type: ignore[method-assign]
+    with pytest.raises(SyncpointError, match="do not answer"):
+        await world.call("Seek", subscription=SUB, time={"seconds": 5})
+    world.store.offset_at = offset_at  # type: ignore[method-assign]
+    assert world.control.catalog.subscription(SUB).generation == 0
+    await world.call("Seek", subscription=SUB, time={"seconds": 5})
+    assert [one.message.data for one in await world.pull()] == [b"a"]

@@ -281,7 +281,7 @@ async def test_a_start_that_read_nothing_new_writes_no_checkpoint(world: Service
     await checkpointed(world)
     quiet = Upkeep(
         world.store,
-        world.publish,
+        world.follower,
         world.subscribe,
         world.control,
         world.mirror,

@@ -112,7 +112,7 @@ class ReadingWorld(World):
         forget_empty_sources(self.publish)
 
     def checkpoint(self) -> None:
-        written = self.store.checkpoint(self.publish.checkpoint_parts())
+        written = self.store.checkpoint(self.follower.checkpoint_parts())
         while not written.step():
             pass
         self.settle()

@@ -9,11 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reading_world import SUB, TOPIC, ReadingWorld
 
-from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.pipeline import columns
-from syncpoint.publish.records import encode_snapshot
-from syncpoint.publish.seek import seek_to_time, take_snapshot
+from syncpoint.publish.seek import seek_to_time
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.testing.forwarders import Subscriber
 
@@ -80,7 +79,7 @@ def test_starting_positions() -> None:
     between = world.clock.time_ns()
     world.advance(10)
     world.send("c")
-    _take_snapshot(world)
+    world.take_snapshot(7, SNAPSHOT)
     one = Subscriber(world)
     world.settle()
     one.ack(*[ack_id for ack_id, data in one.held.items() if data in "ab"])
@@ -95,18 +94,13 @@ def test_starting_positions() -> None:
     assert refusal(world.positions, backlog=True).code == Code.INVALID_ARGUMENT
 
 
-def _take_snapshot(world: ReadingWorld) -> None:
-    state = encode_snapshot(take_snapshot(world.publish, world.record))
-    world.commit(Change.put(Snapshot(7, SNAPSHOT, 1, TOPIC, expire_ns=1 << 62, state=state)))
-
-
 def test_a_snapshot_is_read_as_what_was_not_acknowledged_then() -> None:
     world = ReadingWorld(retain_acked=True)
     world.send(*"abcdef")
     one = Subscriber(world)
     world.settle()
     one.ack(*[ack_id for ack_id, data in one.held.items() if data in "ace"])
-    _take_snapshot(world)
+    world.take_snapshot(7, SNAPSHOT)
     one.ack()
     world.send("g")
     (source,) = world.positions(snapshot=SNAPSHOT).sources
@@ -138,7 +132,7 @@ def test_refused_positions() -> None:
         ({"subscription": SUB, "exclusive_reader": "x", "exclusive_seconds": -1}, Code.INVALID_ARGUMENT),
     ):
         assert refusal(world.positions, **fields).code == code, fields
-    _take_snapshot(world)
+    world.take_snapshot(7, SNAPSHOT)
     assert refusal(world.positions, topic=other, snapshot=SNAPSHOT).code == Code.INVALID_ARGUMENT
 
 

@@ -14,8 +14,9 @@ from syncpoint.model.flow import FlowLimits
 from syncpoint.pipeline.columns import COLUMNS
 from syncpoint.pipeline.staging import STAGED_BYTES_MAX, STAGING_TOPIC
 from syncpoint.pipeline.writing import EpochWriter
+from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.recovery import recover
+from syncpoint.publish.recovery import replay
 from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.memory_files import MemoryFiles
@@ -84,10 +85,12 @@ class World:
         )  # fmt: skip
         self.universe = self.store.universe
         self.publish = PublishForwarder(
-            self.store, recover(self.store), self.clock, FlowLimits(), self.loop.call_soon,
+            self.store, replay(self.store), self.clock, FlowLimits(), self.loop.call_soon,
             lambda seconds, act: self.timers.append(act),
         )  # fmt: skip
-        self.upkeep = LogUpkeep(self.store, self.publish, self.publish.checkpoint_parts, 0.0)
+        self.follower = Follower(self.publish, whole=True)
+        self.follower.settle()
+        self.upkeep = LogUpkeep(self.store, self.publish, self.follower.checkpoint_parts, 0.0)
         self.writer = EpochWriter(
             self.publish, self.loop.call_soon, self.publish._later, staged_bytes_max=self.staged_bytes_max
         )
@@ -162,7 +165,7 @@ class World:
         self.publish.append_fact(Kind.CATALOG, encode_changes(assigned))
         for change in assigned:
             catalog.apply(change)
-            self.publish.changed(change)
+            self.follower.changed(change)
         self.settle()
 
     def subscribe(self, topic: int, name: str, incarnation: int) -> None:
@@ -174,7 +177,7 @@ class World:
                     f"projects/p/subscriptions/{name}",
                     topic,
                     ONE if topic == 1 else TWO,
-                    start=tuple(self.publish.sync_point(topic)),
+                    created_revision=self.publish.catalog.revision + 1,
                 )
             )
         )

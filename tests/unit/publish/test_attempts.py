@@ -45,7 +45,7 @@ def test_counts_and_rests_survive_a_crash(key: str, checkpoint: bool) -> None:
     subscriber.nack(first)
     world.advance(2 * WRITE_S)
     if checkpoint:
-        written = world.store.checkpoint(world.publish.checkpoint_parts())
+        written = world.store.checkpoint(world.follower.checkpoint_parts())
         while not written.step():
             pass
         world.settle()

@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 from syncpoint.kernel.acks import encode_runs
-from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from syncpoint.model.flow import FlowLimit
 from syncpoint.publish import records
 from syncpoint.publish.retention import forget_empty_sources, is_needed
-from syncpoint.publish.seek import take_snapshot
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.record import Entry, Kind
 from syncpoint.testing.forwarders import SUB, TOPIC, Caller, Subscriber, World
@@ -135,7 +134,7 @@ def test_a_restart_opens_a_new_source_and_keeps_the_old_one_until_it_is_empty() 
 
 def with_checkpoint(world: World, between: list[bytes] | None = None) -> None:
     """Write a checkpoint as the node does, with facts appended between its parts."""
-    parts = list(world.publish.checkpoint_parts())
+    parts = list(world.follower.checkpoint_parts())
     world.store.append(Kind.CHECKPOINT_BEGIN, b"")
     begin = len(world.store.entries)
     for part in parts:
@@ -178,8 +177,7 @@ def test_a_checkpoint_holds_everything_but_the_messages() -> None:
     world.send("a", "b", "c")
     by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
     subscriber.ack(by_data["b"])
-    state = records.encode_snapshot(take_snapshot(world.publish, world.record))
-    world.commit(Change.put(Snapshot(50, "projects/p/snapshots/s", 1, TOPIC, expire_ns=1 << 62, state=state)))
+    world.take_snapshot(50)
     with_checkpoint(world)
     again = Subscriber(world)
     world.settle()
@@ -224,9 +222,7 @@ def test_a_snapshot_keeps_what_it_has_not_acknowledged() -> None:
     world = World()
     subscriber = Subscriber(world)
     world.send("a")
-    state = records.encode_snapshot(take_snapshot(world.publish, world.record))
-    expiry = world.clock.time_ns() + 10**9
-    world.commit(Change.put(Snapshot(50, "projects/p/snapshots/s", 1, TOPIC, expire_ns=expiry, state=state)))
+    world.take_snapshot(expire_ns=world.clock.time_ns() + 10**9)
     subscriber.ack()
     assert needed(world)
     world.clock.advance(2)
@@ -264,7 +260,7 @@ def test_a_checkpoint_bundles_what_there_is_of_every_topic() -> None:
         world.send("x", topic=name, settle=False)
     world.settle()
     before = len(world.store.entries)
-    checkpoint = world.store.checkpoint(world.publish.checkpoint_parts())
+    checkpoint = world.store.checkpoint(world.follower.checkpoint_parts())
     while not checkpoint.step():
         pass
     world.settle()
@@ -285,7 +281,7 @@ def test_facts_of_older_checkpoints_that_were_not_bundled_are_read() -> None:
     world.settle()
     subscriber.ack(next(iter(subscriber.held)))
     catalog, facts = [], []
-    for part in world.publish.checkpoint_parts():
+    for part in world.follower.checkpoint_parts():
         if part[0] == records.Fact.BUNDLE:
             facts += records.unbundled(part)
         else:

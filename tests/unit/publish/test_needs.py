@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from syncpoint.metadata.records import Change, Setting, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import Change, Setting, Subscription, Topic
 from syncpoint.publish.needs import TOPICS_MAX, Needs
-from syncpoint.publish.records import encode_snapshot
-from syncpoint.publish.seek import seek_to_time, take_snapshot
+from syncpoint.publish.seek import seek_to_time
 from syncpoint.testing.forwarders import TOPIC, World
 
 DAY = 86_400
@@ -39,8 +38,7 @@ def keep_acknowledged(world: World) -> None:
 
 
 def snapshot(world: World) -> None:
-    state = encode_snapshot(take_snapshot(world.publish, world.record), 0)
-    world.commit(Change.put(Snapshot(9, "projects/p/snapshots/n", 1, TOPIC, expire_ns=1 << 62, state=state)))
+    world.take_snapshot()
 
 
 def setting(world: World) -> None:
@@ -84,7 +82,9 @@ def test_what_needs_less_or_nothing_of_before_changes_nothing() -> None:
     for kept in (DAY, DAY / 2):
         world.commit(Change.put(replace(topic_of(world), retention_s=int(kept))))
     before = world.publish.needs.version
-    made = Subscription(5, "projects/p/subscriptions/new", 1, TOPIC, start=world.publish.sync_point(1))
+    made = Subscription(
+        5, "projects/p/subscriptions/new", 1, TOPIC, created_revision=world.publish.catalog.revision + 1
+    )
     world.commit(Change.put(made))
     world.commit(Change.put(replace(made, retention_s=60)))
     world.commit(Change.put(replace(topic_of(world), retention_s=60)))

@@ -16,7 +16,7 @@ from syncpoint.metadata.records import Change, DeadLetter, Retry, Subscription, 
 from syncpoint.model.delivery import Reply
 from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.publish.backlog import unacknowledged
-from syncpoint.publish.seek import seek_to_snapshot, seek_to_time, take_snapshot
+from syncpoint.publish.seek import seek_to_snapshot, seek_to_time
 from syncpoint.storage.record import Kind
 from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
 from syncpoint.testing.forwarders import SUB, TOPIC, Subscriber, World
@@ -103,7 +103,7 @@ def change(world: World, **options: Any) -> None:
     (assigned,) = world.publish.catalog.assign([Change.put(replace(world.record, **options))])
     world.publish.append_fact(Kind.CATALOG, encode_changes([assigned]))
     world.publish.catalog.apply(assigned)
-    world.publish.changed(assigned)
+    world.follower.changed(assigned)
 
 
 def test_what_was_delivered_early_and_is_nowhere_to_be_read_comes_back_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,7 +426,7 @@ def test_seek_to_a_snapshot_replays_what_was_not_acknowledged_then() -> None:
     world.send("a", "b")
     by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
     subscriber.ack(by_data["a"])
-    world.publish.snapshots[9] = take_snapshot(world.publish, world.record)
+    world.take_snapshot(9)
     subscriber.ack()
     world.send("c")
     subscriber.ack()
@@ -475,7 +475,11 @@ def test_a_subscription_gets_everything_published_after_it_was_created() -> None
     world = World()
     world.send("before")
     late = Subscription(
-        30, "projects/p/subscriptions/late", 1, world.record.topic_name, start=world.publish.sync_point(1)
+        30,
+        "projects/p/subscriptions/late",
+        1,
+        world.record.topic_name,
+        created_revision=world.publish.catalog.revision + 1,
     )
     world.commit(Change.put(late))
     world.send("after")
