@@ -88,6 +88,12 @@ class EpochWriter:
         """The same, for who only wants the log as it should be. Raises `Unavailable` when the log fails."""
         await finish(self.book, self.home, self._apply, self._finished)
 
+    def forget_staged(self) -> None:
+        """Of what is staged nothing will be committed from here; the log is told nothing."""
+        gone = tuple(self.book.stages.values())
+        self.book.drop(gone)
+        self._release(gone)
+
     def stage(self, stream: Stream) -> None:
         """Stage."""
         self._stages = [one for one in self._stages if not one.over]

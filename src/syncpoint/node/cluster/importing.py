@@ -4,8 +4,8 @@ Place: behind `syncpoint cluster import` and the first `syncpoint serve --worker
 How: the folder is opened as the node would open it, so that what it recovers is what the node would have served. Every
 batch that somebody still needs is appended to a new chain under its own source, offsets and time, as a copy; behind
 them stands a checkpoint with what the node knew: sources (sealed, their numbers make up the message ids), where
-subscriptions began, what they and the snapshots have acknowledged. The catalog goes to the metadata, record by record,
-and the chain keeps the universe of the folder.
+subscriptions began, what they and the snapshots have acknowledged, cursors, queries and links. The catalog goes to the
+metadata, record by record, and the chain keeps the universe of the folder.
 Promise: the folder is left as an ordinary stop leaves it. The chain and the catalog's head are written last, together:
 before that nothing is imported, and the command can be given again.
 """
@@ -41,6 +41,8 @@ from syncpoint.model.errors import FailedPrecondition, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.metadata import open_metadata
+from syncpoint.pipeline import cursor_names
+from syncpoint.pipeline.reading import LogReader
 from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
@@ -116,13 +118,21 @@ class OneNode:
         )
 
     async def finish_epochs(self) -> None:
-        """Finish epochs that were decided before a crash, as the node's next start would. What is only staged is not
-        taken over: its driver stages it again.
+        """Finish epochs that were decided before a crash, as the node's next start would; cursors hold what they need,
+        queries and links are known. What is only staged is not taken over: its driver stages it again.
         """
         loop = asyncio.get_running_loop()
+        self._reader = LogReader(self.forwarder, None, loop.call_soon)
         writer = EpochWriter(self.forwarder, loop.call_soon, loop.call_later)
         await writer.finish_decided()
-        self.forwarder.extensions.remove(writer)
+        writer.forget_staged()
+
+    def cursor_names(self) -> Iterator[Record]:
+        """Settings of the catalog: the cursors of each topic."""
+        topics = {cursor.topic for cursor in self._reader.cursors.all()}
+        for topic in sorted(topics):
+            cursors = {cursor.name: cursor.limits for cursor in self._reader.cursors.of_topic(topic)}
+            yield cursor_names.put(topic, cursors).record
 
     async def close(self) -> None:
         """Give the folder back."""
@@ -233,6 +243,7 @@ async def import_node(
     if key is not None:
         await _put_all(shared, [Put(ACK_KEY, key.hex().encode())])
     await _put_all(shared, (_record_put(node.record(one)) for one in catalog.records() if not _is_ack_key(one)))
+    await _put_all(shared, map(_record_put, node.cursor_names()))
     number = record.number
     topics = {source.topic for source in node.memory.sources.by_number.values() if source.topic != STAGING_TOPIC}
     await _put_all(shared, (Put(OPEN.key(topic, number), b"{}") for topic in sorted(topics)))

@@ -12,10 +12,15 @@ from syncpoint.metadata.records import Change, Topic, encode_changes
 from syncpoint.node.cluster import importing
 from syncpoint.node.cluster.importing import OneNode
 from syncpoint.pipeline.applying import NUMBER
+from syncpoint.pipeline.cursors import Cursors
+from syncpoint.pipeline.cursors_facts import encode
 from syncpoint.pipeline.epochs import Ask, Decided, EpochBook
+from syncpoint.pipeline.facts import link as link_fact
+from syncpoint.pipeline.links import Interval, Link
 from syncpoint.pipeline.records import Piece, Run, Stage
 from syncpoint.pipeline.staging import STAGING_TOPIC
 from syncpoint.publish import records
+from syncpoint.publish.retention import is_needed
 from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.files import OsFiles
 from syncpoint.runtime.random import SystemRandom
@@ -70,7 +75,6 @@ def test_epochs_that_were_decided_are_finished_first(tmp_path: Path, monkeypatch
         try:
             assert not node.memory.sources.of_topic(1)
             await node.finish_epochs()
-            assert node.forwarder.extensions == [node.forwarder.attempts]
             (source,) = node.memory.sources.of_topic(1)
             (batch,) = await node.read(source.number, 0)
             return [frames.message_at(batch.payload, at) for at in range(batch.count)]
@@ -99,3 +103,50 @@ def test_a_folder_is_closed_by_one_thread_alone(tmp_path: Path, monkeypatch: pyt
         return taking
 
     assert asyncio.run(closed()) == [False], "the loop could still append while another thread sealed the log"
+
+
+def test_links_and_cursors_come_along_and_hold_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty_folder(tmp_path, monkeypatch)
+
+    async def used() -> None:
+        node = OneNode(tmp_path, [tmp_path / "disk"], SystemClock(), SystemRandom())
+        try:
+            forwarder, book, run = node.forwarder, EpochBook(), Run("q", "r")
+            changes = forwarder.catalog.assign([Change.put(Topic(1, "projects/p/topics/one"))])
+            forwarder.append_fact(Kind.CATALOG, encode_changes(changes))
+            staging = forwarder.open_source(STAGING_TOPIC)
+            first = forwarder.append_batch(staging, STAGED, 1, lambda error: None)
+            forwarder.append_batch(forwarder.open_source(1), STAGED * 3, 3, lambda error: None)
+            facts = book.hear(run, 0).facts
+            piece = Piece(1, first, 1, len(STAGED))
+            stage = Stage(book.new_id(), *run, 0, 0, "x", 0, staging.number, {1: "projects/p/topics/one"}, (piece,))
+            facts += [*book.stage(stage).facts, link_fact(Link("l", "ab/1", {5: Interval(0, 0, 0, 9)}))]
+            for fact in facts:
+                forwarder.append_fact(Kind.LEDGER, records.encode_extension(NUMBER, fact))
+            persisted = asyncio.Event()
+            cursor = encode(1, "c", (60, 0, 0), 0, {}, (), ())
+            fact = records.encode_extension(Cursors.number, cursor)
+            forwarder.append_fact(Kind.LEDGER, fact, lambda error: persisted.set())
+            await asyncio.wait_for(persisted.wait(), 20)
+        finally:
+            await node.close()
+
+    async def taken_over() -> tuple[EpochBook, list[str], list[bool]]:
+        await used()
+        node = OneNode(tmp_path, [tmp_path / "disk"], SystemClock(), SystemRandom())
+        try:
+            await node.finish_epochs()
+            book, needed = EpochBook(), []
+            for fact in node.facts():
+                if fact[0] == records.Fact.EXTENSION and fact[1] == NUMBER:
+                    book.apply(fact[2:])
+            for source, begin, end in node.batches():
+                needed.append(is_needed(node.forwarder, source, begin, end - begin, SystemClock().time_ns()))
+            return book, [str(one.name) for one in node.cursor_names()], needed  # type: ignore[union-attr]
+        finally:
+            await node.close()
+
+    book, names, needed = asyncio.run(taken_over())
+    assert (set(book.queries), set(book.links), book.stages) == ({"q"}, {"l"}, {})
+    assert names == ["cursors/1"]
+    assert sorted(needed) == [False, True]  # what is only staged, and what the cursor has not passed
