@@ -21,11 +21,13 @@ from syncpoint.model.cluster import Owner
 from syncpoint.model.errors import Code, SyncpointError, Unavailable, Unprocessed
 from syncpoint.pipeline.mounting import CHAIN, REVISION
 from syncpoint.proxy.publish import PAUSES_S, stepped
+from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Caller, Stream, Streaming
 from syncpoint.transport.client import MetadataItems
 from syncpoint.transport.network import AnyStream
 
 DEADLINE_S = 30.0  # of callers who name none
+LOOK_S = 0.4  # members and rules may have changed, and no owner
 
 _Value = TypeVar("_Value")
 log = logging.getLogger(__name__)
@@ -66,11 +68,13 @@ class ChainCalls:
         return owner
 
     async def change(self, deadline: float, what: str) -> None:
-        """Return when some chain has another owner. Raises `Unavailable`, saying that nobody has `what` open."""
+        """Return when some chain has another owner, or it is time to look. Raises `Unavailable`, saying that nobody has
+        `what` open.
+        """
         left_s = deadline - _now()
         if left_s <= 0:
             raise Unavailable(f"Nobody has {what} open now. Try again.")
-        await self._change(left_s)
+        await self._change(min(left_s, LOOK_S))
 
     def stream(self, chain: int, owner: Owner, path: str) -> AnyStream:
         """A stream to a chain's owner; to be given to `close`."""
@@ -157,7 +161,7 @@ class Relays:
     """All streams that are relayed now."""
 
     def __init__(self) -> None:
-        self._running: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def method(self, work: Callable[[ClientStream], Awaitable[None]]) -> Streaming:
         """A method with streams, written as a coroutine. Its end is that of the stream."""
@@ -168,23 +172,15 @@ class Relays:
             async def run() -> None:
                 await work(client)
 
-            def ended(task: asyncio.Task[None]) -> None:
-                self._running.discard(task)
-                stream.finish(_end_of(task))
-
-            task = asyncio.get_running_loop().create_task(run())
-            self._running.add(task)
-            task.add_done_callback(ended)
+            task = self._tasks.start(run())
+            task.add_done_callback(lambda task: stream.finish(_end_of(task)))
             stream.on_cancel = stream.on_drain = lambda: _cancel(task)
 
         return Streaming(handler)
 
     async def close(self) -> None:
         """End them."""
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await self._tasks.stop()
 
 
 def _end_of(task: asyncio.Task[None]) -> SyncpointError | None:
