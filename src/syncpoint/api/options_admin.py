@@ -16,6 +16,7 @@ from syncpoint.api.serving import checked_again
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import Change, Setting, Subscription, Topic
+from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.model.errors import NotFound
 from syncpoint.model.flow import FlowLimit, FlowLimits
 from syncpoint.model.names import parse_subscription, parse_topic
@@ -163,6 +164,24 @@ def take_limits(limits: FlowLimits, stored: bytes) -> None:
     limits.topics = {name: limit(one) for name, one in message.topics.items()}
     limits.subscriptions = {name: limit(one) for name, one in message.subscriptions.items()}
     limits.on_change()
+
+
+def follow_limits(shared: SharedCatalog) -> FlowLimits:
+    """The limits that are stored, now and whenever they change."""
+    limits = FlowLimits()
+
+    def take() -> None:
+        stored = shared.catalog.setting(LIMITS)
+        if stored is not None:
+            take_limits(limits, stored)
+
+    def changed(change: Change) -> None:
+        if isinstance(change.record, Setting) and change.record.name == LIMITS:
+            take()
+
+    take()
+    shared.on_change.append(changed)
+    return limits
 
 
 def topic_options(record: Topic) -> admin.TopicOptions:

@@ -19,6 +19,7 @@ from syncpoint.model.cluster import Owner
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.backlog import Backlog, total
 from syncpoint.router.assignment import TopicAssignment
+from syncpoint.runtime.tasks import all_of, stop
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
@@ -39,7 +40,7 @@ class Barrier:
         Raises `Unavailable` when one has not within the deadline.
         """
         chains = await self._chains(topic)
-        await self._all([self._confirm_one(chain, topic, revision) for chain in chains])
+        await all_of([self._confirm_one(chain, topic, revision) for chain in chains])
 
     async def sealed(self, topic: int, epoch: int, chain: int) -> None:
         """Return when all other chains registered for a topic have sealed what they have of it from before `epoch` of
@@ -53,7 +54,7 @@ class Barrier:
         if now != epoch:
             raise Unavailable(f"The topic's keys are assigned in epoch {now}, not in {epoch}.")
         others = [one for one in await self._chains(topic) if one != chain]
-        await self._all([self._confirm_one(one, topic, 0, assignment=epoch) for one in others])
+        await all_of([self._confirm_one(one, topic, 0, assignment=epoch) for one in others])
 
     async def backlog(self, subscription: int, topic: int) -> Backlog:
         """Counted by the owners of the topic's chains. Raises `Unavailable` when one does not answer in time."""
@@ -96,16 +97,6 @@ class Barrier:
     async def _chains(self, topic: int) -> list[int]:
         return await answered(registered_chains(self._view.store, topic))
 
-    async def _all(self, questions: list[Any]) -> None:
-        """All of them, or the first failure; nothing goes on behind its back."""
-        tasks = [asyncio.ensure_future(question) for question in questions]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
     async def _confirm_one(self, chain: int, topic: int, revision: int, *, assignment: int = 0) -> None:
         end = self._now() + self._deadline_s
         reason = "nobody owns it"
@@ -141,9 +132,7 @@ class Barrier:
             return answer
         finally:
             self._view.owners.listeners.remove(look)
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+            await stop([task])
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

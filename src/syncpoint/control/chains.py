@@ -50,7 +50,7 @@ from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced
-from syncpoint.runtime.tasks import Tasks
+from syncpoint.runtime.tasks import Tasks, stop
 from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
@@ -113,10 +113,7 @@ class ChainKeeper:
         """
         self.view.on_change.remove(self._changed)
         self.membership.on_lease.remove(self._leased)
-        watching = [*self._loops, *self._watched.values()]
-        for task in watching:
-            task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
+        await stop([*self._loops, *self._watched.values()])
         self.machine.leased(False, self.clock.monotonic())
         left = total = len(self.machine.held)
         log.info("%s hands over %d chains", self.membership.me.name, total)

@@ -17,6 +17,7 @@ from syncpoint.metadata.records import Change, Op, Subscription, encode_changes
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.backlog import Backlog, backlog
 from syncpoint.publish.follow import Follower
+from syncpoint.runtime.tasks import outcome_of
 from syncpoint.storage.record import Kind
 
 READ_S = 3.0  # for the oldest message, which stands on the disks
@@ -60,17 +61,12 @@ class LogCommit:
         except Exception as error:  # it is on its way to the log, and not all of it is followed
             publish.give_up(error)
             raise
-        persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        persisted, told = outcome_of("change")
 
         def settled(error: Exception | None) -> None:
             if error is None:
                 self.mirror.note(assigned)
-            if persisted.done():
-                return  # the caller gave up waiting
-            if error is None:
-                persisted.set_result(None)
-            else:
-                persisted.set_exception(Unavailable(f"The change may or may not be stored: {error}"))
+            told(error)
 
         publish.once_persisted(settled)
         await persisted

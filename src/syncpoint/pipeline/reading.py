@@ -6,7 +6,6 @@ Promise: only what is persisted is named and read. A cursor exists, and a delete
 is sent; its other movements are written within a second.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from syncpoint.metadata.records import Topic
-from syncpoint.model.errors import InvalidArgument, OutOfRange, SyncpointError, Unavailable, Unimplemented
+from syncpoint.model.errors import InvalidArgument, OutOfRange, SyncpointError, Unimplemented
 from syncpoint.model.names import parse_project
 from syncpoint.pipeline import columns, reading_positions
 from syncpoint.pipeline.cursors import Cursor, Cursors, Limits, Range, passed
@@ -25,7 +24,7 @@ from syncpoint.pipeline.reading_ranges import RangeStream, Selection, Soon
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.rules import pubsub_filter
-from syncpoint.runtime.tasks import complete
+from syncpoint.runtime.tasks import outcome_of
 from syncpoint.storage.record import Kind
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Methods, Stream, Streaming
@@ -357,11 +356,8 @@ class LogReader:
 
     async def _persist(self, fact: bytes) -> None:
         """Write a fact; returns when it is persisted. Raises `Unavailable` when that is unknown."""
-        persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._append(
-            fact,
-            lambda error: complete(persisted, error and Unavailable(f"the cursor may or may not be stored: {error}")),
-        )
+        persisted, settled = outcome_of("cursor")
+        self._append(fact, settled)
         await persisted
 
 

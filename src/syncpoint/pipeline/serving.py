@@ -1,10 +1,7 @@
 """When the services of this room may answer."""
 
-import asyncio
-
-from syncpoint.model.errors import Unavailable
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.runtime.tasks import complete
+from syncpoint.runtime.tasks import outcome_of
 
 
 async def persisted(publish: PublishForwarder) -> None:
@@ -14,8 +11,6 @@ async def persisted(publish: PublishForwarder) -> None:
     publish.check_writable()
     if publish.store.persisted >= publish.store.appended:
         return
-    waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    publish.once_persisted(
-        lambda error: complete(waiting, error and Unavailable(f"what was asked for may or may not be stored: {error}"))
-    )
+    waiting, settled = outcome_of("answer to what was asked")
+    publish.once_persisted(settled)
     await waiting

@@ -21,7 +21,7 @@ from syncpoint.model.cluster import Owner
 from syncpoint.model.errors import Code, SyncpointError, Unavailable, Unprocessed
 from syncpoint.pipeline.mounting import CHAIN, REVISION
 from syncpoint.proxy.publish import PAUSES_S, stepped
-from syncpoint.runtime.tasks import Tasks
+from syncpoint.runtime.tasks import Tasks, stop
 from syncpoint.transport.calls import Caller, Stream, Streaming
 from syncpoint.transport.client import MetadataItems
 from syncpoint.transport.network import AnyStream
@@ -95,9 +95,7 @@ class ChainCalls:
                     raise Unavailable(f"Chain {chain} gets another owner.")
             return task.result()
         finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+            await stop([task])
 
     def _named(self, chain: int) -> MetadataItems:
         return ((CHAIN, b"%d" % chain), (REVISION, b"%d" % self._catalog.revision))

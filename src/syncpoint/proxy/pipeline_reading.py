@@ -22,6 +22,7 @@ from syncpoint.pipeline.reading import FRAME_BYTES, FRAME_BYTES_MAX, NOT_ALONE
 from syncpoint.proxy.pipeline_chains import ChainCalls, ClientStream, Relays, deadline_of
 from syncpoint.proxy.pipeline_cursors import ClusterCursors
 from syncpoint.router.location import may_pass
+from syncpoint.runtime.tasks import all_of
 from syncpoint.transport.calls import Call, Methods
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire import methods
@@ -123,20 +124,14 @@ class ClusterReader:
         # What was published before this call is in chains that are registered by now.
         numbers = await answered(registered_chains(self._store, topic.incarnation))
         processed = list(asked.processed)
-        tasks = []
+        calls = []
         for number in numbers:
             del asked.processed[:]
             asked.processed.extend(one for one in processed if one.chain == number)
-            call = self.chains.call(number, READER.GetPositions, asked.SerializeToString(), deadline)
-            tasks.append(asyncio.ensure_future(call))
+            calls.append(self.chains.call(number, READER.GetPositions, asked.SerializeToString(), deadline))
         del asked.processed[:]
         asked.processed.extend(processed)
-        try:
-            found = await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        found = await all_of(calls)
         return {number: pipeline.Positions.FromString(one) for number, one in zip(numbers, found, strict=True)}
 
     async def _place(self, topic: Topic, asked: Any, deadline: float) -> None:

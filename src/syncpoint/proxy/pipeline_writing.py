@@ -22,6 +22,7 @@ from syncpoint.proxy.pipeline_chains import ChainCalls, ClientStream, Relays, de
 from syncpoint.proxy.routes import Routes
 from syncpoint.router import rendezvous
 from syncpoint.router.location import durability_class, may_pass
+from syncpoint.runtime.tasks import stop
 from syncpoint.transport.calls import Call, Methods
 from syncpoint.transport.network import AnyStream
 from syncpoint.transport.tasks import unary_async
@@ -107,9 +108,7 @@ class ClusterWriter:
                 await sending
             answer = await answering
         finally:
-            for task in (sending, answering):
-                task.cancel()
-            await asyncio.gather(sending, answering, return_exceptions=True)
+            await stop((sending, answering))
         if answer is None:
             raise Unavailable("The stage may or may not be stored; stage again.")
         return answer

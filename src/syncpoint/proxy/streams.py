@@ -17,7 +17,7 @@ from syncpoint.proxy.relay import Relay
 from syncpoint.proxy.seal import Sealer
 from syncpoint.proxy.serving import Serving
 from syncpoint.proxy.stream import END_S, REVIEW_S, RelayedStream
-from syncpoint.runtime.tasks import Tasks
+from syncpoint.runtime.tasks import Tasks, stop
 from syncpoint.transport.calls import Methods, Stream, Streaming
 from syncpoint.wire import methods
 
@@ -73,6 +73,4 @@ class Streams:
         tasks = [task for task in self.tasks if not task.done()]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=END_S)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await stop(late)

@@ -18,6 +18,7 @@ from syncpoint.control.doors import Peers
 from syncpoint.control.view import ClusterView
 from syncpoint.model.errors import SyncpointError
 from syncpoint.proxy.attempts import MOVABLE
+from syncpoint.runtime.tasks import stop
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
@@ -55,10 +56,7 @@ class Voids:
 
     async def close(self) -> None:
         """Tell nobody any more."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop(self._tasks.values())
         self.unknown += self.pending
         self.pending = 0
         self._waiting.clear()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, TypeVar
+
+from syncpoint.model.errors import Unavailable
 
 Result = TypeVar("Result")
 
@@ -43,8 +45,24 @@ class Tasks:
 
     async def stop(self) -> None:
         """Cancel all, and wait until they are done."""
-        self.cancel()
-        await self.ended()
+        await stop(self)
+
+
+async def stop(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel them, and wait until they are done."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def all_of(works: Iterable[Awaitable[Result]]) -> list[Result]:
+    """All results, or the first failure; nothing goes on behind its back."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await stop(tasks)
 
 
 def complete(waiting: asyncio.Future[Result], outcome: Result | BaseException) -> None:
@@ -54,3 +72,13 @@ def complete(waiting: asyncio.Future[Result], outcome: Result | BaseException) -
             waiting.set_exception(outcome)
         else:
             waiting.set_result(outcome)
+
+
+def outcome_of(what: str) -> tuple[asyncio.Future[None], Callable[[Exception | None], None]]:
+    """A future, and what tells it whether `what` is persisted."""
+    persisted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settled(error: Exception | None) -> None:
+        complete(persisted, error and Unavailable(f"The {what} may or may not be stored: {error}"))
+
+    return persisted, settled

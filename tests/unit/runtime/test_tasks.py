@@ -7,7 +7,8 @@ import gc
 
 import pytest
 
-from syncpoint.runtime.tasks import Tasks, complete
+from syncpoint.model.errors import Unavailable
+from syncpoint.runtime.tasks import Tasks, all_of, complete, outcome_of
 
 
 def test_tasks_are_held_until_they_are_done_and_cancelled_together() -> None:
@@ -59,5 +60,40 @@ def test_a_future_is_completed_once() -> None:
         complete(failed, ValueError("in time"))
         with pytest.raises(ValueError, match="in time"):
             await failed
+
+    asyncio.run(work())
+
+
+def test_the_first_failure_of_several_ends_the_others() -> None:
+    async def work() -> None:
+        ended: list[str] = []
+
+        async def wait() -> None:
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                ended.append("waiting")
+
+        async def fail() -> None:
+            await asyncio.sleep(0)
+            raise ValueError("no")
+
+        assert await all_of(asyncio.sleep(0, number) for number in range(3)) == [0, 1, 2]
+        with pytest.raises(ValueError, match="no"):
+            await all_of([wait(), fail()])
+        assert ended == ["waiting"]
+
+    asyncio.run(work())
+
+
+def test_what_is_not_known_to_be_persisted_may_be_stored() -> None:
+    async def work() -> None:
+        persisted, settled = outcome_of("cursor")
+        settled(None)
+        assert await persisted is None
+        unknown, settled = outcome_of("cursor")
+        settled(OSError("gone"))
+        with pytest.raises(Unavailable, match="The cursor may or may not be stored: gone"):
+            await unknown
 
     asyncio.run(work())

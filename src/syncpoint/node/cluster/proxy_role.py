@@ -7,7 +7,7 @@ from typing import Any
 
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.cluster_admin import ClusterAdmin
-from syncpoint.api.options_admin import LIMITS, take_limits
+from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.seek import seek_methods
 from syncpoint.api.server_admin import DEFAULT, Identity
 from syncpoint.control.barrier import Barrier
@@ -17,9 +17,7 @@ from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.inquiry import Inquiry
 from syncpoint.control.operations import Operations
 from syncpoint.control.plane import ControlPlane
-from syncpoint.metadata.records import Change, Setting
 from syncpoint.model.cluster import PROXY
-from syncpoint.model.flow import FlowLimits
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.router_role import in_milliseconds
 from syncpoint.node.cluster.tls import public_tls
@@ -49,9 +47,7 @@ class ProxyRole:
     async def start(self) -> None:
         """Make the parts; clients can not call yet."""
         joined = self._joined
-        self.limits = FlowLimits()
-        self._take_limits()
-        joined.shared.on_change.append(self._catalog_changed)
+        self.limits = follow_limits(joined.shared)
         self.distances = Distances(joined.process.region)
         self.prober = Prober(self.distances, self._ping, self._others, joined.clock, joined.random)
         commits = HeadCommit(joined.store, joined.shared, Barrier(joined.view, joined.peers))
@@ -161,12 +157,3 @@ class ProxyRole:
     def _others(self) -> list[Any]:
         joined = self._joined
         return [seen.value for seen in joined.view.members.items.values() if seen.value.name != joined.process.name]
-
-    def _catalog_changed(self, change: Change) -> None:
-        if isinstance(change.record, Setting) and change.record.name == LIMITS:
-            self._take_limits()
-
-    def _take_limits(self) -> None:
-        stored = self._joined.catalog.setting(LIMITS)
-        if stored is not None:
-            take_limits(self.limits, stored)

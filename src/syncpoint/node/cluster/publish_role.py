@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from syncpoint.api.options_admin import LIMITS, take_limits
+from syncpoint.api.options_admin import follow_limits
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.chains import ChainKeeper, hand_over_methods
 from syncpoint.control.founding import Founder
@@ -12,9 +12,7 @@ from syncpoint.control.placing import Kind, planner
 from syncpoint.control.registration import Registration
 from syncpoint.control.view import View
 from syncpoint.metadata.layout import ASSIGNED_TOPICS, LOG_COUNTER
-from syncpoint.metadata.records import Change, Setting
 from syncpoint.model.errors import Unavailable
-from syncpoint.model.flow import FlowLimits
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.settings import DurabilityClass
 from syncpoint.pipeline.homes import Homes
@@ -43,9 +41,7 @@ class PublishRole:
         self._assigned: View[TopicAssignment] = View(joined.store, ASSIGNED_TOPICS, TopicAssignment.decode)
         await self._assigned.start()
         self._assigned.listeners.append(self._assignments_changed)
-        self.limits = FlowLimits()
-        self._take_limits()
-        joined.shared.on_change.append(self._catalog_changed)
+        self.limits = follow_limits(joined.shared)
         self._pipelines = Pipelines(Homes(joined.store), joined.shared)
         self.host = ChainHost(
             Surroundings(
@@ -125,15 +121,6 @@ class PublishRole:
     def _assignments_changed(self, topics: set[str]) -> None:
         for topic in topics:
             self.host.assigned(int(topic))
-
-    def _catalog_changed(self, change: Change) -> None:
-        if isinstance(change.record, Setting) and change.record.name == LIMITS:
-            self._take_limits()
-
-    def _take_limits(self) -> None:
-        stored = self._joined.catalog.setting(LIMITS)
-        if stored is not None:
-            take_limits(self.limits, stored)
 
 
 class _LateRegistrar:

@@ -10,14 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from syncpoint.api.options_admin import LIMITS, take_limits
+from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
 from syncpoint.control.reports import UseReporter
-from syncpoint.metadata.records import Change, Setting
 from syncpoint.model.cluster import PROXY
 from syncpoint.model.errors import Code, SyncpointError, Unavailable
-from syncpoint.model.flow import FlowLimits
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.router.rendezvous import order
 from syncpoint.runtime.tasks import Tasks
@@ -58,9 +56,7 @@ class SubscribeRole:
             registered=None,
         )
         joined.directory.on_change.append(self.gatherer.changed)
-        self.limits = FlowLimits()
-        self._take_limits()
-        joined.shared.on_change.append(self._catalog_changed)
+        self.limits = follow_limits(joined.shared)
         self.forwarder = SubscribeForwarder(
             self.gatherer,
             joined.catalog,
@@ -135,15 +131,6 @@ class SubscribeRole:
             await asyncio.sleep(TICK_S)
             for tick in (self.gatherer.tick, self.forwarder.tick):
                 self.gatherer.guard.run(tick)
-
-    def _catalog_changed(self, change: Change) -> None:
-        if isinstance(change.record, Setting) and change.record.name == LIMITS:
-            self._take_limits()
-
-    def _take_limits(self) -> None:
-        stored = self._joined.catalog.setting(LIMITS)
-        if stored is not None:
-            take_limits(self.limits, stored)
 
     # -- dead letters ------------------------------------------------------------------------------------------------
 

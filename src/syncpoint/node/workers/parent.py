@@ -28,6 +28,7 @@ from syncpoint.node.workers.folder import prepare
 from syncpoint.node.workers.plan import plan_of, worker_name
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import Random, SystemRandom
+from syncpoint.runtime.tasks import stop
 from syncpoint.transport.network import join_address
 from syncpoint.transport.server import Server, serve
 
@@ -98,9 +99,7 @@ class Parent:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 await asyncio.wait(late)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await stop(self._tasks)
         await self._service.close()
         await self._door.close()
         self._store.close()
