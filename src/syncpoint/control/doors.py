@@ -61,9 +61,10 @@ class Peers:
         return await self.channel(address).unary(path, request, timeout=timeout_s)
 
     def stream(self, address: str, path: str, metadata: MetadataItems = ()) -> AnyStream:
-        """A streaming call; its channel is kept until `unpin`."""
+        """A streaming call; its channel is kept until `unpin`. Raises `SyncpointError`, and keeps nothing then."""
+        stream = self.channel(address).stream(path, metadata)
         self._streams[address] = self._streams.get(address, 0) + 1
-        return self.channel(address).stream(path, metadata)
+        return stream
 
     def unpin(self, address: str) -> None:
         """A streaming call to this address is over."""
@@ -86,19 +87,18 @@ class Peers:
         """Return when the process at an address has ended, or cannot be reached, or is about to stop: what it was is
         over as soon as its connections break. Of one that hangs this tells nothing. Never raises `SyncpointError`.
         """
-        stream = None
         try:
             stream = self.stream(address, methods.PROCESS.Stay)
-            while await stream.receive() is not None:
-                pass
+            try:
+                while await stream.receive() is not None:
+                    pass
+            except asyncio.CancelledError:
+                stream.cancel()
+                raise
+            finally:
+                self.unpin(address)
         except SyncpointError as error:
             log.debug("the connection to %s is over: %s", address, error)
-        except asyncio.CancelledError:
-            if stream is not None:
-                stream.cancel()
-            self.unpin(address)
-            raise
-        self.unpin(address)
 
     async def close(self) -> None:
         """Close all channels; open calls fail."""

@@ -213,23 +213,27 @@ class RouteFinder:
             if routers:
                 self._turn += 1
                 address = routers[self._turn % len(routers)].address
-                stream = self._peers.stream(address, methods.ROUTER.Watch)
                 try:
-                    await stream.send(request)
-                    await stream.end()
-                    self._all_stale()
-                    while (answer := await stream.receive()) is not None:
-                        told = internal.RouteResponse.FromString(answer)
-                        if told.topics or told.subscriptions:
-                            self._take(told, only_known=True)
-                        else:
-                            self._all_stale()  # anything may have changed
+                    await self._follow_one(address, request)
                 except SyncpointError as error:
                     log.info("router at %s is not followed any more: %s", address, error)
-                finally:
-                    stream.cancel()
-                    self._peers.unpin(address)
             await asyncio.sleep(_PAUSE_S)
+
+    async def _follow_one(self, address: str, request: bytes) -> None:
+        stream = self._peers.stream(address, methods.ROUTER.Watch)
+        try:
+            await stream.send(request)
+            await stream.end()
+            self._all_stale()
+            while (answer := await stream.receive()) is not None:
+                told = internal.RouteResponse.FromString(answer)
+                if told.topics or told.subscriptions:
+                    self._take(told, only_known=True)
+                else:
+                    self._all_stale()  # anything may have changed
+        finally:
+            stream.cancel()
+            self._peers.unpin(address)
 
     def _all_stale(self) -> None:
         """What is known goes on being used, and is asked for again when it is used next."""

@@ -407,6 +407,19 @@ async def test_all_routers_may_be_down(world: ProxyWorld) -> None:
 
 
 @in_world()
+async def test_a_router_that_is_back_is_followed_again(world: ProxyWorld) -> None:
+    await world.start(ProxyProcess, "proxy")
+    router = await world.start(RouterProcess, "router-1")
+    await asyncio.sleep(5)
+    assert router.watchers
+    router.crash()
+    await asyncio.sleep(5)  # nobody listens at its address, and its lease is not over
+    router = await world.start(RouterProcess, "router-1")
+    await asyncio.sleep(5)
+    assert router.watchers
+
+
+@in_world()
 async def test_routers_are_followed(world: ProxyWorld) -> None:
     router = await world.start(RouterProcess, "router-1")
     router.set_topic(world.topic.incarnation, 1, [1])
