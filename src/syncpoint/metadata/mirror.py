@@ -165,10 +165,6 @@ class Identities:
         if found is None or found.value != incarnation.encode():
             self._store.txn([], [Put(key, incarnation.encode())])
 
-    def forget_disk(self, path: str) -> None:
-        """The path is no longer part of the installation."""
-        self._store.txn([], [Delete(NODE_DISKS.key(path.encode().hex()))])
-
     def ack_key(self) -> bytes:
         """The secret (16 bytes) that ack ids are signed with, drawn now if there is none."""
         self._create(NODE_ACK_KEY, self._random.token(16))

@@ -35,18 +35,17 @@ def decode(data: bytes | memoryview, at: int) -> tuple[int, int]:
             raise ValueError("the number is too long")
 
 
-def texts(data: bytes, tag: int) -> Iterator[bytes]:
-    """What fields with this tag hold in a message of numbers and length-delimited fields. Raises `IndexError` or
-    `ValueError` where it is broken."""
+def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Number and content of the length-delimited fields of a message that has numbers beside them. Raises `IndexError`
+    or `ValueError` where it is broken."""
     at = 0
     while at < len(data):
-        key, at = decode(data, at)
+        tag, at = decode(data, at)
         size, at = decode(data, at)
-        if key & 7 == 2:
+        if tag & 7 == 2:
             if at + size > len(data):
                 raise IndexError
-            if key == tag:
-                yield data[at : at + size]
+            yield tag >> 3, data[at : at + size]
             at += size
-        elif key & 7:
+        elif tag & 7:
             raise ValueError("a field of another kind")

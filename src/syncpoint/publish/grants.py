@@ -260,10 +260,6 @@ class Grants:
         held = self._held(subscription, source)
         return held.grant if held is not None and held.holder == holder and held.revoked_at is None else 0
 
-    def may_fetch(self, subscription: int, source: int, holder: int) -> bool:
-        """Whether messages may be handed to it."""
-        return bool(self.grant_of(subscription, source, holder))
-
     def may_acknowledge(self, subscription: int, source: int, grant: int) -> bool:
         """Whether acknowledgements of an exactly-once subscription count under this grant; under one that is being
         revoked they do until it is over.

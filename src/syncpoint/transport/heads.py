@@ -248,6 +248,7 @@ def unpack_details(raw: bytes) -> tuple[bytes, ...]:
     """The details of a serialised google.rpc.Status; what cannot be read is left out."""
     details = []
     with suppress(IndexError, ValueError):
-        for detail in varint.texts(raw, 0x1A):
-            details.append(detail)
+        for number, content in varint.fields(raw):  # those before a broken one are kept
+            if number == 3:
+                details.append(content)
     return tuple(details)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from syncpoint.kernel import columns, publish
 from syncpoint.kernel.errors import Malformed
+from syncpoint.model import varint
 from syncpoint.rules import pubsub_filter
 from syncpoint.wire.arrow import encode_batch
 
@@ -34,16 +34,8 @@ SCHEMA = [
 ALL = tuple(range(1, 10))
 
 
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes((*out, value))
-
-
 def field(number: int, value: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(value)) + value
+    return varint.encode(number << 3 | 2) + varint.encode(len(value)) + value
 
 
 texts = st.text(max_size=9)
@@ -56,9 +48,9 @@ pieces = st.one_of(
     texts.map(lambda key: field(5, key.encode())),
     st.sampled_from([b"", b"a", b"b", b"not utf-8 \xff"]).map(lambda name: field(1001, name)),
     st.sampled_from([b"", b"a", b"b", b"not utf-8 \xff"]).map(lambda name: field(1002, name)),
-    st.integers(-(1 << 33), 1 << 33).map(lambda s: field(4, b"\x08" + varint(s % (1 << 64)))),
-    st.integers(0, 999_999_999).map(lambda nanos: field(4, b"\x10" + varint(nanos))),
-    st.integers(0, 1 << 40).map(lambda value: varint(7 << 3) + varint(value)),
+    st.integers(-(1 << 33), 1 << 33).map(lambda s: field(4, b"\x08" + varint.encode(s % (1 << 64)))),
+    st.integers(0, 999_999_999).map(lambda nanos: field(4, b"\x10" + varint.encode(nanos))),
+    st.integers(0, 1 << 40).map(lambda value: varint.encode(7 << 3) + varint.encode(value)),
 )
 bodies = st.lists(st.lists(pieces, max_size=8).map(b"".join), max_size=12)
 
@@ -71,9 +63,9 @@ def parsed(body: bytes, offset: int) -> dict[str, Any]:
     """The row of a message, as protobuf reads it."""
     message = Message.FromString(body)
     entries, origin, visited = [], "", []
-    for number, value in fields(body):
+    for number, value in varint.fields(body):
         if number == 2:
-            entry = dict(fields(value))
+            entry = dict(varint.fields(value))
             entries.append((entry.get(1, b"").decode(), entry.get(2, b"").decode()))
         elif number in (1001, 1002):
             try:
@@ -96,29 +88,6 @@ def parsed(body: bytes, offset: int) -> dict[str, Any]:
         "visited": visited,
         "size": len(body),
     }
-
-
-def fields(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """The fields of wire type 2 in a message that is well formed."""
-    at = 0
-
-    def number() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = body[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while at < len(body):
-        tag = number()
-        size = number()
-        if tag & 7 == 2:
-            yield tag >> 3, body[at : at + size]
-            at += size
 
 
 def table(gathering: Any, numbers: tuple[int, ...]) -> list[dict[str, Any]]:
@@ -221,9 +190,9 @@ def test_what_publish_writes(kernel: Any) -> None:
 
 
 def test_times_that_are_none(kernel: Any) -> None:
-    body = field(4, b"\x08" + varint((1 << 64) - 1) + b"\x10" + varint((1 << 64) - 5))
+    body = field(4, b"\x08" + varint.encode((1 << 64) - 1) + b"\x10" + varint.encode((1 << 64) - 5))
     gathering = kernel.Gathering((3,))
-    gathering.take(payload_of([body, field(4, b"\x08" + varint(1 << 63))]), 0, 0, 2)
+    gathering.take(payload_of([body, field(4, b"\x08" + varint.encode(1 << 63))]), 0, 0, 2)
     _, _, lengths, body_ = gathering.finish()
     assert lengths == [0, 16]
     assert struct.unpack("<q", body_[0][:8]) == (-1_000_000,)

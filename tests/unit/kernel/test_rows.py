@@ -16,6 +16,7 @@ from syncpoint import kernel
 from syncpoint.kernel import columns as kernel_columns
 from syncpoint.kernel import frames, rows, stamps
 from syncpoint.kernel.errors import Invalid, Malformed
+from syncpoint.model import varint
 from syncpoint.pipeline import runs
 from syncpoint.pipeline.columns import COLUMNS
 from syncpoint.wire.arrow import decode_batch, encode_batch
@@ -69,26 +70,9 @@ def messages(payload: bytes) -> list[Any]:
 
 def hidden(message: Any) -> tuple[list[bytes], list[bytes]]:
     """Fields 1001 and 1002 of a message."""
-    raw, found, at = message.SerializeToString(), {1001: [], 1002: []}, 0
-    while at < len(raw):
-        tag, at = _varint(raw, at)
-        size, after = _varint(raw, at)
-        if tag & 7 == 2:
-            if tag >> 3 in found:
-                found[tag >> 3].append(raw[after : after + size])
-            after += size
-        at = after
-    return found[1001], found[1002]
-
-
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        value |= (raw[at] & 127) << shift
-        shift += 7
-        at += 1
-        if raw[at - 1] < 128:
-            return value, at
+    found = list(varint.fields(message.SerializeToString()))
+    first, second = ([content for number, content in found if number == wanted] for wanted in (1001, 1002))
+    return first, second
 
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)

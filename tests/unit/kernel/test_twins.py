@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from syncpoint import kernel
 from syncpoint.kernel import ackids, acks, filters, frames, leases, publish
+from syncpoint.model import varint
 
 pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="nothing is compiled")
 
@@ -28,17 +29,8 @@ def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
         return type(error).__name__, error.args
 
 
-def varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def field(number: int, value: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(value)) + value
+    return varint.encode(number << 3 | 2) + varint.encode(len(value)) + value
 
 
 texts = st.one_of(st.binary(max_size=12), st.text(max_size=12).map(str.encode), st.sampled_from([b"goog", b"k" * 257]))
@@ -49,7 +41,11 @@ parts = st.one_of(
     texts.map(lambda key: field(5, key)),
     texts.map(lambda key: field(3, key)),
     st.binary(max_size=6),
-    st.builds(lambda number, value: varint(number << 3) + varint(value), st.integers(1, 40), st.integers(0, 2**70)),
+    st.builds(
+        lambda number, value: varint.encode(number << 3) + varint.encode(value),
+        st.integers(1, 40),
+        st.integers(0, 2**70),
+    ),
 )
 bodies = st.lists(parts, max_size=5).map(b"".join)
 requests = st.lists(st.one_of(bodies.map(lambda body: field(2, body)), parts), max_size=6).map(b"".join)

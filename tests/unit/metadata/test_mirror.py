@@ -143,8 +143,6 @@ def test_identities(store: Store) -> None:
     identities.know_disk("/data/two", "cd")
     identities.know_disk("/data/two", "ef")
     assert other.disks == {"/data/é one": "ab", "/data/two": "ef"}
-    other.forget_disk("/data/two")
-    assert identities.disks == {"/data/é one": "ab"}
 
 
 def test_a_found_universe_is_taken_over(store: Store) -> None:
