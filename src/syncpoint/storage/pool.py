@@ -41,6 +41,7 @@ class Pool:
         self._filling: tuple[int, str, int] | None = None  # handle, path, next offset
         self._reserved = False
         self._small: list[str] = []  # those of `_SMALL` that are there
+        self._slack = 0  # bytes of `_SLACK`
         self.used = 0  # bytes of the folder's files when last counted, for the quota
 
     def __len__(self) -> int:
@@ -58,6 +59,7 @@ class Pool:
                 self._small.append(name)
                 continue
             if name == _SLACK:
+                self._slack = self._files.stat(path).size
                 continue
             if name.endswith(".free") and self._files.stat(path).size == self._segment_bytes:
                 self._spare.append(path)
@@ -77,8 +79,9 @@ class Pool:
                 self._allocate(name, self._small_bytes)
                 self._small.append(name)
                 self.used += self._small_bytes
-        if not self._over_quota(_SLACK_BYTES):
+        if self._slack < _SLACK_BYTES and not self._over_quota(_SLACK_BYTES):
             self._allocate(_SLACK, _SLACK_BYTES)
+            self._slack = _SLACK_BYTES
         self._reserved = True
 
     def _allocate(self, name: str, size: int) -> None:
@@ -106,14 +109,15 @@ class Pool:
 
     def _give_back(self) -> bool:
         """Give a block of the slack to whoever needs one; False where nothing is left."""
-        self._reserved = False
-        handle = self._files.open(f"{self._dir}/{_SLACK}", create=True)
+        if not self._slack:
+            return False
+        handle = self._files.open(f"{self._dir}/{_SLACK}")
         try:
-            size = self._files.fstat(handle).size
-            self._files.truncate(handle, max(0, size - _BLOCK))
+            self._files.truncate(handle, max(0, self._slack - _BLOCK))
         finally:
             self._files.close(handle)
-        return size > 0
+        self._slack, self._reserved = max(0, self._slack - _BLOCK), False
+        return True
 
     def take(self, path: str, *, first: bool = False) -> int:
         """A handle on a file, now called `path`: of full size, or as much as there is. `first`: of a log, which may

@@ -56,8 +56,9 @@ class ChainsWorld(SimWorld):
         self.shape = shape
         self.stops = 0.01 + 0.05 * self.random.random()
         self.settings = StorageSettings(
-            segment_bytes=64 * 1024, pool_segments=1, pool_segments_max=2, segment_entries_max=shape.entries,
-            reserve_bytes=0, scrub_bytes_s=0 if self.random.random() < 0.7 else 256 * 1024, cache_bytes=20_000,
+            segment_bytes=64 * 1024, pool_segments=2 if shape.room else 1, pool_segments_max=2,
+            segment_entries_max=shape.entries, reserve_bytes=None if shape.room else 0,
+            scrub_bytes_s=0 if self.random.random() < 0.7 else 256 * 1024, cache_bytes=20_000,
             index_cache_bytes=16_384 if self.random.random() < 0.2 else 1 << 20, read_ahead_bytes=8_192,
             commit_bytes_max=20_000, hung_s=1.5, probe_interval_s=0.5, lag_bytes_max=LAG_BYTES_MAX,
             collect_entries_step=60,
@@ -105,6 +106,8 @@ class ChainsWorld(SimWorld):
             else:
                 self.farm.serve(f"disk-{cluster}", names)
                 places += [DiskPlace(f"c{cluster}", name, f"disk-{cluster}") for name in names]
+        for place in places:
+            self.farm.servers[place.process].limit(shape.room)
         grid = AckRule.grid(shape.clusters, shape.disks)
         racks = tuple(int(cluster == shape.clusters - 1) for cluster in grid.clusters)
         rule = (replace(grid, racks=racks, racks_min=2) if shape.racks else grid).to_values()

@@ -49,6 +49,7 @@ class DiskServer:
         self.farm, self.name, self.disks = farm, name, disks
         self.files = MemoryFiles()
         self.alive, self.hung = True, False
+        self.room = 0  # of each of its disks; 0: any
         self.slow: dict[str, float] = {}  # disk -> seconds a command takes; inf: it hangs
         self.lives = self.boots = 0
         self._claims: dict[tuple[str, int], int] = {}  # the highest epoch answered for, whoever forgets it
@@ -123,11 +124,18 @@ class DiskServer:
         """Calls on a disk fail."""
         self.files.faults.append(FailOn(f"/{disk}", number, operations, times=times))
 
+    def limit(self, room: int) -> None:
+        """Its disks have so many bytes each; 0: as many as anybody wants."""
+        self.room = room
+        self.files.capacity.clear()
+        if room:
+            self.files.capacity.update({f"/{disk}": room for disk in self.disks})
+
     def heal(self) -> None:
         """Everything about it is well again; what was destroyed stays destroyed."""
         self.files.faults.clear()
         self.files.lying.clear()
-        self.files.capacity.clear()
+        self.limit(self.room)
         self.slow.clear()
         self.hung = False
         if not self.alive:

@@ -259,6 +259,7 @@ STRICT_TWO = Shape(clusters=1, disks=1, chains=2, strict=True)
 ABSENT = Shape(clusters=1, disks=1, subscribers=2, absent=True)
 SEALING = Shape(clusters=1, disks=1, sealing=True)
 SEEKING = Shape(clusters=1, disks=1, subscribers=2, seeking=True)
+CRAMPED = Shape(clusters=1, disks=1, emptying=True, heavy=True, room=600_000)
 STRICT = Shape(clusters=1, disks=1, subscribers=2, strict=True)
 SPREAD = Shape(clusters=3, disks=3, spread=True)
 PLANTED: dict[str, Planted] = {
@@ -316,7 +317,7 @@ PLANTED: dict[str, Planted] = {
         seed=11,
     ),
     "a late removal removes the next registration": Planted(
-        again.a_late_removal_removes_the_next_registration, EMPTYING, ("metadata in doubt", "takeover"), seed=1
+        again.a_late_removal_removes_the_next_registration, EMPTYING, ("metadata in doubt", "takeover"), seed=4
     ),
     "a seek while nothing is stored is left aside": Planted(
         rules.a_seek_while_nothing_is_stored_is_left_aside, EMPTYING, ("close", "takeover"), seed=3
@@ -339,6 +340,7 @@ PLANTED: dict[str, Planted] = {
     "holes are sealed": Planted(storage.holes_are_sealed, SINGLE, ("power lost in an opening",), seed=5),
     "rule 7": Planted(rules.rule_7, ROLLING, ("crash", "disk slow", "power cut"), seed=0),
     "rule 9": Planted(storage.rule_9, RACKS, ("disk slow", "disk server hung", "takeover"), seed=6),
+    "rule 10": Planted(storage.rule_10, CRAMPED, ("crash", "takeover", "close"), seed=10),
     "rule 13": Planted(storage.rule_13, SINGLE, ("takeover", "disk server killed", "hang"), seed=2),
     "rule 14": Planted(storage.rule_14, THREE, ("replaced at the worst time",), beyond=True, seed=0),
     "rule 11": Planted(rules.rule_11, SINGLE, ("takeover", "crash"), seed=0),

@@ -16,6 +16,7 @@ from syncpoint.storage.recovery import recover, repair
 from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.remote.claims import CLAIM_FILE, Claims, Record, decode_record
 from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.store import Store
 from syncpoint.testing.simulation.planted_again import together
 from syncpoint.testing.simulation.scaled import patched
 
@@ -58,6 +59,11 @@ def rule_9() -> AbstractContextManager[None]:
         return right(replace(self, racks=(), racks_min=1), positions)
 
     return patched(AckRule, persisted=anywhere)
+
+
+def rule_10() -> AbstractContextManager[None]:
+    """Messages are taken until there is no room for acknowledgements, checkpoints and what is copied forward."""
+    return patched(Store, admit=lambda self, nbytes: None)
 
 
 def rule_13() -> AbstractContextManager[None]:

@@ -20,7 +20,8 @@ class Shape:
     one rack, what is acknowledged is in two; at the end that rack burns. `strict`: no message of any subscription that
     is there from the beginning may be with two forwarders at once. `seeking`: two subscriptions are sought, and the
     topic keeps nothing. `absent`: a subscription has clients at one forwarder at a time, which change. `sealing`: what
-    is published is sealed under a key of the topic, so it is good for no other topic of that name.
+    is published is sealed under a key of the topic, so it is good for no other topic of that name. `room`: of so many
+    bytes every disk consists, and nobody makes it larger; 0: it is never full by itself.
     """
 
     clusters: int = 3
@@ -39,6 +40,7 @@ class Shape:
     seeking: bool = False
     absent: bool = False
     sealing: bool = False
+    room: int = 0
 
     @staticmethod
     def draw(random: Random) -> Shape:
