@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from syncpoint.metadata.contract import Event, Put, Resync, StoreUnavailable
+from syncpoint.metadata.contract import Event, Indeterminate, Put, Resync, StoreError, StoreUnavailable
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.shared import SharedStore, SharedWatch
+from syncpoint.metadata.shared import SharedStore, SharedWatch, answered
+from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulated_loop import run_simulated
@@ -107,3 +108,19 @@ def test_closing_a_watch_wakes_who_waits_for_it() -> None:
             await reading
 
     run_two(work)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (StoreUnavailable("away"), "nothing was changed: away"),
+        (Indeterminate("late"), "may or may not be stored: late"),
+    ],
+)
+def test_who_knows_no_store_is_told_what_became_of_a_change(error: StoreError, told: str) -> None:
+    async def call() -> None:
+        raise error
+
+    with pytest.raises(Unavailable, match=told) as caught:
+        asyncio.run(answered(call()))
+    assert caught.value.__cause__ is error
