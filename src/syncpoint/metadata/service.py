@@ -139,8 +139,7 @@ class MetadataService:
         request = internal.MetadataWatchRequest.FromString(payload)
         stream.on_message = None
         watch = self._shared.watch(request.prefix, from_revision=request.from_revision)
-        task = self._tasks.start(self._tell(stream, watch))
-        stream.on_cancel = lambda: _cancel(task)
+        stream.on_cancel = self._tasks.start(self._tell(stream, watch)).cancel
 
     async def _tell(self, stream: Stream, watch: LocalWatch) -> None:
         writable = asyncio.Event()
@@ -164,10 +163,6 @@ class MetadataService:
             raise
         finally:
             await watch.close()
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
 
 
 def _item(found: KeyValue) -> internal.MetadataKeyValue:

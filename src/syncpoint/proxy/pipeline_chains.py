@@ -172,7 +172,7 @@ class Relays:
 
             task = self._tasks.start(run())
             task.add_done_callback(lambda task: stream.finish(_end_of(task)))
-            stream.on_cancel = stream.on_drain = lambda: _cancel(task)
+            stream.on_cancel = stream.on_drain = task.cancel
 
         return Streaming(handler)
 
@@ -190,10 +190,6 @@ def _end_of(task: asyncio.Task[None]) -> SyncpointError | None:
         return error
     log.error("relaying a stream failed", exc_info=error)
     return SyncpointError(Code.INTERNAL, "Internal error.")
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
 
 
 def deadline_of(call: Caller) -> float:

@@ -167,9 +167,9 @@ class BareStream:
         self.writable = True
         self.on_message: Callable[[bytes], None] | None = None
         self.on_end: Callable[[], None] | None = None
-        self.on_cancel: Callable[[], None] | None = None
+        self.on_cancel: Callable[[], object] | None = None
         self.on_writable: Callable[[], None] | None = None
-        self.on_drain: Callable[[], None] | None = None
+        self.on_drain: Callable[[], object] | None = None
         self.sent: list[Any] = []
         self.tokens: list[object] = []
         self.finished: list[SyncpointError | None] = []

@@ -31,7 +31,7 @@ class Caller(Protocol):
     @property
     def cancelled(self) -> bool: ...
 
-    on_cancel: Callable[[], None] | None
+    on_cancel: Callable[[], object] | None
     """Called once when the caller is gone: reset, connection lost, deadline passed."""
 
 
@@ -50,7 +50,7 @@ class Stream(Caller, Protocol):
     """The caller closed its side."""
     on_writable: Callable[[], None] | None
     """Called once after `writable` was read as False and became True."""
-    on_drain: Callable[[], None] | None
+    on_drain: Callable[[], object] | None
     """The server is about to stop; the application should `finish` the stream soon."""
 
     @property

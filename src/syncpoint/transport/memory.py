@@ -93,11 +93,11 @@ class MemoryCall:
         self.cancelled = False
         self.over = False
         self.writable = True
-        self.on_cancel: Callable[[], None] | None = None
+        self.on_cancel: Callable[[], object] | None = None
         self.on_message: Callable[[bytes], None] | None = None
         self.on_end: Callable[[], None] | None = None
         self.on_writable: Callable[[], None] | None = None
-        self.on_drain: Callable[[], None] | None = None
+        self.on_drain: Callable[[], object] | None = None
         self.to_client: Callable[[bytes], None] = lambda _: None
         self._finished = finished
 

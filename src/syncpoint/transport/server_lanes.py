@@ -49,7 +49,7 @@ class ServerLane(Lane):
         self.answered = False
         """The application gave its last answer."""
         self.head_sent = False
-        self.on_cancel: Callable[[], None] | None = None
+        self.on_cancel: Callable[[], object] | None = None
 
     @property
     def path(self) -> bytes:
@@ -97,7 +97,7 @@ class ServerLane(Lane):
             conn.ignore(self.sid)
         self.close()
 
-    def guarded(self, function: Callable[..., None], *arguments: object) -> None:
+    def guarded(self, function: Callable[..., object], *arguments: object) -> None:
         """Call the application; what it raises fails the call."""
         try:
             function(*arguments)
@@ -236,7 +236,7 @@ class StreamLane(ServerLane):
         self.on_message: Callable[[bytes], None] | None = None
         self.on_end: Callable[[], None] | None = None
         self.on_writable: Callable[[], None] | None = None
-        self.on_drain: Callable[[], None] | None = None
+        self.on_drain: Callable[[], object] | None = None
         self._dropped: list[object] = []
 
     def start(self) -> None:

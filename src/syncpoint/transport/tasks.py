@@ -44,11 +44,6 @@ def unary_async(function: Callable[[Call, bytes], Awaitable[Message]]) -> Unary:
             call.fail(SyncpointError(Code.INTERNAL, "Internal error."))
 
     def handler(call: Call, request: bytes) -> None:
-        task = running.start(run(call, request))
-        call.on_cancel = lambda: None if task.done() else _cancel(task)
+        call.on_cancel = running.start(run(call, request)).cancel
 
     return Unary(handler)
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()

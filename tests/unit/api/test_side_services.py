@@ -25,8 +25,8 @@ class FakeCall:
         self.finished: list[SyncpointError | None] = []
         self.on_message: Callable[[bytes], None] | None = None
         self.on_end: Callable[[], None] | None = None
-        self.on_cancel: Callable[[], None] | None = None
-        self.on_drain: Callable[[], None] | None = None
+        self.on_cancel: Callable[[], object] | None = None
+        self.on_drain: Callable[[], object] | None = None
 
     def reply(self, message: bytes) -> None:
         self.sent.append(message)
