@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from syncpoint.model.errors import Code, NotFound, SyncpointError
+from syncpoint.model.errors import Code, NotFound, StaleEpoch, SyncpointError, Unavailable, Unprocessed
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.transport.calls import Call, Stream, Streaming, Unary
 from syncpoint.transport.client import Channel
@@ -28,6 +28,7 @@ class Service:
             b"/t.T/Echo": Unary(self.echo),
             b"/t.T/Missing": Unary(self.missing),
             b"/t.T/Bug": Unary(lambda call, request: 1 / 0),  # type: ignore[arg-type,return-value]
+            b"/t.T/Refuse": Unary(self.refuse),
             b"/t.T/Slow": unary_async(self.slow),
             b"/t.T/Chat": Streaming(self.chat),
             b"/t.T/Count": Streaming(self.count),
@@ -41,6 +42,9 @@ class Service:
         error = NotFound("projects/p/topics/ä")
         error.details = (b"one", b"two")
         raise error
+
+    def refuse(self, call: Call, request: bytes) -> None:
+        raise StaleEpoch("not now") if request == b"epoch" else Unprocessed("somebody else did not begin it")
 
     async def slow(self, call: Call, request: bytes) -> bytes:
         try:
@@ -139,6 +143,8 @@ def test_failures(world_of: Callable[[Test], None], caplog: pytest.LogCaptureFix
         error = await failure(channel.unary("/t.T/Missing", b""))
         assert (error.code, error.message) == (Code.NOT_FOUND, "Resource not found (resource=projects/p/topics/ä).")
         assert error.details == (b"one", b"two")
+        assert type(await failure(channel.unary("/t.T/Refuse", b"epoch"))) is StaleEpoch
+        assert type(await failure(channel.unary("/t.T/Refuse", b""))) is Unavailable, "this call was begun"
         assert (await failure(channel.unary("/t.T/Bug", b""))).code == Code.INTERNAL
         assert (await failure(channel.unary("/t.T/None", b""))).code == Code.UNIMPLEMENTED
 

@@ -1,0 +1,40 @@
+"""What the role of a subscribe forwarder does beside its parts."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from syncpoint.model.errors import Code, SyncpointError, Unprocessed
+from syncpoint.node.cluster.subscribe_role import SubscribeRole
+
+
+@pytest.mark.parametrize(
+    ("errors", "stored"),
+    [
+        ([Unprocessed("gone")], True),
+        ([SyncpointError(Code.UNAVAILABLE, "stopping")], True),
+        ([SyncpointError(Code.INVALID_ARGUMENT, "too large")], False),
+    ],
+)
+def test_a_dead_letter_goes_to_the_next_proxy_where_one_is_away(errors: list[SyncpointError], stored: bool) -> None:
+    class Peers:
+        async def call(self, *asked: Any, **more: Any) -> bytes:
+            if errors:
+                raise errors.pop()
+            return b"stored"
+
+    proxies = [SimpleNamespace(name=name, region="r") for name in ("p1", "p2")]
+    joined: Any = SimpleNamespace(
+        process=SimpleNamespace(region="r"),
+        view=SimpleNamespace(with_role=lambda role: proxies),
+        address_of=lambda name: f"{name}:1",
+        peers=Peers(),
+    )
+    told: list[bytes | Exception] = []
+    asyncio.run(SubscribeRole(joined)._publish_by_proxy("projects/p/topics/t", b"", told.append))
+    assert (told == [b"stored"]) is stored
+    assert len(told) == 1
