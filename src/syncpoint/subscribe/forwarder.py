@@ -74,7 +74,7 @@ class SubscribeForwarder:
             return found
         generation = self.publish.generation(record.incarnation)
         key = hmac.digest(self._key, record.incarnation.to_bytes(8, "little"), "sha256")[:16]
-        found = self.deliveries[record.incarnation] = Delivery(
+        found = Delivery(
             record,
             GuardedSide(self.publish, self.guard, record.incarnation),
             table=LeaseTable(key, self._next_epoch(record.incarnation), generation),
@@ -86,6 +86,7 @@ class SubscribeForwarder:
             doubted=partial(self.guard.doubts, record.incarnation),
         )
         found.start()
+        self.deliveries[record.incarnation] = found  # one that could not be started is begun again by who comes next
         return found
 
     def _step_soon(self, subscription: int, step: Callable[[], None]) -> None:
@@ -130,7 +131,11 @@ class SubscribeForwarder:
             gone=gone,
             single=single,
         )
-        self.guard.ask(partial(delivery.add, consumer), record.incarnation)
+        try:
+            self.guard.ask(partial(delivery.add, consumer), record.incarnation)
+        except Exception:
+            delivery.remove(consumer)  # nobody will: its caller hears of no consumer
+            raise
         return consumer
 
     def acknowledge(self, record: Subscription, request: bytes, field: int, confirmed: Confirmed | None) -> None:

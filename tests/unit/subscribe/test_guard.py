@@ -133,6 +133,22 @@ def test_a_nack_that_fails_in_its_middle_is_told_and_loses_nothing(monkeypatch: 
     assert unacknowledged(world.publish, world.record) == 0
 
 
+@pytest.mark.parametrize(("owner", "name"), [(Delivery, "_want"), (Delivery, "start")])
+def test_a_subscriber_whose_coming_fails_is_not_there_and_the_next_one_is_served(
+    owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    fails_once(monkeypatch, owner, name)
+    with pytest.raises(MemoryError):
+        Subscriber(world)
+    world.settle()
+    assert not any(delivery.consumers for delivery in world.subscribe.deliveries.values())
+    subscriber = Subscriber(world)
+    world.send("a")
+    world.advance(0.2)
+    assert set(subscriber.data) == {"a"}
+
+
 def test_a_request_that_is_refused_begins_nothing_anew() -> None:
     world = Two()
     Subscriber(world)
