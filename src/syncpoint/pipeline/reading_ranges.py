@@ -1,7 +1,7 @@
 """One ReadRange: stored messages of one source, from storage through the kernel to the caller's stream.
 
-Place: begun by `reading` for each call. A frame is made only when the last one is on its way, in steps of a turn of the
-loop each, so that other readers and all other work go on in between.
+Place: begun by `reading` for each call. A frame is made only when the last one is on its way: by the store's reading
+thread where messages come from disk, else in turns of the loop, so that all other work goes on in between.
 Promise: offsets come in order and without gaps; what is missing is an error that names it. Here message bytes are
 copied once, from what storage has read into their column.
 """
@@ -22,6 +22,7 @@ from syncpoint.wire.arrow import encode_batch
 
 STEP_BYTES = 1 << 20  # gathered in one turn of the loop: about half a millisecond
 READ_BYTES = 4 << 20  # read from disk at once: it costs two changes of threads, however much it is
+TAKE_BYTES = 1 << 18  # frames from this size on are gathered by the thread that reads
 Soon = Callable[[Callable[[], None]], object]
 
 
@@ -52,7 +53,9 @@ class RangeStream:
         self._told = wanted.begin  # the caller knows what became of everything before it
         self._batches: deque[Batch] = deque()
         self._gathering = self._fresh()
-        self._reading = self._scheduled = self._over = False
+        self._reading = self._taken = self._scheduled = self._over = False
+        # What is acknowledged changes on the loop, so it is looked at there.
+        self._takes = not wanted.acked and wanted.frame_bytes >= TAKE_BYTES
 
     def start(self) -> None:
         """Begin. Everything else comes from storage and the stream."""
@@ -79,7 +82,8 @@ class RangeStream:
     def cancel(self) -> None:
         """The caller is gone."""
         self._over = True
-        self._batches.clear()
+        if not self._reading:
+            self._batches.clear()
 
     def _run(self) -> None:
         self._scheduled = False
@@ -94,7 +98,7 @@ class RangeStream:
         if self._over or self._reading or not self.stream.writable:
             return
         try:
-            self._gather()
+            self._gather(min(self.wanted.frame_bytes, self._gathering.size + STEP_BYTES))
             if self._at >= self.wanted.end:
                 if self._gathering.rows or self._told < self._at:
                     self._send()
@@ -108,15 +112,25 @@ class RangeStream:
             if self._batches:
                 self.schedule()
                 return
-            self._reading = True
-            self.store.read(self.wanted.source, self._at, min(self.wanted.frame_bytes, READ_BYTES), self._read)
+            self._reading, self._taken = True, False
+            size = min(self.wanted.frame_bytes, READ_BYTES)
+            if self._takes:  # one batch more than fits, and the frame is full
+                self.store.read(self.wanted.source, self._at, size + STEP_BYTES, self._read, take=self._take)
+            else:
+                self.store.read(self.wanted.source, self._at, size, self._read)
         except SyncpointError as error:
             self._fail(error)
 
-    def _gather(self) -> None:
-        """Take from what was read what still fits into the frame, and into one turn."""
+    def _take(self, batch: Batch) -> bool:
+        """On the reader's thread, while `_reading`: then nobody else touches what is gathered."""
+        self._taken = True
+        self._batches.append(batch)
+        self._gather(self.wanted.frame_bytes)
+        return not (self._over or self._batches or self._at >= self.wanted.end)
+
+    def _gather(self, enough: int) -> None:
+        """Take from what was read, until so many bytes are gathered."""
         wanted, gathering = self.wanted, self._gathering
-        enough = min(wanted.frame_bytes, gathering.size + STEP_BYTES)
         while self._batches and self._at < wanted.end and gathering.size < enough:
             batch = self._batches[0]
             end = min(batch.first_offset + batch.count, wanted.end)
@@ -153,6 +167,7 @@ class RangeStream:
         """Storage has answered, perhaps at once."""
         self._reading = False
         if self._over:
+            self._batches.clear()
             return
         if isinstance(batches, SyncpointError):
             self._fail(batches)
@@ -160,7 +175,7 @@ class RangeStream:
             self._fail(Internal(f"source {self.wanted.source} of {self.wanted.topic} can not be read: {batches}"))
         else:
             self._batches.extend(batches)
-            if not batches:
+            if not batches and not self._taken:
                 try:
                     self._check_left_out(self._at, self.wanted.end)
                 except OutOfRange as gone:
@@ -182,10 +197,10 @@ class RangeStream:
         self.stream.send([before, *(buffer for buffer in body if buffer), behind])
 
     def _fail(self, error: SyncpointError) -> None:
-        """What was gathered before the fault goes first: it is right."""
+        """What was gathered before the fault goes first: it is right. Unless it is being gathered right now."""
         if self._over:
             return
-        if self._gathering.rows:
+        if self._gathering.rows and not self._reading:
             self._send()
         self._over = True
         self.stream.finish(error)

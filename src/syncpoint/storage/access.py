@@ -9,6 +9,7 @@ late with its writes has said nothing yet: then it is `CopiesUnreachable`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged, read_pieces
@@ -19,6 +20,8 @@ from syncpoint.storage.index import DamagedIndex, Record, check_page
 from syncpoint.storage.lanes import Lane
 from syncpoint.storage.record import HEADER_BYTES, Header, check_payload, decode_frame, decode_header
 from syncpoint.storage.segment import PAGE
+
+log = logging.getLogger(__name__)
 
 Damaged = Callable[[Segment, int, Damage], None]
 SLOWEST_BYTES_S = 1 << 20  # a disk that hands out this much does not hang, however large a message is
@@ -156,6 +159,10 @@ class Access:
             first_offset=record.first_offset,
         )
 
+    def opened(self, segment: Segment) -> Opened:
+        """For many calls of `frames` in a row; to be closed."""
+        return Opened(self, self._files, segment)
+
     def _fill(
         self,
         segment: Segment,
@@ -179,6 +186,52 @@ class Access:
                 else:
                     found[number] = frame
         return missing
+
+
+class Opened:
+    """The frames of one segment. A file that is the only copy stays open from call to call; whatever may be wrong with
+    it is left to `Access.frames`, which looks again, tells and raises.
+    """
+
+    def __init__(self, access: Access, files: Files, segment: Segment) -> None:
+        self._access, self._files, self._segment = access, files, segment
+        self._copy = next(iter(segment.copies.values())) if len(segment.copies) == 1 else None
+        self._handle: int | None = None
+
+    def frames(self, records: Sequence[Record]) -> list[tuple[Header, bytes]]:
+        """See `Access.frames`."""
+        found = None
+        if self._copy is not None:
+            try:
+                found = self._read(self._copy, records)
+            except OSError as error:
+                log.debug("segment %d of log %d is opened anew: %s", self._segment.seq, self._segment.log, error)
+        if found is None:
+            self._copy = None
+            return self._access.frames(self._segment, records)
+        return found
+
+    def _read(self, copy: Copy, records: Sequence[Record]) -> list[tuple[Header, bytes]] | None:
+        first = self._segment.first_position
+        if len(records) > 1 and len(_runs(records, range(len(records)))) > 1:
+            return None
+        if not all(copy.has(first + record.ordinal) for record in records):
+            return None
+        if self._handle is None:
+            self._handle = self._files.open(copy.path, write=False)
+        sizes = _sizes(records)
+        pieces = read_pieces(self._files, self._handle, sizes, records[0].offset)
+        found = []
+        for record, frame in zip(records, _frames(records, sizes, pieces, copy.seed), strict=True):
+            if frame is None or frame[0].position != first + record.ordinal:
+                return None
+            found.append(frame)
+        return found
+
+    def close(self) -> None:
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            self._files.close(handle)
 
 
 def _unreachable(segment: Segment) -> CopiesUnreachable:

@@ -8,18 +8,23 @@ the next read.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from typing import NamedTuple
 
-from syncpoint.storage.access import Access, Gone
+from syncpoint.storage.access import Access, Gone, Opened
 from syncpoint.storage.catalog import Catalog, Segment
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex, Record
 from syncpoint.storage.record import Batch
 
 Reply = Callable[[list[Batch] | Exception], None]
+Take = Callable[[Batch], bool]
+"""Is given a batch, on the reader's thread, and says whether it takes another."""
 _LOOK = 64  # records taken from an index at once
+PART_BYTES = 256 * 1024  # read, verified and given to a `Take` before the next: so much stays in a processor's cache
 
 
 class Request(NamedTuple):
@@ -33,6 +38,7 @@ class Request(NamedTuple):
     segments: Sequence[Segment]
     tangled: bool
     reply: Reply
+    take: Take | None = None  # gets the batches in place of `reply`, which gets an empty list behind them
 
 
 class _Found(NamedTuple):
@@ -164,38 +170,68 @@ class Reader:
                 raise  # else the next read meets it first
         if not found:
             return []
-        return self._fetch(request, _up_to(found, wanted))
+        found = _up_to(found, wanted)
+        return self._fetch(request, found) if request.take is None else self._hand_over(request.take, found)
 
     def _parts(self, request: Request, begin: int) -> _Parts:
         return _Parts(self._catalog, request, begin)
 
+    def _hand_over(self, take: Take, found: list[_Found]) -> list[Batch]:
+        """What comes out of the disk's cache is used while it is in the processor's, and then let go of."""
+        for part in self._in_parts(found, PART_BYTES):
+            while part:
+                if not take(part.pop(0)):
+                    return []
+        return []
+
     def _fetch(self, request: Request, found: list[_Found]) -> list[Batch]:
-        batches: list[Batch] = []
-        at = 0
-        while at < len(found):
-            segment = found[at].segment
-            run = [found[at].record]
-            while at + len(run) < len(found) and found[at + len(run)].segment is segment:
-                run.append(found[at + len(run)].record)
-            try:
-                frames = self._access.frames(segment, run)
-            except Exception:
-                if batches:
-                    break  # what was found before the trouble is good; the next read meets it first
-                if len(run) == 1:
-                    raise
-                frames = self._access.frames(segment, run[:1])
-                run = run[:1]
-                found = found[: at + 1]
-            batches += [
-                Batch(record.source, record.first_offset, record.count, record.time_ns, frame[1])
-                for record, frame in zip(run, frames, strict=True)
-            ]
-            at += len(run)
+        batches = [batch for part in self._in_parts(found, sys.maxsize) for batch in part]
         asked = limit(batches, request.max_bytes)
         if not request.tangled:
             self._ahead.put(request.source, batches[len(asked) :])
         return asked
+
+    def _in_parts(self, found: list[_Found], part_bytes: int) -> Iterator[list[Batch]]:
+        """The batches, so many bytes of one segment at a time. It ends where trouble begins, and raises if that is at
+        the first batch: what was found before is good, and the next read meets the trouble first.
+        """
+        at = 0
+        with ExitStack() as opened:
+            here: Opened | None = None
+            while at < len(found):
+                segment, run = found[at].segment, _run(found, at, part_bytes)
+                if here is None or found[at - 1].segment is not segment:
+                    opened.close()
+                    here = opened.enter_context(closing(self._access.opened(segment)))
+                try:
+                    frames = here.frames(run)
+                except Exception:
+                    if at:
+                        return
+                    if len(run) == 1:
+                        raise
+                    run = run[:1]
+                    frames = here.frames(run)
+                    found = found[:1]
+                batches = [
+                    Batch(record.source, record.first_offset, record.count, record.time_ns, frame[1])
+                    for record, frame in zip(run, frames, strict=True)
+                ]
+                at += len(run)
+                del frames
+                yield batches
+
+
+def _run(found: list[_Found], at: int, bytes_max: int) -> list[Record]:
+    """From `at` on: at least one record, then as many of the same segment as fit."""
+    segment, size = found[at].segment, 0
+    run: list[Record] = []
+    for one in found[at:]:
+        size += one.record.length
+        if run and (one.segment is not segment or size > bytes_max):
+            break
+        run.append(one.record)
+    return run
 
 
 def _up_to(found: list[_Found], wanted: int) -> list[_Found]:

@@ -27,7 +27,7 @@ from syncpoint.storage.disks import Disks
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex, Record
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.reader import Reader, Reply, Request
+from syncpoint.storage.reader import PART_BYTES, Reader, Reply, Request, Take
 from syncpoint.storage.record import MESSAGE_KINDS, Batch, Entry, Header, Kind, Queued
 from syncpoint.storage.recovery.recover import Recovered, Recovery, recover
 from syncpoint.storage.recovery.trim import CollectReport, Live, More, Trim
@@ -246,15 +246,29 @@ class Store:
         """
         return self._replay.entries()
 
-    def read(self, source: int, begin: int, max_bytes: int, reply: Reply, *, early: bool = False) -> None:
+    def read(
+        self,
+        source: int,
+        begin: int,
+        max_bytes: int,
+        reply: Reply,
+        *,
+        early: bool = False,
+        take: Take | None = None,
+    ) -> None:
         """Hand `reply` the persisted batches from the first stored message at or behind `begin`, in offset order.
 
         `early`: also what is appended and not persisted yet, as far as the tail cache has it.
 
         At least one batch if there is any, then as many as fit into `max_bytes`; [] when nothing is stored there. At
         once from the tail cache, otherwise later from disk; an exception is handed over, not raised.
+
+        `take`: what comes from disk is given to it batch by batch, on the reader's thread, and `reply` gets [] when it
+        says that it takes no more, or behind the last; an exception that it raises is handed to `reply`. What comes
+        from the tail cache goes to `reply`, in small parts.
         """
-        cached = self._cache.get(source, begin, max_bytes, self._log.appended if early else self._log.persisted)
+        at_once = max_bytes if take is None else min(max_bytes, PART_BYTES)
+        cached = self._cache.get(source, begin, at_once, self._log.appended if early else self._log.persisted)
         if cached is not None:
             reply(cached)
             return
@@ -272,12 +286,13 @@ class Store:
                 self.catalog.of_ids(candidates),
                 self._sources.tangled(source),
                 reply,
+                take,
             )
         )
         self._reader_worker.wake()
 
     def _read_again(self, request: Request) -> None:
-        self.read(request.source, request.begin, request.max_bytes, request.reply)
+        self.read(request.source, request.begin, request.max_bytes, request.reply, take=request.take)
 
     def _unlisted(self, request: Request, segment: Segment) -> None:
         """All that a segment may have of the source is passed over: nobody can say what of it is there."""

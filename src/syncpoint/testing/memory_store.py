@@ -28,6 +28,7 @@ class MemoryStore:
         self.flushes = 0
         self._persisted = len(self.entries)
         self._deleted: set[int] = set()  # positions of messages that were collected
+        self.on_disk = True  # what is read is given to who takes it batch by batch
         self.damaged: set[int] = set()  # positions that can not be read now
         self._before = len(self.entries)  # of earlier logs
         self.state = DiskStatus("memory", "ok", "", "00" * 16, 0, 0, 1 << 40, 0, 0, ())
@@ -157,6 +158,7 @@ class MemoryStore:
         reply: Callable[[Sequence[Batch] | Exception], None],
         *,
         early: bool = False,
+        take: Callable[[Batch], bool] | None = None,
     ) -> None:
         batches: list[Batch] = []
         size = 0
@@ -171,7 +173,17 @@ class MemoryStore:
                     break
                 batches.append(Batch(source, entry.first_offset, entry.count, entry.time_ns, entry.payload))
                 size += len(entry.payload)
-        reply(batches)
+        if take is None or not self.on_disk:
+            reply(batches)
+            return
+        try:
+            for batch in batches:
+                if not take(batch):
+                    break
+        except Exception as error:  # the asker is told
+            reply(error)
+        else:
+            reply([])
 
     def sources(self) -> set[int]:
         """Sources of which messages are stored."""

@@ -11,10 +11,12 @@ from reading_world import SUB, TOPIC, ReadingWorld
 
 from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
-from syncpoint.pipeline import columns
+from syncpoint.pipeline import columns, reading_ranges
 from syncpoint.publish.seek import seek_to_time
 from syncpoint.storage.errors import StorageDamaged
+from syncpoint.storage.record import Batch
 from syncpoint.testing.forwarders import Subscriber
+from syncpoint.wire.messages import pipeline
 
 SNAPSHOT = "projects/p/snapshots/then"
 
@@ -167,7 +169,16 @@ def test_a_topic_created_again_is_another_topic() -> None:
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_range_in_frames_of_any_size(sent: list[list[str]], data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(reading_ranges, "TAKE_BYTES", data.draw(st.sampled_from((0, 100, 1_000)), "frames to gather"))
+        patched.setattr(reading_ranges, "STEP_BYTES", data.draw(st.sampled_from((1, 50, 1 << 20)), "of a turn"))
+        patched.setattr(reading_ranges, "READ_BYTES", data.draw(st.sampled_from((1, 50, 1 << 20)), "of a read"))
+        any_range_in_frames_of_any_size(sent, data)
+
+
+def any_range_in_frames_of_any_size(sent: list[list[str]], data: st.DataObject) -> None:
     world = ReadingWorld()
+    world.store.on_disk = data.draw(st.booleans(), "on disk")
     for batch in sent:
         world.send(*batch)
     flat = [one for batch in sent for one in batch]
@@ -287,7 +298,7 @@ def test_what_storage_can_not_read_fails_the_call(monkeypatch: pytest.MonkeyPatc
     world.send("a")
     fields = {"source": only_source(world).source, "begin": 0, "end": 1}
     for error, code in ((StorageDamaged("rot"), Code.DATA_LOSS), (OSError("broken"), Code.INTERNAL)):
-        monkeypatch.setattr(world.store, "read", lambda source, begin, size, reply, error=error: reply(error))
+        monkeypatch.setattr(world.store, "read", lambda source, begin, size, reply, error=error, **more: reply(error))
         _, found = world.frames(**fields)
         assert found is not None
         assert found.code == code
@@ -357,6 +368,100 @@ def test_a_stream_that_is_cancelled_or_drained_reads_no_more() -> None:
         stream.on_writable()
         world.settle()
         assert len(stream.frames) == 1
+
+
+class ReadingThread:
+    """In place of the store's way to its disks: a test is the thread that reads."""
+
+    def __init__(self, world: ReadingWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.batches: list[Batch] = []
+        self._world = world
+        world.store.read(only_source(world).source, 0, 1 << 20, self.batches.extend)
+        monkeypatch.setattr(world.store, "read", self._read)
+
+    def _read(self, source: int, begin: int, size: int, reply: Any, *, take: Any) -> None:
+        self.reply, self.take = reply, take
+
+    def answer(self, answer: list[Batch] | Exception) -> None:
+        self.reply(answer)
+        self._world.settle()
+
+
+def gathering(monkeypatch: pytest.MonkeyPatch) -> tuple[ReadingWorld, ReadingThread, SlowStream]:
+    world = ReadingWorld()
+    for _ in range(4):
+        world.send("x" * 50)
+    thread = ReadingThread(world, monkeypatch)
+    return world, thread, opened(world, begin=0, end=4, columns=[columns.OFFSET])
+
+
+def rows_of(stream: SlowStream) -> list[int]:
+    return [pipeline.ReadFrame.FromString(frame).rows for frame in stream.frames]
+
+
+@pytest.mark.parametrize("how", ["drained", "ended"])
+def test_a_call_that_ends_while_a_thread_gathers_for_it_sends_nothing_of_that(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, thread, stream = gathering(monkeypatch)
+    assert thread.take(thread.batches[0])
+    if how == "drained":
+        stream.on_drain()
+    else:
+        world.reader._ranges[-1].end(SyncpointError(Code.UNAVAILABLE, "elsewhere now"))
+    assert stream.error is not None
+    assert stream.error.code == Code.UNAVAILABLE
+    assert not thread.take(thread.batches[1]), "nobody waits for more"
+    thread.answer([])
+    assert stream.frames == []
+
+
+def test_a_caller_that_leaves_while_a_thread_gathers_for_it_is_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, thread, stream = gathering(monkeypatch)
+    assert thread.take(thread.batches[0])
+    stream.on_cancel()
+    assert not thread.take(thread.batches[1])
+    thread.answer([])
+    assert (stream.frames, stream.ended) == ([], False)
+
+
+def test_what_was_gathered_before_a_fault_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, thread, stream = gathering(monkeypatch)
+    assert thread.take(thread.batches[0])
+    assert thread.take(thread.batches[1])
+    thread.answer(StorageDamaged("rot"))
+    assert rows_of(stream) == [2]
+    assert stream.error is not None
+    assert stream.error.code == Code.DATA_LOSS
+
+
+def test_a_thread_that_gathers_tells_gaps_and_what_is_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, thread, stream = gathering(monkeypatch)
+    assert thread.take(thread.batches[0])
+    with pytest.raises(SyncpointError) as gap:
+        thread.take(thread.batches[2])
+    assert gap.value.code == Code.OUT_OF_RANGE
+    thread.answer(gap.value)
+    assert rows_of(stream) == [1]
+    assert stream.error is gap.value
+    _, thread, stream = gathering(monkeypatch)
+    assert thread.take(thread.batches[0])
+    with pytest.raises(SyncpointError) as malformed:
+        thread.take(thread.batches[1]._replace(payload=b"\xff" * len(thread.batches[1].payload)))
+    assert malformed.value.code == Code.DATA_LOSS
+    thread.answer(malformed.value)
+    assert rows_of(stream) == [1]
+    assert stream.error is malformed.value
+
+
+def test_what_is_acknowledged_is_looked_up_by_nobody_but_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ReadingWorld()
+    world.send("x", "y")
+    world.publish.ledgers[world.record.incarnation].of(only_source(world).source).add(0, 1)
+    thread = ReadingThread(world, monkeypatch)
+    monkeypatch.setattr(world.store, "read", lambda source, begin, size, reply: reply(thread.batches))
+    stream = opened(world, begin=0, end=2, skip_subscription=SUB, columns=[columns.OFFSET])
+    assert rows_of(stream) == [1]
 
 
 def test_a_call_without_a_request() -> None:

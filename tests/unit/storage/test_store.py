@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from storage_world import World  # a helper beside the tests; they are imported by path
 
 from syncpoint.model.errors import ResourceExhausted, Unavailable
-from syncpoint.storage import access
+from syncpoint.storage import access, reader
 from syncpoint.storage.errors import CopiesUnreachable, DisksFailed, DisksMissing, ForeignDisk, StorageDamaged
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.record import HEADER_BYTES, Kind
+from syncpoint.storage.record import HEADER_BYTES, Batch, Kind
 from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer
 from syncpoint.storage.store import DiskStatus
 
@@ -100,6 +101,79 @@ def test_reads_are_bounded_and_start_inside_a_batch() -> None:
     assert [batch.first_offset for batch in answers[0]] == [400, 404, 408, 412]
     assert [first for first, _, _ in world.read_all(source, 2)] == list(range(0, 800, 4))
     assert len(list(world.store.catalog)) > 2, "the test should span segments"
+
+
+def given(
+    world: World, source: int, take: Callable[[Batch], bool], size: int = 1 << 20, begin: int = 0
+) -> list[object]:
+    """What a read with `take` is answered."""
+    answers: list[object] = []
+    world.store.read(source, begin, size, answers.append, take=take)
+    world.settle()
+    return answers
+
+
+@pytest.mark.parametrize("disks", [1, 3])
+def test_who_takes_batches_one_by_one_gets_them_from_disk_in_order(disks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "PART_BYTES", 1_200)
+    world = World(1, disks, cache_bytes=1, segment_entries_max=14)
+    world.open()
+    source = world.store.log_counter << 24
+    for _ in range(20):
+        world.publish(0, 2, size=500)
+        world.publish(1, 1, size=30)
+    world.commit()
+    stored = world.read_all(source)
+    taken: list[Batch] = []
+    assert given(world, source, lambda batch: not taken.append(batch)) == [[]]
+    assert [(one.first_offset, one.count, one.payload) for one in taken] == stored
+    del taken[:]
+    assert given(world, source, lambda batch: taken.append(batch) or len(taken) < 3) == [[]]
+    assert len(taken) == 3
+    del taken[:]
+    assert given(world, source, lambda batch: not taken.append(batch), size=9_000, begin=3) == [[]]
+    assert [one.first_offset for one in taken] == list(range(2, 2 + 2 * len(taken), 2))
+    assert 1 < len(taken) < len(stored) - 1
+    del taken[:]
+    assert given(world, 99, lambda batch: not taken.append(batch)) == [[]]
+    assert not taken
+
+    def refuse(batch: Batch) -> bool:
+        raise ValueError("no room")
+
+    (refused,) = given(world, source, refuse)
+    assert isinstance(refused, ValueError)
+
+
+def test_who_takes_batches_is_answered_from_the_cache_as_everybody_is() -> None:
+    world = World(1, cache_bytes=100_000)
+    world.open()
+    source = world.store.log_counter << 24
+    keys = [world.publish(0, 2) for _ in range(3)]
+    world.commit()
+    (answer,) = given(world, source, lambda batch: pytest.fail("it comes from no disk"))
+    assert [one.first_offset for one in answer] == [first for _, first in keys]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("part", [1, 1_200, 1 << 20])
+def test_batches_are_taken_up_to_a_damaged_one_and_the_next_read_meets_it(
+    part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "PART_BYTES", part)
+    world = World(1, 1, cache_bytes=1)
+    world.open()
+    source = world.store.log_counter << 24
+    keys = [world.publish(0, 2, size=500) for _ in range(4)]
+    world.commit()
+    sizes = [HEADER_BYTES + len(world.appended[key][1]) for key in keys]
+    world.files.flip(world.files.paths("/d0/logs")[0], DATA_START + sum(sizes[:3]) - 1)
+    taken = [-2]
+    answer: object = []
+    while answer == []:
+        (answer,) = given(world, source, lambda one: not taken.append(one.first_offset), begin=taken[-1] + 2)
+    assert taken[1:] == [first for _, first in keys[:2]]
+    assert isinstance(answer, StorageDamaged)
+    assert answer.resume_offset == keys[3][1]
 
 
 def test_time_is_found() -> None:
