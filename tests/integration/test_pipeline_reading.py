@@ -14,9 +14,9 @@ import pytest
 
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually, refused
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 
-SERVICE = "/syncpoint.pipeline.v1.LogReader/"
 COLUMNS = {
     "message_id": pa.string(),
     "offset": pa.int64(),
@@ -28,11 +28,6 @@ COLUMNS = {
     "visited": pa.list_(pa.string()),
     "size": pa.int32(),
 }
-ANSWERS = {
-    "GetPositions": pipeline.Positions,
-    "ListCursors": pipeline.ListCursorsResponse,
-    "ReleaseSubscription": pipeline.ReleaseSubscriptionResponse,
-}
 KEPT = {"message_retention_duration": {"seconds": 3600}}
 
 
@@ -43,13 +38,9 @@ class Reader:
         self.topic, self.channel = topic, official.connect(endpoint)
 
     def call(self, method: str, **fields: Any) -> Any:
-        request = getattr(pipeline, f"{method}Request")(**fields)
-        made = self.channel.unary_unary(
-            SERVICE + method,
-            request_serializer=lambda one: one.SerializeToString(),
-            response_deserializer=ANSWERS[method].FromString,
-        )
-        return made(request, timeout=20, wait_for_ready=True)
+        path = methods.LOG_READER[method]
+        made = self.channel.unary_unary(path, lambda one: one.SerializeToString(), path.response.FromString)
+        return made(path.request(**fields), timeout=20, wait_for_ready=True)
 
     def positions(self, **fields: Any) -> Any:
         if "subscription" not in fields:
@@ -60,7 +51,7 @@ class Reader:
         """The rows of a range; all columns if none are named."""
         wanted = names or tuple(COLUMNS)
         made = self.channel.unary_stream(
-            SERVICE + "ReadRange",
+            methods.LOG_READER.ReadRange,
             request_serializer=lambda one: one.SerializeToString(),
             response_deserializer=pipeline.ReadFrame.FromString,
         )

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from syncpoint.testing.official import eventually
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 
-SERVICE = "/syncpoint.pipeline.v1.EpochWriter/"
 COLUMNS = {
     "message_id": (1, pa.utf8()), "offset": (2, pa.int64()), "publish_time": (3, pa.timestamp("us", "UTC")),
     "data": (4, pa.binary()), "attributes": (5, pa.map_(pa.utf8(), pa.utf8())), "ordering_key": (6, pa.utf8()),
@@ -40,18 +40,19 @@ class Writer:
             run=pipeline.Run(query=self.query, run=run), epoch=epoch, partition=partition, attempt=attempt, **header
         )
         requests = [pipeline.StageRequest(header=first), *(pipeline.StageRequest(frame=one) for one in frames)]
-        call = self.channel.stream_unary(SERVICE + "Stage", _dump, pipeline.StageResponse.FromString)
+        call = self.channel.stream_unary(methods.EPOCH_WRITER.Stage, _dump, pipeline.StageResponse.FromString)
         return call(iter(requests), timeout=30)
 
-    def call(self, name: str, request: Any, answer: Any, **options: Any) -> Any:
-        return self.channel.unary_unary(SERVICE + name, _dump, answer.FromString)(request, timeout=30, **options)
+    def call(self, name: str, request: Any, **options: Any) -> Any:
+        path = methods.EPOCH_WRITER[name]
+        return self.channel.unary_unary(path, _dump, path.response.FromString)(request, timeout=30, **options)
 
     def commit(self, run: str, epoch: int, *stages: tuple[int, str], **link: Any) -> Any:
         names = [pipeline.StageName(partition=partition, attempt=attempt) for partition, attempt in stages]
         request = pipeline.CommitEpochRequest(
             run=pipeline.Run(query=self.query, run=run), epoch=epoch, stages=names, **link
         )
-        return self.call("CommitEpoch", request, pipeline.EpochResult, wait_for_ready=True)
+        return self.call("CommitEpoch", request, wait_for_ready=True)
 
 
 def _dump(message: Any) -> bytes:
@@ -166,13 +167,12 @@ def test_overlap_is_dropped_and_gaps_are_refused(boot: Any, enter: Any, write: C
     assert code(refused) == "OUT_OF_RANGE"
     server.restart(hard=True)
     writer = write(server.endpoint)
-    (link,) = writer.call("ListLinks", pipeline.ListLinksRequest(name="l"), pipeline.ListLinksResponse).links
+    (link,) = writer.call("ListLinks", pipeline.ListLinksRequest(name="l")).links
     assert [(one.begin, one.end) for one in (*link.committed, *link.refused)] == [(0, 15), (15, 20)]
-    writer.call("AcceptGap", pipeline.AcceptGapRequest(link="l"), pipeline.Link)
+    writer.call("AcceptGap", pipeline.AcceptGapRequest(link="l"))
     writer.commit("b", 1, (0, "x"), **planned(20, 25))
-    mapped = writer.call(  # as long as they are stored: before anything is acknowledged
-        "MapOffsets", pipeline.MapOffsetsRequest(link="l", source=5, begin=0, end=25), pipeline.MapOffsetsResponse
-    )
+    asked = pipeline.MapOffsetsRequest(link="l", source=5, begin=0, end=25)
+    mapped = writer.call("MapOffsets", asked)  # as long as they are stored: before anything is acknowledged
     spans = [(getattr(one, "from").begin, getattr(one, "from").end) for one in mapped.mappings]
     assert sum(end - begin for begin, end in spans) == 20
     assert spans[0][0] == 0
@@ -220,7 +220,7 @@ def test_kill_9_at_any_moment_and_every_epoch_is_there_once(
                     frames = [numbered(topics[n % 2], numbers[n * 250 : n * 250 + 250], 1000, 5) for n in range(6)]
                     writer.stage(run, epoch, partition, run, *frames)
                 staged.set()
-                writer.channel.unary_unary(SERVICE + "CommitEpoch", _dump, pipeline.EpochResult.FromString)(
+                writer.channel.unary_unary(methods.EPOCH_WRITER.CommitEpoch, _dump, pipeline.EpochResult.FromString)(
                     pipeline.CommitEpochRequest(
                         run=pipeline.Run(query="q", run=run), epoch=epoch,
                         stages=[pipeline.StageName(partition=one, attempt=run) for one in range(2)],
@@ -246,7 +246,7 @@ def test_kill_9_at_any_moment_and_every_epoch_is_there_once(
     lost = sorted(set(range(per_epoch * 6)) - set(seen))
     twice = sorted(one for one, times in seen.items() if times > 1)
     assert (lost[:5], len(lost), twice[:5], len(twice)) == ([], 0, [], 0)
-    (link,) = write(server.endpoint).call("ListLinks", pipeline.ListLinksRequest(), pipeline.ListLinksResponse).links
+    (link,) = write(server.endpoint).call("ListLinks", pipeline.ListLinksRequest()).links
     assert (link.rows, link.committed[0].end) == (per_epoch * 6, per_epoch * 6)
 
 

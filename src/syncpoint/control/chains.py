@@ -456,11 +456,11 @@ class HandsOver(Protocol):
 def hand_over_methods(keeper: HandsOver) -> Methods:
     """Chains/HandOver and CanServe, for the method table of a publish forwarder."""
 
-    async def hand_over(asked: Any) -> Any:
+    async def hand_over(asked: internal.HandOverRequest) -> internal.HandOverResponse:
         await keeper.hand_over(asked.chain)
         return internal.HandOverResponse()
 
-    async def can_serve(asked: Any) -> Any:
+    async def can_serve(asked: internal.HandOverRequest) -> internal.HandOverResponse:
         await keeper.can_serve(asked.chain)
         return internal.HandOverResponse()
 

@@ -188,7 +188,7 @@ class ChainHost:
         found = [await backlog(chain.forwarder, record) for chain in chains.values()] if record is not None else []
         return total(found), sorted(chains)
 
-    async def describe(self, topic: int, subscription: int, ranges_max: int) -> list[Any]:
+    async def describe(self, topic: int, subscription: int, ranges_max: int) -> list[internal.DescribedChain]:
         """A DescribedChain of every chain of this process; `subscription` 0: of the topic alone."""
         record = self.around.shared.catalog.subscription_by_incarnation(subscription) if subscription else None
         forwarders = {number: chain.forwarder for number, chain in self.chains.items()}

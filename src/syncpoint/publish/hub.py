@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch, SourceView
@@ -236,7 +235,7 @@ class Hub:
 
     # -- messages and acknowledgements -------------------------------------------------------------------------------
 
-    def fetch(self, session: Session, request: Any) -> None:
+    def fetch(self, session: Session, request: internal.Fetch) -> None:
         """Hand out messages of a granted source. `request`: internal.Fetch."""
         number, subscription, source = request.id, request.subscription, request.source
         key = (subscription, source)
@@ -282,7 +281,7 @@ class Hub:
 
         self.forwarder.fetch(subscription, source, request.begin, min(request.max_bytes, FETCH_BYTES_MAX), reply)
 
-    def _rests_on_fresh_acks(self, request: Any, batches: Sequence[Batch]) -> bool:
+    def _rests_on_fresh_acks(self, request: internal.Fetch, batches: Sequence[Batch]) -> bool:
         """Whether an answer leaves something out because of acknowledgements that are not persisted."""
         fresh = self.forwarder.fresh_acks(request.subscription, request.source)
         if fresh is None or not self.forwarder.is_settled(request.subscription):  # then nothing is answered anyway
@@ -291,7 +290,7 @@ class Hub:
         end = batches[-1].end if batches else 0 if source is None else source.end
         return end > request.begin and fresh.count(request.begin, end) > 0
 
-    def acknowledge(self, session: Session, request: Any) -> None:
+    def acknowledge(self, session: Session, request: internal.Acknowledge) -> None:
         """Record acknowledged offsets. `request`: internal.Acknowledge."""
         number, subscription, source, grant = request.id, request.subscription, request.source, request.grant
         record = self.catalog.subscription_by_incarnation(subscription)

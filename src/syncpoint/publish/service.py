@@ -8,7 +8,6 @@ Promise: what is asked of a chain that is not open here is refused as UNAVAILABL
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -54,19 +53,19 @@ class ChainsService:
             raise InvalidArgument("", "the request is not a PublishBatch") from None
         self.host.chain(batch.chain).entrance.publish(call, batch)
 
-    async def _confirm(self, asked: Any) -> Any:
+    async def _confirm(self, asked: internal.ConfirmRequest) -> internal.ConfirmResponse:
         revision = await self.host.confirm(asked.chain, asked.topic, asked.revision, asked.assignment)
         return internal.ConfirmResponse(revision=revision)
 
-    async def _void(self, asked: Any) -> Any:
+    async def _void(self, asked: internal.VoidRequest) -> internal.VoidResponse:
         found = await self.host.void(asked.chain, asked.sender, list(asked.batches))
         return internal.VoidResponse(**found._asdict())
 
-    async def _backlog(self, asked: Any) -> Any:
+    async def _backlog(self, asked: internal.BacklogRequest) -> internal.BacklogResponse:
         found, chains = await self.host.backlog(asked.subscription)
         return internal.BacklogResponse(chains=chains, **found._asdict())
 
-    async def _describe(self, asked: Any) -> Any:
+    async def _describe(self, asked: internal.DescribeRequest) -> internal.DescribeResponse:
         found = await self.host.describe(asked.topic, asked.subscription, asked.ranges_max)
         return internal.DescribeResponse(chains=found)
 
@@ -109,27 +108,27 @@ class _Serving:
         elif self._host.heeds(self):
             getattr(self, f"_on_{kind}")(getattr(message, kind))
 
-    def _hello(self, hello: Any) -> None:
+    def _hello(self, hello: internal.Hello) -> None:
         if self.incarnation or not hello.incarnation:
             self._refuse(FailedPrecondition("A stream has one Hello, with the incarnation of its process."))
             return
         self.incarnation, self.registered, self.stream = hello.incarnation, hello.registered, hello.stream
         self._host.session_began(self, hello.member)
 
-    def _on_attach(self, asked: Any) -> None:
+    def _on_attach(self, asked: internal.Attach) -> None:
         claims = {grant.source: grant.grant for grant in asked.grants}
         self._host.attach(self, asked.subscription, asked.wanted, claims)
 
-    def _on_detach(self, asked: Any) -> None:
+    def _on_detach(self, asked: internal.Detach) -> None:
         self._host.detach(self, asked.subscription)
 
-    def _on_serves(self, asked: Any) -> None:
+    def _on_serves(self, asked: internal.Serves) -> None:
         self._host.serves(self, asked.subscriptions)
 
-    def _on_wants(self, asked: Any) -> None:
+    def _on_wants(self, asked: internal.Wants) -> None:
         self._host.wants(self, asked.subscription, asked.wanted)
 
-    def _on_fetch(self, asked: Any) -> None:
+    def _on_fetch(self, asked: internal.Fetch) -> None:
         chain = self._host.chain_of(asked.source)
         if chain is not None:
             chain.hub.fetch(self, asked)
@@ -141,7 +140,7 @@ class _Serving:
         fetched = internal.Fetched(id=asked.id, error=error.message, code=error.code)
         self.send(internal.FromChains(fetched=fetched).SerializeToString())
 
-    def _on_acknowledge(self, asked: Any) -> None:
+    def _on_acknowledge(self, asked: internal.Acknowledge) -> None:
         chain = self._host.chain_of(asked.source) or self._host.chain_that_had(asked.source)
         if chain is not None:
             chain.hub.acknowledge(self, asked)
@@ -150,17 +149,17 @@ class _Serving:
             answer = internal.Acknowledged(id=asked.id, error=error.message, code=error.code)
             self.send(internal.FromChains(acknowledged=answer).SerializeToString())
 
-    def _on_note_attempts(self, asked: Any) -> None:
+    def _on_note_attempts(self, asked: internal.NoteAttempts) -> None:
         chain = self._host.chain_of(asked.source)
         if chain is not None:
             runs = [Attempts(one.begin, one.end, one.times, one.rest_ms) for one in asked.runs if one.begin < one.end]
             chain.forwarder.note_attempts(asked.subscription, asked.generation, asked.source, runs)
 
-    def _on_heartbeat(self, asked: Any) -> None:
+    def _on_heartbeat(self, asked: internal.Heartbeat) -> None:
         self._host.session_heard(self)
         self.send(heartbeat_message(asked.number, self._host.owned_ages_ms()))
 
-    def _on_released(self, asked: Any) -> None:
+    def _on_released(self, asked: internal.Released) -> None:
         for chain in self._host.chains.values():
             chain.hub.released(asked.subscription, asked.source, asked.grant)
 

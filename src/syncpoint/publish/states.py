@@ -25,7 +25,7 @@ READ_S = 1.0  # for the oldest message
 
 async def describe(
     forwarders: Mapping[int, PublishForwarder], topic: int, record: Subscription | None, ranges_max: int
-) -> list[Any]:
+) -> list[internal.DescribedChain]:
     """A DescribedChain of each, by number. `record`: the subscription that is asked for; None: the topic alone."""
     described = (_described(number, one, topic, record, ranges_max) for number, one in forwarders.items())
     return list(await asyncio.gather(*described))
@@ -33,7 +33,7 @@ async def describe(
 
 async def _described(
     number: int, forwarder: PublishForwarder, topic: int, record: Subscription | None, ranges_max: int
-) -> Any:
+) -> internal.DescribedChain:
     answer = internal.DescribedChain(chain=number)
     ledger = forwarder.ledgers.get(record.incarnation) if record is not None else None
     for source in forwarder.sources.of_topic(topic):
@@ -48,7 +48,7 @@ async def _described(
     return answer
 
 
-def _acknowledged(shown: Any, source: Source, ledger: Ledger, ranges_max: int) -> None:
+def _acknowledged(shown: internal.DescribedSource, source: Source, ledger: Ledger, ranges_max: int) -> None:
     acks: AckSet | None = ledger.acks.get(source.number)
     runs = list(acks.runs()) if acks is not None else []
     shown.start_offset = ledger.start.get(source.number, 0)
@@ -59,7 +59,7 @@ def _acknowledged(shown: Any, source: Source, ledger: Ledger, ranges_max: int) -
     shown.ranges_total = len(runs)
 
 
-async def _oldest(answer: Any, forwarder: PublishForwarder, record: Subscription) -> None:
+async def _oldest(answer: internal.DescribedChain, forwarder: PublishForwarder, record: Subscription) -> None:
     """Age and size, which stand with the messages."""
     try:
         async with asyncio.timeout(READ_S):

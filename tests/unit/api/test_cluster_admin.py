@@ -97,16 +97,8 @@ class ClusterWorld:
         await self.channel.unary("/google.pubsub.v1.Publisher/CreateTopic", request.SerializeToString())
 
     async def call(self, method: str, **fields: Any) -> Any:
-        answers = {
-            "GetServer": admin.Server, "GetLimits": admin.Limits, "UpdateLimits": admin.Limits,
-            "GetTopicState": admin.TopicState, "GetSubscriptionState": admin.SubscriptionState,
-            "GetTopicOptions": admin.TopicOptions, "UpdateTopicOptions": admin.TopicOptions,
-            "CreateConstraint": admin.Constraint, "Drain": admin.DrainState, "GetDrain": admin.DrainState,
-            "Undrain": admin.DrainState,
-        }  # fmt: skip
-        request = getattr(admin, f"{method}Request")(**fields).SerializeToString()
-        answer = await self.channel.unary(f"/syncpoint.admin.v1.Admin/{method}", request)
-        return (answers.get(method) or getattr(admin, f"{method}Response")).FromString(answer)
+        path = methods.ADMIN[method]
+        return path.response.FromString(await self.channel.unary(path, path.request(**fields).SerializeToString()))
 
     async def refused(self, method: str, **fields: Any) -> SyncpointError:
         with pytest.raises(SyncpointError) as caught:

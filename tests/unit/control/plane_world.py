@@ -31,7 +31,7 @@ from syncpoint.transport.calls import Call
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire import methods
-from syncpoint.wire.messages import admin, internal, pubsub, well_known
+from syncpoint.wire.messages import internal
 
 BACKLOG, CONFIRM = methods.CHAINS.GetBacklog, methods.CHAINS.Confirm
 TOPIC = "projects/p/topics/topic"
@@ -151,18 +151,6 @@ class PlaneWorld:
         self.store.txn([], [Delete(OWNERS.key(chain))])
 
 
-_ANSWERS = (
-    {"CreateTopic": pubsub.Topic, "GetTopic": pubsub.Topic, "UpdateTopic": pubsub.Topic}
-    | {
-        f"{verb}{kind}": getattr(pubsub, kind)
-        for kind in ("Subscription", "Snapshot")
-        for verb in ("Create", "Get", "Update")
-    }
-    | {"GetTopicOptions": admin.TopicOptions, "UpdateTopicOptions": admin.TopicOptions}
-)
-_REQUESTS = {"CreateTopic": pubsub.Topic, "CreateSubscription": pubsub.Subscription}
-
-
 class Proxy:
     """The admin methods of one process."""
 
@@ -172,11 +160,9 @@ class Proxy:
         self.methods = {**CatalogService(control).methods(), **seek_methods(control), **options.methods()}
 
     async def call(self, method: str, **fields: Any) -> Any:
-        package = admin if hasattr(admin, f"{method}Request") else pubsub
-        kind = _REQUESTS.get(method) or getattr(package, f"{method}Request")
-        path = next(path for path in self.methods if path.decode().endswith(f"/{method}")).decode()
-        answer = await MemoryChannel(self.methods).unary(path, kind(**fields).SerializeToString())
-        return _ANSWERS.get(method, well_known.Empty).FromString(answer)
+        path = next(one for one in (methods.ADMIN, methods.PUBLISHER, methods.SUBSCRIBER) if method in one)[method]
+        answer = await MemoryChannel(self.methods).unary(path, path.request(**fields).SerializeToString())
+        return path.response.FromString(answer)
 
     async def insist(self, method: str, **fields: Any) -> Any:
         """Call again while it is unavailable."""

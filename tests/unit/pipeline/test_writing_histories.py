@@ -60,7 +60,7 @@ class History:
         request = pipeline.CommitEpochRequest(
             run=pipeline.Run(query=query, run=run), epoch=epoch, stages=[pipeline.StageName(attempt="x")], **link
         )
-        return self.world.call("CommitEpoch", request, pipeline.EpochResult)
+        return self.world.call("CommitEpoch", request)
 
     def replicate(self) -> None:
         self.end += self.draw.randrange(0, 30)

@@ -26,10 +26,10 @@ from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
 from syncpoint.storage.workers import ManualWorkers
 from syncpoint.transport.memory import MemoryChannel
+from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline, pubsub
 
 ONE, TWO = "projects/p/topics/one", "projects/p/topics/two"
-SERVICE = "/syncpoint.pipeline.v1.EpochWriter/"
 NUMBERS = {column.name: column.number for column in COLUMNS.values()}
 TYPES = {
     "message_id": pa.utf8(), "offset": pa.int64(), "publish_time": pa.timestamp("us", "UTC"), "data": pa.binary(),
@@ -185,7 +185,7 @@ class World:
     # -- the client --------------------------------------------------------------------------------------------------
 
     async def staging(self, header: Any, frames: Iterable[Any]) -> Any:
-        stream = self.channel.stream(SERVICE + "Stage")
+        stream = self.channel.stream(methods.EPOCH_WRITER.Stage)
         await stream.send(pipeline.StageRequest(header=header).SerializeToString())
         for one in frames:
             await stream.send(pipeline.StageRequest(frame=one).SerializeToString())
@@ -198,8 +198,9 @@ class World:
         )
         return self.run(self.staging(header, given))
 
-    def call(self, name: str, request: Any, answer: Any) -> Any:
-        return answer.FromString(self.run(self.channel.unary(SERVICE + name, request.SerializeToString())))
+    def call(self, name: str, request: Any) -> Any:
+        path = methods.EPOCH_WRITER[name]
+        return path.response.FromString(self.run(self.channel.unary(path, request.SerializeToString())))
 
     def commit_epoch(self, run: str, epoch: int, *stages: tuple[int, str], **more: Any) -> Any:
         request = pipeline.CommitEpochRequest(
@@ -208,7 +209,7 @@ class World:
             stages=[pipeline.StageName(partition=one, attempt=two) for one, two in stages],
             **more,
         )
-        return self.call("CommitEpoch", request, pipeline.EpochResult)
+        return self.call("CommitEpoch", request)
 
     # -- the judge ---------------------------------------------------------------------------------------------------
 
