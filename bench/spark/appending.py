@@ -19,7 +19,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Data
 from pyspark.sql.types import StructType
 
 from pyspark_pubsub.options import WRITE, Options
-from pyspark_pubsub.rpc import WRITER, Channel, pb
+from pyspark_pubsub.rpc import Channel, pb
+from syncpoint.wire import methods
 
 if TYPE_CHECKING:
     import pyarrow
@@ -82,7 +83,7 @@ class _Unfenced(_Appending):
         if stage(target, Part(name, name, 0, 0, name), iterator).staged:
             request = pb.CommitEpochRequest(run=pb.Run(query=name, run=name), epoch=0)
             request.stages.add(partition=0, attempt=name)
-            Channel(options.access).call(WRITER + "CommitEpoch", request)
+            Channel(options.access).call(methods.EPOCH_WRITER.CommitEpoch, request)
         return WriterCommitMessage()
 
 
