@@ -44,7 +44,7 @@ def connect(endpoint: str) -> Any:
     return grpc.insecure_channel(endpoint, options=options)
 
 
-def eventually(holds: Callable[[], Any], within: float = 20.0, what: str = "") -> Any:
+def eventually(holds: Callable[[], Any], within: float = 60.0, what: str = "") -> Any:
     """Poll until `holds()` is true and return its value; AssertionError after `within` seconds."""
     end = time.monotonic() + within
     while True:
@@ -203,7 +203,7 @@ class Stream:
         self.until(lambda: self.status is not None, within, "the end of the stream")
         return str(self.status)
 
-    def until(self, holds: Callable[[], Any], within: float = 20.0, what: str = "") -> Any:
+    def until(self, holds: Callable[[], Any], within: float = 60.0, what: str = "") -> Any:
         """Wait until `holds()`, looking again whenever something arrives."""
         with self._changed:
             if not self._changed.wait_for(holds, within):

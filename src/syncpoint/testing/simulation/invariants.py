@@ -11,6 +11,7 @@ from collections.abc import Collection
 from syncpoint.publish.chain import Chain
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.retention import is_needed
+from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex
 from syncpoint.storage.store import Store
 
@@ -70,6 +71,9 @@ def stored_for_nobody(store: Store, forwarder: PublishForwarder) -> list[str]:
             records = list(store._disks.catalog.index(segment).messages())
         except (DamagedIndex, OSError):
             continue  # whether copies are in good order is looked at elsewhere
+        except CopiesUnreachable as error:  # its owner has just lost it, or disks are still away: to be seen later
+            found.append(f"cannot be judged: {error}")
+            continue
         if not any(is_needed(forwarder, one.source, one.first_offset, one.count, one.time_ns) for one in records):
             found.append(f"stores segment {segment.seq} of log {segment.log}, of which nobody needs anything")
     return found
