@@ -6,6 +6,7 @@ Promise: `pull --auto-ack` acknowledges only after the messages were printed, so
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from datetime import datetime
@@ -55,15 +56,18 @@ def pull(settings: Settings, subscription: str, limit: int, auto_ack: bool, wait
     name = settings.name("subscriptions", subscription)
     request = pubsub.PullRequest(subscription=name, max_messages=limit, return_immediately=not wait)
     with settings.client() as client:
-        answer = _receive(client, request, settings.timeout_option) if wait else client.call("Subscriber.Pull", request)
-        _print(answer.received_messages, settings.format, with_ack_ids=not auto_ack)
+        if wait:
+            received = _receive(client, request, settings.timeout_option)
+        else:
+            received = list(client.call("Subscriber.Pull", request).received_messages)
+        _print(received, settings.format, with_ack_ids=not auto_ack)
         sys.stdout.flush()
-        if auto_ack and answer.received_messages:
-            ack_ids = [one.ack_id for one in answer.received_messages]
+        if auto_ack and received:
+            ack_ids = [one.ack_id for one in received]
             client.call("Subscriber.Acknowledge", pubsub.AcknowledgeRequest(subscription=name, ack_ids=ack_ids))
 
 
-def _receive(client: Any, request: Any, wait_s: float | None) -> Any:
+def _receive(client: Any, request: Any, wait_s: float | None) -> list[Any]:
     """Pull until something comes (`wait_s` None), or until there are as many as were asked for or `wait_s` seconds have
     passed: one answer of a server may hold fewer than wait.
     """
@@ -71,20 +75,65 @@ def _receive(client: Any, request: Any, wait_s: float | None) -> Any:
         answer = client.call("Subscriber.Pull", request)
         while not answer.received_messages:
             answer = client.call("Subscriber.Pull", request)
-        return answer
+        return list(answer.received_messages)
     end = time.monotonic() + wait_s
-    answer = client.call("Subscriber.Pull", request, timeout_s=wait_s)
     wanted = request.max_messages
+    held = _Held(client, request.subscription)
+    held.add(client.call("Subscriber.Pull", request, timeout_s=wait_s))
+    bound = math.inf
     # The server answers a little before a call's time is over; what is left is spent on another call.
-    while len(answer.received_messages) < wanted and (left := end - time.monotonic()) > WAIT_S_MIN:
-        request.max_messages = wanted - len(answer.received_messages)
+    while len(held.messages) < wanted and (left := end - time.monotonic()) > WAIT_S_MIN:
+        request.max_messages = wanted - len(held.messages)
         try:
-            answer.MergeFrom(client.call("Subscriber.Pull", request, timeout_s=left))
+            bound = held.keep()
+            held.add(client.call("Subscriber.Pull", request, timeout_s=min(left, bound)))
         except SyncpointError as error:
-            if error.code is not Code.DEADLINE_EXCEEDED and not answer.received_messages:
+            if error.code is Code.DEADLINE_EXCEEDED and bound < left:
+                continue
+            if error.code is not Code.DEADLINE_EXCEEDED and not held.messages:
                 raise  # what was received is leased by now: it is shown first
             break
-    return answer
+    return list(held.messages.values())
+
+
+class _Held:
+    """What was received while more is waited for. Its deadlines are extended, so that it is delivered to nobody else,
+    and uses up no attempts, before it is shown; should it come again all the same, its newest ack id counts.
+    """
+
+    def __init__(self, client: Any, subscription: str) -> None:
+        self._client, self._subscription = client, subscription
+        self.messages: dict[str, Any] = {}
+        self._deadline_s = 0
+        self._fresh_at = 0.0  # no deadline began before
+
+    def add(self, answer: Any) -> None:
+        if not self.messages:
+            self._fresh_at = time.monotonic()
+        for one in answer.received_messages:
+            self.messages[one.message.message_id] = one
+
+    def keep(self) -> float:
+        """Extend the deadlines where a quarter has passed. Returns for how long nobody need do it again: until then
+        another quarter is left. Raises `SyncpointError`.
+        """
+        from syncpoint.wire.messages import pubsub
+
+        if not self.messages:
+            return math.inf
+        if not self._deadline_s:
+            about = pubsub.GetSubscriptionRequest(subscription=self._subscription)
+            self._deadline_s = self._client.call("Subscriber.GetSubscription", about).ack_deadline_seconds
+        now = time.monotonic()
+        if now - self._fresh_at >= self._deadline_s / 4:
+            request = pubsub.ModifyAckDeadlineRequest(
+                subscription=self._subscription,
+                ack_ids=[one.ack_id for one in self.messages.values()],
+                ack_deadline_seconds=self._deadline_s,
+            )
+            self._client.call("Subscriber.ModifyAckDeadline", request)
+            self._fresh_at = now
+        return self._deadline_s / 2
 
 
 @click.command()

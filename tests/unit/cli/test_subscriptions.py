@@ -128,14 +128,76 @@ def test_pull_waits_until_something_comes(server, run):
 def test_pull_collects_until_it_has_what_was_asked_for(server, run):
     def answer(request):
         asked.append(request.max_messages)
-        return pubsub.PullResponse(received_messages=[pubsub.ReceivedMessage(ack_id=str(len(asked)))])
+        one = pubsub.ReceivedMessage(ack_id=str(len(asked)))
+        one.message.message_id = f"id-{len(asked)}"
+        return pubsub.PullResponse(received_messages=[one])
 
     asked = []
     server.answers["Subscriber.Pull"] = answer
+    server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=NAME, ack_deadline_seconds=10)
     result = run("subscriptions", "pull", "billing", "--wait", "--limit", "3", "--timeout", "60")
     assert result.exit_code == 0, result.output
     assert asked == [3, 2, 1]
-    assert result.stdout.splitlines()[2:] == ["1", "2", "3"]
+    assert [line.split() for line in result.stdout.splitlines()[2:]] == [["id-1", "1"], ["id-2", "2"], ["id-3", "3"]]
+
+
+class LeasingServer:
+    """One message, delivered again whenever its deadline has passed. Calls last as long as they may, by its clock."""
+
+    def __init__(self, server, monkeypatch, *, extends=True):
+        self.now, self.until, self.deliveries = 0.0, 0.0, 0
+        self.extends = extends
+        monkeypatch.setattr("syncpoint.cli.deliveries.time.monotonic", lambda: self.now)
+        server.answers["Subscriber.GetSubscription"] = pubsub.Subscription(name=NAME, ack_deadline_seconds=10)
+        server.answers["Subscriber.ModifyAckDeadline"] = self.extend
+        server.answers["Subscriber.Acknowledge"] = self.acknowledge
+        monkeypatch.setattr(server, "call", self.timed(server.call))
+        self.acknowledged = []
+
+    def timed(self, call):
+        def timed(method, request, *, timeout_s=None):
+            if method != "Subscriber.Pull":
+                return call(method, request)
+            end = self.now + timeout_s
+            if self.until > end:
+                self.now = end
+                return pubsub.PullResponse()
+            self.now = max(self.now, self.until)
+            self.until, self.deliveries = self.now + 10, self.deliveries + 1
+            one = pubsub.ReceivedMessage(ack_id=f"ack-{self.deliveries}")
+            one.message.message_id, one.message.data = "7", b"only"
+            return pubsub.PullResponse(received_messages=[one])
+
+        return timed
+
+    def extend(self, request):
+        assert list(request.ack_ids) == [f"ack-{self.deliveries}"]
+        if self.extends:
+            self.until = self.now + request.ack_deadline_seconds
+
+    def acknowledge(self, request):
+        assert self.now < self.until
+        self.acknowledged += request.ack_ids
+
+
+@pytest.mark.parametrize("more", [[], ["--auto-ack"]])
+def test_pull_holds_what_it_has_while_it_waits_for_more(server, run, monkeypatch, more):
+    leasing = LeasingServer(server, monkeypatch)
+    result = run("subscriptions", "pull", "billing", "--wait", "--limit", "5", "--timeout", "35", *more)
+    assert result.exit_code == 0, result.output
+    assert leasing.deliveries == 1
+    assert leasing.now >= 34
+    assert result.stdout.count("only") == 1
+    assert leasing.acknowledged == (["ack-1"] if more else [])
+
+
+def test_pull_shows_what_came_twice_once_with_its_newest_ack_id(server, run, monkeypatch):
+    leasing = LeasingServer(server, monkeypatch, extends=False)
+    result = run("subscriptions", "pull", "billing", "--wait", "--limit", "5", "--timeout", "35", "--auto-ack")
+    assert result.exit_code == 0, result.output
+    assert leasing.deliveries > 1
+    assert result.stdout.count("only") == 1
+    assert leasing.acknowledged == [f"ack-{leasing.deliveries}"]
 
 
 def test_pull_waits_no_longer_than_told(server, run):
