@@ -14,9 +14,11 @@ import pytest
 from test_operate_backup import drain, publish
 from test_operate_import import check, fill
 
+from syncpoint.client.client import Client
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server import ServerProcess
+from syncpoint.wire.messages import admin
 
 TOPIC, SUB = "projects/p/topics/busy", "projects/p/subscriptions/busy"
 
@@ -114,3 +116,16 @@ def test_workers_end_with_their_parent(node: ServerProcess) -> None:
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), within=20)
     node.start()
     assert node.terminate() == 0
+
+
+def test_disks_list_tells_how_the_disks_of_workers_are(node: ServerProcess) -> None:
+    """Which no process serves to others: the workers that write them tell."""
+    node.start()
+    with Client(node.endpoint) as client:
+
+        def states() -> list[str]:
+            answer = client.call("Admin.ListDisks", admin.ListDisksRequest())
+            return [f"{one.path} {one.state} {one.HasField('free_bytes')}" for one in answer.disks]
+
+        expected = [f"{node.data / 'disk-1'} {admin.Disk.OK} True"]
+        assert eventually(lambda: states() == expected, within=20)

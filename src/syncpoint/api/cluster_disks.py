@@ -1,6 +1,7 @@
 """The disks of a cluster as one list, put together from what storage processes and the owners of chains say.
 
 Place: behind ListDisks of `cluster_admin`. Pure.
+Processes of one machine that write its disks themselves have no storage process: the owners tell all there is.
 Promise: what nobody told is UNKNOWN or absent, never OK or 0. A disk's state is the worst that a chain on it finds.
 """
 
@@ -10,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from syncpoint.control.view import ClusterView
-from syncpoint.model.cluster import ChainRecord, DiskPlace
+from syncpoint.model.cluster import STORAGE, ChainRecord, DiskPlace
+from syncpoint.storage.remote.claims import CHAINS
 from syncpoint.wire.messages import admin
 
 _DISK = admin.Disk
@@ -21,13 +23,26 @@ def cluster_disks(
     view: ClusterView, told: Mapping[str, Mapping[str, Any]], unknown: Sequence[str]
 ) -> admin.ListDisksResponse:
     """A ListDisksResponse. `told`: process -> role -> its status, of those that answered."""
-    living = {(seen.value.name, disk) for seen in view.members.items.values() for disk in seen.value.disks}
+    living: set[tuple[str, str]] = set()
+    shared: set[tuple[str, str]] = set()
+    for seen in view.members.items.values():
+        member = seen.value
+        if STORAGE in member.roles:
+            living |= {(member.name, disk) for disk in member.disks}
+        else:
+            shared |= {(member.cluster, disk) for disk in member.disks}
     records = sorted((seen.value for seen in view.chains.items.values()), key=lambda one: one.number)
+    answer = admin.ListDisksResponse(unknown=unknown)
     on: dict[tuple[str, str], list[tuple[ChainRecord, DiskPlace]]] = {disk: [] for disk in living}
+    in_common: dict[str, list[tuple[ChainRecord, DiskPlace]]] = {disk: [] for _, disk in shared}
     for record in records:
         for place in record.places:
-            on.setdefault((place.process, place.disk), []).append((record, place))
-    answer = admin.ListDisksResponse(unknown=unknown)
+            if (place.cluster, place.disk) in shared:
+                in_common[place.disk].append((record, place))
+            else:
+                on.setdefault((place.process, place.disk), []).append((record, place))
+    for disk, chains in sorted(in_common.items()):
+        _add_shared(answer.disks.add(path=disk), view, chains, told)
     for (process, disk), chains in sorted(on.items()):
         shown = answer.disks.add(path=f"{process}/{disk}")
         served = told.get(process, {}).get("storage", {}).get("disks", {}).get(disk)
@@ -41,25 +56,50 @@ def cluster_disks(
             continue
         if served is None:
             states.append(admin.Disk.UNKNOWN)
-        shown.state = next((state for state in _WORST_FIRST if state in states), admin.Disk.OK)
+        shown.state = _worst(states)
         shown.reason = _reason(shown, served is not None)
     answer.under_replicated = sum(_lacking(view, record, told) for record in records)
     return answer
 
 
+def _add_shared(
+    shown: admin.Disk,
+    view: ClusterView,
+    chains: Sequence[tuple[ChainRecord, DiskPlace]],
+    told: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """A disk that several processes of one machine write themselves, each its own chains: these alone tell of it."""
+    free = []
+    for record, place in chains:
+        found = _add_chain(shown, view, record, place, told)
+        if found is not None:
+            free.append(found["free_bytes"])
+            shown.path = found["folder"].rpartition(f"/{CHAINS}/")[0] or shown.path
+    if free:
+        shown.free_bytes = min(free)
+    shown.state = _worst([one.state for one in shown.chains]) if chains else admin.Disk.UNKNOWN
+    shown.reason = _reason(shown, True) if chains else "no chain is on it"
+
+
+def _worst(states: Sequence[int]) -> Any:
+    return next((state for state in _WORST_FIRST if state in states), admin.Disk.OK)
+
+
 def _add_chain(
     shown: admin.Disk, view: ClusterView, record: ChainRecord, place: DiskPlace, told: Mapping[str, Mapping[str, Any]]
-) -> None:
+) -> Mapping[str, Any] | None:
+    """Enter what a chain's owner finds of the disk; returns it, None where it does not tell."""
     found = _owner_status(view, record, told).get("disks", {}).get(str(record.number), {})
     disk = found.get(f"/{place.cluster}/{place.disk}")
     one = shown.chains.add(chain=record.number, state="UNKNOWN" if disk is None else disk["state"].upper())
     if disk is None:
         owner = view.owner(record.number)
         one.reason = "nobody has it open" if owner is None else f"{owner.member}, its owner, does not tell"
-        return
+        return None
     one.reason, one.position, one.under_replicated = disk["reason"], disk["position"], disk["lacks"]
     shown.under_replicated += disk["lacks"]
     shown.damaged += disk.get("unreadable", 0)
+    return dict(disk)
 
 
 def _owner_status(view: ClusterView, record: ChainRecord, told: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:

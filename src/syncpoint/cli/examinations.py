@@ -236,9 +236,12 @@ def _asked(settings: Settings, what: str, silent: str, advice: str) -> list[Find
         if one.state == admin.Disk.DAMAGED:
             found = f"{one.path}: {count(one.damaged, 'place')} damaged, {one.reason}"
             findings.append(Finding("server's disk", "problem", found, DAMAGED_ADVICE))
-        elif one.reason:
+        elif one.state == admin.Disk.FAILED:
             advice = "Repair or replace the disk, then restart the server; the others bring it up to date."
             findings.append(Finding("server's disk", "problem", f"{one.path}: {one.reason}", advice))
+        elif one.state == admin.Disk.UNKNOWN:
+            advice = "Nothing is known against it; look again with `syncpoint disks list` once all processes answer."
+            findings.append(Finding("server's disk", "warning", f"{one.path}: unknown: {one.reason}", advice))
     if not server.compiled_kernel:
         findings.append(Finding("server's kernel", "warning", "runs uncompiled", "Run `make setup`, then restart it."))
     return findings

@@ -197,7 +197,9 @@ class ChainHost:
     def status(self) -> dict[str, Any]:
         """For the process's status."""
         return {
-            "disks": {str(number): states.disks_of(chain.store) for number, chain in sorted(self.chains.items())},
+            "disks": {
+                str(number): states.disks_of(chain.record, chain.store) for number, chain in sorted(self.chains.items())
+            },
             "chains": [chain.status() for _, chain in sorted(self._entered.items())],
             "subscribe_forwarders": {
                 f"{known.incarnation:016x}": {

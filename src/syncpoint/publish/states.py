@@ -13,6 +13,7 @@ from typing import Any
 
 from syncpoint.kernel.acks import AckSet
 from syncpoint.metadata.records import Subscription
+from syncpoint.model.cluster import ChainRecord
 from syncpoint.publish.backlog import backlog, first_stored, unacknowledged
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.ledger import Ledger
@@ -73,16 +74,18 @@ async def _oldest(answer: internal.DescribedChain, forwarder: PublishForwarder, 
         answer.backlog_bytes = int(answer.backlog_messages * found.mean_bytes)
 
 
-def disks_of(store: Store) -> dict[str, Any]:
-    """How a chain finds its disks, by folder: plain values."""
+def disks_of(record: ChainRecord, store: Store) -> dict[str, Any]:
+    """How a chain finds its disks, by /CLUSTER/DISK: plain values."""
     found = store.status()
     return {
-        disk.path: {
+        f"/{place.cluster}/{place.disk}": {
+            "folder": disk.path,
             "state": disk.state,
             "reason": disk.reason,
             "position": disk.position,
+            "free_bytes": disk.free_bytes,
             "lacks": max(0, found.appended - disk.position),
             "unreadable": disk.unreadable,
         }
-        for disk in found.disks
+        for place, disk in zip(record.places, found.disks, strict=True)
     }

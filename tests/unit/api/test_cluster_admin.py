@@ -357,6 +357,43 @@ async def test_an_owner_who_takes_over_within_the_deadline_is_asked(world: Clust
 
 
 @cluster
+async def test_disks_that_processes_write_themselves_are_shown_once_as_the_owners_see_them(world: ClusterWorld) -> None:
+    for number in (7, 8):
+        name = f"eu-publish-forwarder-{number - 6}"
+        places = tuple(DiskPlace("local", disk, name) for disk in ("disk-1", "disk-2"))
+        world.put(CHAINS + str(number), ChainRecord(number, f"x/{number}", "", "eu", name, places).encode())
+        address = f"10.0.0.1:{3993 + number}"
+        member = Member(
+            name, (PUBLISH,), address, 3993 + number, region="eu", cluster="local", disks=("disk-1", "disk-2")
+        )
+        world.put(MEMBERS.key(name), member.encode())
+        # The first one has taken over the chain of the second one.
+        world.put(OWNERS.key(str(number)), Owner("eu-publish-forwarder-1", 4000, 2, "10.0.0.1:4000").encode())
+
+    async def shown() -> list[tuple[str, int, str]]:
+        return [(one.path, one.state, one.reason) for one in (await world.call("ListDisks")).disks]
+
+    silent = "; ".join(f"chain {number}: eu-publish-forwarder-1, its owner, does not tell" for number in (7, 8))
+    assert await shown() == [(disk, admin.Disk.UNKNOWN, silent) for disk in ("disk-1", "disk-2")]
+
+    good = {"state": "ok", "reason": "", "position": 40, "lacks": 0, "unreadable": 0, "free_bytes": 900}
+    disks = {
+        str(number): {
+            "/local/disk-1": {**good, "folder": f"/disks/a/chains/{number:010d}"},
+            "/local/disk-2": {**good, "folder": f"/disks/b/chains/{number:010d}", "free_bytes": 100 * number},
+        }
+        for number in (7, 8)
+    }
+    told = {"roles": {"publish-forwarder": {"disks": disks, "chains": []}}}
+    world.peers.answers["10.0.0.1:4000", STATUS] = internal.StatusResponse(json=json.dumps(told))
+    assert await shown() == [("/disks/a", admin.Disk.OK, ""), ("/disks/b", admin.Disk.OK, "")]
+    assert [one.free_bytes for one in (await world.call("ListDisks")).disks] == [900, 700]
+    disks["8"]["/local/disk-2"] |= {"state": "failed", "reason": "EIO"}
+    world.peers.answers["10.0.0.1:4000", STATUS] = internal.StatusResponse(json=json.dumps(told))
+    assert (await shown())[1] == ("/disks/b", admin.Disk.FAILED, "chain 8: EIO")
+
+
+@cluster
 async def test_disks_are_shown_as_storage_and_owners_see_them(world: ClusterWorld) -> None:
     places = (DiskPlace("c1", "d1", "s1"), DiskPlace("c1", "d2", "s1"), DiskPlace("c2", "d1", "s2"))
     for chain in (7, 8):

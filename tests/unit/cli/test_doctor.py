@@ -115,6 +115,15 @@ def test_a_port_taken_by_a_server(server, listener):
     assert (damaged.state, damaged.found) == ("problem", "/b: 2 places damaged, segment 1/1: frame at 64")
 
 
+def test_a_disk_of_which_nothing_is_known_is_not_called_broken(server, listener):
+    server.answers["Admin.GetServer"] = admin.Server(version="1.2", topics=3, compiled_kernel=True)
+    dark = admin.Disk(path="s2/d1", state="UNKNOWN", reason="the process that serves it does not tell")
+    server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=[dark])
+    (_, found) = examinations.port(Settings(connect=lambda _: server), "127.0.0.1", listener)
+    assert (found.state, found.found) == ("warning", "s2/d1: unknown: the process that serves it does not tell")
+    assert "replace" not in found.advice
+
+
 def test_a_port_taken_by_something_else(server, listener):
     server.answers["Admin.GetServer"] = Unavailable("no HTTP/2 here")
     (finding,) = examinations.port(Settings(connect=lambda _: server), "127.0.0.1", listener)
