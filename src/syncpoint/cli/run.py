@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--require-disks",
     is_flag=True,
-    help="Refuse a disk folder that is new, wiped or not mounted [from the file].",
+    help="Refuse a disk folder that is new, wiped or not mounted, at the start and later [from the file].",
 )
 @click.option(
     "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="Written once the process is ready."

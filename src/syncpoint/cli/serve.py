@@ -17,6 +17,7 @@ from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import count, said
 from syncpoint.cli.settings import ENDPOINT_DEFAULT
 from syncpoint.storage.layout import DISK_FILE
+from syncpoint.storage.settings import StorageSettings
 
 
 def default_data() -> Path:
@@ -54,7 +55,8 @@ key_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--require-disks",
     is_flag=True,
-    help="Refuse a disk folder that is new, wiped or not mounted, instead of filling it from the others.",
+    help="Refuse a disk folder that is new, wiped or not mounted, instead of filling it from the others: at the start "
+    "nothing is written; one that gets lost while the server runs stays failed until its disk is back.",
 )
 @click.option("--tls-cert", type=key_file, help="Certificate chain (PEM); serves TLS.")
 @click.option("--tls-key", type=key_file, help="The certificate's private key (PEM).")
@@ -118,6 +120,7 @@ def serve(
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
         workers=workers,
+        storage=StorageSettings(require_disks=require_disks),
     )
     announce_new(settings.disk_folders, refuse=require_disks)
     crew = f", {count(workers, 'worker')}" if workers else ""

@@ -45,7 +45,7 @@ from syncpoint.storage.layout import (
     segment_path,
 )
 from syncpoint.storage.pool import REFILL_STEP_BYTES, Pool
-from syncpoint.storage.readmit import is_ours, known_name, left_aside, refuse_foreign, sort_out
+from syncpoint.storage.readmit import is_ours, known_name, left_aside, refuse_foreign, refuse_nameless, sort_out
 from syncpoint.storage.recovery.repair import rebuild
 from syncpoint.storage.recovery.scrub import Checking, check_copy
 from syncpoint.storage.settings import StorageSettings
@@ -311,14 +311,21 @@ class Keeper:
     def _readmit(self, lost_at: float) -> None:
         """See whether the folder is usable again; if so, come back as a new incarnation. Raises `OSError`.
 
-        Not yet where the folder has a name to lose and the others were not seen since to do without it.
+        Not yet where the folder has a name to lose and the others were not seen since to do without it; never where
+        disks are required and the folder has not the name that failed.
         """
         files, root = self._files, self.root
         files.let_go(root)
+        mine = set() if self.writer is None else self._tried | {self.writer.incarnation}
         try:
-            files.mkdir(root)
+            if self._settings.require_disks:
+                refuse_nameless(files, root, self._owner.universe, mine)
+            else:
+                files.mkdir(root)
             files.hold(root)
             self.disks = refuse_foreign(files, root, self._owner.universe)
+            if self._settings.require_disks:  # of the folder that is held, whatever lay there before
+                refuse_nameless(files, root, self._owner.universe, mine)
         except FolderExchanged as error:
             files.abandon(root)  # a server of disks looks anew at its next session
             if self.writer is not None:
@@ -333,7 +340,6 @@ class Keeper:
         finally:
             files.close(handle)
             files.unlink(probe)
-        mine = set() if self.writer is None else self._tried | {self.writer.incarnation}
         name = known_name(files, root, self._owner.universe, mine)
         known = name is not None
         if known and not self._owner.spares(self.slot, lost_at):

@@ -15,7 +15,7 @@ from syncpoint.runtime.files import DiskUnreachable, Files, FolderExchanged, rea
 from syncpoint.runtime.random import Random
 from syncpoint.storage.catalog import Catalog, Copy, Segment
 from syncpoint.storage.identity import Marks, read_identity
-from syncpoint.storage.layout import logs_dir, parse_log, parse_segment, quarantine_dir
+from syncpoint.storage.layout import DISK_FILE, logs_dir, parse_log, parse_segment, quarantine_dir
 from syncpoint.storage.recovery.scrub import whole_copy
 from syncpoint.storage.segment import DATA_START, SegmentHeader, decode_front
 
@@ -54,6 +54,23 @@ def refuse_foreign(files: Files, root: str, universe: int) -> set[bytes]:
                 if header is not None:
                     disks.add(header.disk)
     return disks
+
+
+def refuse_nameless(files: Files, root: str, universe: int, mine: Collection[bytes]) -> None:
+    """Raises `FolderExchanged` where the folder does not name the disk that failed: it was emptied, is another one, or
+    the disk is not mounted. Nothing is changed.
+    """
+    try:
+        found = read_identity(files, root)
+    except ValueError:
+        return  # `refuse_foreign` says what it is
+    if found is None:
+        text = f"it holds no {DISK_FILE}: it was emptied, or the disk is not mounted"
+    elif found.universe == universe and known_name(files, root, universe, mine) is None:
+        text = "another disk lies there"
+    else:
+        return
+    raise FolderExchanged(errno.ESTALE, f"{text}; disks are required, so nothing in the folder is touched", root)
 
 
 def is_ours(files: Files, path: str, universe: int, place: Place, disks: Collection[bytes]) -> bool:

@@ -46,6 +46,7 @@ class StorageSettings:
     collect_entries_step: int = 300  # entries looked at per step of deletion
     copy_bytes_step: int = 2 * MIB  # copied forward per step of deletion
     copy_entries_step: int = 1_000  # ... if they are not more entries than this
+    require_disks: bool = False  # a failed disk comes back only with the name it had: never in an emptied folder
     accept_loss: bool = False  # open although acknowledged entries are on no disk; they are listed in `recovered.lost`
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from syncpoint.cli.serve import announce_new, serve
+from syncpoint.node.settings import ServeSettings
 
 
 def disks(tmp_path: Path, *named: str) -> list[Path]:
@@ -46,3 +47,13 @@ def test_required_disks_are_not_made(tmp_path: Path) -> None:
     assert "without --require-disks" in " ".join(outcome.output.split())
     assert not every[1].exists()
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_the_running_server_knows_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, required: bool) -> None:
+    seen: list[ServeSettings] = []
+    monkeypatch.setattr("syncpoint.node.serve.run", lambda settings, announce: seen.append(settings))
+    (disk,) = disks(tmp_path, "a")[:1]
+    arguments = ["--data", str(tmp_path / "data"), "--disk", str(disk)]
+    assert CliRunner().invoke(serve, [*arguments, *(["--require-disks"] if required else [])]).exit_code == 0
+    assert [settings.storage.require_disks for settings in seen] == [required]

@@ -101,6 +101,37 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     loop.store.close()
 
 
+def empty_folder(disks: list[Path]) -> None:
+    disks[1].mkdir()
+
+
+def no_folder(disks: list[Path]) -> None:
+    assert not disks[1].exists()
+
+
+def another_disk(disks: list[Path]) -> None:
+    shutil.copytree(disks[2], disks[1])
+
+
+@pytest.mark.parametrize("what", [empty_folder, no_folder, another_disk])
+def test_a_required_disk_comes_back_only_as_itself(tmp_path: Path, what: Callable[[list[Path]], None]) -> None:
+    """As where a disk is unmounted under a running server: the mount point is not filled."""
+    disks = [tmp_path / f"d{number}" for number in range(3)]
+    loop = Loop(disks, probe_interval_s=0.01, require_disks=True)
+    fill(loop)
+    disks[1].rename(tmp_path / "away")
+    what(disks)
+    before = tree(disks[1]), disks[1].exists()
+    loop.until(lambda: "disks are required" in loop.store.status().disks[1].reason)
+    assert loop.store.status().disks[1].state == "failed"
+    fill(loop, 5)
+    assert (tree(disks[1]), disks[1].exists()) == before
+    shutil.rmtree(disks[1], ignore_errors=True)
+    (tmp_path / "away").rename(disks[1])  # mounted again
+    loop.until(lambda: loop.store.status().disks[1].state == "ok", 30)
+    loop.store.close()
+
+
 def foreign_segment(world: World) -> bytes:
     """A segment of another universe under a number of ours."""
     other = World(2)

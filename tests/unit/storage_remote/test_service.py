@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
 import pytest
 
-from syncpoint.runtime.files import DiskFenced, OsFiles
+from syncpoint.runtime.files import DiskFenced, FolderExchanged, OsFiles
 from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.storage.remote.claims import CLAIM_FILE, Claim, Claims, Record, decode_record
 from syncpoint.storage.remote.service import Busy, DiskService, Lane
@@ -353,6 +354,34 @@ def test_a_claim_waits_for_the_command_under_way_and_then_closes_its_files() -> 
     thread.join(20)
     world.hello(epoch=2)
     assert world.service.status()["disks"]["d"]["chains"][7] == {"epoch": 2, "open_files": 0, "lanes": 1}
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["another folder", "the same folder, emptied"])
+def test_a_required_disk_is_not_begun_anew(tmp_path: Path, emptied: bool) -> None:
+    disk, away = tmp_path / "d", tmp_path / "away"
+    service = DiskService({"d": str(disk)}, OsFiles(), "first", 1, required=True)
+    service.start()
+    lane = service.hello(HELLO)
+    if emptied:
+        away.mkdir()
+        (disk / "chains").rename(away / "chains")
+    else:
+        disk.rename(away)
+        disk.mkdir()
+    made = service.run(lane, 1, Request(Op.MKDIR, epoch=1, seq=1, path=""))
+    assert (made.status, made.errno) == (Status.ERROR, errno.ESTALE)
+    assert b"disks are required" in bytes(made.payload)
+    for again in (HELLO._replace(session=101), HELLO._replace(chain=8)):
+        with pytest.raises(FolderExchanged, match="disks are required"):
+            service.hello(again)
+    assert not list(disk.iterdir()), "nothing was written"
+    if emptied:
+        (away / "chains").rename(disk / "chains")
+    else:
+        disk.rmdir()
+        away.rename(disk)  # mounted again
+    service.hello(HELLO._replace(session=102))
+    service.hello(HELLO._replace(chain=8))
 
 
 def test_no_such_disk_or_chain() -> None:

@@ -43,7 +43,8 @@ class StorageRole:
         announce_new(process)
         host, port = split_address(process.disks_listen)
         tls = self._joined.doors.tls.server() if self._joined.doors.tls is not None else None
-        self._server: DiskServer = await serve_disks(DiskServerSettings(process.disks, host, port, tls=tls))
+        settings = DiskServerSettings(process.disks, host, port, tls=tls, require_disks=process.require_disks)
+        self._server: DiskServer = await serve_disks(settings)
         self.disk_address = self._server.address
 
     def methods(self) -> Methods:

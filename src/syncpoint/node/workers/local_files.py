@@ -18,12 +18,18 @@ from syncpoint.storage.remote.claims import Claim, Claims, Record
 from syncpoint.storage.settings import Durability
 
 
-def open_local(record: ChainRecord, epoch: int, disks: Mapping[str, Path]) -> tuple[Files, list[str]]:
-    """Files and, in slot order, the folders of a chain. Raises `DiskFenced` when a later epoch has begun, `OSError`."""
+def open_local(
+    record: ChainRecord, epoch: int, disks: Mapping[str, Path], *, required: bool = False
+) -> tuple[Files, list[str]]:
+    """Files and, in slot order, the folders of a chain. Raises `DiskFenced` when a later epoch has begun, `OSError`;
+    where disks are `required`, `FolderExchanged` for one that holds no chains.
+    """
     files = OsFiles()
     roots = []
     for place in record.places:
-        claims = Claims(str(disks[place.disk]), files, "")
+        claims = Claims(str(disks[place.disk]), files, "", required=required)
+        if required:
+            claims.refuse_empty()
         _claim(claims, record.number, epoch)
         roots.append(claims.folder(record.number))
     return files, roots

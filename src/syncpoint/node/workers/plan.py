@@ -34,6 +34,7 @@ class Plan:
     tls_key: Path | None
     tls_client_ca: Path | None
     drain_s: float
+    require_disks: bool = False
 
     def encode(self) -> str:
         """As one argument of a command line."""
@@ -48,6 +49,7 @@ class Plan:
             "tls_key": str(self.tls_key or ""),
             "tls_client_ca": str(self.tls_client_ca or ""),
             "drain_s": self.drain_s,
+            "require_disks": self.require_disks,
         }
         return json.dumps(values)
 
@@ -65,7 +67,7 @@ class Plan:
         klass = DurabilityClass(clusters=1, disks=len(self.disks), durability=self.durability, placement="any")
         base = ClusterSettings("node", (), {DEFAULT_CLASS: klass}, {}, metadata=self.metadata)
         cache = max(CACHE_MIN, 192 * MIB // self.workers)
-        return replace(base, storage=replace(base.storage, cache_bytes=cache))
+        return replace(base, storage=replace(base.storage, cache_bytes=cache, require_disks=self.require_disks))
 
     def process(self, number: int) -> ProcessSettings:
         """One worker, from 1."""
@@ -100,6 +102,7 @@ def plan_of(settings: ServeSettings, metadata: str, port: int) -> Plan:
         settings.tls_key,
         settings.tls_client_ca,
         settings.drain_s,
+        settings.storage.require_disks,
     )
 
 

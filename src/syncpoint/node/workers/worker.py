@@ -63,7 +63,10 @@ async def _serve(number: int, plan: Plan) -> None:
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, stopping.set)
     await loop.connect_read_pipe(lambda: _Parent(stopping), sys.stdin)
-    doors = WorkerDoors(drain_s=plan.drain_s, open_files=lambda record, epoch, _: open_local(record, epoch, plan.disks))
+    doors = WorkerDoors(
+        drain_s=plan.drain_s,
+        open_files=lambda record, epoch, _: open_local(record, epoch, plan.disks, required=plan.require_disks),
+    )
     process = ClusterProcess(plan.settings(), plan.process(number), doors)
     await process.start()
     print("ready", flush=True)

@@ -13,6 +13,7 @@ is set aside, so that the disk counts as unknown (protocol rule 3).
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -59,8 +60,10 @@ def decode_record(data: bytes) -> Record | None:
 class Claims:
     """The chains of one disk folder. Not for several threads at once for one chain."""
 
-    def __init__(self, root: str, files: Files, boot: str) -> None:
+    def __init__(self, root: str, files: Files, boot: str, *, required: bool = False) -> None:
+        """`required`: a folder that was emptied or exchanged is not begun anew, but refused until it is back."""
         self.root = root
+        self.required = required
         self.boot = boot
         self._files = files
 
@@ -78,13 +81,30 @@ class Claims:
     def look_again(self) -> None:
         """Begin anew where the folder was deleted or exchanged for an empty one; any other one is not touched.
 
+        Where the disk is required, none is.
+
         Raises `FolderExchanged`.
         """
+        if self.required:
+            self.refuse_empty()
+            return
         try:
             self._files.stat(self.root)
         except FolderExchanged:
             self._files.hold_new(self.root, ("chains",))
             self._files.mkdir(f"{self.root}/chains")
+
+    def refuse_empty(self) -> None:
+        """Raises `FolderExchanged` where the folder is not the one that is held, or has lost its chains."""
+        text = "was deleted or exchanged"
+        try:
+            self._files.stat(self.root)
+            text = f"holds no {CHAINS} folder: it was emptied"
+            self._files.stat(f"{self.root}/{CHAINS}")
+        except (FolderExchanged, FileNotFoundError):
+            raise FolderExchanged(
+                errno.ESTALE, f"{self.root} {text}, or the disk is not mounted; disks are required", self.root
+            ) from None
 
     def hold(self, chain: int) -> None:
         """The chain's folder means this very folder from now on, as long as its claim is the file it is now."""
@@ -95,6 +115,8 @@ class Claims:
     def hold_new(self, chain: int) -> None:
         """Where the chain's folder was deleted or emptied, it may be begun anew. Raises `FolderExchanged`."""
         folder = self.folder(chain)
+        if self.required:
+            self.refuse_empty()
         try:
             self._files.stat(folder)
         except FileNotFoundError:

@@ -50,6 +50,7 @@ class DiskServerSettings:
     port: int = 0
     connections_max: int = 4096
     tls: ssl.SSLContext | None = None
+    require_disks: bool = False  # a folder that is emptied or exchanged meanwhile is refused
     boot: str = ""  # which start of the machine this is; "": ask the system
     files: Files = field(default_factory=OsFiles)
     random: Random = field(default_factory=SystemRandom)
@@ -63,7 +64,9 @@ class DiskServer:
         self._boot = settings.boot or _BOOT.read_text().strip()
         disks = {name: str(path) for name, path in settings.disks.items()}
         life = int.from_bytes(settings.random.token(7), "little") + 1
-        self.service = DiskService(disks, settings.files, self._boot, life, wait_s=_SHARE_S)
+        self.service = DiskService(
+            disks, settings.files, self._boot, life, wait_s=_SHARE_S, required=settings.require_disks
+        )
         self.service.start()
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         self._listener = socket.create_server((settings.host, settings.port), family=family, backlog=256)

@@ -60,16 +60,25 @@ class _Chain:
 class DiskService:
     """Serves the chains in the folders `disks` (name -> path). `server`: a number no other life of a process has.
 
-    `wait_s`: how long a command waits for bytes that come with the command of another disk.
+    `wait_s`: how long a command waits for bytes that come with the command of another disk. `required`: see `Claims`.
     """
 
-    def __init__(self, disks: Mapping[str, str], files: Files, boot: str, server: int, *, wait_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        disks: Mapping[str, str],
+        files: Files,
+        boot: str,
+        server: int,
+        *,
+        wait_s: float = 0.0,
+        required: bool = False,
+    ) -> None:
         self.server = server
         self.bytes_written = 0
         self.syncs = 0
         self._kept = Kept(wait_s)
         self._files = files
-        self._claims = {name: Claims(path, files, boot) for name, path in disks.items()}
+        self._claims = {name: Claims(path, files, boot, required=required) for name, path in disks.items()}
         self._chains: dict[tuple[str, int], _Chain] = {}
         self._locks = {name: threading.Lock() for name in disks}  # one each: a disk that hangs holds up no other
         self._free: dict[str, int] = {}  # as asked for last

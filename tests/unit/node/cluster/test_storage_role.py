@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +15,10 @@ import pytest
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.settings import ProcessSettings, parse
-from syncpoint.node.cluster.storage_role import announce_new
+from syncpoint.node.cluster.storage_role import StorageRole, announce_new
+from syncpoint.runtime.files import FolderExchanged
 from syncpoint.storage.remote.server import DiskServer, DiskServerSettings
+from syncpoint.storage.remote.wire import Hello
 
 
 def storage(**more: Any) -> ProcessSettings:
@@ -44,6 +48,26 @@ def test_new_disks_are_refused_where_none_may_be_new(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "nothing was written"
     DiskServer(DiskServerSettings(process.disks)).stop_now()
     announce_new(process)
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_required_disk_is_one_while_it_is_served(tmp_path: Path, required: bool) -> None:
+    process = at(tmp_path, storage(disks_listen="127.0.0.1:0", require_disks=required))
+    DiskServer(DiskServerSettings(process.disks)).stop_now()
+    role = StorageRole(SimpleNamespace(process=process, doors=SimpleNamespace(tls=None)))  # type: ignore[arg-type]
+
+    async def exchange() -> None:
+        await role.start()
+        try:
+            process.disks["d1"].rename(tmp_path / "away")
+            process.disks["d1"].mkdir()
+            with pytest.raises(FolderExchanged) if required else nullcontext():
+                role._server.service.hello(Hello("d1", 7, 1, 100, "sync", 1, 1))
+        finally:
+            await role.stop()
+
+    asyncio.run(exchange())
+    assert (process.disks["d1"] / "chains").exists() != required
 
 
 def address_of(process: ProcessSettings) -> str:

@@ -9,7 +9,7 @@ import pytest
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.node.workers.local_files import open_local
 from syncpoint.runtime.clock import SystemClock
-from syncpoint.runtime.files import DiskFenced
+from syncpoint.runtime.files import DiskFenced, FolderExchanged
 from syncpoint.runtime.random import SystemRandom
 from syncpoint.storage.errors import ForeignDisk
 from syncpoint.storage.settings import StorageSettings
@@ -29,6 +29,16 @@ def test_a_lower_epoch_is_refused_for_ever(tmp_path: Path) -> None:
     with pytest.raises(DiskFenced):
         open_local(chain(1, "d1", "d2"), 4, disks)
     open_local(chain(2, "d1", "d2"), 1, disks)  # another chain has epochs of its own
+
+
+def test_a_required_disk_without_chains_is_refused(tmp_path: Path) -> None:
+    disks = {"d1": tmp_path / "1", "d2": tmp_path / "2"}
+    open_local(chain(1, "d1", "d2"), 1, disks)
+    open_local(chain(1, "d1", "d2"), 2, disks, required=True)
+    disks["d2"].rename(tmp_path / "away")
+    with pytest.raises(FolderExchanged, match="disks are required"):
+        open_local(chain(1, "d1", "d2"), 3, disks, required=True)
+    assert not disks["d2"].exists()
 
 
 def test_whoever_is_there_keeps_others_out(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.workers.note import NOTE, noted_workers
 from syncpoint.node.workers.plan import Plan, plan_of
+from syncpoint.storage.settings import StorageSettings
 
 NAMES = st.text("abc-/ é", min_size=1, max_size=8)
 
@@ -43,6 +44,13 @@ def test_workers_are_processes_of_one_cluster() -> None:
     assert "router" not in last.roles
     assert {"publish-forwarder", "subscribe-forwarder", "proxy"} <= set(last.roles)
     assert first.public == last.public == "127.0.0.1:8085"
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_workers_know_whether_disks_are_required(required: bool) -> None:
+    settings = ServeSettings(workers=2, disks=(Path("a"),), storage=StorageSettings(require_disks=required))
+    plan = Plan.decode(plan_of(settings, "127.0.0.1:1", 8085).encode())
+    assert (plan.require_disks, plan.settings().storage.require_disks) == (required, required)
 
 
 def test_the_note_of_a_folder(tmp_path: Path) -> None:
