@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from syncpoint.cli.errors import Problem
-from syncpoint.cli.output import print_message, print_table, said
+from syncpoint.cli.output import count, print_message, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
 
 DAMAGED_ADVICE = (
@@ -58,11 +58,22 @@ def list_all(settings: Settings) -> None:
     if damaged and not failed:
         raise Problem(f"damaged: {', '.join(damaged)}", DAMAGED_ADVICE)
     if failed:
-        raise Problem(
-            f"failed: {', '.join(failed)}",
-            "Publishing goes on while a majority of disks is well. Repair or replace the disk, then restart the "
-            "server (of a cluster: the process that serves it): the disk is brought up to date from the others.",
-        )
+        raise Problem(f"failed: {', '.join(failed)}", _failed_advice(answer.disks))
+
+
+def _failed_advice(found: Any) -> str:
+    """What follows from the states of one server's disks; which of a cluster's disks go together is not known here."""
+    repair = "Repair or replace {}, then restart the server"
+    if any(disk.chains for disk in found):
+        chains = "Each chain is written while enough of its own disks are well; `syncpoint cluster status` tells. "
+        mended = " (of a cluster: the process that serves it): the disk is brought up to date from the others."
+        return f"{chains}{repair.format('the disk')}{mended}"
+    failed = sum(_state(disk) == "failed" for disk in found)
+    if 2 * failed < len(found):
+        told = "Publishing goes on while a majority of disks is well, as it is now. "
+        return f"{told}{repair.format('the disk')}: it is brought up to date from the others."
+    told = f"Publishing is refused: of {count(len(found), 'disk')} {failed} failed, and a majority has to be well. "
+    return f"{told}{repair.format('what failed')}."
 
 
 def gigabytes(count: int) -> str:

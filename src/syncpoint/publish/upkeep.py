@@ -148,10 +148,13 @@ class LogUpkeep:
                         "%sdisk %s is damaged, what is lost there can not be delivered: %s", name, disk.path, damage
                     )
             self._damages[disk.path] = set(disk.damaged)
-        full = "full" if status.full else "not full"
-        if self._disk_states.setdefault("", "not full") != full:
-            self._disk_states[""] = full
-            log.warning("%sthe disks are %s: publishing is %s", name, full, "refused" if status.full else "resumed")
+        refused = "the disks are full" if status.full else "too few disks work" if status.too_few else ""
+        if self._disk_states.setdefault("", "") != refused:
+            self._disk_states[""] = refused
+            if refused:
+                log.warning("%s%s: publishing is refused", name, refused)
+            else:
+                log.warning("%sthere are disks enough that work and have room: publishing is resumed", name)
 
 
 class Rounds:

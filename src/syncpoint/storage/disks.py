@@ -332,12 +332,16 @@ class Disks:
         return self._room - (self.log.appended_bytes - self._room_at)
 
     def count_room(self) -> int:
-        rest = self.log.room_in_segment
-        rooms = [
-            keeper.free + len(keeper.pool) * self._settings.segment_bytes + rest if keeper.ok else 0
-            for keeper in self.keepers
-        ]
-        return self.log.fragment.rule.persisted(rooms)
+        return self.log.fragment.rule.persisted([self._room_on(one) if one.ok else 0 for one in self.keepers])
+
+    def _room_on(self, keeper: Keeper) -> int:
+        return keeper.free + len(keeper.pool) * self._settings.segment_bytes + self.log.room_in_segment
+
+    @property
+    def full(self) -> bool:
+        """Whether, where there is no room, disks that work lack it: a failed one has none, however empty it is."""
+        reserve = self._settings.reserve
+        return self.room < reserve and any(one.ok and self._room_on(one) < reserve for one in self.keepers)
 
     def notify(self, act: Callable[[], None]) -> None:
         """Run `act` on the owner's thread, or on the one that is closing the disks; any thread."""

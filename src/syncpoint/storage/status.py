@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from syncpoint.storage.keeper import Keeper
 from syncpoint.storage.log import Log
 from syncpoint.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
+    from syncpoint.storage.disks import Disks
     from syncpoint.storage.store import Store
 
 NAMED_MAX = 3  # damaged places that a reason names
@@ -48,13 +48,15 @@ class StoreStatus:
     sources: int
     cache_bytes: int
     room_bytes: int  # what an acknowledging set of the disks can take, the reserve included
-    full: bool  # publishing is refused
+    full: bool  # publishing is refused: disks that work have no room
+    too_few: bool  # publishing is refused: too few disks work
     failure: str
     disks: tuple[DiskStatus, ...]
 
 
-def disk_status(store: Store, log: Log, keepers: Sequence[Keeper], settings: StorageSettings, room: int) -> StoreStatus:
+def disk_status(store: Store, log: Log, disks_of: Disks, settings: StorageSettings) -> StoreStatus:
     """Collect the figures; owner's thread."""
+    keepers, room, full = disks_of.keepers, disks_of.room, disks_of.full
     segments = list(store.catalog)
     lacking = [0] * len(keepers)
     unreadable: list[list[str]] = [[] for _ in keepers]
@@ -109,7 +111,8 @@ def disk_status(store: Store, log: Log, keepers: Sequence[Keeper], settings: Sto
         store.source_count,
         store.cached_bytes,
         room,
-        room < settings.reserve,
+        full,
+        room < settings.reserve and not full,
         str(store.failure or ""),
         tuple(disks),
     )

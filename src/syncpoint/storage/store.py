@@ -232,6 +232,10 @@ class Store:
         """Raises `ResourceExhausted` while less than the reserve would remain after `nbytes` more."""
         room = self._disks.room
         if room - nbytes < self._settings.reserve:
+            if room < self._settings.reserve and not self._disks.full:
+                raise ResourceExhausted(
+                    "too few disks work to take messages; publishing resumes when enough of them do"
+                )
             raise ResourceExhausted(
                 f"the disks are full: {max(0, room)} bytes are left, {self._settings.reserve} of them are reserved for"
                 " acknowledgements and clean-up; publishing resumes when messages are deleted or disks are enlarged"
@@ -487,4 +491,4 @@ class Store:
 
     def status(self) -> StoreStatus:
         """What an operator wants to know; cheap enough for every second."""
-        return disk_status(self, self._log, self._disks.keepers, self._settings, self._disks.room)
+        return disk_status(self, self._log, self._disks, self._settings)

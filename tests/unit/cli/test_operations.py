@@ -11,16 +11,39 @@ from syncpoint.wire.messages import admin
 
 def test_disks_list_fails_when_one_has_failed(server, run):
     good = admin.Disk(path="/a", state="OK", position=12_345, free_bytes=2**30)
+    also = admin.Disk(path="/c", state="OK")
     bad = admin.Disk(path="/b", state="FAILED", reason="input/output error")
     server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=[good])
     result = run("disks", "list")
     assert result.exit_code == 0
     assert "12,345" in result.stdout
-    server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=[good, bad])
+    server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=[good, bad, also])
     result = run("disks", "list")
     assert result.exit_code == 1
     assert "input/output error" in result.stdout
     assert "/b" in result.stderr
+    assert "Publishing goes on" in result.stderr
+
+
+@pytest.mark.parametrize(("good", "bad"), [(0, 1), (1, 1), (1, 2), (2, 3)])
+def test_disks_list_does_not_promise_publishing_without_a_majority(server, run, good, bad):
+    disks = [admin.Disk(path=f"/{at}", state="OK") for at in range(good)]
+    disks += [admin.Disk(path=f"/bad-{at}", state="FAILED", reason="EIO") for at in range(bad)]
+    server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=disks)
+    result = run("disks", "list")
+    assert result.exit_code == 1
+    assert "Publishing goes on" not in result.stderr
+    assert "Publishing is refused" in result.stderr
+
+
+def test_disks_list_judges_no_majority_of_the_disks_of_a_cluster(server, run):
+    chains = [{"chain": 1, "state": "FAILED"}]
+    disks = [admin.Disk(path=f"s1/d{at}", state="FAILED", chains=chains) for at in range(3)]
+    server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=disks)
+    result = run("disks", "list")
+    assert result.exit_code == 1
+    assert "Publishing" not in result.stderr
+    assert "cluster status" in result.stderr
 
 
 def test_disks_list_fails_when_one_is_damaged(server, run):

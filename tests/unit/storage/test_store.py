@@ -288,6 +288,7 @@ def test_full_disks_refuse_messages_and_take_acknowledgements() -> None:
     assert published > 100
     with pytest.raises(ResourceExhausted, match="reserved"):
         store.admit(3_000)
+    assert not store.status().too_few
     for _ in range(200):
         world.note(300)
         world.commit()
@@ -301,6 +302,26 @@ def test_full_disks_refuse_messages_and_take_acknowledgements() -> None:
         world.settle()
     store.admit(3_000)
     assert not store.status().full
+
+
+def test_disks_that_failed_are_not_called_full() -> None:
+    world = World(5, 3)
+    store = world.open()
+    world.clock.advance(2)
+    world.settle()
+    assert not store.status().too_few
+    world.fail(1)
+    world.fail(2)
+    world.publish()
+    world.commit()
+    world.clock.advance(2)
+    world.settle()
+    status = store.status()
+    assert [disk.state for disk in status.disks] == ["ok", "failed", "failed"]
+    assert status.room_bytes < 3_000
+    assert (status.full, status.too_few) == (False, True)
+    with pytest.raises(ResourceExhausted, match="too few disks work"):
+        store.admit(3_000)
 
 
 @pytest.mark.parametrize("operation", ["pwritev", "fdatasync", "open", "rename"])
