@@ -21,11 +21,7 @@ SERVER = {
     Code.INVALID_ARGUMENT: _BOUNDS,
     Code.OUT_OF_RANGE: _BOUNDS,
     Code.RESOURCE_EXHAUSTED: "A limit is reached or a disk is full: `syncpoint limits get`, `syncpoint disks list`.",
-    Code.UNAVAILABLE: (
-        "Is a server running at {endpoint}? Start one with `syncpoint serve`, or name another one with "
-        "--endpoint or PUBSUB_EMULATOR_HOST; one that serves TLS needs --tls-ca, and "
-        "--tls-cert where it asks for certificates. `syncpoint doctor` finds more."
-    ),
+    Code.UNAVAILABLE: "The server at {endpoint} runs and can not do this now; try again. `syncpoint doctor` tells more.",
     Code.DEADLINE_EXCEEDED: "The server at {endpoint} did not answer in time; look at `syncpoint server describe`.",
     Code.PERMISSION_DENIED: "The server at {endpoint} does not let you do this.",
     Code.UNAUTHENTICATED: "The server at {endpoint} wants to know who you are.",
@@ -36,6 +32,30 @@ SERVER = {
     Code.DATA_LOSS: "`syncpoint disks list` shows which disk is bad; `syncpoint log verify` says what is left.",
 }
 """Of any call to the server at the endpoint in force."""
+
+UNAVAILABLE = (
+    (
+        r"No connection to ",
+        "Is a server running at {endpoint}? Start one with `syncpoint serve`, or name another one with "
+        "--endpoint or PUBSUB_EMULATOR_HOST; one that serves TLS needs --tls-ca, and "
+        "--tls-cert where it asks for certificates. `syncpoint doctor` finds more.",
+    ),
+    (
+        r"The (connection|channel|stream) (was|is) ",
+        "There was no answer: what listens at {endpoint} ended the connection. It may have stopped, or serve TLS, "
+        "which needs --tls-ca, and --tls-cert where it asks for certificates. `syncpoint doctor` finds more.",
+    ),
+    (
+        r".*(log can not be written|outcome is unknown|disks)",
+        "The server at {endpoint} runs, and its disks do not take this: `syncpoint disks list` says which and why.",
+    ),
+    (
+        r".*\b([Ff]orwarder|[Cc]hain|[Rr]egions?|owner)\b",
+        "The cluster at {endpoint} runs; who would do this is not there now, and another one takes over within "
+        "seconds where there is one. Try again; `syncpoint cluster status` shows who is down.",
+    ),
+)
+"""What an UNAVAILABLE says from its beginning, and what to do: the server is looked for only where none was reached."""
 
 RESOURCES = {
     Code.NOT_FOUND: (
@@ -101,6 +121,9 @@ def _found(failed: Failed) -> str:
         return _not_served(failed, group)
     if (group, failed.code) in COMMANDS:
         return COMMANDS[group, failed.code]
+    if failed.code is Code.UNAVAILABLE:
+        said = (text for pattern, text in UNAVAILABLE if re.match(pattern, failed.message))
+        return next(said, SERVER[failed.code])
     if failed.code in RESOURCES:
         return RESOURCES[failed.code] if _RESOURCE.search(failed.message) else ""
     return SERVER.get(failed.code, "")

@@ -8,6 +8,7 @@ behind.
 from __future__ import annotations
 
 import importlib
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -275,7 +276,7 @@ def _show(view: dict[str, Any], form: str) -> int:
 
 
 def _one(name: str, text: str, done: str, act: Callable[[LocalCluster, str], None]) -> None:
-    """A command that does one thing to one process, and says so."""
+    """A command that does one thing to one process, and says so; `{its}` in `done` names that process to another."""
 
     @cluster.command(name, help=text)
     @folder_option
@@ -287,20 +288,25 @@ def _one(name: str, text: str, done: str, act: Callable[[LocalCluster, str], Non
         except FailedPrecondition as error:
             start = f"`syncpoint cluster start --dir {folder} {process}` starts it." if name != "start" else ""
             raise Problem(error.message, start) from error
-        said(f"{process} {done}.")
+        said(f"{process} {done.format(its=f'--dir {shlex.quote(str(folder))} {process}')}.")
 
 
 _one(
     "kill",
     "End one process as a crash does (SIGKILL).",
-    "is killed; `syncpoint cluster start` starts it again",
+    "is killed; `syncpoint cluster start {its}` starts it again",
     lambda made, name: made.kill(name),
 )
-_one("stop", "End one process politely: it drains first.", "has ended", lambda made, name: made.stop(name))
+_one(
+    "stop",
+    "End one process politely: it drains first.",
+    "has ended; `syncpoint cluster start {its}` starts it again",
+    lambda made, name: made.stop(name),
+)
 _one(
     "pause",
     "Stop one process in its tracks, as a hung machine does (SIGSTOP).",
-    "is paused; `syncpoint cluster resume` lets it go on",
+    "is paused; `syncpoint cluster resume {its}` lets it go on",
     lambda made, name: made.pause(name),
 )
 _one("resume", "Let a paused process go on.", "goes on", lambda made, name: made.resume(name))

@@ -139,6 +139,7 @@ class MemoryStore:
             0,
             1 << 40,
             False,
+            False,
             "",
             (self.state,),
         )

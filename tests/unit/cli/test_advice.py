@@ -15,7 +15,7 @@ from click.testing import Result
 import syncpoint
 from syncpoint.cli.advice import Failed, advice
 from syncpoint.cli.main import COMMANDS, HABITS, cli
-from syncpoint.model.errors import AlreadyExists, Code, NotFound, SyncpointError, Unimplemented
+from syncpoint.model.errors import AlreadyExists, Code, NotFound, SyncpointError, Unavailable, Unimplemented
 
 Run = Callable[..., Result]
 SOURCES = Path(syncpoint.__file__).parent
@@ -28,6 +28,10 @@ MESSAGES = (
     "Method /syncpoint.admin.v1.Admin/Drain is not implemented.",
     "Method /syncpoint.pipeline.v1.LogReader/ListCursors is not implemented.",
     "Subscription.push_config.push_endpoint is not implemented.",
+    "No connection to h:1: refused.",
+    "The connection was lost.",
+    "the log can not be written: EIO",
+    "No subscribe forwarder answers now. Try again.",
 )
 _QUOTED = re.compile(r"`syncpoint ([^`]*)`")
 
@@ -156,6 +160,31 @@ def test_the_advice_follows_the_command(
     assert not_told not in second
 
 
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("the log can not be written: UNAVAILABLE: 2 of 3 disks failed", "disks list"),
+        ("the outcome is unknown: 2 of 3 disks failed; retry, which may store the message twice", "disks list"),
+        ("No subscribe forwarder answers now. Try again.", "cluster status"),
+        ("Chain 3 is not open here.", "cluster status"),
+        ("The connection was closed: shutdown.", "--tls-ca"),
+        ("The server is stopping.", "try again"),
+    ],
+)
+def test_a_server_that_answered_is_not_looked_for(run: Run, server: Any, message: str, told: str) -> None:
+    server.answers["Publisher.Publish"] = Unavailable(message)
+    found = run("topics", "publish", "orders", "--message", "x")
+    assert found.exit_code == 5
+    assert "Is a server running" not in found.output
+    assert told in found.output.partition("\n")[2]
+
+
+def test_a_server_that_was_not_reached_is_looked_for(run: Run, server: Any) -> None:
+    server.answers["Publisher.Publish"] = Unavailable("No connection to h:1: Connection refused.")
+    found = run("topics", "publish", "orders", "--message", "x")
+    assert "Is a server running" in found.output
+
+
 def test_what_comes_from_files_and_processes_gets_no_advice_of_a_server(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -225,7 +254,11 @@ def test_a_process_that_runs_or_does_not(run: Run, monkeypatch: pytest.MonkeyPat
     assert found.exit_code == 1
     assert f"cluster start --dir {tmp_path / 'c'} router-1" in found.output
     monkeypatch.setattr(LocalCluster, "kill", lambda made, name: None)
-    assert "router-1 is killed" in run("cluster", "kill", "--dir", str(tmp_path / "c"), "router-1").output
+    for verb in ("pause", "stop"):
+        monkeypatch.setattr(LocalCluster, verb, lambda made, name: None)
+    for verb, after in (("kill", "start"), ("stop", "start"), ("pause", "resume")):
+        found = run("cluster", verb, "--dir", str(tmp_path / "c"), "router-1")
+        assert f"`syncpoint cluster {after} --dir {tmp_path / 'c'} router-1`" in found.output
 
 
 def _raise(error: Exception) -> Callable[..., None]:
