@@ -21,7 +21,7 @@ SERVER = {
     Code.INVALID_ARGUMENT: _BOUNDS,
     Code.OUT_OF_RANGE: _BOUNDS,
     Code.RESOURCE_EXHAUSTED: "A limit is reached or a disk is full: `syncpoint limits get`, `syncpoint disks list`.",
-    Code.UNAVAILABLE: "The server at {endpoint} runs and can not do this now; try again. `syncpoint doctor` tells more.",
+    Code.UNAVAILABLE: "The server at {endpoint} can not do this now; try again. `syncpoint doctor` says more.",
     Code.DEADLINE_EXCEEDED: "The server at {endpoint} did not answer in time; look at `syncpoint server describe`.",
     Code.PERMISSION_DENIED: "The server at {endpoint} does not let you do this.",
     Code.UNAUTHENTICATED: "The server at {endpoint} wants to know who you are.",
