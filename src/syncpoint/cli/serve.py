@@ -122,11 +122,13 @@ def serve(
         workers=workers,
         storage=StorageSettings(require_disks=require_disks),
     )
-    announce_new(settings.disk_folders, refuse=require_disks)
+    new = new_disks(settings.disk_folders, refuse=require_disks)
     crew = f", {count(workers, 'worker')}" if workers else ""
 
     def announce(endpoint: str) -> None:
         said(f"Serving {data.absolute()}, durability {durability}{crew}; Ctrl-C ends it.")
+        for disk in new:  # not before it is known that the others suffice
+            said(f"Disk {disk} is new: it is filled from the others.")
         if tls_cert is None:  # clients speak plain text to what PUBSUB_EMULATOR_HOST names
             where = "" if endpoint == ENDPOINT_DEFAULT else f" --endpoint {endpoint}"
             said(f'In another terminal: eval "$(syncpoint env-init --project demo{where})"')
@@ -139,7 +141,7 @@ def serve(
             "tells what it is.",
         )
     if failed:
-        raise Problem("the server did not start", "The line above says what is in the way.")
+        raise Problem("the server did not start", "What stands above says what is in the way.")
 
 
 def no_authority(path: Path) -> str:
@@ -151,18 +153,19 @@ def no_authority(path: Path) -> str:
     return ""
 
 
-def announce_new(disks: Sequence[Path], *, refuse: bool) -> None:
-    """Say which disks hold nothing of a server. Raises `Problem` with `refuse`; nothing was written then."""
+def new_disks(disks: Sequence[Path], *, refuse: bool) -> list[Path]:
+    """Disks among others that hold nothing of a server. Raises `Problem` with `refuse`; nothing was written then."""
     new = [disk for disk in disks if not any((disk / name).exists() for name in (DISK_FILE, "chains"))]
-    for disk in new:
-        if refuse:
-            raise Problem(
-                f"disk {disk} holds no {DISK_FILE}: it is new, was wiped, or is not mounted",
-                "Mount the disk that belongs there. If it is to be taken as a new one, start once without "
-                "--require-disks: it is then filled from the others.",
-            )
-        if len(new) < len(disks):
-            said(f"Disk {disk} is new: it is filled from the others.")
+    if refuse and new:
+        named = ", ".join(map(str, new))
+        one = len(new) == 1
+        what = f"disk {named} holds no {DISK_FILE}: it is" if one else f"disks {named} hold no {DISK_FILE}: each is"
+        raise Problem(
+            f"{what} new, was wiped, or is not mounted",
+            f"Mount what belongs there. To take {'it' if one else 'them'} as new, start once without --require-disks: "
+            "what belongs there is then filled from the others, if these suffice.",
+        )
+    return new if len(new) < len(disks) else []
 
 
 def unusable(cert: Path, key: Path) -> str:

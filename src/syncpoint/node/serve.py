@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import uvloop
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
+from syncpoint.storage.errors import DisksMissing
 
 if TYPE_CHECKING:
     from syncpoint.node.workers.parent import Parent
@@ -29,6 +31,9 @@ def run(settings: ServeSettings, announce: Callable[[str], None] = lambda endpoi
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         uvloop.run(_serve(settings, announce))
+    except DisksMissing as error:
+        print(f"syncpoint can not start: {error.message}{ways_out(error, settings)}", file=sys.stderr)
+        return FAILED
     except SyncpointError as error:
         print(f"syncpoint can not start: {error.message}", file=sys.stderr)
         return FAILED
@@ -36,6 +41,20 @@ def run(settings: ServeSettings, announce: Callable[[str], None] = lambda endpoi
         print(f"syncpoint can not start: {_in_words(error, settings)}", file=sys.stderr)
         return PORT_TAKEN if error.errno == errno.EADDRINUSE else FAILED
     return 0
+
+
+def ways_out(error: DisksMissing, settings: ServeSettings) -> str:
+    """What can be done where disks are gone that may hold what nobody else has; empty where others are in the way."""
+    if not error.facts.get("missing"):
+        return ""
+    named = [word for disk in settings.disks for word in ("--disk", str(disk))] or ["--data", str(settings.data)]
+    command = shlex.join(["syncpoint", "log", "recover", *named])
+    return f"""
+No message was touched. There are two ways out:
+  1. Bring the missing disks back (mount them, or name the folders where they are), and start again: nothing is lost.
+  2. If they are gone for good, see what may be lost with them: messages that were acknowledged, and acknowledgements.
+       {command}
+     lists them and changes nothing. With --accept-loss at its end they are given up for ever, and the server starts."""
 
 
 def _in_words(error: OSError, settings: ServeSettings) -> str:

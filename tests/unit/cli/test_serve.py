@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from syncpoint.cli.serve import announce_new, serve
+from syncpoint.cli.errors import Problem
+from syncpoint.cli.serve import new_disks, serve
 from syncpoint.node.settings import ServeSettings
 
 
@@ -18,22 +20,37 @@ def disks(tmp_path: Path, *named: str) -> list[Path]:
     return [tmp_path / name for name in "abc"]
 
 
-def test_a_new_disk_among_others_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    announce_new(disks(tmp_path, "a", "c"), refuse=False)
-    told = "".join(capsys.readouterr())
-    assert f"Disk {tmp_path / 'b'} is new: it is filled from the others." in told
-    assert told.count("is new") == 1
+@pytest.mark.parametrize("starts", [True, False])
+def test_a_new_disk_is_said_to_be_filled_only_by_a_server_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: bool
+) -> None:
+    def run(settings: ServeSettings, announce: Callable[[str], None]) -> int:
+        if starts:
+            announce("127.0.0.1:8085")
+        return 0 if starts else 1
+
+    monkeypatch.setattr("syncpoint.node.serve.run", run)
+    arguments = ["--data", str(tmp_path / "data")]
+    for disk in disks(tmp_path, "a", "c"):
+        arguments += ["--disk", str(disk)]
+    told = " ".join(CliRunner().invoke(serve, arguments).output.split())
+    assert told.count("is new: it is filled from the others.") == starts
+    assert (f"Disk {tmp_path / 'b'} is new" in told) == starts
 
 
 @pytest.mark.parametrize("named", [(), ("a", "b", "c")], ids=["the first start", "a usual start"])
-def test_otherwise_nothing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str], named: tuple[str, ...]) -> None:
-    announce_new(disks(tmp_path, *named), refuse=False)
-    assert "".join(capsys.readouterr()) == ""
+def test_otherwise_none_is_new(tmp_path: Path, named: tuple[str, ...]) -> None:
+    assert new_disks(disks(tmp_path, *named), refuse=False) == []
 
 
 def test_folders_of_workers_are_not_new(tmp_path: Path) -> None:
     (tmp_path / "a" / "chains").mkdir(parents=True)
-    announce_new([tmp_path / "a"], refuse=True)
+    assert new_disks([tmp_path / "a"], refuse=True) == []
+
+
+def test_every_disk_that_is_refused_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=f"disks {tmp_path / 'a'}, {tmp_path / 'b'} hold no disk.json"):
+        new_disks(disks(tmp_path, "c"), refuse=True)
 
 
 def test_required_disks_are_not_made(tmp_path: Path) -> None:

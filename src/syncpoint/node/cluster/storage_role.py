@@ -27,7 +27,9 @@ def announce_new(process: ProcessSettings) -> None:
                 " disk that belongs there. If it is to be taken as a new one, start once without `require_disks`."
             )
         log.warning(
-            "disk %s at %s is new: it holds no chains; what belongs on it is filled from the others", name, folder
+            "disk %s at %s is new: it holds no chains; what belongs there is filled from the others, if they can",
+            name,
+            folder,
         )
 
 

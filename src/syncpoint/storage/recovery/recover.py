@@ -268,7 +268,8 @@ class Recovery:
             known = [bytes.fromhex(text) for text in known_disks]
             if known and len(present.intersection(known)) < len(known) // 2 + 1:
                 absent = sorted(one.hex() for one in known if one not in present)
-                self._miss(absent, f"the disks known to this store are missing: {', '.join(absent)}", missing=absent)
+                text = f"the disks known to this store are missing: {', '.join(absent)}"
+                self._miss(absent, text + self._strangers(known), missing=absent)
             self.old_members = tuple(sorted(present))
             return
         self.old_members, self.old_rule = newest.members, newest.rule
@@ -281,10 +282,22 @@ class Recovery:
             [*slots, *(at for at in range(len(newest.members)) if at not in newest.writing)]
         ):
             text += f"needs more of its {len(newest.members)} disks, at least {newest.rule.smallest}; missing are "
-            self._miss(absent, text + ", ".join(absent), **facts)
+            self._miss(absent, text + ", ".join(absent) + self._strangers(newest.members), **facts)
         elif not newest.rule.can_acknowledge(slots):
             text += "can be read; by its ack rule, though, disks that would not hear of the new log suffice to read it"
             self._miss([], f"{text}, too: {', '.join(absent)}", **facts)
+
+    def _strangers(self, members: Collection[bytes]) -> str:
+        """The folders that were given and are of no use, in words; identities alone tell nobody which these are."""
+        told = []
+        for disk in self.disks:
+            if disk.error is not None:
+                told.append(f"{disk.root} (failed: {disk.error})")
+            elif disk.identity is None:
+                told.append(f"{disk.root} (empty, or not mounted: it holds no {DISK_FILE})")
+            elif disk.identity.incarnation not in members:
+                told.append(f"{disk.root} (another disk: {disk.identity.incarnation.hex()})")
+        return f"; of the folders given, these have nothing of them: {', '.join(told)}" if told else ""
 
     def _miss(self, absent: list[str], message: str, **facts: object) -> None:
         """Without `absent` nobody knows what was acknowledged. Only the operator may go on without them."""
