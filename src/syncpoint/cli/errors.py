@@ -7,6 +7,7 @@ Promise: one or two lines on standard error, and an exit code a script can tell 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 import click
@@ -62,6 +63,20 @@ class Problem(click.ClickException):
         click.echo(f"{click.style('error:', fg='red')} {self.message}", file, err=True)
         if self.advice:
             click.echo(f"  {self.advice}", file, err=True)
+
+
+def for_each(names: Sequence[str], act: Callable[[str], None]) -> None:
+    """Do it for each resource; those that do not exist keep nobody from the others, and are named at the end."""
+    missing = []
+    for name in names:
+        try:
+            act(name)
+        except SyncpointError as error:
+            if error.code is not Code.NOT_FOUND or len(names) == 1:
+                raise
+            missing.append(name)
+    if missing:
+        raise Problem(f"{len(missing)} of {len(names)} did not exist: {', '.join(missing)}")
 
 
 def not_installed(error: ImportError) -> Problem:

@@ -6,6 +6,7 @@ Promise: once the server can be called, one line `syncpoint ready on HOST:PORT` 
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import ssl
 from collections.abc import Sequence
@@ -129,6 +130,11 @@ def serve(
         said(f"Serving {data.absolute()}, durability {durability}{crew}; Ctrl-C ends it.")
         for disk in new:  # not before it is known that the others suffice
             said(f"Disk {disk} is new: it is filled from the others.")
+        if tls_client_ca is None and not loopback(host):
+            said(
+                f"Warning: {host} is not this machine alone, and there is no access control: who reaches the port may "
+                "do everything. --tls-client-ca lets in only who shows a certificate."
+            )
         if tls_cert is None:  # clients speak plain text to what PUBSUB_EMULATOR_HOST names
             where = "" if endpoint == ENDPOINT_DEFAULT else f" --endpoint {endpoint}"
             said(f'In another terminal: eval "$(syncpoint env-init --project demo{where})"')
@@ -142,6 +148,14 @@ def serve(
         )
     if failed:
         raise Problem("the server did not start", "What stands above says what is in the way.")
+
+
+def loopback(host: str) -> bool:
+    """Whether only programs of this machine reach what listens there, as far as the name tells."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def no_authority(path: Path) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from syncpoint.cli import deliveries
+from syncpoint.cli.errors import for_each
 from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_messages, said
 from syncpoint.cli.settings import Settings, with_settings
@@ -173,6 +174,8 @@ def describe(settings: Settings, subscription: str) -> None:
         found = as_dict(client.call("Subscriber.GetSubscription", pubsub.GetSubscriptionRequest(subscription=name)))
         request = admin.GetSubscriptionStateRequest(subscription=name, ranges_max=1)
         options = client.call("Admin.GetSubscriptionState", request).options
+    if settings.format != "json" and found.get("expirationPolicy") == {}:
+        found["expirationPolicy"] = "never"  # what a policy without a period means
     print_described(found, {"earlyDelivery": options.early_delivery}, settings.format)
 
 
@@ -197,10 +200,12 @@ def delete(settings: Settings, subscription: tuple[str, ...]) -> None:
     from syncpoint.wire.messages import pubsub
 
     with settings.client() as client:
-        for given in subscription:
-            name = settings.name("subscriptions", given)
+
+        def one(name: str) -> None:
             client.call("Subscriber.DeleteSubscription", pubsub.DeleteSubscriptionRequest(subscription=name))
             said(f"Deleted subscription [{name}].")
+
+        for_each([settings.name("subscriptions", given) for given in subscription], one)
 
 
 @subscriptions.command()

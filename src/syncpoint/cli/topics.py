@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from syncpoint.cli.errors import for_each
 from syncpoint.cli.names import names
 from syncpoint.cli.output import as_dict, print_described, print_json, print_message, print_messages, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
@@ -137,10 +138,12 @@ def delete(settings: Settings, topic: tuple[str, ...]) -> None:
     from syncpoint.wire.messages import pubsub
 
     with settings.client() as client:
-        for given in topic:
-            name = settings.name("topics", given)
+
+        def one(name: str) -> None:
             client.call("Publisher.DeleteTopic", pubsub.DeleteTopicRequest(topic=name))
             said(f"Deleted topic [{name}].")
+
+        for_each([settings.name("topics", given) for given in topic], one)
 
 
 @topics.command()

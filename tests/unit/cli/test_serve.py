@@ -74,3 +74,16 @@ def test_the_running_server_knows_of_it(tmp_path: Path, monkeypatch: pytest.Monk
     arguments = ["--data", str(tmp_path / "data"), "--disk", str(disk)]
     assert CliRunner().invoke(serve, [*arguments, *(["--require-disks"] if required else [])]).exit_code == 0
     assert [settings.storage.require_disks for settings in seen] == [required]
+
+
+@pytest.mark.parametrize(
+    ("host", "warned"),
+    [("0.0.0.0", True), ("::", True), ("db.example", True), ("127.0.0.1", False), ("::1", False), ("localhost", False)],
+)
+def test_who_is_reached_by_others_is_warned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, warned: bool
+) -> None:
+    monkeypatch.setattr("syncpoint.node.serve.run", lambda settings, announce: announce("h:1"))
+    outcome = CliRunner().invoke(serve, ["--data", str(tmp_path / "data"), "--host", host])
+    assert outcome.exit_code == 0
+    assert ("no access control" in outcome.output) == warned

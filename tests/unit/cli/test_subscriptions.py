@@ -294,3 +294,33 @@ def test_describe_shows_early_delivery_where_it_is_on(server, run_json, early, s
     state = admin.SubscriptionState(options=admin.SubscriptionOptions(early_delivery=early))
     server.answers["Admin.GetSubscriptionState"] = state
     assert run_json("subscriptions", "describe", "billing") == {"name": NAME, **shown}
+
+
+@pytest.mark.parametrize(
+    ("group", "method", "field"),
+    [("topics", "Publisher.DeleteTopic", "topic"), ("subscriptions", "Subscriber.DeleteSubscription", "subscription")],
+)
+def test_delete_goes_on_after_one_that_does_not_exist(server, run, group, method, field):
+    def delete(request):
+        name = getattr(request, field)
+        asked.append(name)
+        if name.endswith("missing"):
+            raise SyncpointError(Code.NOT_FOUND, f"Resource not found (resource={name}).")
+
+    asked = []
+    server.answers[method] = delete
+    result = run(group, "delete", "one", "missing", "two")
+    assert result.exit_code == 1
+    assert asked == [f"projects/p/{group}/{name}" for name in ("one", "missing", "two")]
+    assert f"1 of 3 did not exist: projects/p/{group}/missing" in result.stderr
+    assert run(group, "delete", "missing").exit_code == 3
+
+
+def test_describe_says_that_it_never_expires(server, run, run_json):
+    found = pubsub.Subscription(name=NAME)
+    found.expiration_policy.SetInParent()
+    server.answers["Subscriber.GetSubscription"] = found
+    server.answers["Admin.GetSubscriptionState"] = admin.SubscriptionState()
+    lines = [line.split() for line in run("subscriptions", "describe", "billing").stdout.splitlines()]
+    assert ["expirationPolicy", "never"] in lines
+    assert run_json("subscriptions", "describe", "billing")["expirationPolicy"] == {}

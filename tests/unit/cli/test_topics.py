@@ -118,7 +118,11 @@ def test_detach(server, run):
         (InvalidArgument("", "Invalid [topics] name: (name=x)"), 1, ["projects/PROJECT/topics/NAME"]),
         (NotFound("projects/p/topics/orders"), 3, ["NOT_FOUND", "projects/p/topics/orders", "topics list"]),
         (AlreadyExists("projects/p/topics/orders"), 4, ["ALREADY_EXISTS", "topics describe orders"]),
-        (Unavailable("connection refused"), 5, ["UNAVAILABLE", "127.0.0.1:8085", "syncpoint serve"]),
+        (
+            Unavailable("No connection to 127.0.0.1:8085: refused."),
+            5,
+            ["UNAVAILABLE", "127.0.0.1:8085", "syncpoint serve"],
+        ),
     ],
 )
 def test_failures_name_the_code_and_what_to_do(server, run, error, exit_code, words):
