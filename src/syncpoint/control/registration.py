@@ -11,17 +11,20 @@ registration it is meant for, by its revision: one that arrives late, after the 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from syncpoint.metadata.contract import TXN_OPS_MAX, Compare, Delete, Put, StoreError, unchanged
 from syncpoint.metadata.layout import HEAD, OPEN, OWNERS
 from syncpoint.metadata.shared import SharedStore, answered, read_all
 from syncpoint.model.cluster import Member, Owner
-from syncpoint.model.errors import Unavailable
+from syncpoint.model.errors import MetadataSilent, SyncpointError, Unavailable
 from syncpoint.runtime.tasks import Tasks
 
 _ATTEMPTS = 5
 _RETRY_S = 0.1
+_PATIENCE_S = 3.0  # so long somebody waits for the metadata: publishers are told soon that they do not answer
+_SILENT_S = 0.5  # the same, once they have not: what is underway goes on, and says when they do
 _COPY_S = 5.0  # so long the copy of the catalog may lag behind before a registration counts as failed
 
 
@@ -33,32 +36,54 @@ class CatalogCopy(Protocol):
         ...
 
 
+class _Flush:
+    """Registrations that are written together. `written`: they are, or will not be."""
+
+    __slots__ = ("answer", "written")
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.written = asyncio.Event()
+
+
 class Registration:
     """Registers for one process. What is asked in one turn of the loop shares its transactions."""
 
     def __init__(self, store: SharedStore, catalog: CatalogCopy, me: Member) -> None:
         self._store, self._catalog, self._me = store, catalog, me
         self._waiting: dict[str, None] = {}
-        self._answer: asyncio.Future[int] | None = None
+        self._next: _Flush | None = None
+        self._silent = False  # the metadata have not answered somebody in time, and not since
         self._leaving: set[str] = set()  # to be removed, and not registered again since
         self._lock = asyncio.Lock()  # a registration never overtakes an earlier removal
+        self._reading: asyncio.Task[dict[int, set[int]] | SyncpointError] | None = None
+        self._reads = asyncio.Lock()
         self._tasks = Tasks()
 
     async def register(self, topic: int, chain: int) -> int:
         """Return the catalog revision a new source of this topic begins at: registered before, reached by the copy of
-        this process. Raises `Unavailable`; registering again does no harm.
+        this process. Raises `Unavailable`, and `MetadataSilent` within seconds where the metadata do not answer. The
+        chain may be registered later all the same; registering too much, or again, does no harm.
         """
-        loop = asyncio.get_running_loop()
-        if self._answer is None:
-            self._answer = loop.create_future()
-            self._tasks.start(self._flush(self._answer))
+        flush = self._next
+        if flush is None:
+            flush = self._next = _Flush()
+            self._tasks.start(self._flush(flush))
         self._waiting[OPEN.key(topic, chain)] = None
         self._leaving.discard(OPEN.key(topic, chain))
-        return await asyncio.shield(self._answer)
+        try:
+            async with asyncio.timeout(_SILENT_S if self._silent else _PATIENCE_S):
+                await flush.written.wait()
+        except TimeoutError:
+            self._silent = True
+            raise MetadataSilent("The metadata does not answer.") from None
+        return await asyncio.shield(flush.answer)
 
-    async def unregister(self, topic: int, chain: int, epoch: int) -> bool:
+    async def unregister(self, topic: int, chain: int, epoch: int, still: Callable[[], bool] = lambda: True) -> bool:
         """Nothing of the topic is left in the chain, which this process owns under `epoch`; False when it does not own
-        it any more, or has registered it again. Raises `Unavailable`; the caller tries again some time.
+        it any more, or has registered it again. Raises `Unavailable`; the caller tries again some time. `still` is
+        asked right before the removal is sent, which happens only after the metadata have answered: up to then the
+        chain is registered, and stays so where it says no.
 
         Whatever becomes of it, it is void once the chain has been registered again: every registration is a write of
         the key, and only the one that was read here is deleted.
@@ -73,14 +98,19 @@ class Registration:
             found = await answered(self._store.get(key))
             if found is None:
                 return True
-            still = [Compare(OWNERS.key(chain), "value", "=", owner), unchanged(key, found.revision)]
-            return (await answered(self._store.txn(still, [Delete(key)]))).ok
+            if not still():
+                return False
+            compares = [Compare(OWNERS.key(chain), "value", "=", owner), unchanged(key, found.revision)]
+            return (await answered(self._store.txn(compares, [Delete(key)]))).ok
 
-    async def _flush(self, answer: asyncio.Future[int]) -> None:
+    async def _flush(self, flush: _Flush) -> None:
+        answer = flush.answer
         try:
             async with self._lock:
-                keys, self._waiting, self._answer = list(self._waiting), {}, None
+                keys, self._waiting, self._next = list(self._waiting), {}, None
                 revision = await self._write(keys)
+            self._silent = False
+            flush.written.set()
             # Without the lock: a copy of the catalog that is stuck holds up those who wait for it, and nobody else.
             await self._reached(revision)
         except Exception as error:
@@ -88,6 +118,35 @@ class Registration:
             answer.exception()  # told to whoever still waits; if nobody does, there is nothing to report
         else:
             answer.set_result(revision)
+        finally:
+            flush.written.set()
+
+    async def registered(self, chain: int) -> Collection[int]:
+        """Topics a chain, which this process owns, is registered for now. The copy of the catalog here has since
+        reached a revision that no change committed before exceeds: a source of one of them may be opened as after
+        `register`. Raises `Unavailable`.
+        """
+        if self._reading is None:
+            self._reading = self._tasks.start(self._read())
+        found = await asyncio.shield(self._reading)
+        if isinstance(found, SyncpointError):
+            raise found
+        return found.get(chain, ())
+
+    async def _read(self) -> dict[int, set[int]] | SyncpointError:
+        """Topics by chain. Who asks while it is read for others needs another look, and shares that."""
+        async with self._reads:
+            self._reading = None
+            chains: dict[int, set[int]] = {}
+            try:
+                found, _ = await answered(read_all(self._store, OPEN))
+                await self._reached(await answered(head_revision(self._store)))
+            except SyncpointError as error:
+                return error
+            for item in found:
+                topic, chain = OPEN.numbers(item.key)
+                chains.setdefault(chain, set()).add(topic)
+            return chains
 
     async def _reached(self, revision: int) -> None:
         try:
@@ -104,7 +163,7 @@ class Registration:
                 return await head_revision(self._store)
             except StoreError as error:
                 if attempt == _ATTEMPTS - 1:
-                    raise Unavailable(f"The metadata does not answer: {error}") from error
+                    raise MetadataSilent(f"The metadata does not answer: {error}") from error
                 await asyncio.sleep(_RETRY_S * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 

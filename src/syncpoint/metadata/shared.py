@@ -29,7 +29,7 @@ from syncpoint.metadata.contract import (
     StoreUnavailable,
     TxnResult,
 )
-from syncpoint.model.errors import Unavailable
+from syncpoint.model.errors import MetadataSilent, Unavailable
 
 DEADLINE_S = 5.0
 _T = TypeVar("_T")
@@ -115,10 +115,12 @@ async def read_all(store: SharedStore, prefix: str, *, deadline_s: float = DEADL
 
 
 async def answered(call: Awaitable[_T], unavailable: str = "The metadata does not answer, nothing was changed") -> _T:
-    """What a call of a store returns. Raises `Unavailable` for the store's errors, for those who know no store."""
+    """What a call of a store returns. Raises `Unavailable` for the store's errors, for those who know no store; it is
+    `MetadataSilent` where the call surely had no effect.
+    """
     try:
         return await call
     except StoreUnavailable as error:
-        raise Unavailable(f"{unavailable}: {error}") from error
+        raise MetadataSilent(f"{unavailable}: {error}") from error
     except Indeterminate as error:
         raise Unavailable(f"The change may or may not be stored: {error}") from error

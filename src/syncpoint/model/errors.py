@@ -162,6 +162,15 @@ class ConnectionRefused(Unprocessed):
     """The host lives and nobody listens at the address: the process that did has ended."""
 
 
+class MetadataSilent(Unavailable):
+    """What was asked needs the metadata, which do not answer: nothing of it was done. Recognised by its reason."""
+
+    reason: ClassVar[str] = "METADATA_SILENT"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, (_error_info(self.reason),))
+
+
 class GivenUp(Unavailable):
     """Whoever was asked will not be able to do it any more; asking again there does not help."""
 
@@ -239,7 +248,10 @@ def _error_info(reason: str) -> bytes:
     return field(1, b"type.googleapis.com/google.rpc.ErrorInfo") + field(2, info)
 
 
-_BY_REASON = {_error_info(one.reason): one for one in _Reasoned.__subclasses__()}
+_BY_REASON: dict[bytes, type[SyncpointError]] = {
+    **{_error_info(one.reason): one for one in _Reasoned.__subclasses__()},
+    _error_info(MetadataSilent.reason): MetadataSilent,
+}
 _BY_CODE: dict[int, type[SyncpointError]] = {
     Code.INVALID_ARGUMENT: InvalidArgument,
     Code.NOT_FOUND: NotFound,

@@ -25,6 +25,7 @@ from syncpoint.model.errors import (
     Code,
     FailedPrecondition,
     InvalidArgument,
+    MetadataSilent,
     NotFound,
     OtherTopic,
     StaleEpoch,
@@ -52,6 +53,7 @@ from syncpoint.wire import methods
 DEADLINE_S = 60.0  # of callers who name none
 LAG_S = 3.0  # how long a forwarder may not know yet what we know
 REGION_S = 5.0  # so long a region may be away before messages that must lie in it are refused
+METADATA_S = 3.0  # how long other chains are tried for what one cannot take while the metadata do not answer
 FULL_S = 3.0  # how long full forwarders are asked again before the caller is told
 PAUSES_S = (0.01, 0.02, 0.03, *(0.05,) * 30, 0.1, 0.2, 0.4)  # the next owner of a chain is often ready in a second
 TRIES_PER_S = 2_000  # of all batches that wait, together
@@ -65,8 +67,8 @@ class Batch(Attempt):
     """One request on its way."""
 
     __slots__ = (
-        "call", "chain", "deadline", "doubtful", "key", "number", "place", "plain", "request", "sealed", "size",
-        "started", "topic", "tried",
+        "call", "chain", "deadline", "doubtful", "key", "number", "place", "plain", "request", "sealed", "silent",
+        "size", "started", "topic", "tried",
     )  # fmt: skip
 
     def __init__(self, call: Call, request: bytes, topic: Topic, key: bytes, number: int, now: float) -> None:
@@ -81,6 +83,7 @@ class Batch(Attempt):
         self.sealed = False  # it came sealed
         self.doubtful: set[int] = set()  # chains at which an attempt may have succeeded
         self.tried: set[int] = set()
+        self.silent = False  # a chain could not take it because the metadata did not answer
 
     @property
     def unknown(self) -> bool:
@@ -261,6 +264,8 @@ class Publisher:
                 await self.finder.topic(batch.topic.incarnation)
             target = self._keyless_target(batch)
             if target is None:
+                if batch.silent and not batch.unknown:
+                    raise _no_metadata(batch.topic)
                 batch.tried.clear()
                 await self._pause(batch, turns)
                 turns += 1
@@ -286,6 +291,11 @@ class Publisher:
 
     def _elsewhere(self, batch: Batch, error: SyncpointError) -> bool:
         """Whether another chain is to be tried at once."""
+        if isinstance(error, MetadataSilent):
+            batch.silent = True  # another one may have the topic open
+            late = asyncio.get_running_loop().time() > batch.started + METADATA_S
+            if late and not batch.unknown:
+                raise _no_metadata(batch.topic)
         if error.code in MOVABLE:
             self._note_unknown(batch, error)
             return self._time_left(batch) > 0
@@ -321,6 +331,8 @@ class Publisher:
         """Return when the batch may be tried again; raise what the caller is told otherwise."""
         now = asyncio.get_running_loop().time()
         code = error.code
+        if isinstance(error, MetadataSilent) and not batch.unknown:
+            raise _no_metadata(batch.topic)
         if code in MOVABLE:
             self._note_unknown(batch, error)
         elif isinstance(error, StaleEpoch) and batch.key:
@@ -336,7 +348,7 @@ class Publisher:
         await self._pause(batch, turns)
 
     def _note_unknown(self, batch: Batch, error: SyncpointError) -> None:
-        if not isinstance(error, Unprocessed):
+        if not isinstance(error, (Unprocessed, MetadataSilent)):
             batch.doubtful.add(batch.chain)
 
     def _time_left(self, batch: Batch) -> float:
@@ -436,6 +448,13 @@ def stepped(seconds: float) -> float:
     if seconds > 1.0:
         return float(math.ceil(seconds))
     return max(0.05, math.ceil(seconds * 10) / 10)
+
+
+def _no_metadata(topic: Topic) -> MetadataSilent:
+    return MetadataSilent(
+        f"{topic.name} has to be opened before messages are taken, which needs the metadata, and the metadata does not "
+        "answer. Nothing was stored. Try again."
+    )
 
 
 def _outcome_unknown(why: str) -> Unavailable:

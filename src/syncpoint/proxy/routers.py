@@ -17,9 +17,9 @@ from syncpoint.control.doors import Peers
 from syncpoint.metadata.contract import Put, StoreError, absent
 from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, Prefix
 from syncpoint.metadata.records import Topic
-from syncpoint.metadata.shared import SharedStore, answered
+from syncpoint.metadata.shared import SharedStore
 from syncpoint.model.cluster import ROUTER
-from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.model.errors import MetadataSilent, SyncpointError, Unavailable
 from syncpoint.proxy.routes import Routes, SubscriptionRoute, TopicRoute
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.runtime.tasks import Tasks
@@ -183,8 +183,13 @@ class RouteFinder:
         key = ASSIGNED_TOPICS.key(topic.incarnation)
         value = TopicAssignment(1, tuple(candidates[:1])).encode()
         written = self._store.txn([absent(key)], [Put(key, value)], deadline_s=STORE_S)
-        if (await answered(written, f"{topic.name} cannot be assigned to a chain")).ok:
-            self.assigned += 1
+        try:
+            self.assigned += (await written).ok
+        except StoreError as error:
+            raise MetadataSilent(
+                f"{topic.name} is assigned to no chain yet, and the metadata does not answer. Nothing was stored. Try "
+                "again."
+            ) from error
         await self._read((topic.incarnation,), ())
         if not self.routes.assigned(topic):
             raise Unavailable(f"The chain of {topic.name} cannot be looked up. Try again.")

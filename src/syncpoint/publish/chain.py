@@ -355,6 +355,7 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
     except BaseException:
         await chain.close()
         raise
+    chain.entrance.begin()
     return chain
 
 

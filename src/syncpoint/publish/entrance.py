@@ -4,8 +4,8 @@ Place: between `service` and the chain's forwarder.
 Promise: before a chain's first message of a topic the chain is registered for it, and the catalog read at or above that
 registration (protocol rule 16). A message with an ordering key is taken only in the topic's current epoch, by a chain
 that has a part in it, after every other chain has sealed its sources of earlier epochs (rule 18); messages without a
-key do not wait for that. What waits keeps its order, and is told UNAVAILABLE when it can not be taken: nothing of it
-is stored then.
+key do not wait for that. What waits keeps its order, and is told UNAVAILABLE when it can not be taken
+(`MetadataSilent` when that is the reason): nothing of it is stored then.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from syncpoint.kernel.errors import Malformed
 from syncpoint.model.errors import (
     FailedPrecondition,
     InvalidArgument,
+    MetadataSilent,
     NotFound,
     OtherTopic,
     ResourceExhausted,
@@ -40,6 +41,7 @@ from syncpoint.publish.voids import Voids
 from syncpoint.runtime.tasks import Tasks
 
 WAITING_BYTES_MAX = 32 << 20
+LEARN_PAUSE_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +62,13 @@ class Registrar(Protocol):
         """Return the catalog revision that the copy here has reached since."""
         ...
 
-    async def unregister(self, topic: int, chain: int, epoch: int) -> bool: ...
+    async def unregister(self, topic: int, chain: int, epoch: int, still: Callable[[], bool]) -> bool:
+        """Remove it if `still`, which is asked right before the removal is sent."""
+        ...
+
+    async def registered(self, chain: int) -> Collection[int]:
+        """Topics a chain, which is open here, is registered for; the copy here has reached the catalog of since."""
+        ...
 
 
 Assignments = Callable[[int], Assignment | None]
@@ -98,6 +106,8 @@ class Entrance:
         self.closed = False
         self.load: dict[int, tuple[int, int]] = {}  # messages and bytes by topic, since somebody last looked
         self._registered: set[int] = set()
+        self._leaving: set[int] = set()  # their registration is about to end
+        self._left: set[int] | None = set()  # ended since the chain was opened, until what was registered is known
         self._opening: dict[int, _Waiting] = {}  # topic -> everything, until there is a source
         self._sealing: dict[int, _Waiting] = {}  # topic -> messages with keys, until they may come
         self._waiting_bytes = 0
@@ -146,9 +156,28 @@ class Entrance:
         """Nothing of the topic is left in the chain, opened under `epoch`: it need not be asked about it."""
         if topic in self._pins:
             return  # the next look at registrations forgets it
-        self._registered.discard(topic)
-        if topic not in self._opening:
+        if topic not in self._opening and topic not in self._leaving:
+            self._leaving.add(topic)
             self._tasks.start(self._unregister(topic, epoch))
+
+    def begin(self) -> None:
+        """The chain is open: find out what earlier owners registered it for. Messages of these topics can then be taken
+        also while the metadata is down. Only the owner ends a registration: what is read from now on stays until this
+        one forgets it.
+        """
+        self._tasks.start(self._learn())
+
+    async def _learn(self) -> None:
+        while True:
+            try:
+                found = await self._registrar.registered(self.chain)
+                break
+            except SyncpointError as error:
+                log.info("chain %d: what it is registered for can not be read: %s", self.chain, error)
+                await asyncio.sleep(LEARN_PAUSE_S)
+        assert self._left is not None
+        self._registered |= set(found) - self._left
+        self._left = None
 
     def is_waiting(self, topic: int) -> bool:
         """Whether something of the topic is about to come in."""
@@ -262,7 +291,8 @@ class Entrance:
         try:
             await work(topic)
         except SyncpointError as error:
-            refusal = Unavailable(f"Chain {self.chain} can not take messages of the topic now: {error.message}")
+            kind = MetadataSilent if isinstance(error, MetadataSilent) else Unavailable
+            refusal = kind(f"Chain {self.chain} can not take messages of the topic now: {error.message}")
         except asyncio.CancelledError:
             refusal = Unavailable(f"Chain {self.chain} is not open here.")
         except Exception:
@@ -313,6 +343,17 @@ class Entrance:
 
     async def _unregister(self, topic: int, epoch: int) -> None:
         try:
-            await self._registrar.unregister(topic, self.chain, epoch)
+            await self._registrar.unregister(topic, self.chain, epoch, lambda: self._leave(topic))
         except SyncpointError as error:
             log.info("chain %d stays registered for topic %d, of which it holds nothing: %s", self.chain, topic, error)
+        finally:
+            self._leaving.discard(topic)
+
+    def _leave(self, topic: int) -> bool:
+        """Whether the registration may end now. As long as it stands, the topic can be opened by it."""
+        if self.is_waiting(topic) or self.forwarder.sources.of_topic(topic):
+            return False
+        self._registered.discard(topic)
+        if self._left is not None:
+            self._left.add(topic)
+        return True

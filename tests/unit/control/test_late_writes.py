@@ -22,7 +22,7 @@ from syncpoint.metadata.layout import CHAINS, DRAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.model.cluster import PUBLISH, ChainRecord, DiskPlace, Member, Owner
-from syncpoint.model.errors import Aborted, NotFound, SyncpointError, Unavailable
+from syncpoint.model.errors import Aborted, MetadataSilent, NotFound, SyncpointError, Unavailable
 from syncpoint.publish.known_disks import KnownDisks
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -148,6 +148,56 @@ async def test_a_stuck_copy_of_the_catalog_holds_up_nobody_else(store: Late) -> 
         assert await registration.unregister(2, 7, 3)
     with pytest.raises(Unavailable, match="does not reach revision 5"):
         await stuck
+
+
+@late
+async def test_whoever_waits_for_a_registration_hears_soon_that_the_metadata_does_not_answer(store: Late) -> None:
+    registration = Registration(store, Copy(), ME)
+    store.delays = lambda one: True
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    with pytest.raises(MetadataSilent):
+        await registration.register(1, 7)
+    assert loop.time() - begun <= 3.0
+    begun = loop.time()
+    with pytest.raises(MetadataSilent):  # known by now
+        await registration.register(2, 7)
+    assert loop.time() - begun <= 0.5
+    store.delays = lambda one: False
+    await asyncio.sleep(LATE_S)  # what was asked for first goes on, and finds it answering again
+    await registration.register(3, 7)
+    assert await registered_chains(store, 3) == [7]
+
+
+@late
+async def test_a_removal_is_sent_only_if_it_is_still_wanted_once_the_metadata_answers(store: Late) -> None:
+    store.put(OWNERS.key("7"), Owner(ME.name, ME.incarnation, 3, ME.address).encode())
+    registration = Registration(store, Copy(), ME)
+    await registration.register(1, 7)
+    await registration.register(2, 8)
+    assert not await registration.unregister(1, 7, 3, lambda: False)
+    assert set(await registration.registered(7)) == {1}
+    asked: list[int] = []
+    store.cut = True
+    with pytest.raises(MetadataSilent):
+        await registration.unregister(1, 7, 3, lambda: bool(asked.append(1)) or True)
+    assert not asked
+    with pytest.raises(MetadataSilent):
+        await registration.registered(7)
+    store.cut = False
+    assert await registration.unregister(1, 7, 3, lambda: True)
+    assert set(await registration.registered(7)) == set()
+
+
+@late
+async def test_what_is_registered_is_told_only_once_the_copy_has_reached_the_catalog_of_then(store: Late) -> None:
+    copy = Copy()
+    registration = Registration(store, copy, ME)
+    await registration.register(1, 7)
+    store.put("catalog/head", b"5 1")
+    copy.stuck.clear()
+    with pytest.raises(Unavailable, match="does not reach revision 5"):
+        await registration.registered(7)
 
 
 # -- members -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.metadata.records import Change
-from syncpoint.model.errors import Code, InvalidArgument, ResourceExhausted, SyncpointError, Unavailable
+from syncpoint.model.errors import Code, InvalidArgument, MetadataSilent, ResourceExhausted, SyncpointError, Unavailable
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
 from syncpoint.wire.messages import internal, pubsub
@@ -591,3 +591,44 @@ async def test_stopping_fails_what_is_underway(world: ProxyWorld) -> None:
     await world.processes["proxy"].process.start(world.processes["proxy"].stop())
     assert isinstance(await failing(publishing), SyncpointError)
     assert publishing.exception().code is Unavailable("").code  # type: ignore[union-attr]
+
+
+@in_world()
+async def test_another_chain_may_take_what_one_cannot_while_the_metadata_does_not_answer(world: ProxyWorld) -> None:
+    _proxy, one, two = await cluster(world)
+    world.assign([1, 2])
+    one.refusals = [MetadataSilent("not open here")] * 10
+    for data in (b"a", b"b", b"c"):
+        assert await world.publish(data)
+    assert sorted(world.found(2)) == [b"a", b"b", b"c"]
+    assert one.refusals
+    assert not two.refusals
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_a_topic_that_cannot_be_opened_without_the_metadata_is_refused_soon(key: str) -> None:
+    async def work(world: ProxyWorld) -> None:
+        _proxy, one, two = await cluster(world)
+        world.assign([1, 2])
+        for owner in (one, two):
+            owner.refusals = [MetadataSilent("not open here") for _ in range(1000)]
+        begun = world.clock.monotonic()
+        error = await failing(world.publish(b"x", key=key, timeout=60.0))
+        assert error.code is Code.UNAVAILABLE
+        assert "the metadata does not answer" in error.message
+        assert "Nothing was stored" in error.message
+        assert world.clock.monotonic() - begun < 10.0
+        assert world.stored.get(1, {}) == world.stored.get(2, {}) == {}
+
+    run(work, 1)
+
+
+@in_world()
+async def test_a_key_of_a_topic_without_assignment_is_refused_soon_while_the_metadata_is_down(
+    world: ProxyWorld,
+) -> None:
+    await cluster(world)
+    world.processes["proxy"].store.cut = True
+    error = await failing(world.publish(b"x", key="k", timeout=60.0))
+    assert error.code is Code.UNAVAILABLE
+    assert "the metadata does not answer" in error.message

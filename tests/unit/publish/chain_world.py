@@ -20,7 +20,7 @@ from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore as MemoryMetadata
 from syncpoint.metadata.records import CREATING, Change, Op, Subscription, Topic
 from syncpoint.model.cluster import ChainRecord, DiskPlace
-from syncpoint.model.errors import FailedPrecondition, SyncpointError
+from syncpoint.model.errors import FailedPrecondition, MetadataSilent
 from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.publish.host import ChainHost
@@ -249,7 +249,7 @@ class Process:
 
     async def register(self, topic: int, chain: int) -> int:
         if self.world.metadata_down:
-            raise SyncpointError(14, "the metadata does not answer")  # type: ignore[arg-type]
+            raise MetadataSilent("The metadata does not answer.")
         self.world.registrations += 1
         await asyncio.sleep(0.01)
         self.world.registered.add((topic, chain))
@@ -258,7 +258,19 @@ class Process:
         await self.shared.at(revision)
         return revision
 
-    async def unregister(self, topic: int, chain: int, epoch: int) -> bool:
+    async def registered(self, chain: int) -> set[int]:
+        if self.world.metadata_down:
+            raise MetadataSilent("The metadata does not answer.")
+        await asyncio.sleep(0.01)
+        found = {topic for topic, one in self.world.registered if one == chain}
+        await self.shared.at(self.world.master.revision)
+        return found
+
+    async def unregister(self, topic: int, chain: int, epoch: int, still: Callable[[], bool]) -> bool:
+        if self.world.metadata_down:
+            raise MetadataSilent("The metadata does not answer.")
+        if not still():
+            return False
         self.world.registered.discard((topic, chain))
         return True
 

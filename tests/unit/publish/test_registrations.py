@@ -5,6 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncpoint.metadata.records import Change, Topic
+from syncpoint.model.errors import MetadataSilent, SyncpointError
 
 sys.path.insert(0, str(Path(__file__).parent))
 from chain_world import TOPIC_NUMBER, ChainWorld, simulated
@@ -28,3 +34,87 @@ async def test_what_is_registered_for_another_chain_stays(world: ChainWorld) -> 
     await world.process("f1").open()
     await asyncio.sleep(WHILE_S)
     assert world.registered == {(77, 2)}
+
+
+async def failing(work: Any) -> SyncpointError:
+    with pytest.raises(SyncpointError) as caught:
+        await work
+    return caught.value
+
+
+@simulated
+async def test_what_an_earlier_owner_was_registered_for_is_taken_while_the_metadata_is_down(world: ChainWorld) -> None:
+    first = world.process("f1")
+    await first.open()
+    await world.subscribe()
+    await first.publish("one")
+    await first.crash()
+    second = world.process("f2")
+    await second.open()
+    await asyncio.sleep(1.0)
+    writes = world.registrations
+    world.metadata_down = True
+    await second.publish("two")
+    assert world.registrations == writes
+
+
+@simulated
+async def test_a_subscription_that_the_copy_had_not_heard_of_is_followed_before_a_registration_is_trusted(
+    world: ChainWorld,
+) -> None:
+    first = world.process("f1")
+    await first.open()
+    await first.publish("one")
+    await first.crash()
+    process = world.process("f2")
+    process.shared.held = True
+    world.commit(Change.put(Topic(77, "projects/p/topics/other")))
+    await process.open()
+    await asyncio.sleep(1.0)
+    world.metadata_down = True
+    error = await failing(process.publish("one"))
+    assert isinstance(error, MetadataSilent)
+    process.shared.held = False
+    process.shared.catch_up()
+    await asyncio.sleep(1.0)
+    assert await process.publish("two")
+
+
+@simulated
+async def test_a_topic_of_which_nothing_is_left_stays_open_to_publishers_while_the_metadata_is_down(
+    world: ChainWorld,
+) -> None:
+    world.registered.add((TOPIC_NUMBER, 1))
+    process = world.process("f1")
+    await asyncio.sleep(1.0)  # it has tidied once, and does not again soon
+    await process.open()
+    await asyncio.sleep(0.1)
+    world.metadata_down = True
+    await asyncio.sleep(WHILE_S)
+    assert await process.publish("one")
+
+
+@simulated
+async def test_a_registration_that_ended_is_written_again_before_the_next_message(world: ChainWorld) -> None:
+    world.registered.add((TOPIC_NUMBER, 1))
+    process = world.process("f1")
+    await process.open()
+    await asyncio.sleep(WHILE_S)
+    assert world.registered == set()
+    await process.publish("one")
+    assert world.registered == {(TOPIC_NUMBER, 1)}
+
+
+@simulated
+async def test_a_topic_that_was_never_registered_is_refused_and_nothing_of_it_is_stored_later(
+    world: ChainWorld,
+) -> None:
+    process = world.process("f1")
+    chain = await process.open()
+    await asyncio.sleep(1.0)
+    world.metadata_down = True
+    error = await failing(process.publish("one"))
+    assert isinstance(error, MetadataSilent)
+    world.metadata_down = False
+    await asyncio.sleep(WHILE_S)
+    assert chain.forwarder.published == 0

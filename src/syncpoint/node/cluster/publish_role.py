@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Any
 
 from syncpoint.api.options_admin import follow_limits
@@ -138,8 +139,11 @@ class _LateRegistrar:
     async def register(self, topic: int, chain: int) -> int:
         return await self._registration().register(topic, chain)
 
-    async def unregister(self, topic: int, chain: int, epoch: int) -> bool:
-        return await self._registration().unregister(topic, chain, epoch)
+    async def unregister(self, topic: int, chain: int, epoch: int, still: Callable[[], bool]) -> bool:
+        return await self._registration().unregister(topic, chain, epoch, still)
+
+    async def registered(self, chain: int) -> Collection[int]:
+        return await self._registration().registered(chain)
 
 
 class _LateKeeper:
