@@ -97,6 +97,7 @@ def _add_chain(
         one.reason = "nobody has it open" if owner is None else f"{owner.member}, its owner, does not tell"
         return None
     one.reason, one.position, one.under_replicated = disk["reason"], disk["position"], disk["lacks"]
+    one.incarnation = disk.get("incarnation", "")
     shown.under_replicated += disk["lacks"]
     shown.damaged += disk.get("unreadable", 0)
     return dict(disk)

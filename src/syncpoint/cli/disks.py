@@ -45,7 +45,7 @@ def list_all(settings: Settings) -> None:
                 f"{disk.under_replicated:,}",
                 f"{disk.damaged:,}",
                 gigabytes(disk.free_bytes) if disk.HasField("free_bytes") else "unknown",
-                disk.incarnation[:8],
+                _incarnation(disk),
                 disk.reason,
             )
             for disk in answer.disks
@@ -87,6 +87,13 @@ def _position(disk: Any) -> str:
         return f"{disk.position:,}"
     each = (f"{one.position:,}" if one.HasField("position") else "unknown" for one in disk.chains)
     return ", ".join(f"chain {one.chain}: {position}" for one, position in zip(disk.chains, each, strict=True))
+
+
+def _incarnation(disk: Any) -> str:
+    """Of a cluster's disk: what each chain on it has drawn there."""
+    if not disk.chains:
+        return str(disk.incarnation[:8])
+    return ", ".join(f"chain {one.chain}: {one.incarnation[:8] or 'unknown'}" for one in disk.chains)
 
 
 def _state(disk: object) -> str:

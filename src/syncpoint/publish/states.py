@@ -83,6 +83,7 @@ def disks_of(record: ChainRecord, store: Store) -> dict[str, Any]:
             "state": disk.state,
             "reason": disk.reason,
             "position": disk.position,
+            "incarnation": disk.incarnation,
             "free_bytes": disk.free_bytes,
             "lacks": max(0, found.appended - disk.position),
             "unreadable": disk.unreadable,

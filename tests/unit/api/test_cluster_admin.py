@@ -420,7 +420,7 @@ async def test_disks_are_shown_as_storage_and_owners_see_them(world: ClusterWorl
     free = {"d1": {"free_bytes": 100}, "d2": {"free_bytes": 0}, "d3": {"free_bytes": 300}}
     storage = {"roles": {"storage": {"disks": free}}}
     world.peers.answers["10.0.0.1:1", STATUS] = internal.StatusResponse(json=json.dumps(storage))
-    good = {"state": "ok", "reason": "", "position": 40, "lacks": 2, "unreadable": 0}
+    good = {"state": "ok", "reason": "", "position": 40, "lacks": 2, "unreadable": 0, "incarnation": "ab12"}
     disks = {
         "/c1/d1": good,
         "/c1/d2": {**good, "state": "failed", "reason": "EIO"},
@@ -437,6 +437,7 @@ async def test_disks_are_shown_as_storage_and_owners_see_them(world: ClusterWorl
         (7, admin.Disk.OK, True, 40),
         (8, admin.Disk.UNKNOWN, False, 0),
     ]
+    assert [one.incarnation for one in first.chains] == ["ab12", ""]
     second = found["s1/d2"]
     assert (second.state, second.reason) == (admin.Disk.FAILED, "chain 7: EIO")
     assert (second.HasField("free_bytes"), second.free_bytes) == (True, 0)

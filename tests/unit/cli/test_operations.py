@@ -61,7 +61,7 @@ def test_disks_list_fails_when_one_is_damaged(server, run):
 
 def test_disks_of_a_cluster_say_what_is_not_known(server, run):
     chains = [
-        {"chain": 1, "state": "OK", "position": 1234, "under_replicated": 0},
+        {"chain": 1, "state": "OK", "position": 1234, "under_replicated": 0, "incarnation": "0123456789abcdef"},
         {"chain": 2, "state": "UNKNOWN", "reason": "nobody has it open"},
     ]
     known = admin.Disk(path="s1/d1", state="UNKNOWN", chains=chains, free_bytes=0, reason="chain 2: nobody has it open")
@@ -71,6 +71,7 @@ def test_disks_of_a_cluster_say_what_is_not_known(server, run):
     assert result.exit_code == 0
     first, second = (line for line in result.stdout.splitlines() if line.startswith("s"))
     assert "chain 1: 1,234, chain 2: unknown" in first
+    assert "chain 1: 01234567, chain 2: unknown" in first
     assert "0.0 GiB" in first
     assert second.split()[:6] == ["s2/d1", "unknown", "0", "0", "0", "unknown"]
     assert "unknown: s2 does not tell (x)" in result.stderr

@@ -71,6 +71,7 @@ async def test_messages_go_in_and_come_out(world: ChainWorld) -> None:
     disks = process.host.status()["disks"]["1"]
     assert len(disks) == 9
     assert all(disk["position"] > 0 for disk in disks.values())
+    assert len({disk["incarnation"] for disk in disks.values()} - {""}) == 9
 
 
 @simulated

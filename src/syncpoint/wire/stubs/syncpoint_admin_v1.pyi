@@ -74,7 +74,8 @@ class DiskChain(_message.Message):
     reason: str
     position: int
     under_replicated: int
-    def __init__(self, chain: _Optional[int] = ..., state: _Optional[_Union[Disk.State, int, str]] = ..., reason: _Optional[str] = ..., position: _Optional[int] = ..., under_replicated: _Optional[int] = ...) -> None: ...
+    incarnation: str
+    def __init__(self, chain: _Optional[int] = ..., state: _Optional[_Union[Disk.State, int, str]] = ..., reason: _Optional[str] = ..., position: _Optional[int] = ..., under_replicated: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...
 class FlowLimit(_message.Message):
     messages: int
     bytes: int
