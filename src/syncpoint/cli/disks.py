@@ -58,13 +58,13 @@ def list_all(settings: Settings) -> None:
     if damaged and not failed:
         raise Problem(f"damaged: {', '.join(damaged)}", DAMAGED_ADVICE)
     if failed:
-        raise Problem(f"failed: {', '.join(failed)}", _failed_advice(answer.disks))
+        raise Problem(f"failed: {', '.join(failed)}", failed_advice(answer.disks))
 
 
-def _failed_advice(found: Any) -> str:
+def failed_advice(found: Any) -> str:
     """What follows from the states of one server's disks; which of a cluster's disks go together is not known here."""
     repair = "Repair or replace {}, then restart the server"
-    if any(disk.chains for disk in found):
+    if any(disk.chains and not disk.path.startswith("/") for disk in found):  # PROCESS/DISK
         chains = "Each chain is written while enough of its own disks are well; `syncpoint cluster status` tells. "
         mended = " (of a cluster: the process that serves it): the disk is brought up to date from the others."
         return f"{chains}{repair.format('the disk')}{mended}"

@@ -215,7 +215,7 @@ def _server(settings: Settings, host: str, number: int) -> list[Finding]:
 
 
 def _asked(settings: Settings, what: str, silent: str, advice: str) -> list[Finding]:
-    from syncpoint.cli.disks import DAMAGED_ADVICE
+    from syncpoint.cli.disks import DAMAGED_ADVICE, failed_advice
     from syncpoint.cli.errors import Problem
     from syncpoint.model.errors import SyncpointError
     from syncpoint.wire.messages import admin
@@ -237,7 +237,7 @@ def _asked(settings: Settings, what: str, silent: str, advice: str) -> list[Find
             found = f"{one.path}: {count(one.damaged, 'place')} damaged, {one.reason}"
             findings.append(Finding("server's disk", "problem", found, DAMAGED_ADVICE))
         elif one.state == admin.Disk.FAILED:
-            advice = "Repair or replace the disk, then restart the server; the others bring it up to date."
+            advice = failed_advice(disks)
             findings.append(Finding("server's disk", "problem", f"{one.path}: {one.reason}", advice))
         elif one.state == admin.Disk.UNKNOWN:
             advice = "Nothing is known against it; look again with `syncpoint disks list` once all processes answer."

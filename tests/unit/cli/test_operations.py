@@ -46,6 +46,16 @@ def test_disks_list_judges_no_majority_of_the_disks_of_a_cluster(server, run):
     assert "cluster status" in result.stderr
 
 
+def test_disks_list_judges_the_disks_of_workers_as_those_of_one_server(server, run):
+    chains = [{"chain": number, "state": "OK"} for number in (1, 2)]
+    states = ("FAILED", "FAILED", "OK")
+    disks = [admin.Disk(path=f"/d{at}", state=state, chains=chains) for at, state in enumerate(states)]
+    server.answers["Admin.ListDisks"] = admin.ListDisksResponse(disks=disks)
+    result = run("disks", "list")
+    assert "of 3 disks 2 failed" in result.stderr
+    assert "cluster status" not in result.stderr
+
+
 def test_disks_list_fails_when_one_is_damaged(server, run):
     good = admin.Disk(path="/a", state="OK")
     bad = admin.Disk(path="/b", state="DAMAGED", reason="in good order on no disk: segment 1/2: frame at 64", damaged=3)
