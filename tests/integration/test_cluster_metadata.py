@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grpc
 import pytest
 from click.testing import CliRunner
 from cluster_kit import Kit
@@ -9,7 +10,7 @@ from cluster_kit import Kit
 from syncpoint.cli.cluster import cluster as commands
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
-from syncpoint.testing.official import bodies, refused
+from syncpoint.testing.official import bodies, eventually, refused
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1)
 
@@ -53,3 +54,33 @@ def test_a_restored_backup_loses_no_message_of_newer_disks(kit, enter, tmp_path)
         again.api.get_topic({"topic": late})
     again.topic("late")
     assert not again.peek(subscription)
+
+
+def test_without_etcd_registered_topics_go_on_after_a_restart_and_others_are_refused_soon(kit, enter):
+    space = enter(kit.proxies[0])
+    topic, subscription = space.pair()
+    new = space.topic("new")
+    new_subscription = space.subscription(new, "new")
+    space.publish(topic, b"before")
+    kit.down()
+    kit.up()
+    again = enter(kit.proxies[0])
+    again.project = space.project
+    again.publish(again.topic("other"), b"the chain is served")
+    kit.local.kill("etcd-1")
+    again.api.publish({"topic": topic, "messages": [{"data": b"during"}]}, timeout=20)
+    with refused("UNAVAILABLE", "the metadata does not answer"):
+        again.api.publish({"topic": new, "messages": [{"data": b"refused"}]}, timeout=40)
+    kit.local.start("etcd-1")
+    kit.settle()
+
+    def taken():
+        try:
+            return again.publish(new, b"after")
+        except grpc.RpcError:
+            return False
+
+    eventually(taken, 20)
+    assert sorted(bodies(again.pull(subscription, 2, ack=True))) == [b"before", b"during"]
+    assert bodies(again.pull(new_subscription, 1, ack=True)) == [b"after"]
+    assert not again.peek(new_subscription)

@@ -352,10 +352,10 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
         if chain.mounted is not None:
             await chain.mounted.recover()
         await chain.confirm()
+        await chain.entrance.begin()
     except BaseException:
         await chain.close()
         raise
-    chain.entrance.begin()
     return chain
 
 

@@ -41,6 +41,7 @@ from syncpoint.publish.voids import Voids
 from syncpoint.runtime.tasks import Tasks
 
 WAITING_BYTES_MAX = 32 << 20
+LEARN_S = 0.5
 LEARN_PAUSE_S = 5.0
 
 log = logging.getLogger(__name__)
@@ -160,12 +161,13 @@ class Entrance:
             self._leaving.add(topic)
             self._tasks.start(self._unregister(topic, epoch))
 
-    def begin(self) -> None:
-        """The chain is open: find out what earlier owners registered it for. Messages of these topics can then be taken
-        also while the metadata is down. Only the owner ends a registration: what is read from now on stays until this
-        one forgets it.
+    async def begin(self) -> None:
+        """The chain is open, and not served yet: find out what earlier owners registered it for. Messages of these
+        topics can then be taken also while the metadata is down. Only the owner ends a registration: what is read from
+        now on stays until this one forgets it. Return when that is known, or after a moment: nobody shall wait long for
+        a chain's next owner.
         """
-        self._tasks.start(self._learn())
+        await asyncio.wait((self._tasks.start(self._learn()),), timeout=LEARN_S)
 
     async def _learn(self) -> None:
         while True:
