@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.runtime.clock import ManualClock, SystemClock
-from syncpoint.runtime.files import DiskFenced, DiskUnreachable
+from syncpoint.runtime.files import DiskFenced, DiskUnreachable, FolderExchanged
 from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.remote.files import DiskAddress, Patience, RemoteFiles
@@ -385,3 +385,21 @@ def test_every_session_is_a_new_one() -> None:
         drawn += [disk._hello.session for disk in files._disks.values()]
     assert len(set(drawn)) == len(drawn)
     assert drawn == sorted(drawn)
+
+
+def test_a_required_disk_that_is_not_there_says_so_to_every_session(tmp_path: Path) -> None:
+    server = DiskServer(DiskServerSettings({"d": tmp_path / "d"}, require_disks=True))
+    host, port = server.address.split(":")
+    files = RemoteFiles({"/r": DiskAddress(host, int(port), "d")}, 1, 1, SystemClock(), patience=FAST)
+    try:
+        files.mkdir("/r")
+        (tmp_path / "d").rename(tmp_path / "away")
+        (tmp_path / "d").mkdir()
+        for _ in range(2):
+            with pytest.raises(FolderExchanged, match="disks are required"):
+                files.mkdir("/r")
+            files.abandon("/r")
+        assert not list((tmp_path / "d").iterdir())
+    finally:
+        files.abandon("/r")
+        server.stop_now()

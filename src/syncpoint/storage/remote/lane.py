@@ -12,7 +12,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 
-from syncpoint.runtime.files import DiskFenced
+from syncpoint.runtime.files import DiskFenced, FolderExchanged
 from syncpoint.storage.remote.sockets import FrameReader, hang_up, send_frame, tune
 from syncpoint.storage.remote.wire import (
     Hello,
@@ -89,6 +89,8 @@ class Lane:
         self.break_off()
         if welcome.status == Status.FENCED:
             raise DiskFenced(errno.ESTALE, welcome.message)
+        if welcome.status == Status.ERROR and welcome.errno == errno.ESTALE:
+            raise FolderExchanged(errno.ESTALE, welcome.message, self._where)
         if welcome.status == Status.ERROR:
             raise OSError(welcome.errno, welcome.message)
         raise Lost("an earlier command has not ended")
