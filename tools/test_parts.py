@@ -83,7 +83,7 @@ TEST = (
         420,
         [sys.executable, "tools/sim.py", "--test"],
     ),
-    Part("planted", "simulation catches every planted bug", 220, [*PYTEST, *BY_FILE, "tests/simulation"]),
+    Part("planted", "simulation catches every planted bug", 220, [*PYTEST, "-n", "2", "tests/simulation"]),
     Part(
         "unit",
         "unit and property tests of the other rooms, kernel compiled",
@@ -98,9 +98,7 @@ TEST = (
         {"SYNCPOINT_PURE_KERNEL": "1"},
     ),
     *(
-        Part(
-            name, f"integration: {what}", budget_s, [*PYTEST, "-n", "2", "--dist", "loadfile", *integration_paths(name)]
-        )
+        Part(name, f"integration: {what}", budget_s, [*PYTEST, *BY_FILE, *integration_paths(name)])
         for name, (what, budget_s, _) in INTEGRATION.items()
         if integration_paths(name)
     ),
