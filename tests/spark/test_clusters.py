@@ -14,7 +14,7 @@ from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing.etcd import why_not
 
 SHAPE = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
-COUNT = 12_000
+COUNT = 6_000
 TRIES = 12
 
 
@@ -42,7 +42,7 @@ def test_a_link_between_two_clusters_copies_once_while_owners_are_killed(spark, 
     source.publish(0, COUNT, 500)
     victims = [(two, "publish-forwarder-1"), (one, "publish-forwarder-1"), (two, "publish-forwarder-2"),
                (one, "publish-forwarder-2")]  # fmt: skip
-    failures, kills = 0, 0
+    failures, kills, total = 0, 0, COUNT
 
     def start() -> Any:
         reader = spark.readStream.format("pubsub").option("endpoint", source_server.endpoint)
@@ -70,14 +70,17 @@ def test_a_link_between_two_clusters_copies_once_while_owners_are_killed(spark, 
                     time.sleep(3.0)
                     cluster.start(victim)
             query.awaitTermination()
-            break
+            if kills == len(victims):
+                break
+            source.publish(total, total + COUNT, 500)  # it was quicker than the kills
+            total += COUNT
         except StreamingQueryException:
             failures += 1  # as whoever runs it: it is started again, and goes on
             time.sleep(1.0)
     reader = spark.read.format("pubsub").option("endpoint", target_server.endpoint).option("topic", target.name)
     rows = reader.load()
     assert kills == len(victims)
-    assert sorted(numbers(rows)) == list(range(COUNT))
+    assert sorted(numbers(rows)) == list(range(total))
     first: dict[str, list[int]] = {}
     for row in sorted(rows.select("offset", "data", "ordering_key").collect(), key=lambda row: row.offset):
         first.setdefault(row.ordering_key, []).append(int(row.data))
