@@ -1,0 +1,185 @@
+"""One vocabulary: a class name stands for one thing, and words that were given up do not come back."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+SRC = Path(__file__).parents[2] / "src"
+NODES = {path.relative_to(SRC): list(ast.walk(ast.parse(path.read_bytes()))) for path in sorted(SRC.rglob("*.py"))}
+
+# Words that name nothing any more, each with what is said instead.
+RETIRED = {
+    "ears": "listeners",
+    "hears": "is notified",
+}
+# Class names that stand for more than one thing. Each is one too many: the list only becomes shorter.
+TWICE = {
+    "Access",
+    "Answers",
+    "Ask",
+    "Assignment",
+    "Attempt",
+    "Attempts",
+    "Batch",
+    "Block",
+    "Caller",
+    "Calls",
+    "Catalog",
+    "CatalogCopy",
+    "Change",
+    "Channel",
+    "Checkpoint",
+    "Claim",
+    "Client",
+    "ClientStream",
+    "Cluster",
+    "Commit",
+    "Connection",
+    "Copy",
+    "Cursor",
+    "Decision",
+    "Delivery",
+    "Directory",
+    "DiskServer",
+    "Doors",
+    "Fact",
+    "Failed",
+    "Fenced",
+    "Found",
+    "Frame",
+    "Gap",
+    "Guard",
+    "Holder",
+    "Identity",
+    "Job",
+    "Keeper",
+    "KeyOrder",
+    "Kind",
+    "Known",
+    "Lane",
+    "Limits",
+    "Link",
+    "Lists",
+    "Lost",
+    "Malformed",
+    "Member",
+    "MemoryStore",
+    "Node",
+    "Op",
+    "Owner",
+    "Part",
+    "Place",
+    "Plan",
+    "Progress",
+    "Publisher",
+    "Range",
+    "Reader",
+    "Record",
+    "Refused",
+    "Request",
+    "Result",
+    "Row",
+    "Run",
+    "Seen",
+    "Setting",
+    "Shape",
+    "Source",
+    "Store",
+    "StoreStatus",
+    "Stream",
+    "Target",
+    "Turns",
+    "Verdict",
+    "Voids",
+    "World",
+    "_Call",
+    "_Held",
+    "_Load",
+    "_Serving",
+    "_Source",
+    "_Waiting",
+    "_Way",
+}
+# How many of them are met by one reader, in rooms of which one imports the other, and how many file names are there
+# twice: these numbers only fall.
+MET_TOGETHER_MAX = 57
+BASENAMES_MAX = 66
+
+
+def room(path: Path) -> str:
+    return path.parts[1] if path.parts[0] == "syncpoint" else path.parts[0]
+
+
+def classes() -> dict[str, list[Path]]:
+    found = defaultdict(list)
+    for path, nodes in NODES.items():
+        for node in nodes:
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(path)
+    return found
+
+
+def imports() -> set[tuple[str, str]]:
+    """Pairs of rooms of which the first imports the second; a room imports itself."""
+    found = {(room(path), room(path)) for path in NODES}
+    for path, nodes in NODES.items():
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("syncpoint."):
+                found.add((room(path), node.module.split(".")[1]))
+    return found
+
+
+def defined(nodes: list[ast.AST]) -> Iterator[str]:
+    """The names that a module gives to something."""
+    for node in nodes:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+def words(name: str) -> set[str]:
+    return set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_"))
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    twice = {name: list(map(str, paths)) for name, paths in classes().items() if len(paths) > 1}
+    assert {name: paths for name, paths in twice.items() if name not in TWICE} == {}
+
+
+def test_no_reader_meets_a_class_name_twice() -> None:
+    known = imports()
+    met = {
+        name
+        for name, paths in classes().items()
+        for one in paths
+        for other in paths
+        if one != other and (room(one), room(other)) in known
+    }
+    assert len(met) <= MET_TOGETHER_MAX, sorted(met)
+
+
+def test_a_basename_is_used_once() -> None:
+    found = defaultdict(list)
+    for path in NODES:
+        found[path.name].append(path.parent)
+    shared = {name for name, parents in found.items() if len(parents) > 1} - {"__init__.py", "settings.py", "errors.py"}
+    assert len(shared) <= BASENAMES_MAX, sorted(shared)
+
+
+def test_retired_words_stay_away() -> None:
+    back = {
+        f"{path}: {name} (say: {RETIRED[word]})"
+        for path, nodes in NODES.items()
+        for name in [*defined(nodes), path.stem]
+        for word in words(name) & RETIRED.keys()
+    }
+    assert sorted(back) == []
