@@ -11,7 +11,7 @@ import pyarrow as pa
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline.columns import DATA, OFFSET
 from syncpoint.testing.simulation.pipeline_history import Place, Row
-from syncpoint.testing.simulation.pipelines import PipelinesWorld
+from syncpoint.testing.simulation.pipeline_world import JobsWorld
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 
@@ -25,9 +25,9 @@ class Gap(Exception):
 
 
 class Calls:
-    """What a job's driver and tasks ask of the node. `patience_s`: how long they ask again while it is away."""
+    """What a job's driver and tasks ask of whoever serves. `patience_s`: how long they ask again while it is away."""
 
-    def __init__(self, world: PipelinesWorld, patience_s: float = 4.0) -> None:
+    def __init__(self, world: JobsWorld, patience_s: float = 4.0) -> None:
         self.world, self.patience_s = world, patience_s
 
     async def unary(self, method: methods.Method, request: Any) -> Any:
@@ -54,14 +54,14 @@ class Calls:
         return await self.patiently(methods.LOG_READER.GetPositions, pipeline.GetPositionsRequest(**fields))
 
     async def read(
-        self, topic: str, incarnation: int, source: int, begin: int, end: int, skip: str = ""
+        self, topic: str, incarnation: int, source: int, begin: int, end: int, skip: str = "", chain: int = 0
     ) -> list[tuple[int, bytes]]:
         """The messages of a range: all of them, or `Gap`. With `skip`, a subscription, less what it acknowledged."""
         found: list[tuple[int, bytes]] = []
         at, until = begin, self.world.loop.time() + self.patience_s
         while at < end:
             try:
-                async for offsets, bodies, following in self._frames(topic, incarnation, source, at, end, skip):
+                async for offsets, bodies, following in self._frames(topic, incarnation, source, at, end, skip, chain):
                     whole = offsets == list(range(at, following)) or skip
                     rising = offsets == sorted(set(offsets)) and set(offsets) <= set(range(at, following))
                     what = f"[{at}, {following}) of {source} came as {offsets}"
@@ -85,11 +85,11 @@ class Calls:
         return found
 
     async def _frames(
-        self, topic: str, incarnation: int, source: int, begin: int, end: int, skip: str
+        self, topic: str, incarnation: int, source: int, begin: int, end: int, skip: str, chain: int
     ) -> AsyncIterator[tuple[list[int], list[bytes], int]]:
         request = pipeline.ReadRangeRequest(
             topic=topic, topic_incarnation=incarnation, source=source, begin=begin, end=end, columns=[OFFSET, DATA],
-            skip_subscription=skip, frame_bytes=FRAME_BYTES,
+            skip_subscription=skip, frame_bytes=FRAME_BYTES, chain=chain,
         )  # fmt: skip
         stream = self.world.network.channel(self.world.door()).stream(methods.LOG_READER.ReadRange, timeout=5.0)
         try:

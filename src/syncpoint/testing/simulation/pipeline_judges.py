@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from syncpoint.testing.checkers import Verdict
 from syncpoint.testing.history import History, Identity, Outcome, unseal
 from syncpoint.testing.simulation.pipeline_history import Commit, PipelineHistory, Place, Row
-from syncpoint.testing.simulation.pipelines import LINK
+from syncpoint.testing.simulation.pipeline_world import LINK
 from syncpoint.testing.simulation.spark import passes
 
 

@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.pipeline import applying, epochs, staging, writing
+from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.publish.backlog import unacknowledged
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.checkers import Verdict
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.faults import duration
 from syncpoint.testing.simulation.invariants import stored_for_nobody
 from syncpoint.testing.simulation.loop import ProcessLoop
-from syncpoint.testing.simulation.pipeline_calls import AWAY, Calls, Gap
 from syncpoint.testing.simulation.pipeline_faults import PipelineFaults
-from syncpoint.testing.simulation.pipeline_history import Place, Row, Sought
-from syncpoint.testing.simulation.pipeline_judges import (
-    Found,
-    copies_are_mapped,
-    epochs_are_whole,
-    epochs_in_order,
-    links_copy_once,
-    links_count,
-    nothing_else_is_visible,
-    older_runs_are_fenced,
-    results_are_true,
-    sought_is_read_again,
-    stays,
-)
-from syncpoint.testing.simulation.pipelines import ALONE, LINK, NODE, PipelineShape, PipelinesWorld
-from syncpoint.testing.simulation.runs import Result, SimRun, simulate
-from syncpoint.testing.simulation.scaled import patched
-from syncpoint.testing.simulation.spark import SOURCE, SUBSCRIPTION, TARGETS, Concurrent, Failed, Fenced, Job
+from syncpoint.testing.simulation.pipeline_history import Sought
+from syncpoint.testing.simulation.pipeline_jobs import PULLED, JobsRun, small_steps
+from syncpoint.testing.simulation.pipeline_judges import Found, sought_is_read_again
+from syncpoint.testing.simulation.pipeline_world import ALONE, PipelineShape
+from syncpoint.testing.simulation.pipelines import NODE, PipelinesWorld
+from syncpoint.testing.simulation.runs import Result, simulate
+from syncpoint.testing.simulation.spark import SUBSCRIPTION
 from syncpoint.wire import methods
-from syncpoint.wire.messages import pipeline, pubsub
-
-DRAIN_S = 40.0
-SETTLE_S = 20.0
-PULLED = "pulled"
-KEPT_S = 30 * 86_400
-STALE_S = 4.0  # of what is staged, once all is quiet
+from syncpoint.wire.messages import pubsub
 
 
 def run_pipelines(
@@ -55,96 +35,30 @@ def run_pipelines(
     def make(loop: ProcessLoop, clock: ManualClock) -> PipelineRun:
         return PipelineRun(PipelinesWorld(loop, clock, seed, drawn, trace), seed, kinds)
 
-    with _steps(drawn):
+    with small_steps(drawn):
         return simulate(seed, make, trace)
 
 
-@contextmanager
-def _steps(shape: PipelineShape) -> Iterator[None]:
-    """Sizes and times on which no promise depends, so that a small epoch takes many steps."""
-    with ExitStack() as stack:
-        stack.enter_context(patched(writing, TIDY_S=3.0))
-        if shape.small:
-            stack.enter_context(patched(staging, PIECE_BYTES=300))
-            stack.enter_context(patched(applying, TURN_BYTES=700, UNPERSISTED_BYTES_MAX=1_500, AGAIN_S=0.2))
-        yield
-
-
-class PipelineRun(SimRun[PipelinesWorld]):
+class PipelineRun(JobsRun[PipelinesWorld]):
     """See the module."""
 
     def __init__(self, world: PipelinesWorld, seed: int, kinds: tuple[str, ...]) -> None:
         super().__init__(world, seed, SeededRandom(seed * 5 + 1))
         self.faults = PipelineFaults(world, seed, kinds)
-        self.calls = Calls(world, patience_s=20.0)
-        self.seconds = 2.0 + 5.0 * self.random.random()
-        self.jobs = [Job(world, kind) for kind in world.shape.queries]
-        self.well = False  # drivers die no more
-        self.zombies: list[asyncio.Task[None]] = []
-        self.runs = 0
-        self.settling = False
         world.note(f"seed {seed}: {world.shape}, {self.seconds:.1f} s, faults: {', '.join(self.faults.kinds)}")
 
     async def run(self) -> None:
-        world, loop = self.world, self.world.loop
-        world.begin()
-        supervising = loop.create_task(world.supervise())
-        await self.within([self._begin()], 30)
-        publishing = [self.start(self._publish(f"p{number}")) for number in range(1 + self.random.randrange(0, 2))]
-        watching = [self.start(self._watch(job)) for job in self.jobs]
-        looking = self.start(self._look())
-        living = [*publishing, *([self.start(self._seek())] if ALONE in world.shape.queries else [])]
-        await self._go_wrong()
-        self.faults.heal()
-        self.healed()
-        self.well = True
-        for zombie in self.zombies:
-            zombie.cancel()
-        await self.within(living, 40)
-        complaints = await self.drain(DRAIN_S)
-        looking.cancel()
-        for one in watching:
-            one.cancel()
-        await asyncio.sleep(0)
-        if not complaints:
-            complaints = await self._settle()
-        self._coverage()
-        verdicts = await self._asked(self._verdicts()) if not complaints else []
+        supervising = self.world.loop.create_task(self.world.supervise())
+        await super().run()
         supervising.cancel()
-        self.judge(complaints, 1e9, *verdicts)
-        await world.close()
 
-    async def _asked(self, work: Any) -> Any:
-        """What a client finds out, once all is well."""
-        task = self.start(work)
-        await self.within([task], 60)
-        return task.result() if task.done() and not task.cancelled() else []
+    async def begin(self) -> None:
+        self.world.begin()
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    def further(self) -> list[Any]:
+        return [self._seek()] if ALONE in self.world.shape.queries else []
 
-    async def _begin(self) -> None:
-        world = self.world
-        await world.create_topic(SOURCE, KEPT_S if world.shape.kept else 0)
-        for topic in TARGETS:
-            await world.create_topic(topic)
-            await world.subscribe(f"keeps-{topic.rpartition('/')[2]}", topic=topic, judged_as=topic)
-        if ALONE in world.shape.queries:
-            await world.subscribe(ALONE, topic=SOURCE, judged_as=SOURCE)
-        for creation in world.history.creations:
-            creation.until = 1  # they keep messages; nobody is to be delivered any
-        if world.shape.pulled:
-            await world.subscribe(PULLED, topic=SOURCE, judged_as=SOURCE, exactly_once=self.seconds > 4)
-            for number in range(2):
-                self.start(world.consume(PULLED, f"c{number}"))
-
-    async def _publish(self, client: str) -> None:
-        number = 0
-        while self.publishing:
-            await self.world.publish(client, number, "", topic=SOURCE, judged_as=SOURCE)
-            number += 1
-            await asyncio.sleep(self.random.random() ** 2 * 0.16)
-
-    async def _go_wrong(self) -> None:
+    async def go_wrong(self) -> None:
         world, end = self.world, self.world.loop.time() + self.seconds
         while world.loop.time() < end:
             await asyncio.sleep(0.1 + self.random.random() ** 2 * self.faults.pause_s)
@@ -172,191 +86,37 @@ class PipelineRun(SimRun[PipelinesWorld]):
             world.coverage.sometimes("a subscription is sought while it is read alone")
             world.note(f"client: sought {'back' if back else 'to now'}")
 
-    # -- jobs --------------------------------------------------------------------------------------------------------
+    def heal(self) -> None:
+        self.faults.heal()
 
-    def _new_run(self) -> str:
-        self.runs += 1
-        return f"r{self.runs}"
-
-    async def _watch(self, job: Job) -> None:
-        """Drivers die, or are given up and go on; new ones begin, mostly as a new run."""
-        world, run = self.world, self._new_run()
-        while True:
-            driver = self.start(job.drive(run))
-            life_s = 1e9 if self.well or self.random.random() < 0.2 else 0.2 + 2.5 * self.random.random() ** 2
-            over = world.loop.time() + life_s
-            try:
-                while not driver.done() and (self.well or world.loop.time() < over):
-                    await asyncio.wait([driver], timeout=min(0.5, max(0.01, over - world.loop.time())))
-            except asyncio.CancelledError:
-                driver.cancel()
-                raise
-            if driver.done():
-                try:
-                    driver.result()
-                except (Failed, Fenced, Concurrent, SyncpointError, Gap) as error:
-                    world.coverage.sometimes(f"a driver fails: {type(error).__name__}")
-                    job.note(f"{run} ends: {type(error).__name__} {str(error)[:60]}")
-            elif self.random.random() < 0.5:
-                driver.cancel()
-                world.coverage.sometimes("a driver is killed")
-                job.note(f"{run} is killed")
-            else:
-                self.zombies.append(driver)
-                driver.add_done_callback(_ended)
-                world.coverage.sometimes("a driver goes on as a zombie")
-                job.note(f"{run} goes on as a zombie")
-            job.idle_since = None
-            if not self.well:
-                self._set_back(job)
-            if self.random.random() < 0.8:
-                run = self._new_run()
-            await asyncio.sleep(0.3 * self.random.random())
-
-    def _set_back(self, job: Job) -> None:
-        """Where the driver was, the power may have gone, too."""
-        lots = self.random.random()
-        if lots < 0.15:
-            plan = job.kind == LINK and lots < 0.1
-            job.checkpoint.lose(plan)
-            self.world.coverage.sometimes("a checkpoint loses a plan" if plan else "a checkpoint loses a commit")
-        elif lots > 0.96 and job.kind != ALONE:
-            job.fresh()
-            job.latest = job.kind == LINK and self.random.random() < 0.5
-            self.world.pipelines.gaps_begun += job.latest
-            self.world.coverage.sometimes("a checkpoint is lost")
-
-    # -- what is visible ---------------------------------------------------------------------------------------------
-
-    async def _look(self) -> None:
-        """While all goes on: what is visible was named by a commit that had been asked for."""
-        while True:
-            await asyncio.sleep(0.3 + self.random.random())
-            topic = TARGETS[self.random.randrange(0, len(TARGETS))]
-            try:
-                found = await self._visible(Calls(self.world, 0.0), topic)
-            except SyncpointError as error:
-                # A disk that can not be read says so, whatever the reason.
-                self.world.coverage.always("looking is answered", error.code in (*AWAY, Code.DATA_LOSS), str(error))
-                continue
-            named = {attempt for commit in self.world.pipelines.commits for attempt in commit.attempts}
-            for one in found:
-                early = one.row.attempt not in named
-                self.world.coverage.always("nothing is visible before its commit", not early, f"{one}")
-
-    async def _visible(self, calls: Calls, topic: str) -> list[Found]:
-        positions = await calls.positions(topic=topic)
-        found = []
-        for one in positions.sources:
-            rows = await calls.read(topic, positions.topic_incarnation, one.source, one.begin, one.end)
-            found += [Found(topic, Place(one.source, offset), Row.decode(body)) for offset, body in rows]
-        return found
+    async def strike(self) -> None:
+        self.world.crash()
+        self.world.again()
 
     # -- the end -----------------------------------------------------------------------------------------------------
+
+    def writers(self) -> list[EpochWriter]:
+        return [self.world.life.node.writer] if self.world.serving else []
 
     def unfinished(self) -> list[str]:
         world = self.world
         if not world.serving:
             return [f"the node does not serve: {world.refusal!r}"]
-        found = [
-            f"the job {job.checkpoint.query} has more to do, it is at batch {job.checkpoint.next}"
-            for job in self.jobs
-            if job.idle_since is None or world.now - job.idle_since < 1.0
-        ]
-        status = world.life.node.store.status()
+        node = world.life.node
+        status = node.store.status()
+        found = super().unfinished()
         if status.under_replicated or status.failure:
             found.append(f"{status.under_replicated} entries are on too few disks {status.failure}")
         found += [f"disk {disk.path} is {disk.state}: {disk.reason}" for disk in status.disks if disk.state != "ok"]
-        record = world.life.node.publish.catalog.subscription(f"projects/p/subscriptions/{PULLED}")
-        left = unacknowledged(world.life.node.publish, record) if record is not None else 0
+        record = node.publish.catalog.subscription(f"projects/p/subscriptions/{PULLED}")
+        left = unacknowledged(node.publish, record) if record is not None else 0
         found += [f"{left} messages are not acknowledged"] if left else []
-        return found + self.owed() + (self._left() if self.settling else [])
-
-    def _left(self) -> list[str]:
-        """What is staged, or stored and needed by nobody."""
-        node = self.world.life.node
-        book, area = node.writer.book, node.writer.area
-        found = [f"stage {stage.id} of epoch {stage.epoch} of {stage.query} is left" for stage in book.stages.values()]
-        found += [f"epoch {one.epoch} of {one.query} is decided and not done" for one in book.decisions.values()]
-        found += [f"{area.bytes} bytes are held as staged"] if area.bytes else []
-        return found + [f"the node {text}" for text in stored_for_nobody(node.store, node.publish)]
-
-    async def _settle(self) -> list[str]:
-        """Stages that nobody commits are dropped, and so is what nobody needs."""
-        with patched(epochs, STALE_NS=round(STALE_S * 1e9)):
-            self.settling = True
-            return await self.drain(SETTLE_S)
-
-    def _coverage(self) -> None:
-        pipelines, coverage = self.world.pipelines, self.world.coverage
-        if self.world.serving:
-            skipped = [link for link in self.world.life.node.writer.book.links.values() if link.skipped]
-            coverage.sometimes("a gap is accepted", skipped)
-        coverage.sometimes("a commit stays unknown", any(one.result is None for one in pipelines.commits))
-
-    async def _state(self) -> dict[str, Any]:
-        """Everything that must stay."""
-        links = await self._links()
-        asked = pipeline.ListCursorsRequest(topic=SOURCE)
-        cursors = await self.calls.patiently(methods.LOG_READER.ListCursors, asked)
-        state: dict[str, Any] = {f"link {link.name}": link.SerializeToString(deterministic=True) for link in links}
-        for cursor in cursors.cursors:
-            for one in cursor.ranges:
-                if one.begin < one.end:
-                    state[f"cursor {cursor.name} at {one.source}"] = (one.begin, one.end)
-        for topic in TARGETS:
-            state[topic] = await self._visible(self.calls, topic)
-        return state
-
-    async def _links(self) -> list[Any]:
-        answer = await self.calls.patiently(methods.EPOCH_WRITER.ListLinks, pipeline.ListLinksRequest())
-        return list(answer.links)
-
-    async def _verdicts(self) -> list[Any]:
-        """In a client: look at everything, let the node die, look again, judge."""
-        world, history, pipelines = self.world, self.world.history, self.world.pipelines
-        await asyncio.sleep(2.0)  # movements of cursors are written within a second
-        before = await self._state()
-        world.crash()
-        world.again()
-        after = await self._state()
-        rows = [one for topic in TARGETS for one in after[topic]]
-        links = await self._links()
-        mapped = {}
-        for link in links:
-            for source in {row.place.source for _, _, row in rows if row.query.startswith(LINK)}:
-                mapped.update(await self._mapped(link.name, source))
-        verdicts = [
-            stays(before, after),
-            epochs_are_whole(pipelines, rows),
-            epochs_in_order(rows),
-            nothing_else_is_visible(pipelines, rows),
-            results_are_true(pipelines, rows),
-            older_runs_are_fenced(pipelines),
-            links_copy_once(pipelines, rows, links),
-            links_count(pipelines, rows, links),
-            copies_are_mapped(rows, mapped),
-        ]
-        if ALONE in world.shape.queries:
-            positions = await self.calls.positions(subscription=SUBSCRIPTION)
-            verdicts.append(sought_is_read_again(history, pipelines, rows, positions.generation))
-        return verdicts
-
-    async def _mapped(self, link: str, source: int) -> dict[Place, tuple[str, Place]]:
-        found: dict[Place, tuple[str, Place]] = {}
-        request = pipeline.MapOffsetsRequest(link=link, source=source, begin=0, end=1 << 40)
-        answer = await self.calls.patiently(methods.EPOCH_WRITER.MapOffsets, request)
-        for one in answer.mappings:
-            begin = getattr(one, "from").begin
-            for to in one.to:
-                for offset in range(to.begin, to.end):
-                    found[Place(source, begin + offset - to.begin)] = (to.topic, Place(to.source, offset))
+        if self.settling:
+            found += self.staged() + [f"the node {text}" for text in stored_for_nobody(node.store, node.publish)]
         return found
 
-
-def _ended(zombie: asyncio.Task[None]) -> None:
-    """What becomes of a zombie is its own affair."""
-    if not zombie.cancelled():
-        error = zombie.exception()
-        if error is not None and not isinstance(error, (Failed, Fenced, Concurrent, SyncpointError, Gap)):
-            raise error
+    async def verdicts_of(self, rows: list[Found]) -> list[Verdict]:
+        if ALONE not in self.world.shape.queries:
+            return []
+        positions = await self.calls.positions(subscription=SUBSCRIPTION)
+        return [sought_is_read_again(self.world.history, self.world.pipelines, rows, positions.generation)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,11 +25,10 @@ from syncpoint.storage.remote.disk import DiskAddress
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.workers import Notify
 from syncpoint.testing.simulation.accidents import Accidents
-from syncpoint.testing.simulation.api_clients import ApiClients
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.disks import DiskServer, SimFiles
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
-from syncpoint.testing.simulation.pipeline_history import PipelineHistory
+from syncpoint.testing.simulation.pipeline_world import JobsWorld, PipelineShape
 from syncpoint.testing.simulation.workers import SimWorkers
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import Limits
@@ -38,33 +36,6 @@ from syncpoint.transport.network import Listening
 
 NODE, DISKS = "node", "disks"
 DOOR = f"{NODE}:443"
-LINK, PLAIN, ALONE = "link", "plain", "alone"
-QUERIES = ((LINK,), (PLAIN,), (ALONE,), (LINK, PLAIN), (LINK, ALONE), (PLAIN, ALONE))
-
-
-@dataclass(frozen=True)
-class PipelineShape:
-    """`queries`: a replication with a link, a plain copy, a subscription read alone. `small`: an epoch takes many
-    pieces and turns. `kept`: the topic that is read keeps everything, so that a seek brings all of it back. `pulled`:
-    there are clients beside, who pull and acknowledge over Google's API.
-    """
-
-    disks: int = 1
-    queries: tuple[str, ...] = (LINK,)
-    small: bool = True
-    kept: bool = False
-    pulled: bool = False
-
-    @staticmethod
-    def draw(random: Random) -> PipelineShape:
-        """One or two queries: more only take longer."""
-        return PipelineShape(
-            disks=3 if random.random() < 0.3 else 1,
-            queries=QUERIES[random.randrange(0, len(QUERIES))],
-            small=random.random() < 0.7,
-            kept=random.random() < 0.4,
-            pulled=random.random() < 0.3,
-        )
 
 
 class NoLocks:
@@ -145,19 +116,17 @@ class NodeLife:
         return await self.world.network.serve(methods, host, port)
 
 
-class PipelinesWorld(ApiClients):
+class PipelinesWorld(JobsWorld):
     """See the module."""
 
     def __init__(
         self, loop: ProcessLoop, clock: ManualClock, seed: int, shape: PipelineShape, trace: Trace | None
     ) -> None:
         super().__init__(loop, clock, seed, trace)
-        self.shape = shape
-        self.pipelines = PipelineHistory(self.history.stamp, self.coverage)
+        self.of_jobs(shape)
         self.lives = 0
         self.ended = False
         self.refusal: Exception | None = None  # why the node did not start, the last time it did not
-        self.on_commit: Callable[[], None] | None = None  # called when a commit is about to be asked for
         names = tuple(f"d{number}" for number in range(shape.disks))
         self.disks: DiskServer = self.farm.serve(DISKS, names)
         self._folder = TemporaryDirectory()

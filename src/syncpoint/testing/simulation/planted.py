@@ -38,7 +38,7 @@ from syncpoint.testing.simulation import planted_pipelines as pipelines
 from syncpoint.testing.simulation import planted_rules as rules
 from syncpoint.testing.simulation import planted_storage as storage
 from syncpoint.testing.simulation.chain_runs import run_chains
-from syncpoint.testing.simulation.pipelines import PipelineShape
+from syncpoint.testing.simulation.pipeline_world import PipelineShape
 from syncpoint.testing.simulation.runner import run_one
 from syncpoint.testing.simulation.runs import Result
 from syncpoint.testing.simulation.scaled import patched

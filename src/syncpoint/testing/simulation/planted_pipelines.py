@@ -16,7 +16,7 @@ from syncpoint.pipeline.reading_exclusive import ExclusiveReaders
 from syncpoint.pipeline.records import Decision
 from syncpoint.pipeline.staging import StageStream
 from syncpoint.storage.store import Store
-from syncpoint.testing.simulation.pipelines import ALONE, LINK, PLAIN, PipelineShape
+from syncpoint.testing.simulation.pipeline_world import ALONE, LINK, PLAIN, PipelineShape
 from syncpoint.testing.simulation.runs import Result
 from syncpoint.testing.simulation.scaled import patched
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from syncpoint.testing.simulation.chain_runs import run_chains
+from syncpoint.testing.simulation.cluster_faults import FAULTS as CLUSTER_FAULTS
 from syncpoint.testing.simulation.coverage import missing
 from syncpoint.testing.simulation.delivery_runs import FURTHER, LIES, run_delivery
 from syncpoint.testing.simulation.faults import FAULTS
 from syncpoint.testing.simulation.loop import SimulationStuck
 from syncpoint.testing.simulation.pipeline_faults import PIPELINE_FAULTS
 from syncpoint.testing.simulation.runs import Result
-from syncpoint.testing.simulation.scenario import FAULTS as CLUSTER_FAULTS
 from syncpoint.testing.simulation.scenario import run_cluster
 
 CHAINS_WANTED = frozenset(

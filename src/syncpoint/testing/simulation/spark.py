@@ -17,7 +17,7 @@ from pyspark_pubsub.offsets import Listing, Offsets, Range, Source
 from syncpoint.model.errors import Code, ResetBySeek, SyncpointError
 from syncpoint.testing.simulation.pipeline_calls import AWAY, Calls, Gap, frames_of
 from syncpoint.testing.simulation.pipeline_history import Attempt, Commit, Place, Reader, Row, Spoken
-from syncpoint.testing.simulation.pipelines import ALONE, LINK, PipelinesWorld
+from syncpoint.testing.simulation.pipeline_world import ALONE, LINK, JobsWorld
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 
@@ -80,8 +80,8 @@ class Failed(Exception):
 class Job:
     """One job over all its lives: a query, its checkpoints and its drivers."""
 
-    def __init__(self, world: PipelinesWorld, kind: str) -> None:
-        self.world, self.kind, self.calls = world, kind, Calls(world)
+    def __init__(self, world: JobsWorld, kind: str, patience_s: float = 4.0) -> None:
+        self.world, self.kind, self.calls = world, kind, Calls(world, patience_s)
         self.random = world.random
         self.checkpoints = 0
         self.idle_since: float | None = None
@@ -205,7 +205,10 @@ class Driver:
         if processed is not None:
             fields["topic_incarnation"] = processed.incarnation
             fields["generation"] = processed.generation
-            fields["processed"] = [pipeline.SourceRange(source=one, end=end) for one, end in processed.sources.items()]
+            chains = processed.chains
+            fields["processed"] = [
+                pipeline.SourceRange(source=one, end=end, chain=chains[one]) for one, end in processed.sources.items()
+            ]
             told = self.job.processed(self.checkpoint)
             told.update((one, max(end, told.get(one, 0))) for one, end in processed.sources.items())
         try:
@@ -280,7 +283,10 @@ class Driver:
     async def _rows(self, piece: Range, planned: Offsets) -> list[Any]:
         skip = SUBSCRIPTION if self.kind == ALONE else ""
         assert piece.end is not None
-        return await self.calls.read(planned.topic, planned.incarnation, piece.source, piece.begin, piece.end, skip)
+        chain = planned.chains[piece.source]
+        return await self.calls.read(
+            planned.topic, planned.incarnation, piece.source, piece.begin, piece.end, skip, chain
+        )
 
     def _gap(self, epoch: int, piece: Range, gap: Gap) -> None:
         """A range of a plan is not there any more: only where it was processed before, or its subscription was sought
@@ -315,7 +321,9 @@ class Driver:
 
     async def _stage(self, epoch: int, partition: int, attempt: str, frames: list[Any], die_after: int | None) -> bool:
         run = pipeline.Run(query=self.query, run=self.run)
-        header = pipeline.StageHeader(run=run, epoch=epoch, partition=partition, attempt=attempt)
+        header = pipeline.StageHeader(
+            run=run, epoch=epoch, partition=partition, attempt=attempt, link=LINK if self.kind == LINK else ""
+        )
         spoken = self._speaks("Stage")
         try:
             answer = await self.calls.stage(header, frames, die_after=die_after)
@@ -352,6 +360,7 @@ class Driver:
 
     async def _commit(self, epoch: int, planned: Offsets, attempts: list[tuple[int, str]]) -> None:
         request = pipeline.CommitEpochRequest(run=pipeline.Run(query=self.query, run=self.run), epoch=epoch)
+        request.topic = TARGETS[0]
         for partition, attempt in attempts:
             request.stages.add(partition=partition, attempt=attempt)
         ranges: tuple[tuple[int, int, int], ...] = ()

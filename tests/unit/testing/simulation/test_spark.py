@@ -11,7 +11,7 @@ from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.coverage import Coverage
 from syncpoint.testing.simulation.pipeline_calls import Gap
 from syncpoint.testing.simulation.pipeline_history import PipelineHistory, Sought
-from syncpoint.testing.simulation.pipelines import ALONE, LINK
+from syncpoint.testing.simulation.pipeline_world import ALONE, LINK
 from syncpoint.testing.simulation.spark import Concurrent, Driver, Job
 
 PIECE = Range(7, 10, 20)

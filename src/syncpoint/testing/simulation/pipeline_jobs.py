@@ -1,0 +1,334 @@
+"""What a run of jobs is, over one node and over a cluster: jobs come and go, faults happen, all is judged at the end.
+
+Place: under `pipeline_runs` (one node) and `pipeline_clusters`, which say what a world begins with, which faults there
+are, and what is killed before everything is looked at once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.pipeline import applying, epochs, staging, writing
+from syncpoint.pipeline.writing import EpochWriter
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.checkers import Verdict
+from syncpoint.testing.simulation.pipeline_calls import AWAY, Calls, Gap
+from syncpoint.testing.simulation.pipeline_history import Place, Row
+from syncpoint.testing.simulation.pipeline_judges import (
+    Found,
+    copies_are_mapped,
+    epochs_are_whole,
+    epochs_in_order,
+    links_copy_once,
+    links_count,
+    nothing_else_is_visible,
+    older_runs_are_fenced,
+    results_are_true,
+    stays,
+)
+from syncpoint.testing.simulation.pipeline_world import ALONE, LINK, JobsWorld, PipelineShape
+from syncpoint.testing.simulation.runs import SimRun
+from syncpoint.testing.simulation.scaled import patched
+from syncpoint.testing.simulation.spark import SOURCE, TARGETS, Concurrent, Failed, Fenced, Job
+from syncpoint.wire import methods
+from syncpoint.wire.messages import pipeline
+
+W = TypeVar("W", bound=JobsWorld)
+DRAIN_S = 40.0
+SETTLE_S = 20.0
+PULLED = "pulled"
+KEPT_S = 30 * 86_400
+STALE_S = 4.0  # of what is staged, once all is quiet
+
+
+@contextmanager
+def small_steps(shape: PipelineShape) -> Iterator[None]:
+    """Sizes and times on which no promise depends, so that a small epoch takes many steps."""
+    with ExitStack() as stack:
+        stack.enter_context(patched(writing, TIDY_S=3.0))
+        if shape.small:
+            stack.enter_context(patched(staging, PIECE_BYTES=300))
+            stack.enter_context(patched(applying, TURN_BYTES=700, UNPERSISTED_BYTES_MAX=1_500, AGAIN_S=0.2))
+        yield
+
+
+class JobsRun(SimRun[W]):
+    """See the module. `patience_s`: how long clients ask again; `last_s`: within so long all that live get on."""
+
+    patience_s = 4.0
+    drain_s, settle_s, last_s = DRAIN_S, SETTLE_S, 40.0
+
+    def __init__(self, world: W, seed: int, random: SeededRandom) -> None:
+        super().__init__(world, seed, random)
+        self.calls = Calls(world, patience_s=20.0)
+        self.seconds = 2.0 + 5.0 * self.random.random()
+        self.jobs = [Job(world, kind, self.patience_s) for kind in world.shape.queries]
+        self.well = False  # drivers die no more
+        self.zombies: list[asyncio.Task[None]] = []
+        self.runs = 0
+        self.settling = False
+
+    async def begin(self) -> None:
+        """Start everything that serves."""
+        raise NotImplementedError
+
+    def further(self) -> list[Any]:
+        """What clients do beside, until all is healed."""
+        return []
+
+    async def go_wrong(self) -> None:
+        """Faults happen."""
+        raise NotImplementedError
+
+    def heal(self) -> None:
+        """They are over."""
+        raise NotImplementedError
+
+    async def strike(self) -> None:
+        """Once all is quiet: kill what serves, and start it again."""
+        raise NotImplementedError
+
+    def writers(self) -> list[EpochWriter]:
+        """The writing sides of all logs that are served."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        world = self.world
+        await self.begin()
+        await self.within([self._create()], self.last_s)
+        publishing = [self.start(self._publish(f"p{number}")) for number in range(1 + self.random.randrange(0, 2))]
+        watching = [self.start(self._watch(job)) for job in self.jobs]
+        looking = self.start(self._look())
+        living = [*publishing, *map(self.start, self.further())]
+        await self.go_wrong()
+        self.heal()
+        self.healed()
+        self.well = True
+        for zombie in self.zombies:
+            zombie.cancel()
+        await self.within(living, self.last_s)
+        complaints = await self.drain(self.drain_s)
+        looking.cancel()
+        for one in watching:
+            one.cancel()
+        await asyncio.sleep(0)
+        if not complaints:
+            complaints = await self._settle()
+        self._coverage()
+        verdicts = await self._asked(self._verdicts()) if not complaints else []
+        self.judge(complaints, 1e9, *verdicts)
+        await world.close()
+
+    async def _asked(self, work: Any) -> Any:
+        """What a client finds out, once all is well."""
+        task = self.start(work)
+        await self.within([task], 60)
+        return task.result() if task.done() and not task.cancelled() else []
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    async def _create(self) -> None:
+        world = self.world
+        await world.create_topic(SOURCE, KEPT_S if world.shape.kept else 0)
+        for topic in TARGETS:
+            await world.create_topic(topic)
+            await world.subscribe(f"keeps-{topic.rpartition('/')[2]}", topic=topic, judged_as=topic)
+        if ALONE in world.shape.queries:
+            await world.subscribe(ALONE, topic=SOURCE, judged_as=SOURCE)
+        for creation in world.history.creations:
+            creation.until = 1  # they keep messages; nobody is to be delivered any
+        if world.shape.pulled:
+            await world.subscribe(PULLED, topic=SOURCE, judged_as=SOURCE, exactly_once=self.seconds > 4)
+            for number in range(2):
+                self.start(world.consume(PULLED, f"c{number}"))
+
+    async def _publish(self, client: str) -> None:
+        number = 0
+        while self.publishing:
+            await self.world.publish(client, number, "", topic=SOURCE, judged_as=SOURCE)
+            number += 1
+            await asyncio.sleep(self.random.random() ** 2 * 0.16)
+
+    # -- jobs --------------------------------------------------------------------------------------------------------
+
+    def _new_run(self) -> str:
+        self.runs += 1
+        return f"r{self.runs}"
+
+    async def _watch(self, job: Job) -> None:
+        """Drivers die, or are given up and go on; new ones begin, mostly as a new run."""
+        world, run = self.world, self._new_run()
+        while True:
+            driver = self.start(job.drive(run))
+            life_s = 1e9 if self.well or self.random.random() < 0.2 else 0.2 + 2.5 * self.random.random() ** 2
+            over = world.loop.time() + life_s
+            try:
+                while not driver.done() and (self.well or world.loop.time() < over):
+                    await asyncio.wait([driver], timeout=min(0.5, max(0.01, over - world.loop.time())))
+            except asyncio.CancelledError:
+                driver.cancel()
+                raise
+            if driver.done():
+                try:
+                    driver.result()
+                except (Failed, Fenced, Concurrent, SyncpointError, Gap) as error:
+                    world.coverage.sometimes(f"a driver fails: {type(error).__name__}")
+                    job.note(f"{run} ends: {type(error).__name__} {str(error)[:60]}")
+            elif self.random.random() < 0.5:
+                driver.cancel()
+                world.coverage.sometimes("a driver is killed")
+                job.note(f"{run} is killed")
+            else:
+                self.zombies.append(driver)
+                driver.add_done_callback(_ended)
+                world.coverage.sometimes("a driver goes on as a zombie")
+                job.note(f"{run} goes on as a zombie")
+            job.idle_since = None
+            if not self.well:
+                self._set_back(job)
+            if self.random.random() < 0.8:
+                run = self._new_run()
+            await asyncio.sleep(0.3 * self.random.random())
+
+    def _set_back(self, job: Job) -> None:
+        """Where the driver was, the power may have gone, too."""
+        lots = self.random.random()
+        if lots < 0.15:
+            plan = job.kind == LINK and lots < 0.1
+            job.checkpoint.lose(plan)
+            self.world.coverage.sometimes("a checkpoint loses a plan" if plan else "a checkpoint loses a commit")
+        elif lots > 0.96 and job.kind != ALONE:
+            job.fresh()
+            job.latest = job.kind == LINK and self.random.random() < 0.5
+            self.world.pipelines.gaps_begun += job.latest
+            self.world.coverage.sometimes("a checkpoint is lost")
+
+    # -- what is visible ---------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """While all goes on: what is visible was named by a commit that had been asked for."""
+        while True:
+            await asyncio.sleep(0.3 + self.random.random())
+            topic = TARGETS[self.random.randrange(0, len(TARGETS))]
+            try:
+                found = await self._visible(Calls(self.world, 0.0), topic)
+            except SyncpointError as error:
+                # A disk that can not be read says so, whatever the reason.
+                self.world.coverage.always("looking is answered", error.code in (*AWAY, Code.DATA_LOSS), str(error))
+                continue
+            named = {attempt for commit in self.world.pipelines.commits for attempt in commit.attempts}
+            for one in found:
+                early = one.row.attempt not in named
+                self.world.coverage.always("nothing is visible before its commit", not early, f"{one}")
+
+    async def _visible(self, calls: Calls, topic: str) -> list[Found]:
+        positions = await calls.positions(topic=topic)
+        found = []
+        for one in positions.sources:
+            rows = await calls.read(topic, positions.topic_incarnation, one.source, one.begin, one.end)
+            found += [Found(topic, Place(one.source, offset), Row.decode(body)) for offset, body in rows]
+        return found
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def unfinished(self) -> list[str]:
+        world = self.world
+        found = [
+            f"the job {job.checkpoint.query} has more to do, it is at batch {job.checkpoint.next}"
+            for job in self.jobs
+            if job.idle_since is None or world.now - job.idle_since < 1.0
+        ]
+        return found + self.owed()
+
+    def staged(self) -> list[str]:
+        """What is staged, or decided and not done."""
+        found = []
+        for writer in self.writers():
+            book, area = writer.book, writer.area
+            found += [f"stage {one.id} of epoch {one.epoch} of {one.query} is left" for one in book.stages.values()]
+            found += [f"epoch {one.epoch} of {one.query} is decided and not done" for one in book.decisions.values()]
+            found += [f"{area.bytes} bytes are held as staged"] if area.bytes else []
+        return found
+
+    async def _settle(self) -> list[str]:
+        """Stages that nobody commits are dropped, and so is what nobody needs."""
+        with patched(epochs, STALE_NS=round(STALE_S * 1e9)):
+            self.settling = True
+            return await self.drain(self.settle_s)
+
+    def _coverage(self) -> None:
+        pipelines, coverage = self.world.pipelines, self.world.coverage
+        links = [link for writer in self.writers() for link in writer.book.links.values()]
+        coverage.sometimes("a gap is accepted", any(link.skipped for link in links))
+        coverage.sometimes("a commit stays unknown", any(one.result is None for one in pipelines.commits))
+
+    async def _state(self) -> dict[str, Any]:
+        """Everything that must stay."""
+        links = await self._links()
+        asked = pipeline.ListCursorsRequest(topic=SOURCE)
+        cursors = await self.calls.patiently(methods.LOG_READER.ListCursors, asked)
+        state: dict[str, Any] = {f"link {link.name}": link.SerializeToString(deterministic=True) for link in links}
+        for cursor in cursors.cursors:
+            for one in cursor.ranges:
+                if one.begin < one.end:
+                    state[f"cursor {cursor.name} at {one.source}"] = (one.begin, one.end)
+        for topic in TARGETS:
+            state[topic] = await self._visible(self.calls, topic)
+        return state
+
+    async def _links(self) -> list[Any]:
+        answer = await self.calls.patiently(methods.EPOCH_WRITER.ListLinks, pipeline.ListLinksRequest())
+        return list(answer.links)
+
+    async def _verdicts(self) -> list[Verdict]:
+        """In a client: look at everything, let what serves die, look again, judge."""
+        pipelines = self.world.pipelines
+        await asyncio.sleep(2.0)  # movements of cursors are written within a second
+        before = await self._state()
+        await self.strike()
+        after = await self._state()
+        rows = [one for topic in TARGETS for one in after[topic]]
+        links = await self._links()
+        mapped = {}
+        for link in links:
+            for source in {row.place.source for _, _, row in rows if row.query.startswith(LINK)}:
+                mapped.update(await self._mapped(link.name, source))
+        return [
+            stays(before, after),
+            epochs_are_whole(pipelines, rows),
+            epochs_in_order(rows),
+            nothing_else_is_visible(pipelines, rows),
+            results_are_true(pipelines, rows),
+            older_runs_are_fenced(pipelines),
+            links_copy_once(pipelines, rows, links),
+            links_count(pipelines, rows, links),
+            copies_are_mapped(rows, mapped),
+            *await self.verdicts_of(rows),
+        ]
+
+    async def verdicts_of(self, rows: list[Found]) -> list[Verdict]:
+        """Further ones."""
+        return []
+
+    async def _mapped(self, link: str, source: int) -> dict[Place, tuple[str, Place]]:
+        found: dict[Place, tuple[str, Place]] = {}
+        request = pipeline.MapOffsetsRequest(link=link, source=source, begin=0, end=1 << 40)
+        answer = await self.calls.patiently(methods.EPOCH_WRITER.MapOffsets, request)
+        for one in answer.mappings:
+            begin = getattr(one, "from").begin
+            for to in one.to:
+                for offset in range(to.begin, to.end):
+                    found[Place(source, begin + offset - to.begin)] = (to.topic, Place(to.source, offset))
+        return found
+
+
+def _ended(zombie: asyncio.Task[None]) -> None:
+    """What becomes of a zombie is its own affair."""
+    if not zombie.cancelled():
+        error = zombie.exception()
+        if error is not None and not isinstance(error, (Failed, Fenced, Concurrent, SyncpointError, Gap)):
+            raise error
