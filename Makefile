@@ -52,7 +52,7 @@ sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from 
 	@$(BIN)/python tools/sim.py --seconds $(or $(SECONDS_MAX),3600) --first $(or $(FIRST),100000) --world $(or $(WORLD),chains)
 
 faults: dev ## break networks, disks, etcd and clocks of a real cluster, under load (needs root); result into docs/faults.md; FAULTS="--seed 2 --only pairs"
-	@SYNCPOINT_FAULTS_TABLE=docs/faults.md $(BIN)/python tests/faults/scenarios.py $(FAULTS)
+	@SYNCPOINT_FAULTS_TABLE=docs/faults.md $(BIN)/python -m tests.faults.scenarios $(FAULTS)
 
 faults-spark: dev ## kill and spoil copies on Spark at every point, judge by ids; result into docs/faults-spark.md
 	@SYNCPOINT_FAULTS_TABLE=docs/faults-spark.md $(BIN)/python -m pytest -q -p no:cacheprovider tests/faults_spark $(FAULTS)

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from build_shim import Faults, compiler
 
 from syncpoint.node.cluster.local import LocalCluster, Shape
+from tests.faults.build_shim import Faults, compiler
 
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stage import Stage, scenario
+from tests.faults.stage import Stage, scenario
 
 
 def disk_of(stage: Stage, storage: str) -> str:

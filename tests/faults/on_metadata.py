@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import urllib.request
 
-from net_cluster import FAKETIME
-from stage import Stage, scenario
+from tests.faults.net_cluster import FAKETIME
+from tests.faults.stage import Stage, scenario
 
 
 def etcd_leader(stage: Stage) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from stage import Stage, scenario
+from tests.faults.stage import Stage, scenario
 
 
 @scenario("cut-storage")

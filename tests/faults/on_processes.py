@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
-from stage import Stage, scenario
 
 from syncpoint.testing import official
 from syncpoint.testing.history import Identity, Outcome, seal
+from tests.faults.stage import Stage, scenario
 
 
 @scenario("pairs")

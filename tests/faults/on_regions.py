@@ -5,12 +5,12 @@ from __future__ import annotations
 import uuid
 
 import grpc
-from cluster_kit import holds
-from stage import Stage, scenario
 
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
+from tests.faults.stage import Stage, scenario
+from tests.integration.cluster_kit import holds
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1, regions=2, etcd=3)
 ONLY_R2 = {"message_storage_policy": {"allowed_persistence_regions": ["r2"]}}

@@ -1,6 +1,6 @@
 """Races of CreateSubscription against publishers over many forwarders, while more of these come and go.
 
-    python tests/faults/races.py --races 2000 --minutes 8
+    python -m tests.faults.races --races 2000 --minutes 8
 
 Publishers send one message after the other to a few topics, each message by one plain call. Creators make one
 subscription after the other. Whatever a Publish began to send after CreateSubscription had returned must arrive at
@@ -24,15 +24,13 @@ from pathlib import Path
 
 import grpc
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from cluster_kit import Kit  # helpers beside the tests; they are imported by path
-
 from syncpoint.model.identity import log_of, parse_message_id
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing import official
 from syncpoint.testing.history import History, Identity, Outcome, Publish, unseal
 from syncpoint.testing.history import seal as sealed
 from syncpoint.testing.official import eventually
+from tests.integration.cluster_kit import Kit
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=2, routers=1, proxies=2)
 FURTHER = ("publish-forwarder-3", "publish-forwarder-4", "publish-forwarder-5")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from stage import Played
+from tests.faults.stage import Played
 
 MARK = "<!-- results -->\n"
 HEAD = (

@@ -1,6 +1,6 @@
 """Faults of networks, disks, metadata, clocks and processes, one scenario after the other, under load, judged.
 
-    python tests/faults/scenarios.py [--seed 1] [--only cut-owner flapping] [--seconds 10 | --minutes 10] [--list]
+    python -m tests.faults.scenarios [--seed 1] [--only cut-owner flapping] [--seconds 10 | --minutes 10] [--list]
 
 Every scenario begins with a whole cluster and a fresh load of official clients (plain, ordered and exactly-once
 subscriptions), breaks something in a way the seed decides, mends it, waits until everything confirmed has arrived, and
@@ -21,17 +21,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-import on_disks  # noqa: F401  (imported for the scenarios in them)
-import on_metadata  # noqa: F401
-import on_networks  # noqa: F401
-import on_processes  # noqa: F401
-import on_regions  # noqa: F401
-from net_cluster import NetCluster, why_not
-from results import enter
-from stage import HEAD, SCENARIOS, Kit, Played, Scenario, play
-
 from syncpoint.node.cluster.local import Shape
+from tests.faults import (
+    on_disks,  # noqa: F401  (imported for the scenarios in them)
+    on_metadata,  # noqa: F401
+    on_networks,  # noqa: F401
+    on_processes,  # noqa: F401
+    on_regions,  # noqa: F401
+)
+from tests.faults.net_cluster import NetCluster, why_not
+from tests.faults.results import enter
+from tests.faults.stage import HEAD, SCENARIOS, Kit, Played, Scenario, play
 
 TABLE = "SYNCPOINT_FAULTS_TABLE"
 BROKEN, NOT_RUN = 1, 2  # exit codes

@@ -3,7 +3,7 @@
 Rounds as in tests/soak: a steady load over a plain, an ordered and an exactly-once subscription, a nemesis that breaks
 processes of the chosen roles one after the other, then everything is received and the checkers judge.
 
-    python tests/faults/soak.py --minutes 5 --roles publish-forwarder,storage,subscribe-forwarder,proxy,router,etcd
+    python -m tests.faults.soak --minutes 5 --roles publish-forwarder,storage,subscribe-forwarder,proxy,router,etcd
 
 ends with a table, one line per round, and exit code 0 if every promise held.
 """

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from cluster_kit import Kit, Load  # helpers beside the tests; they are imported by path
-from net_cluster import NetCluster
 
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing import checkers
 from syncpoint.testing.history import Outcome
+from tests.faults.net_cluster import NetCluster
+from tests.integration.cluster_kit import Kit, Load
 
 SHAPE = Shape(clusters=3, disks=3, forwarders=3, routers=1, proxies=2, etcd=3)
 SCENARIOS: dict[str, Scenario] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -14,12 +13,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent / "spark"))
-from faults_kit import Case, Driver  # helpers beside the tests; they are imported by path
-from federation_kit import Site, sites
-
 from syncpoint.testing.logs import Verdict
+from tests.faults_spark.faults_kit import Case, Driver
+from tests.spark.federation_kit import Site, sites
 
 FOUND: list[tuple[str, Verdict, float, str]] = []
 FIGURES: list[str] = []

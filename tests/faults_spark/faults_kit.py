@@ -13,11 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from federation_kit import Site, awaited
-
 from syncpoint.federation.sparks import python_env
 from syncpoint.testing.logs import Verdict, judge
 from syncpoint.testing.server import ServerProcess
+from tests.spark.federation_kit import Site, awaited
 
 HERE = Path(__file__).parent
 ANSWER_S = 240.0

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from faults_kit import descendants
-from federation_kit import Site, awaited, name_of, sites
 
 from syncpoint.federation.sparks import Processes, python_env, spark_class
 from syncpoint.federation.state import StateFolder
 from syncpoint.runtime.ports import free_ports
 from syncpoint.testing.logs import judge
+from tests.faults_spark.faults_kit import descendants
+from tests.spark.federation_kit import Site, awaited, name_of, sites
 
 pytestmark = pytest.mark.timeout(900)
 

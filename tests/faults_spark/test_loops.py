@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from federation_kit import name_of, sites
 
 from syncpoint.federation.sparks import python_env
 from syncpoint.testing.logs import Verdict, disordered
+from tests.spark.federation_kit import name_of, sites
 
 pytestmark = pytest.mark.timeout(900)
 

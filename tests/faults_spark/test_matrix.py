@@ -12,8 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from faults_kit import Case, Driver, Failed, Unguarded, kill_one
-from federation_kit import Site, awaited
 
 from pyspark_pubsub.options import Access
 from pyspark_pubsub.rpc import Channel, pb
@@ -21,6 +19,8 @@ from pyspark_pubsub.staging import Part, Target, stage
 from syncpoint.federation.transform import CARRIED
 from syncpoint.testing.logs import Verdict, judge
 from syncpoint.wire import methods
+from tests.faults_spark.faults_kit import Case, Driver, Failed, Unguarded, kill_one
+from tests.spark.federation_kit import Site, awaited
 
 pytestmark = pytest.mark.timeout(900)  # two cores, with a JVM and several servers on them
 

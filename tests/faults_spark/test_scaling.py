@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 import yaml
-from faults_kit import descendants, kill_one
-from federation_kit import Site, awaited, name_of, sites
 
 from syncpoint.federation.sparks import python_env
 from syncpoint.testing.logs import Verdict, judge
+from tests.faults_spark.faults_kit import descendants, kill_one
+from tests.spark.federation_kit import Site, awaited, name_of, sites
 
 pytestmark = pytest.mark.timeout(900)
 

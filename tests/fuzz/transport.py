@@ -1,7 +1,7 @@
 """Mutated byte streams against both ends of the transport.
 
-    python tests/fuzz/transport.py --inputs 20000 --seed 1     # the same seed gives the same inputs
-    python tests/fuzz/transport.py --record                    # record the corpus anew, from gRPC's own Python client
+    python -m tests.fuzz.transport --inputs 20000 --seed 1     # the same seed gives the same inputs
+    python -m tests.fuzz.transport --record                    # record the corpus anew, from gRPC's own Python client
 and ours
 
 The corpus is what clients wrote and what our server answered (transport_corpus/*.bin). An input is one of them, or
@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
 import logging
 import random
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from syncpoint.transport.client_connection import ClientConnection, ClientLane
 from syncpoint.transport.connection import Totals
 from syncpoint.transport.limits import Limits
 from syncpoint.transport.server_connection import ServerConnection
+from tests.unit.transport import conftest as world
 
 CORPUS = Path(__file__).parent / "transport_corpus"
 SMALL = Limits(
@@ -53,21 +52,6 @@ SMALL = Limits(
 """Limits small enough for mutations to reach them."""
 WIDE = Limits(resets_per_interval=200, pings_per_interval=200)
 """Limits under which the corpus was recorded, so that most of an input gets through."""
-
-
-def _world() -> Any:
-    spec = importlib.util.spec_from_file_location(
-        "transport_world", Path(__file__).parents[1] / "unit" / "transport" / "conftest.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-world = _world()
 
 
 class Complaints(logging.Handler):

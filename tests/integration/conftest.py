@@ -8,7 +8,6 @@ tests that need only a shared server against one that is already running.
 from __future__ import annotations
 
 import os
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,8 +19,6 @@ import pytest
 
 from syncpoint.testing import official
 from syncpoint.testing.server import ServerProcess
-
-sys.path.insert(0, str(Path(__file__).parent))  # for helpers beside the tests, such as cluster_kit
 
 
 class Space:
@@ -197,9 +194,8 @@ def enter() -> Iterator[Callable[[str], Space]]:
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The cluster that all cluster tests share; None where there is no etcd."""
-    from cluster_kit import Kit
-
     from syncpoint.testing.etcd import why_not
+    from tests.integration.cluster_kit import Kit
 
     if why_not():
         yield None

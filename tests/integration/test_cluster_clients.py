@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 
-from cluster_kit import Load
-
 from syncpoint.testing import checkers
 from syncpoint.testing.official import bodies, eventually
+from tests.integration.cluster_kit import Load
 
 
 def test_what_one_proxy_made_the_other_serves(cluster, enter):

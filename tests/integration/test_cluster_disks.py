@@ -8,9 +8,9 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from cluster_kit import note
 
 from syncpoint.testing.official import bodies, eventually
+from tests.integration.cluster_kit import note
 
 TRIES = 3
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import time
 
-from cluster_kit import Load, note
-
 from syncpoint.testing import checkers
 from syncpoint.testing.official import bodies, eventually
+from tests.integration.cluster_kit import Load, note
 
 ALL = (checkers.order_per_key, checkers.exactly_once)
 

@@ -9,7 +9,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from cluster_kit import note
 
 from syncpoint.control.doors import Peers
 from syncpoint.testing import official
@@ -17,6 +16,7 @@ from syncpoint.testing.official import eventually
 from syncpoint.transport.network import TcpNetwork
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
+from tests.integration.cluster_kit import note
 
 STATUS = methods.PROCESS.GetStatus
 PUBLISHERS = 48

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_kit import Kit
 
 from syncpoint.control.doors import Peers
 from syncpoint.node.cluster.local import Shape
@@ -21,6 +20,7 @@ from syncpoint.testing.official import eventually
 from syncpoint.transport.network import TcpNetwork
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
+from tests.integration.cluster_kit import Kit
 
 pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import grpc
 import pytest
-from cluster_kit import Kit
-from test_operate_backup import command, drain
 
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing import etcd, official
 from syncpoint.testing.official import eventually
+from tests.integration.cluster_kit import Kit
+from tests.integration.test_operate_backup import command, drain
 
 pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import grpc
 import pytest
-from test_operate_backup import drain, publish
-from test_operate_import import check, fill
 
 from syncpoint.client.client import Client
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server import ServerProcess
 from syncpoint.wire.messages import admin
+from tests.integration.test_operate_backup import drain, publish
+from tests.integration.test_operate_import import check, fill
 
 TOPIC, SUB = "projects/p/topics/busy", "projects/p/subscriptions/busy"
 

@@ -14,9 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark_pubsub.rpc import close_idle
 from syncpoint.federation.home import quick_home
 from syncpoint.testing.server import ServerProcess
-
-sys.path.insert(0, str(Path(__file__).parent))
-from spark_world import Topic  # a helper beside the tests; they are imported by path
+from tests.spark.spark_world import Topic
 
 HANGS_S = 900  # two cores, with a JVM and several servers on them: a busy machine takes no test so long
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from spark_world import Topic, numbers
 
 from pyspark_pubsub.rpc import close_idle
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing.etcd import why_not
+from tests.spark.spark_world import Topic, numbers
 
 SHAPE = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
 COUNT = 6_000

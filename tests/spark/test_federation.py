@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from federation_kit import RunningJob, Site, awaited, name_of, running_job, sites
-
 from syncpoint.federation.servers import Servers
 from syncpoint.testing.logs import Message, disordered
 from syncpoint.testing.official import refused
+from tests.spark.federation_kit import RunningJob, Site, awaited, name_of, running_job, sites
 
 SECRET = "a-token-that-nobody-may-see-40517"
 ORDERS = name_of("orders")

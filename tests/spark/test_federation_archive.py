@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-
-sys.path.insert(0, str(Path(__file__).parent))
-from federation_kit import PROJECT, Site, name_of, sites
 
 from syncpoint.cli.main import cli
 from syncpoint.federation import archive as archives
@@ -20,6 +16,7 @@ from syncpoint.federation.archive import archive, restore
 from syncpoint.federation.spec import Cluster
 from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.testing.logs import Message, disordered
+from tests.spark.federation_kit import PROJECT, Site, name_of, sites
 
 
 @pytest.fixture(scope="module")

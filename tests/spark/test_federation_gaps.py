@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-sys.path.insert(0, str(Path(__file__).parent))
-from federation_kit import Site, awaited, name_of, running_job, sites
-
 from syncpoint.cli.main import cli
+from tests.spark.federation_kit import Site, awaited, name_of, running_job, sites
 
 TOPIC = name_of("forgets")
 FLOW = "copy.forgets"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark")
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent / "faults_spark"))
-from faults_kit import Case, Driver
-from federation_kit import Site, sites
+from tests.faults_spark.faults_kit import Case, Driver
+from tests.spark.federation_kit import Site, sites
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 import shutil
 
 import pytest
-from spark_world import numbers
+
+from tests.spark.spark_world import numbers
 
 
 def kept(frame):

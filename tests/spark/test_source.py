@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from spark_world import PUBLISHER, SUBSCRIBER, numbers
 
 from syncpoint.wire.messages import pubsub
+from tests.spark.spark_world import PUBLISHER, SUBSCRIBER, numbers
 
 
 def test_a_batch_is_all_there_is_in_the_order_of_keys(topic, rows):

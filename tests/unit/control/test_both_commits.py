@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +11,7 @@ import pytest
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.testing.servicers import ServicerWorld, simulated
 from syncpoint.wire.messages import pubsub
-
-sys.path.insert(0, str(Path(__file__).parent))
-from plane_world import PlaneWorld, planned
+from tests.unit.control.plane_world import PlaneWorld, planned
 
 T, T2 = "projects/p/topics/one", "projects/p/topics/two"
 S, N = "projects/p/subscriptions/sub", "projects/p/snapshots/snap"

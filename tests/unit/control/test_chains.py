@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +12,7 @@ from syncpoint.control.membership import NameTaken
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import DRAINS, MEMBERS, OWNERS
 from syncpoint.model.cluster import Member, Owner
-
-sys.path.insert(0, str(Path(__file__).parent))
-from cluster_world import ControlWorld, in_world
+from tests.unit.control.cluster_world import ControlWorld, in_world
 
 
 @in_world(each=2)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from syncpoint.control.claims import QUIET_S, RETURN_HOLD_S
-
-sys.path.insert(0, str(Path(__file__).parent))
-from control_world import TTL_S, Imagined
+from tests.unit.control.control_world import TTL_S, Imagined
 
 NAMES = ("f1", "f2", "f3")
 

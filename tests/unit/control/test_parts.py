@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -40,7 +38,6 @@ from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
 STATUS = methods.PROCESS.GetStatus
-sys.path.insert(0, str(Path(__file__).parent))
 
 ME = Member("f1", (PUBLISH,), "10.0.0.1:1", 11, region="r")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +12,7 @@ from syncpoint.metadata.records import ACTIVE, CREATING
 from syncpoint.model.errors import Code, NotFound, SyncpointError, Unavailable
 from syncpoint.publish.backlog import Backlog
 from syncpoint.router.assignment import TopicAssignment
-
-sys.path.insert(0, str(Path(__file__).parent))
-from plane_world import SNAP, SUB, TOPIC, PlaneWorld, planned
+from tests.unit.control.plane_world import SNAP, SUB, TOPIC, PlaneWorld, planned
 
 
 async def outcomes(*waiting) -> list[str]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,9 +16,7 @@ from syncpoint.metadata.records import Change, Topic
 from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_backup import everything, made, run
+from tests.unit.metadata.test_backup import everything, made, run
 
 TOPICS = st.integers(1, 1 << 40)
 REVISIONS = st.integers(0, 1 << 60)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from writing_world import ONE, TWO, World, frame  # a helper beside the tests; they are imported by path
 
 from syncpoint.metadata.records import Change
 from syncpoint.pipeline import applying, staging
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.wire.messages import pipeline
+from tests.unit.pipeline.writing_world import ONE, TWO, World, frame
 
 PATH = "/syncpoint.pipeline.v1.EpochWriter/CommitEpoch"
 COMMIT = pipeline.CommitEpochRequest(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_world import TOPIC, ReadingWorld
 
 from syncpoint.metadata.records import Change, Topic
 from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted
 from syncpoint.pipeline.cursors import CURSORS_MAX, Cursor, Cursors, Limits, Range, passed
 from syncpoint.pipeline.cursors_facts import decode, encode, encode_deleted
 from syncpoint.publish.source import Source, SourceTable
+from tests.unit.pipeline.reading_world import TOPIC, ReadingWorld
 
 DAY_S = 24 * 3600.0
 numbers = st.integers(0, (1 << 64) - 1)

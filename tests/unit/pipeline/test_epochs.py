@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-sys.path.insert(0, str(Path(__file__).parent))
-from epoch_world import NAME, Log, Server, ask  # a helper beside the tests; they are imported by path
-
 from syncpoint.model.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
 from syncpoint.pipeline.epochs import QUERY_NS, STALE_NS, Ask, Decided, EpochBook, Refused, Repeated
 from syncpoint.pipeline.links import Range
 from syncpoint.pipeline.records import RESULTS_MAX, RUNS_MAX, Run
+from tests.unit.pipeline.epoch_world import NAME, Log, Server, ask
 
 A, B, C = Run("q", "a"), Run("q", "b"), Run("q", "c")
 

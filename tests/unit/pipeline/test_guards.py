@@ -7,21 +7,17 @@ and expects the same judge to find the damage it names.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from writing_world import ONE, Died, DieAt, World, frame  # noqa: I001  a helper beside the tests, imported by path
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import epochs, links, staging, writing
 from syncpoint.pipeline.epochs import EpochBook
 from syncpoint.wire.messages import pipeline
+from tests.unit.pipeline.writing_world import ONE, DieAt, Died, World, frame
 
 Scenario = Callable[[World], set[int]]
 """Does what Spark may do, and returns the numbers that must be there once each."""

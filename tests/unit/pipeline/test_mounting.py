@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,10 +20,8 @@ from syncpoint.pipeline.mounting import CHAIN, REVISION, ChainPipelines, Pipelin
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire.messages import pipeline
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "publish"))
-from chain_world import TOPIC, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
-from writing_world import frame
+from tests.unit.pipeline.writing_world import frame
+from tests.unit.publish.chain_world import TOPIC, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
 
 WRITER, READER = "/syncpoint.pipeline.v1.EpochWriter/", "/syncpoint.pipeline.v1.LogReader/"
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reading_world import SUB, TOPIC, ReadingWorld
 
 from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
@@ -17,6 +16,7 @@ from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.record import Batch
 from syncpoint.testing.forwarders import Subscriber
 from syncpoint.wire.messages import pipeline
+from tests.unit.pipeline.reading_world import SUB, TOPIC, ReadingWorld
 
 SNAPSHOT = "projects/p/snapshots/then"
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from writing_world import ONE, TWO, World, frame  # a helper beside the tests; they are imported by path
 
 from syncpoint.metadata.records import Change
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import applying, staging, writing
 from syncpoint.runtime.memory_files import FailOn
 from syncpoint.wire.messages import pipeline
+from tests.unit.pipeline.writing_world import ONE, TWO, World, frame
 
 RUN_A = pipeline.Run(query="q", run="a")
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from writing_world import ONE, TWO, DieAt, Died, World, frame  # a helper beside the tests; they are imported by path
-
 from syncpoint.pipeline import applying, staging
 from syncpoint.wire.messages import pipeline
+from tests.unit.pipeline.writing_world import ONE, TWO, DieAt, Died, World, frame
 
 OFFSETS = list(range(10, 34))
 FIRST, SECOND = [one for one in OFFSETS if one % 3], [one for one in OFFSETS if not one % 3]

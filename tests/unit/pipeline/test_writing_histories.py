@@ -7,19 +7,15 @@ every confirmed row once, and no epoch in part.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from writing_world import ONE, TWO, Died, DieAt, World, frame  # noqa: I001  a helper beside the tests
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import applying, staging
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.wire.messages import pipeline
+from tests.unit.pipeline.writing_world import ONE, TWO, DieAt, Died, World, frame
 
 LINK, PLAIN = 0, 1_000_000  # rows of the plain query have these numbers
 

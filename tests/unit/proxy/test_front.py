@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +10,7 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.calls import Unary
 from syncpoint.wire.messages import health, pubsub
 from syncpoint.wire.methods import Service
-
-sys.path.insert(0, str(Path(__file__).parent))
-from proxy_world import PUBLISHER, ProxyProcess, ProxyWorld, PublishProcess, SubscribeProcess, in_world
+from tests.unit.proxy.proxy_world import PUBLISHER, ProxyProcess, ProxyWorld, PublishProcess, SubscribeProcess, in_world
 
 
 @in_world()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +18,7 @@ from syncpoint.proxy.pipeline_reading import in_order
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire.messages import pipeline
-
-sys.path.insert(0, str(Path(__file__).parent))
-from proxy_world import TOPIC, ProxyProcess, ProxyWorld, PublishProcess, in_world
+from tests.unit.proxy.proxy_world import TOPIC, ProxyProcess, ProxyWorld, PublishProcess, in_world
 
 READER, WRITER = "/syncpoint.pipeline.v1.LogReader/", "/syncpoint.pipeline.v1.EpochWriter/"
 

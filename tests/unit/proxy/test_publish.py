@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +15,16 @@ from syncpoint.model.errors import Code, InvalidArgument, MetadataSilent, Resour
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
 from syncpoint.wire.messages import internal, pubsub
-
-sys.path.insert(0, str(Path(__file__).parent))
-from proxy_world import PUBLISHER, TOPIC, ProxyProcess, ProxyWorld, PublishProcess, RouterProcess, in_world, run
+from tests.unit.proxy.proxy_world import (
+    PUBLISHER,
+    TOPIC,
+    ProxyProcess,
+    ProxyWorld,
+    PublishProcess,
+    RouterProcess,
+    in_world,
+    run,
+)
 
 
 async def cluster(world: ProxyWorld, owners: int = 2, **options: Any) -> tuple[Any, ...]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 
 from syncpoint.control.doors import Peers
 from syncpoint.proxy.pulse import Pulse
-
-sys.path.insert(0, str(Path(__file__).parent))
-from proxy_world import Process, ProxyWorld, in_world
+from tests.unit.proxy.proxy_world import Process, ProxyWorld, in_world
 
 
 @in_world()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +11,7 @@ from syncpoint.model.errors import Code, InvalidArgument, NotFound, SyncpointErr
 from syncpoint.proxy.relay import merged
 from syncpoint.wire.messages import pubsub
 from syncpoint.wire.status import TRANSIENT_INVALID_ACK_ID, ack_failure, unpacked
-
-sys.path.insert(0, str(Path(__file__).parent))
-from proxy_world import SUBSCRIBER, SUBSCRIPTION, ProxyProcess, ProxyWorld, SubscribeProcess, in_world
+from tests.unit.proxy.proxy_world import SUBSCRIBER, SUBSCRIPTION, ProxyProcess, ProxyWorld, SubscribeProcess, in_world
 
 
 async def cluster(world: ProxyWorld, share: list[str] | None = None, **options: Any) -> tuple[Any, Any, Any]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +13,15 @@ from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.proxy.stream import TRY_AGAIN
 from syncpoint.wire.messages import pubsub
-
-sys.path.insert(0, str(Path(__file__).parent))
-from proxy_world import SUBSCRIBER, SUBSCRIPTION, ProxyProcess, ProxyWorld, SubscribeProcess, in_world, run
+from tests.unit.proxy.proxy_world import (
+    SUBSCRIBER,
+    SUBSCRIPTION,
+    ProxyProcess,
+    ProxyWorld,
+    SubscribeProcess,
+    in_world,
+    run,
+)
 
 
 async def cluster(world: ProxyWorld, forwarders: int = 2, share: list[str] | None = None, **options: Any) -> Any:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from syncpoint.model.errors import Code, SyncpointError, Unavailable, Unimplemented
 from syncpoint.proxy.voids import GIVE_UP_S
-
-sys.path.insert(0, str(Path(__file__).parent))
-from proxy_world import ProxyProcess, ProxyWorld, PublishProcess, in_world, run
+from tests.unit.proxy.proxy_world import ProxyProcess, ProxyWorld, PublishProcess, in_world, run
 
 
 async def cluster(world: ProxyWorld, owners: int = 2) -> tuple[Any, ...]:

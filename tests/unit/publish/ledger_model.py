@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from itertools import count
-from pathlib import Path
 from typing import Any, NamedTuple
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chain_world import ChainWorld, Process  # a helper beside the tests; they are imported by path
 
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.records import ACTIVE, CREATING, Change, SeekTarget, Snapshot, Subscription, Topic
 from syncpoint.model.errors import FailedPrecondition
+from tests.unit.publish.chain_world import ChainWorld, Process
 
 NS = 10**9
 HOUR, DAY = 3_600, 86_400

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,10 +18,8 @@ from syncpoint.publish.ledger import Ledger
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.testing.forwarders import Subscriber, World
 from syncpoint.wire.messages import internal
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chain_world import SUB_NUMBER, ChainWorld, simulated
-from chain_world import Subscriber as Session
+from tests.unit.publish.chain_world import SUB_NUMBER, ChainWorld, simulated
+from tests.unit.publish.chain_world import Subscriber as Session
 
 DEAD = "projects/p/topics/dead"
 

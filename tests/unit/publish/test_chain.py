@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -19,9 +17,7 @@ from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import DisksMissing
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chain_world import (  # a helper beside the tests; they are imported by path
+from tests.unit.publish.chain_world import (
     SUB_NUMBER,
     TOPIC,
     TOPIC_NUMBER,

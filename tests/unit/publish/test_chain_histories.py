@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
 from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.wire.messages import internal
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chain_world import ChainWorld, Process, Subscriber, simulated
+from tests.unit.publish.chain_world import ChainWorld, Process, Subscriber, simulated
 
 
 class History:

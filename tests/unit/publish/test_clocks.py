@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from chain_world import ChainWorld, Subscriber, simulated
+from tests.unit.publish.chain_world import ChainWorld, Subscriber, simulated
 
 DAY_NS = 86_400 * 10**9
 

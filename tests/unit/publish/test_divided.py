@@ -5,16 +5,11 @@ and everybody who waits is answered.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chain_world import ChainWorld, Process, Subscriber, simulated
 
 from syncpoint.control.log_commit import LogCommit
 from syncpoint.control.plane import ControlPlane
@@ -26,6 +21,7 @@ from syncpoint.publish.ledger import Ledger
 from syncpoint.storage.record import Kind
 from syncpoint.testing.forwarders import TOPIC, World
 from syncpoint.testing.forwarders import Subscriber as Client
+from tests.unit.publish.chain_world import ChainWorld, Process, Subscriber, simulated
 
 
 def out_of_memory(*of: Any, **named: Any) -> Any:

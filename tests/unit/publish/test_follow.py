@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +13,7 @@ from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.records import CREATING, Change, SeekTarget, Snapshot
 from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.model.times import GRANT_S
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chain_world import (  # a helper beside the tests; they are imported by path
+from tests.unit.publish.chain_world import (
     SUB_NUMBER,
     TOPIC,
     TOPIC_NUMBER,

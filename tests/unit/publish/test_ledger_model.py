@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from chain_world import ChainWorld, simulated  # helpers beside the tests; they are imported by path
-from ledger_model import Run
-
 from syncpoint.testing.simulation.planted_rules import a_seek_while_nothing_is_stored_is_left_aside
+from tests.unit.publish.chain_world import ChainWorld, simulated
+from tests.unit.publish.ledger_model import Run
 
 FIRST, COUNT = (int(one) for one in os.environ.get("SYNCPOINT_LEDGER_SEEDS", "0:20").split(":"))
 STEPS = 40

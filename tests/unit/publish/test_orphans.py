@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 from typing import Any
 
 from syncpoint.metadata.lost import Decision, Lost, lost_of
 from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.publish.retention import orphans
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chain_world import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
+from tests.unit.publish.chain_world import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
 
 BODY = "x" * 10_000
 MANY = 60  # messages of that size: more than a segment

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from syncpoint.metadata.records import Change, Topic
 from syncpoint.model.errors import MetadataSilent, SyncpointError
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chain_world import TOPIC_NUMBER, ChainWorld, simulated
+from tests.unit.publish.chain_world import TOPIC_NUMBER, ChainWorld, simulated
 
 WHILE_S = 70.0  # tidying comes round twice
 

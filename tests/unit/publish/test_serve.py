@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +10,7 @@ from syncpoint.metadata.records import Change, Subscription
 from syncpoint.model.errors import Code, Unavailable
 from syncpoint.model.times import BEAT_S, GRANT_S, HOLD_S
 from syncpoint.wire.messages import internal
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chain_world import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
+from tests.unit.publish.chain_world import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
 
 
 @simulated

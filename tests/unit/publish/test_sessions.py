@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -14,9 +12,7 @@ from syncpoint.model.times import SESSION_S
 from syncpoint.publish.sessions import Began, Sessions
 from syncpoint.transport.lane import Message
 from syncpoint.wire.messages import internal
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chain_world import SUB_NUMBER, ChainWorld, Subscriber, simulated
+from tests.unit.publish.chain_world import SUB_NUMBER, ChainWorld, Subscriber, simulated
 
 
 class Stream(NamedTuple):

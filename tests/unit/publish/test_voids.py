@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.random import SeededRandom
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chain_world import SUB_NUMBER, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
+from tests.unit.publish.chain_world import SUB_NUMBER, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
 
 
 @simulated

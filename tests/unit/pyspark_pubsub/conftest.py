@@ -1,16 +1,11 @@
 """A twin of the server for every test that asks for it."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from pyspark_pubsub.rpc import close_idle
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from pubsub_twin import Running, Twin  # a helper beside the tests; they are imported by path
+from tests.unit.pyspark_pubsub.pubsub_twin import Running, Twin
 
 
 @pytest.fixture(autouse=True)

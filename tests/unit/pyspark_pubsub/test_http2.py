@@ -15,7 +15,6 @@ import pytest
 from hpack import Decoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pubsub_twin import TOPIC, Running, Twin, failure
 
 from pyspark_pubsub import rpc
 from pyspark_pubsub.errors import (
@@ -33,6 +32,7 @@ from pyspark_pubsub.rpc import Channel, close_idle, pb
 from syncpoint.model.errors import Code
 from syncpoint.testing.certificates import Authority
 from syncpoint.wire import methods
+from tests.unit.pyspark_pubsub.pubsub_twin import TOPIC, Running, Twin, failure
 
 
 def plain(size: int) -> memoryview:

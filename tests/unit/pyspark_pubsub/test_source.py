@@ -5,7 +5,6 @@ import pickle
 
 import pyarrow as pa
 import pytest
-from pubsub_twin import TOPIC, Running, TwinSource, failure
 from pyspark.sql.datasource import EqualTo, GreaterThan, LessThanOrEqual
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -18,6 +17,7 @@ from pyspark_pubsub.schema import IN_BLOCK, arrow_schema, source_schema
 from pyspark_pubsub.source import BatchReader, FilteredBatchReader, StreamReader
 from syncpoint.model.errors import Code
 from syncpoint.testing.official import eventually
+from tests.unit.pyspark_pubsub.pubsub_twin import TOPIC, Running, TwinSource, failure
 
 
 def options(running: Running, **more: object) -> Options:

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pubsub_twin import TOPIC, TwinSource
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from pyspark_pubsub.checkpoint import planned_offsets, sources
@@ -18,6 +17,7 @@ from pyspark_pubsub.rpc import pb
 from pyspark_pubsub.schema import IN_BLOCK, arrow_schema, source_schema, wire_columns
 from pyspark_pubsub.sink import BatchWriter, StreamWriter
 from pyspark_pubsub.staging import Part, Target, divided, frame, pieces, requests, stage, standardised
+from tests.unit.pyspark_pubsub.pubsub_twin import TOPIC, TwinSource
 
 OTHER = "projects/p/topics/other"
 DATA = StructType([StructField("data", StringType())])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.constraints import DENY, Rule
 from syncpoint.router.lists import Lists
-
-sys.path.insert(0, str(Path(__file__).parent))
-from router_site import Site, topic
+from tests.unit.router.router_site import Site, topic
 
 T = topic(1)
 ASSIGNED = TopicAssignment(4, (2, 3), {"us": (6,)})

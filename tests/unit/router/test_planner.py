@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +12,7 @@ from syncpoint.model.cluster import SUBSCRIBE
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.constraints import Rule
 from syncpoint.router.planner import MOVES_MAX, SETTLED_S, Changes, Loads, Planner, State
-
-sys.path.insert(0, str(Path(__file__).parent))
-from router_site import Site, after, state, subscription, topic
+from tests.unit.router.router_site import Site, after, state, subscription, topic
 
 NONE = Loads({}, {})
 

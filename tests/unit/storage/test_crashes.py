@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import errno
-import sys
-from pathlib import Path
 
 import pytest
 
 from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.quorum import AckRule
-
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
+from tests.unit.storage.storage_world import World
 
 
 class Died(BaseException):

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
 
 from syncpoint.storage.catalog import Segment
 from syncpoint.storage.checkpoint import Checkpoint
 from syncpoint.storage.index import DamagedIndex, Index, Record, SealedIndex
 from syncpoint.storage.record import Header, Kind
+from tests.unit.storage.storage_world import World
 
 BATCHES = 90
 

@@ -11,16 +11,11 @@ Whatever is lost lies above everything that was synced: a tail, and never a hole
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
 
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.quorum import AckRule
+from tests.unit.storage.storage_world import World
 
 GRID = AckRule.grid(3, 1)
 WIDE = AckRule.grid(3, 3)

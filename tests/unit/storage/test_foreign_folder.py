@@ -5,20 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
-from test_real_files import Loop
-
 from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.files import FolderExchanged
 from syncpoint.storage.damage import Damage, Part, Place
 from syncpoint.storage.record import Kind
+from tests.unit.storage.storage_world import World
+from tests.unit.storage.test_real_files import Loop
 
 
 def tree(folder: Path) -> dict[str, str]:

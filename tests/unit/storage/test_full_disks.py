@@ -5,21 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
-from test_real_files import Loop
 
 from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.files import OsFiles, overwrite_file, read_file
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.record import Kind
+from tests.unit.storage.storage_world import World
+from tests.unit.storage.test_real_files import Loop
 
 
 def fill(world: World) -> None:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import errno
-import sys
 from itertools import product
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
 
 from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import CopiesUnreachable, CounterTaken, DisksFailed, DisksMissing, Fenced
 from syncpoint.storage.quorum import AckRule
+from tests.unit.storage.storage_world import World
 
 GRID = AckRule.grid(3, 3)
 

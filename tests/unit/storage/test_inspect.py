@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
-
 from syncpoint.storage.inspect import dump, verify
 from syncpoint.storage.segment import DATA_START, PAGE
+from tests.unit.storage.storage_world import World
 
 
 def filled(disks: int = 1, close: bool = True) -> World:

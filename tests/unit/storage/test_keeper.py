@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
+from tests.unit.storage.storage_world import World
 
 INTERVAL_S = 1.0  # between two probes
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_real_files import Loop
-
 from syncpoint.runtime.clock import ManualClock, SystemClock
 from syncpoint.runtime.files import DiskUnreachable, OsFiles
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.lanes import ThreadLane
 from syncpoint.storage.record import Kind
+from tests.unit.storage.test_real_files import Loop
 
 
 class HangingFiles(OsFiles):

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import errno
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
 
 from syncpoint.runtime.memory_files import FailOn
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.record import Batch
+from tests.unit.storage.storage_world import World
 
 
 def late_world(late: int = 2) -> World:

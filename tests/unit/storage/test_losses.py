@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
 
 from syncpoint.model.identity import parse_message_id
 from syncpoint.storage.errors import DisksMissing, StorageDamaged
@@ -18,6 +13,7 @@ from syncpoint.storage.losses import Losses, accept, arrange, assess
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import DATA_START
 from syncpoint.storage.workers import ManualWorkers
+from tests.unit.storage.storage_world import World
 
 WHO = {"user": "anna", "host": "here"}
 

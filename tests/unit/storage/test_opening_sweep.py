@@ -7,17 +7,13 @@ acknowledged.
 from __future__ import annotations
 
 import errno
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
 
 from syncpoint.runtime.files import DiskUnreachable
 from syncpoint.storage.errors import StorageError
 from syncpoint.storage.quorum import AckRule
+from tests.unit.storage.storage_world import World
 
 THREE, GRID = AckRule.single(3), AckRule.grid(3, 3)
 DOMAINS = {1: (1, 2), 3: (3, 4, 5, 6, 7, 8)}  # what fails: two of three disks, or of three domains

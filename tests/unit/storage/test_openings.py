@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import errno
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
 
 from syncpoint.runtime.files import DiskUnreachable, write_all
 from syncpoint.storage.errors import CopiesChanged, DisksMissing, StorageDamaged
@@ -21,6 +16,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import NOBODY, PAGE, SegmentHeader, encode_front
 from syncpoint.storage.store import Store
 from syncpoint.storage.workers import ThreadWorkers, _Manual
+from tests.unit.storage.storage_world import World
 
 GRID = AckRule.grid(3, 3)
 THREE = AckRule.single(3)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
-from test_crashes import DieAt, Died, Schedule
 
 from syncpoint.storage import disk, quorum, record, segment
 from syncpoint.storage.disk import DiskWriter
 from syncpoint.storage.errors import DisksMissing, StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import find_tail
+from tests.unit.storage.storage_world import World
+from tests.unit.storage.test_crashes import DieAt, Died, Schedule
 
 
 def noticed(act: Callable[[int], None], seeds: int) -> bool:

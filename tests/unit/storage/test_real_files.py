@@ -91,10 +91,9 @@ def payload(number: int) -> bytes:
 CHILD = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from test_real_files import Loop, payload
+from tests.unit.storage.test_real_files import Loop, payload
 from syncpoint.storage.record import Kind
-loop = Loop([Path(text) for text in sys.argv[2:]])
+loop = Loop([Path(text) for text in sys.argv[1:]])
 source, number = loop.store.log_counter << 24, 0
 print("source", source, flush=True)
 def note(position):
@@ -112,13 +111,12 @@ while True:
 @pytest.mark.parametrize("disks", [1, 3])
 def test_kill_9_loses_nothing_that_was_reported(tmp_path: Path, disks: int) -> None:
     folders = [tmp_path / f"disk{number}" for number in range(disks)]
-    here = Path(__file__).parent
     promised: dict[int, int] = {}
     for turn in range(4):
         child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(here), *map(str, folders)],
+            [sys.executable, "-c", CHILD, *map(str, folders)],
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(here.parents[2] / "src")},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
         assert child.stdout is not None
         lines = iter(child.stdout.readline, b"")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import errno
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_real_files import Loop, payload  # helpers beside the tests; they are imported by path
-
 from syncpoint.runtime.files import Buffer, DiskUnreachable, OsFiles, waits_for_disk
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Kind
+from tests.unit.storage.test_real_files import Loop, payload
 
 
 class Cut(OsFiles):

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
 
 from syncpoint.runtime.files import Files
 from syncpoint.storage.catalog import Segment, index_seed
@@ -20,6 +14,7 @@ from syncpoint.storage.recovery.reindex import AGAIN_S, Reindexing
 from syncpoint.storage.recovery.scan import FrameTable
 from syncpoint.storage.recovery.scrub import index_pages
 from syncpoint.storage.segment import DATA_START, PAGE
+from tests.unit.storage.storage_world import World
 
 
 def filled(disks: int) -> World:

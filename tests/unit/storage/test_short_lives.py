@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from syncpoint.storage.damage import Part, Place
-
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
+from tests.unit.storage.storage_world import World
 
 LIVE = 50  # entries of the first log, which somebody needs
 

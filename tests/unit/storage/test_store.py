@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import errno
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from storage_world import World  # a helper beside the tests; they are imported by path
 
 from syncpoint.model.errors import ResourceExhausted, Unavailable
 from syncpoint.storage import access, reader
@@ -19,6 +14,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import HEADER_BYTES, Batch, Kind
 from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer
 from syncpoint.storage.store import DiskStatus
+from tests.unit.storage.storage_world import World
 
 
 def test_an_even_number_of_disks_is_refused() -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[2] / "faults"))
-from build_shim import Faults, compiler  # helpers of the tests; they are imported by path
-from disk_process import DiskProcess, hang_up, remote
-from test_store import Chain
+from tests.faults.build_shim import Faults, compiler
+from tests.unit.storage_remote.disk_process import DiskProcess, hang_up, remote
+from tests.unit.storage_remote.test_store import Chain
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler")
 

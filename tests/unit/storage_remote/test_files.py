@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,9 +19,7 @@ from syncpoint.runtime.files import DiskFenced, DiskUnreachable
 from syncpoint.storage.remote.files import RemoteFiles, as_changes, overlay
 from syncpoint.storage.remote.lane import Lane
 from syncpoint.storage.remote.wire import Change, Kind, Reply, Request
-
-sys.path.insert(0, str(Path(__file__).parent))
-from disk_process import DiskProcess, hang_up, remote  # a helper beside the tests; they are imported by path
+from tests.unit.storage_remote.disk_process import DiskProcess, hang_up, remote
 
 ROOT = "/c0/d0"
 

@@ -6,7 +6,6 @@ import queue
 import random
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,9 +19,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Kind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
-
-sys.path.insert(0, str(Path(__file__).parent))
-from disk_process import DiskProcess, hang_up, remote  # a helper beside the tests; they are imported by path
+from tests.unit.storage_remote.disk_process import DiskProcess, hang_up, remote
 
 
 def payload(number: int) -> bytes:

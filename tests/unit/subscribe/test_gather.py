@@ -2,9 +2,7 @@
 
 import copy
 import math
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -13,11 +11,7 @@ from hypothesis import strategies as st
 from syncpoint.kernel.acks import AckSet
 from syncpoint.model.times import GRANT_S, HOLD_S
 from syncpoint.wire.messages import internal
-
-sys.path.insert(0, str(Path(__file__).parent))
-from gather_world import SUB_NUMBER, Chain, Client, GatherWorld  # a helper beside the tests; they are imported by path
-
-sys.path.pop(0)
+from tests.unit.subscribe.gather_world import SUB_NUMBER, Chain, Client, GatherWorld
 
 
 def test_one_subscriber_is_served_from_sixteen_sources() -> None:

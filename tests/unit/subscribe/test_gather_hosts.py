@@ -1,9 +1,7 @@
 """Subscribe forwarders before real publish hosts, over the transport's twin and chains of nine disks each."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +15,8 @@ from syncpoint.subscribe.lenders import lender_of
 from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
 from syncpoint.transport.memory import Faults, MemoryChannel
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent / "publish"))
-from chain_world import ChainWorld, Process, simulated  # helpers beside the tests; they are imported by path
-from gather_world import Client, hash_of
-
-sys.path.pop(0)
-sys.path.pop(0)
+from tests.unit.publish.chain_world import ChainWorld, Process, simulated
+from tests.unit.subscribe.gather_world import Client, hash_of
 
 
 class Cluster:

@@ -1,8 +1,6 @@
 """Steps that fail in their middle: only what they were about begins anew, and nothing of it is left undone."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +14,7 @@ from syncpoint.subscribe.fetch import Cursor
 from syncpoint.subscribe.lease import Lending
 from syncpoint.testing.forwarders import SUB, TOPIC, Subscriber, World
 from syncpoint.wire.messages import pubsub
-
-sys.path.insert(0, str(Path(__file__).parent))
-from gather_world import SUB_NUMBER, Client, GatherWorld  # a helper beside the tests; they are imported by path
-
-sys.path.pop(0)
+from tests.unit.subscribe.gather_world import SUB_NUMBER, Client, GatherWorld
 
 OTHER = "projects/p/subscriptions/other"
 

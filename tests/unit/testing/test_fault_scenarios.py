@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "faults"))
-import results  # helpers of the scenarios; they are imported by path
-import scenarios
-from stage import SCENARIOS, Played
+from tests.faults import results, scenarios
+from tests.faults.stage import SCENARIOS, Played
 
 
 def played(name: str, good: bool = True) -> Played:
