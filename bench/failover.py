@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from bench.clusters import ClusterUnderTest
 from bench.harness import Bench, Target
 from bench.process import Failed
-from syncpoint.control.doors import Peers
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.model.errors import SyncpointError
 from syncpoint.transport.network import AnyChannel, TcpNetwork
 from syncpoint.wire import methods
@@ -102,7 +102,7 @@ def failover(bench: Bench, cluster: ClusterUnderTest, kills: int) -> None:
 
 async def _kills(cluster: ClusterUnderTest, kills: int, key: str) -> tuple[list[Kill], Counter[str]]:
     network = TcpNetwork()
-    channel, peers = network.channel(cluster.address), Peers(network)
+    channel, peers = network.channel(cluster.address), PeerChannels(network)
     try:
         topic = pubsub.Topic(name=TOPIC + ("keyed" if key else "keyless"))
         try:
@@ -124,7 +124,7 @@ async def _kills(cluster: ClusterUnderTest, kills: int, key: str) -> tuple[list[
         await channel.close()
 
 
-async def _kill(cluster: ClusterUnderTest, peers: Peers, client: Client) -> Kill:
+async def _kill(cluster: ClusterUnderTest, peers: PeerChannels, client: Client) -> Kill:
     await asyncio.sleep(_SETTLE_S)
     victim = await _taker(cluster, peers)
     failed = client.failed.total()
@@ -143,7 +143,7 @@ async def _kill(cluster: ClusterUnderTest, peers: Peers, client: Client) -> Kill
     return Kill(gap, slowest, failed, client.gap(back))
 
 
-async def _taker(cluster: ClusterUnderTest, peers: Peers) -> str:
+async def _taker(cluster: ClusterUnderTest, peers: PeerChannels) -> str:
     """The publish forwarder that takes most of what is published. Raises Failed when none takes anything."""
     end = time.monotonic() + _LONGEST_S
     while time.monotonic() < end:
@@ -156,7 +156,7 @@ async def _taker(cluster: ClusterUnderTest, peers: Peers) -> str:
     raise Failed(f"no publish forwarder took anything in {_LONGEST_S:g} s: {after}")
 
 
-async def _taken(cluster: ClusterUnderTest, peers: Peers) -> dict[str, int]:
+async def _taken(cluster: ClusterUnderTest, peers: PeerChannels) -> dict[str, int]:
     """Messages each publish forwarder has taken, by the chains it has open."""
     states = await asyncio.to_thread(cluster.cluster.states)
     taken = {}

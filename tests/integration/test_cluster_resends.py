@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from syncpoint.control.doors import Peers
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
 from syncpoint.transport.network import TcpNetwork
@@ -28,7 +28,7 @@ def told(cluster, role):
     """What each process of a role says of it, by name."""
 
     async def ask():
-        peers = Peers(TcpNetwork())
+        peers = PeerChannels(TcpNetwork())
         try:
             addresses = {name: cluster.local.called_at(name) for name in cluster.names(role)}
             return {name: await peers.call(one, STATUS, b"", timeout_s=5.0) for name, one in addresses.items()}

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.control.chains import ChainKeeper, hand_over_methods
-from syncpoint.control.doors import Peers, process_methods
-from syncpoint.control.founding import Founder, Plan
+from syncpoint.control.chain_creation import ChainCreator, ChainPlan
 from syncpoint.control.membership import Membership, new_incarnation
-from syncpoint.control.view import ClusterView
+from syncpoint.control.ownership_driver import OwnershipDriver, hand_over_methods
+from syncpoint.control.peer_channels import PeerChannels, process_methods
 from syncpoint.metadata.etcd import EtcdStore, open_etcd
 from syncpoint.metadata.layout import OWNERS
 from syncpoint.metadata.shared import read_all
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PUBLISH, ChainRecord, Member
 from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.files import DiskFenced
@@ -56,14 +56,16 @@ class Forwarder:
         self.store: EtcdStore = await open_etcd(endpoints, network, clock=CLOCK, random=RANDOM)
         address = join_address(self.door.host, self.door.port)
         me = Member(self.name, (PUBLISH,), address, new_incarnation(RANDOM), region="r")
-        self.peers, self.view = Peers(network), ClusterView(self.store)
+        self.peers, self.view = PeerChannels(network), ClusterView(self.store)
         await self.view.start()
         self.membership = Membership(self.store, me)
         await self.membership.start()
         self.membership.heed(self.view.members)
-        self.founder = Founder(self.store, self.membership, ["default"], lambda klass, known: Plan((), {}, "sync"))
+        self.founder = ChainCreator(
+            self.store, self.membership, ["default"], lambda klass, known: ChainPlan((), {}, "sync")
+        )
         self.founder.start()
-        self.keeper = ChainKeeper(self.view, self.membership, self.host, self.peers, CLOCK)
+        self.keeper = OwnershipDriver(self.view, self.membership, self.host, self.peers, CLOCK)
         methods.update({**process_methods(dict), **hand_over_methods(self.keeper)})
         self.keeper.start()
         return self

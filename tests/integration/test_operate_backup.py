@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.control.doors import Peers
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing import etcd, official
 from syncpoint.testing.official import eventually
@@ -90,7 +90,7 @@ def sources(kit: Kit) -> int:
     """How many sources all chains hold something of."""
 
     async def ask() -> list[bytes]:
-        peers = Peers(TcpNetwork())
+        peers = PeerChannels(TcpNetwork())
         try:
             at = [kit.local.called_at(name) for name in kit.names("publish-forwarder")]
             return [await peers.call(one, methods.PROCESS.GetStatus, b"", timeout_s=5.0) for one in at]

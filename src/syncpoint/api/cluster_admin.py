@@ -15,7 +15,7 @@ from syncpoint.api.server_admin import Asking, Identity, ServerAdmin
 from syncpoint.api.validate import refused
 from syncpoint.control.operations import Drained, Operations
 from syncpoint.control.plane import ControlPlane
-from syncpoint.control.view import ClusterView
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.flow import FlowLimits
 from syncpoint.router.constraints import ALLOW, DENY, Rule
 from syncpoint.transport.calls import Methods
@@ -25,7 +25,7 @@ from syncpoint.wire.serving import served
 
 
 class AskingAll(Asking, Protocol):
-    """See `control.inquiry.Inquiry`."""
+    """See `control.cluster_queries.ClusterQueries`."""
 
     async def statuses(self) -> tuple[Mapping[str, Mapping[str, Any]], list[str]]: ...
 

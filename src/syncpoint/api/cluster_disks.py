@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from syncpoint.control.view import ClusterView
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import STORAGE, ChainRecord, DiskPlace
 from syncpoint.storage.remote.claims import CHAINS
 from syncpoint.wire.messages import admin

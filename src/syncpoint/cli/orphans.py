@@ -32,7 +32,7 @@ def orphans() -> None:
 
 
 def _with_orphans(folder: Path, act: Callable[[Orphans], Awaitable[_T]]) -> _T:
-    from syncpoint.control.doors import Peers
+    from syncpoint.control.peer_channels import PeerChannels
     from syncpoint.metadata.contract import StoreError
     from syncpoint.model.errors import SyncpointError
     from syncpoint.node.cluster.doors import Doors
@@ -43,7 +43,7 @@ def _with_orphans(folder: Path, act: Callable[[Orphans], Awaitable[_T]]) -> _T:
     async def run() -> _T:
         settings = LocalCluster(folder).settings()
         doors = Doors.of(operator_tls(settings))
-        store, peers = await doors.metadata(settings), Peers(doors.network)
+        store, peers = await doors.metadata(settings), PeerChannels(doors.network)
         found = Orphans(store, peers, doors.clock)
         try:
             await found.start()

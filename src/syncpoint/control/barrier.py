@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from syncpoint.control.doors import Peers
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.registration import registered_chains
-from syncpoint.control.view import ClusterView
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.metadata.shared import answered
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import Owner
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.backlog import Backlog, total
@@ -31,7 +31,7 @@ _ANSWER_S = 0.5  # to answer in, however late it is
 class Barrier:
     """Questions to all chains of a topic."""
 
-    def __init__(self, view: ClusterView, peers: Peers, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, view: ClusterView, peers: PeerChannels, *, deadline_s: float = DEADLINE_S) -> None:
         self._view, self._peers, self._deadline_s = view, peers, deadline_s
 
     async def confirm(self, topic: int, revision: int) -> None:

@@ -13,10 +13,10 @@ import json
 import logging
 from typing import NamedTuple
 
-from syncpoint.control.view import View
 from syncpoint.metadata.contract import Delete, Put, StoreError, unchanged
 from syncpoint.metadata.layout import CLOCKS
 from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.view import View
 from syncpoint.model.times import TELL_S
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.tasks import Tasks

@@ -15,7 +15,7 @@ import asyncio
 import logging
 
 from syncpoint.control.plane import ControlPlane
-from syncpoint.control.reports import USED_S, write_all
+from syncpoint.control.usage_reports import USED_S, write_all
 from syncpoint.metadata.contract import Delete, StoreError
 from syncpoint.metadata.layout import USED
 from syncpoint.metadata.records import CREATING, Change, Subscription

@@ -16,11 +16,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from syncpoint.control.doors import Reach
-from syncpoint.control.view import View
+from syncpoint.control.peer_channels import Reach
 from syncpoint.metadata.contract import Compare, Indeterminate, KeyValue, Put, StoreError, unchanged
 from syncpoint.metadata.layout import MEMBERS
 from syncpoint.metadata.shared import SharedLease, SharedStore
+from syncpoint.metadata.view import View
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.runtime.random import Random

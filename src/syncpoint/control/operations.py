@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from syncpoint.control.view import ClusterView
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import Delete, KeyValue, Operation, Put, unchanged
 from syncpoint.metadata.layout import CONSTRAINTS, DRAINS, OPERATIONS
 from syncpoint.metadata.shared import answered, read_all
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
 from syncpoint.router.constraints import Matches, Policy, Rule, drain_refusal, matches, refusal, rule_refusal

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Protocol
 
+from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.metadata.contract import TXN_OPS_MAX, Compare, Delete, Put, StoreError, unchanged
 from syncpoint.metadata.layout import HEAD, OPEN, OWNERS
 from syncpoint.metadata.shared import SharedStore, answered, read_all
@@ -26,14 +26,6 @@ _RETRY_S = 0.1
 _PATIENCE_S = 3.0  # so long somebody waits for the metadata: publishers are told soon that they do not answer
 _SILENT_S = 0.5  # the same, once they have not: what is underway goes on, and says when they do
 _COPY_S = 5.0  # so long the copy of the catalog may lag behind before a registration counts as failed
-
-
-class CatalogCopy(Protocol):
-    """The part of a shared catalog that is needed here."""
-
-    async def at(self, revision: int) -> None:
-        """Return when the copy has reached a revision."""
-        ...
 
 
 class _Flush:

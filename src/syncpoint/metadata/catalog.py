@@ -9,8 +9,8 @@ Leaves to the api: what a legal record is. Leaves to the node: when a change cou
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
 
 from syncpoint.metadata.records import (
     Change,
@@ -81,6 +81,20 @@ class _Collection(Generic[_R]):
 
     def of_topic(self, topic_incarnation: int) -> list[_R]:
         return [self.by_incarnation[number] for number in self.by_topic.get(topic_incarnation, ())]
+
+
+class CatalogCopy(Protocol):
+    """The catalog as this process knows it, which changes while it is used."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+    @property
+    def on_change(self) -> list[Callable[[Change], None]]: ...
+
+    async def at(self, revision: int) -> None:
+        """Return once the copy is at a revision or above it."""
+        ...
 
 
 class Catalog:

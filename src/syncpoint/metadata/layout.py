@@ -84,7 +84,8 @@ LOG_COUNTER = COUNTERS.key("log")
 """Of the logs of chains; message ids are made of them. Drawn by publish forwarders, and by an import."""
 
 CHAIN_COUNTER = COUNTERS.key("chain")
-"""Of chains. Drawn by whoever makes one: publish forwarders (`control.founding`), an import, one node with workers."""
+"""Of chains. Drawn by whoever makes one: publish forwarders (`control.chain_creation`), an import, one node with
+workers."""
 
 KEY_COUNTER = COUNTERS.key("key")
 """Of data keys. Drawn by proxies (`proxy.keys`)."""
@@ -105,12 +106,12 @@ back anywhere. Removed by the others when it is a week behind."""
 # -- chains ------------------------------------------------------------------------------------------------------------
 
 CHAINS = Prefix("chains/")
-"""CHAIN: where it lies (`ChainRecord`). Written when it is made (`control.founding`, an import, one node with workers),
-and when its home gets another weight. Read by all processes. For ever."""
+"""CHAIN: where it lies (`ChainRecord`). Written when it is made (`control.chain_creation`, an import, one node with
+workers), and when its home gets another weight. Read by all processes. For ever."""
 
 OWNERS = Prefix("owners/")
-"""CHAIN: who has it open, in which epoch (`Owner`). Written and deleted by that publish forwarder (`control.chains`).
-Read by all processes. A lease."""
+"""CHAIN: who has it open, in which epoch (`Owner`). Written and deleted by that publish forwarder
+(`control.ownership_driver`). Read by all processes. A lease."""
 
 EPOCHS = Prefix("epochs/")
 """CHAIN: the epoch of the newest claim. Written with each claim. Read by whoever claims next. For ever, only grows; a
@@ -149,7 +150,7 @@ OPERATIONS = "operations/changes"
 by `control.operations`. For ever."""
 
 USED = Prefix("used/")
-"""SUBSCRIPTION: when it was last in use. Written every hour by whoever serves it (`control.reports`). Read by
+"""SUBSCRIPTION: when it was last in use. Written every hour by whoever serves it (`control.usage_reports`). Read by
 `control.expiry`, which removes it after the subscription."""
 
 # -- pipelines ---------------------------------------------------------------------------------------------------------

@@ -15,12 +15,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
+from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.pipeline.cursor_names import cursors_of
 from syncpoint.pipeline.homes import Homes, link_key, query_key
 from syncpoint.pipeline.reading import LogReader
 from syncpoint.pipeline.writing import TIDY_S, EpochWriter
-from syncpoint.publish.chain import CatalogCopy, Chain
+from syncpoint.publish.chain import Chain
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.source import Source
 from syncpoint.runtime.tasks import Tasks

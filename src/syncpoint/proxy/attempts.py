@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from syncpoint.control.doors import Peers
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.model.errors import Code, Unavailable
 from syncpoint.proxy.pulse import Pulse
 from syncpoint.transport.client import MetadataItems
@@ -40,7 +40,7 @@ class Attempt:
 class Attempts:
     """Everything underway. `moved` counts."""
 
-    def __init__(self, peers: Peers, pulse: Pulse) -> None:
+    def __init__(self, peers: PeerChannels, pulse: Pulse) -> None:
         self.peers, self.pulse = peers, pulse
         self.underway: dict[Attempt, None] = {}
         self.moved = 0

@@ -13,12 +13,12 @@ from typing import Any
 from syncpoint.api.health import HealthService
 from syncpoint.api.reflection import PIPELINES, SERVICES, reflection_methods
 from syncpoint.api.unimplemented import unimplemented_methods
-from syncpoint.control.doors import Peers
-from syncpoint.control.view import ClusterView, View
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.layout import CONSTRAINTS
 from syncpoint.metadata.records import Change
 from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.view import ClusterView, View
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Unavailable
 from syncpoint.model.flow import FlowLimits
@@ -56,7 +56,7 @@ class Proxy:
         catalog: Catalog,
         refresh: Callable[[], Awaitable[None]],
         store: SharedStore,
-        peers: Peers,
+        peers: PeerChannels,
         limits: FlowLimits,
         distances: Distances,
         sealer: Sealer | None = None,

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
-from syncpoint.control.doors import Peers
-from syncpoint.control.view import ClusterView
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import Owner
 from syncpoint.model.errors import Code, SyncpointError, Unavailable, Unprocessed
 from syncpoint.pipeline.mounting import CHAIN, REVISION
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 class ChainCalls:
     """See the module."""
 
-    def __init__(self, view: ClusterView, peers: Peers, catalog: Catalog) -> None:
+    def __init__(self, view: ClusterView, peers: PeerChannels, catalog: Catalog) -> None:
         self._view, self._peers, self._catalog = view, peers, catalog
         self._changed: asyncio.Future[None] | None = None
         view.owners.listeners.append(lambda chains: self._wake())

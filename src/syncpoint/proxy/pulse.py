@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from syncpoint.control.doors import Peers, Reach
+from syncpoint.control.peer_channels import PeerChannels, Reach
 from syncpoint.runtime.tasks import Tasks
 
 BEAT_S = 0.5
@@ -22,7 +22,7 @@ MISSES = 2
 class Pulse:
     """Watched addresses. `on_suspect(address, suspected)` hears of changes."""
 
-    def __init__(self, peers: Peers, *, beat_s: float = BEAT_S, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, peers: PeerChannels, *, beat_s: float = BEAT_S, patience_s: float = PATIENCE_S) -> None:
         self._peers, self._beat_s, self._patience_s = peers, beat_s, patience_s
         self._waiting: dict[str, dict[object, float]] = {}  # address -> who waits since when
         self._missed: dict[str, int] = {}

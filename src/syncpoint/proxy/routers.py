@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-from syncpoint.control.doors import Peers
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.contract import Put, StoreError, absent
 from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, Prefix
 from syncpoint.metadata.records import Topic
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 class RouteFinder:
     """Asks for one proxy. `asked`: calls to routers; `assigned`: topics this proxy had to assign itself."""
 
-    def __init__(self, routes: Routes, peers: Peers, store: SharedStore, *, name: str) -> None:
+    def __init__(self, routes: Routes, peers: PeerChannels, store: SharedStore, *, name: str) -> None:
         self.routes, self.name = routes, name
         self._peers, self._store = peers, store
         self._topics: set[int] = set()

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from syncpoint.control.view import ClusterView, View
 from syncpoint.metadata.records import Topic
+from syncpoint.metadata.view import ClusterView, View
 from syncpoint.model.cluster import PUBLISH, SUBSCRIBE, Member
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.constraints import Policy, Rule

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 
-from syncpoint.control.doors import Peers
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.proxy.pulse import Pulse
 from syncpoint.proxy.relay import Relay
 from syncpoint.proxy.seal import Sealer
@@ -28,7 +28,7 @@ class Streams:
     """All streaming pulls of one proxy. `moved`: how often a stream got another forwarder."""
 
     def __init__(
-        self, serving: Serving, relay: Relay, peers: Peers, pulse: Pulse, *, sealer: Sealer | None = None
+        self, serving: Serving, relay: Relay, peers: PeerChannels, pulse: Pulse, *, sealer: Sealer | None = None
     ) -> None:
         self.serving, self.relay, self.peers, self.pulse, self.sealer = serving, relay, peers, pulse, sealer
         self.open_streams: dict[RelayedStream, None] = {}

@@ -14,8 +14,8 @@ import logging
 from itertools import islice
 from typing import Any
 
-from syncpoint.control.doors import Peers
-from syncpoint.control.view import ClusterView
+from syncpoint.control.peer_channels import PeerChannels
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.errors import SyncpointError
 from syncpoint.proxy.attempts import MOVABLE
 from syncpoint.runtime.tasks import stop
@@ -36,7 +36,7 @@ class Voids:
     delivered twice; `unknown` batches of which nobody could say.
     """
 
-    def __init__(self, view: ClusterView, peers: Peers, sender: int) -> None:
+    def __init__(self, view: ClusterView, peers: PeerChannels, sender: int) -> None:
         self._view, self._peers, self._sender = view, peers, sender
         self.told = self.duplicates = self.late = self.unknown = 0
         self.pending = 0

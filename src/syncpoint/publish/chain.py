@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.metadata.records import Change, Op, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import SyncpointError, Unavailable
@@ -50,17 +50,6 @@ OpenFiles = Callable[[ChainRecord, int], tuple[Files, Sequence[str]]]
 
 _T = TypeVar("_T")
 log = logging.getLogger(__name__)
-
-
-class CatalogCopy(Protocol):
-    """The catalog of the cluster, as it is known in this process."""
-
-    catalog: Catalog
-    on_change: list[Callable[[Change], None]]
-
-    async def at(self, revision: int) -> None:
-        """Return once the copy is at a revision or above it."""
-        ...
 
 
 class Mounted(Protocol):

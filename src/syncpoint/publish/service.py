@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class ChainsService:
-    """Publish, Serve, Confirm, GetBacklog and Void. HandOver is the keeper's, see `control.chains`."""
+    """Publish, Serve, Confirm, GetBacklog and Void. HandOver is the keeper's, see `control.ownership_driver`."""
 
     def __init__(self, host: ChainHost) -> None:
         self.host = host

@@ -1,6 +1,7 @@
 """What the chains of one process know of a topic, a subscription, and their disks. Off the hot path, for operators.
 
-Place: behind `internal.v1.Chains/Describe` and the process's status; `control.inquiry` gathers it from all processes.
+Place: behind `internal.v1.Chains/Describe` and the process's status; `control.cluster_queries` gathers it from all
+processes.
 Promise: numbers of one moment per chain. What can not be read off the disks in time is said to be unreadable.
 """
 

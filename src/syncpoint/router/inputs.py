@@ -7,74 +7,19 @@ next one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.catalog import Catalog, CatalogCopy
 from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, CONSTRAINTS
 from syncpoint.metadata.shared import SharedStore
-from syncpoint.model.cluster import PUBLISH, SUBSCRIBE, ChainRecord, Member, Owner
+from syncpoint.metadata.view import ClusterView, View
+from syncpoint.model.cluster import PUBLISH, SUBSCRIBE
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.constraints import Policy, Rule
 from syncpoint.router.planner import Loads, State
 from syncpoint.router.scaling import units
 from syncpoint.router.world import World
-
-_V = TypeVar("_V")
-_V_co = TypeVar("_V_co", covariant=True)
-
-
-class Seen(Protocol[_V_co]):
-    """A value and the revision it was written at."""
-
-    @property
-    def value(self) -> _V_co: ...
-    @property
-    def revision(self) -> int: ...
-
-
-class Watched(Protocol[_V_co]):
-    """The keys under one prefix; see `control.view.View`."""
-
-    @property
-    def items(self) -> Mapping[str, Seen[_V_co]]: ...
-    @property
-    def revision(self) -> int: ...
-    @property
-    def listeners(self) -> list[Callable[[set[str]], None]]: ...
-    async def start(self) -> None: ...
-    async def close(self) -> None: ...
-
-
-class MakeView(Protocol):
-    """`control.view.View`: (store, prefix, decode) -> a view that is not started yet."""
-
-    def __call__(self, store: SharedStore, prefix: str, decode: Callable[[bytes], _V], /) -> Watched[_V]: ...
-
-
-class Cluster(Protocol):
-    """The part of `control.view.ClusterView` that is needed here."""
-
-    @property
-    def members(self) -> Watched[Member]: ...
-    @property
-    def drains(self) -> Watched[Mapping[str, Any]]: ...
-    @property
-    def chains(self) -> Watched[ChainRecord]: ...
-    @property
-    def owners(self) -> Watched[Owner]: ...
-    @property
-    def loads(self) -> Watched[Mapping[str, Any]]: ...
-
-
-class CatalogCopy(Protocol):
-    """The part of `metadata.shared_catalog.SharedCatalog` that is needed here."""
-
-    @property
-    def catalog(self) -> Catalog: ...
-    @property
-    def on_change(self) -> list[Callable[[Any], None]]: ...
-    async def at(self, revision: int) -> None: ...
 
 
 class Inputs:
@@ -85,12 +30,12 @@ class Inputs:
     """
 
     def __init__(
-        self, store: SharedStore, cluster: Cluster, catalog: CatalogCopy, make_view: MakeView, spanning: frozenset[str]
+        self, store: SharedStore, cluster: ClusterView, catalog: CatalogCopy, spanning: frozenset[str]
     ) -> None:
         self.store, self.cluster, self.shared_catalog, self._spanning = store, cluster, catalog, spanning
-        self.rules = make_view(store, CONSTRAINTS, decode_rule)
-        self.topics = make_view(store, ASSIGNED_TOPICS, TopicAssignment.decode)
-        self.subscriptions = make_view(store, ASSIGNED_SUBSCRIPTIONS, SubscriptionAssignment.decode)
+        self.rules = View(store, CONSTRAINTS, decode_rule)
+        self.topics = View(store, ASSIGNED_TOPICS, TopicAssignment.decode)
+        self.subscriptions = View(store, ASSIGNED_SUBSCRIPTIONS, SubscriptionAssignment.decode)
         self.on_world: list[Callable[[], None]] = []
         self.on_owners: list[Callable[[], None]] = []
         self._world: World | None = None

@@ -14,14 +14,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.metadata.contract import Delete, Put, StoreError, StoreUnavailable, absent, unchanged
 from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, HEAD, Prefix
 from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.view import ClusterView, View
 from syncpoint.model.cluster import ROUTER, Member
 from syncpoint.router.answers import Answers
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.distance import Distances, Ping, Prober
-from syncpoint.router.inputs import CatalogCopy, Cluster, Inputs, MakeView, Watched
+from syncpoint.router.inputs import Inputs
 from syncpoint.router.planner import Changes, Planner, PlannerSettings
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
@@ -42,15 +44,14 @@ log = logging.getLogger(__name__)
 class RouterService:
     """One router. Its owner has started `cluster` (a `ClusterView`) and `catalog` (a `SharedCatalog`), and closes them.
 
-    `make_view` is `control.view.View`; `ping` says whether an address answered.
+    `ping` says whether an address answered.
     """
 
     def __init__(
         self,
         store: SharedStore,
-        cluster: Cluster,
+        cluster: ClusterView,
         catalog: CatalogCopy,
-        make_view: MakeView,
         me: Member,
         ping: Ping,
         clock: Clock,
@@ -60,7 +61,7 @@ class RouterService:
         spanning: frozenset[str] = frozenset(),
     ) -> None:
         self._store, self._clock, self.me = store, clock, me
-        self.inputs = Inputs(store, cluster, catalog, make_view, spanning)
+        self.inputs = Inputs(store, cluster, catalog, spanning)
         self.planner = Planner(settings)
         self.distances = Distances(me.region)
         self.prober = Prober(self.distances, ping, lambda: cluster_members(cluster, me), clock, random)
@@ -191,7 +192,7 @@ class RouterService:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     async def _write(self, changes: Changes) -> None:
-        made: tuple[tuple[Prefix, Mapping[int, TopicAssignment | SubscriptionAssignment], Watched[Any]], ...] = (
+        made: tuple[tuple[Prefix, Mapping[int, TopicAssignment | SubscriptionAssignment], View[Any]], ...] = (
             (ASSIGNED_TOPICS, changes.topics, self.inputs.topics),
             (ASSIGNED_SUBSCRIPTIONS, changes.subscriptions, self.inputs.subscriptions),
         )
@@ -199,7 +200,7 @@ class RouterService:
             puts = [(Put(prefix.key(number), one.encode()), _seen(view, number)) for number, one in assigned.items()]
             await self._write_all(puts, view)
 
-    async def _write_all(self, waiting: Sequence[tuple[Put, int]], view: Watched[Any]) -> None:
+    async def _write_all(self, waiting: Sequence[tuple[Put, int]], view: View[Any]) -> None:
         """Write each as long as nobody else has since the revision beside it, and let the view catch up, so that the
         next plan starts from what is written."""
         newest = 0
@@ -249,11 +250,11 @@ class RouterService:
                 await self._store.txn([unchanged(key, revision)], [Delete(key)])
 
 
-def cluster_members(cluster: Cluster, me: Member) -> list[Member]:
+def cluster_members(cluster: ClusterView, me: Member) -> list[Member]:
     """Everybody else, to be pinged."""
     return [seen.value for name, seen in cluster.members.items.items() if name != me.name]
 
 
-def _seen(view: Watched[Any], number: int) -> int:
+def _seen(view: View[Any], number: int) -> int:
     found = view.items.get(str(number))
     return 0 if found is None else found.revision

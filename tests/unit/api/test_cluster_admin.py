@@ -12,16 +12,16 @@ import pytest
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.cluster_admin import ClusterAdmin
 from syncpoint.api.server_admin import Identity
+from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.control.head_commit import HeadCommit
-from syncpoint.control.inquiry import Inquiry
 from syncpoint.control.operations import Operations
 from syncpoint.control.plane import ControlPlane
-from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import CHAINS, LOADS, MEMBERS, OPEN, OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, SUBSCRIBE, ChainRecord, DiskPlace, Member, Owner
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.model.flow import FlowLimits
@@ -83,7 +83,7 @@ class ClusterWorld:
         control = ControlPlane(HeadCommit(self.shared, catalog, Passed()), self.clock, SeededRandom(2))  # type: ignore[arg-type]
         operations = Operations(self.view, control.catalog, self.clock)
         identity = Identity(10**12, "sync", self.clock.time_ns())
-        inquiry = Inquiry(self.view, self.peers)  # type: ignore[arg-type]
+        inquiry = ClusterQueries(self.view, self.peers)  # type: ignore[arg-type]
         self.admin = ClusterAdmin(control, self.view, operations, FlowLimits(), identity, ("default", "fast"), inquiry)
         self.channel = MemoryChannel({**CatalogService(control).methods(), **self.admin.methods()})
         await self.topic(TOPIC)

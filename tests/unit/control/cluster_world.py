@@ -7,14 +7,14 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any
 
-from syncpoint.control.chains import ChainKeeper, hand_over_methods
-from syncpoint.control.doors import Peers, process_methods
 from syncpoint.control.membership import Membership, new_incarnation
-from syncpoint.control.view import ClusterView
+from syncpoint.control.ownership_driver import OwnershipDriver, hand_over_methods
+from syncpoint.control.peer_channels import PeerChannels, process_methods
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import CHAINS, MEMBERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace, Member
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import DiskFenced
@@ -82,7 +82,7 @@ class Forwarder:
         self.host = FakeHost(world.disks, name, self.process)
         self.store = LocalShared(world.store, world.clock)
         self.methods: dict[bytes, Any] = {}
-        self.keeper: ChainKeeper
+        self.keeper: OwnershipDriver
         self.membership: Membership
         self.started = self.process.start(self._start())
 
@@ -93,13 +93,13 @@ class Forwarder:
         member = Member(
             self.name, (PUBLISH,), f"10.0.0.1:{listening.port}", new_incarnation(world.random), region="r"
         )  # fmt: skip
-        self.peers = Peers(world.network)
+        self.peers = PeerChannels(world.network)
         self.view = ClusterView(self.store)
         await self.view.start()
         self.membership = Membership(self.store, member, ping=self.peers.ping)
         self.membership.heed(self.view.members)
         await self.membership.start()
-        self.keeper = ChainKeeper(self.view, self.membership, self.host, self.peers, world.clock)
+        self.keeper = OwnershipDriver(self.view, self.membership, self.host, self.peers, world.clock)
         self.host.ended = self.keeper.ended
         self.methods |= {**process_methods(lambda: {"name": self.name}), **hand_over_methods(self.keeper)}
         self.keeper.start()

@@ -7,18 +7,18 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from syncpoint.control.claims import (
-    Ask,
-    Claim,
-    ClaimMachine,
-    Close,
-    Confirm,
+from syncpoint.control.ownership_machine import (
+    ClaimChain,
+    CloseChain,
+    ConfirmOwnership,
     Effect,
-    Open,
-    Release,
-    World,
+    OpenChain,
+    OwnershipMachine,
+    OwnershipView,
+    ReleaseOwnership,
+    RequestHandOver,
 )
-from syncpoint.control.view import Seen
+from syncpoint.metadata.view import Versioned
 from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
 
 TTL_S = 4.0
@@ -29,13 +29,13 @@ class Process:
     """One life of a member."""
 
     member: Member
-    machine: ClaimMachine
+    machine: OwnershipMachine
     alive: bool = True
     paused: bool = False
     lease_until: float = 0.0
     leased: bool = False
     open: dict[int, int] = field(default_factory=dict)  # chain -> epoch, as served
-    seen: World | None = None
+    seen: OwnershipView | None = None
 
 
 class Metadata:
@@ -43,28 +43,28 @@ class Metadata:
 
     def __init__(self) -> None:
         self.revision = 1
-        self.members: dict[str, Seen[Member]] = {}
-        self.owners: dict[int, Seen[Owner]] = {}
+        self.members: dict[str, Versioned[Member]] = {}
+        self.owners: dict[int, Versioned[Owner]] = {}
         self.epochs: dict[int, int] = {}
         self.chains: dict[int, ChainRecord] = {}
         self.drained: set[str] = set()
         self.granted: dict[tuple[int, int], int] = {}  # (chain, epoch) -> incarnation
         self.up = True
 
-    def world(self) -> World:
-        return World(
+    def world(self) -> OwnershipView:
+        return OwnershipView(
             dict(self.members), frozenset(self.drained), dict(self.chains), dict(self.owners), self.revision
         )  # fmt: skip
 
     def put_member(self, member: Member) -> None:
         self.revision += 1
-        self.members[member.name] = Seen(member, self.revision)
+        self.members[member.name] = Versioned(member, self.revision)
 
     def put_owner(self, chain: int, owner: Owner) -> int:
         key = (chain, owner.epoch)
         assert self.granted.setdefault(key, owner.incarnation) == owner.incarnation, "two owners of one epoch"
         self.revision += 1
-        self.owners[chain] = Seen(owner, self.revision)
+        self.owners[chain] = Versioned(owner, self.revision)
         return self.revision
 
     def expire(self, incarnation: int) -> None:
@@ -124,7 +124,7 @@ class Imagined:
     def start(self, name: str) -> Process:
         incarnation = self.random.getrandbits(63) | 1
         member = Member(name, (PUBLISH,), f"{name}:1", incarnation, region="r")
-        life = Process(member, ClaimMachine(name, incarnation, self.now))
+        life = Process(member, OwnershipMachine(name, incarnation, self.now))
         self.lives.append(life)
         self.current[name] = life
         self._renew(life)
@@ -179,7 +179,7 @@ class Imagined:
             self.later(self.random.uniform(0.001, 0.2), lambda: self._see(life, world))
         self.later(self.random.uniform(0.01, 0.1), lambda: self._look(life))
 
-    def _see(self, life: Process, world: World) -> None:
+    def _see(self, life: Process, world: OwnershipView) -> None:
         if life.seen is None or world.owned_at >= life.seen.owned_at:
             life.seen = world
 
@@ -215,7 +215,7 @@ class Imagined:
             return
         machine, meta, name = life.machine, self.meta, life.member.name
         match effect:
-            case Claim(chain, seen, step):
+            case ClaimChain(chain, seen, step):
                 owner = meta.owners.get(chain)
                 epoch = meta.epochs.get(chain, 0) + step
                 if not meta.up or not life.leased or seen != (0 if owner is None else owner.revision):
@@ -225,7 +225,7 @@ class Imagined:
                 self.claims.append((self.now, chain, name))
                 revision = meta.put_owner(chain, Owner(name, life.member.incarnation, epoch, life.member.address))
                 machine.claimed(chain, epoch, revision)
-            case Open(chain, epoch):
+            case OpenChain(chain, epoch):
                 if self.disks.get(chain, 0) > epoch or chain in self.broken:
                     machine.open_failed(chain, self.now, fenced=chain not in self.broken)
                     return
@@ -235,7 +235,7 @@ class Imagined:
                         self.later(0.05, lambda other=other: self._fenced(other, chain))
                 life.open[chain] = epoch
                 machine.opened(chain)
-            case Confirm(chain, epoch):
+            case ConfirmOwnership(chain, epoch):
                 owner = meta.owners.get(chain)
                 if not meta.up or not life.leased:
                     machine.not_confirmed(chain, overtaken=False)
@@ -249,10 +249,10 @@ class Imagined:
                     machine.confirmed(chain, owner.revision)
                 else:
                     machine.not_confirmed(chain, overtaken=True)
-            case Close(chain):
+            case CloseChain(chain):
                 life.open.pop(chain, None)
                 machine.closed(chain)
-            case Release(chain, epoch):
+            case ReleaseOwnership(chain, epoch):
                 if not meta.up:
                     self.later(0.2, lambda: self._do(life, effect))
                     return
@@ -261,7 +261,7 @@ class Imagined:
                     meta.revision += 1
                     del meta.owners[chain]
                 machine.released(chain)
-            case Ask(chain, address):
+            case RequestHandOver(chain, address):
                 there = self.current[address.split(":")[0]]
                 if there.alive and not there.paused:
                     there.machine.hand_over(chain)

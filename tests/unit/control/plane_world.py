@@ -10,16 +10,16 @@ from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.options_admin import OptionsAdmin
 from syncpoint.api.seek import seek_methods
 from syncpoint.control.barrier import Barrier
-from syncpoint.control.doors import Peers
 from syncpoint.control.head_commit import HeadCommit
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.registration import Registration
-from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PUBLISH, Member, Owner
 from syncpoint.model.errors import Unavailable
 from syncpoint.model.flow import FlowLimits
@@ -144,7 +144,7 @@ class PlaneWorld:
         view, shared = ClusterView(store), SharedCatalog(store)
         await view.start()
         await shared.start()
-        barrier = Barrier(view, Peers(self.network))
+        barrier = Barrier(view, PeerChannels(self.network))
         return Proxy(store, ControlPlane(HeadCommit(store, shared, barrier), self.clock, self.random), barrier)
 
     def disown(self, chain: int) -> None:

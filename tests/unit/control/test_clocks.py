@@ -7,18 +7,18 @@ from typing import Any
 
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.clocks import ClockExchange
-from syncpoint.control.doors import Peers
 from syncpoint.control.expiry import Expiry
 from syncpoint.control.head_commit import HeadCommit
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.plane import ControlPlane
-from syncpoint.control.reports import USED_S, UseReporter
-from syncpoint.control.view import ClusterView
+from syncpoint.control.usage_reports import USED_S, UsageReporter
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import CLOCKS, USED
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
 from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.metadata.view import ClusterView
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.runtime.trusted import TrustedClock
@@ -103,7 +103,7 @@ async def test_a_clock_that_jumps_for_a_while_deletes_no_record(store: MemorySto
     await view.start()
     mine = Wrong(clock)
     control = ControlPlane(
-        HeadCommit(shared, catalog, Barrier(view, Peers(SimNetwork(SeededRandom(1))))), mine, SeededRandom(2)
+        HeadCommit(shared, catalog, Barrier(view, PeerChannels(SimNetwork(SeededRandom(1))))), mine, SeededRandom(2)
     )
     now = clock.time_ns()
     await control.commit([
@@ -136,14 +136,14 @@ async def test_after_an_outage_of_the_metadata_those_in_use_can_say_so_first(
     await catalog.start()
     await view.start()
     control = ControlPlane(
-        HeadCommit(proxy, catalog, Barrier(view, Peers(SimNetwork(SeededRandom(1))))), clock, SeededRandom(2)
+        HeadCommit(proxy, catalog, Barrier(view, PeerChannels(SimNetwork(SeededRandom(1))))), clock, SeededRandom(2)
     )
     await control.commit([
         Change.put(Topic(1, "t")),
         Change.put(Subscription(2, "used", 1, "t", created_ns=clock.time_ns(), expiration_s=DAY)),
         Change.put(Subscription(3, "unused", 1, "t", created_ns=clock.time_ns(), expiration_s=DAY)),
     ])  # fmt: skip
-    uses, expiry = UseReporter(forwarder, clock, lambda: [2]), Expiry(control, proxy)
+    uses, expiry = UsageReporter(forwarder, clock, lambda: [2]), Expiry(control, proxy)
     uses.start()
     expiry.start()
     await asyncio.sleep(DAY / 2)
@@ -162,7 +162,7 @@ async def test_after_an_outage_of_the_metadata_those_in_use_can_say_so_first(
 async def test_a_report_never_makes_a_use_earlier(store: MemoryStore, clock: ManualClock) -> None:
     later = clock.time_ns() + 9 * DAY * NS
     store.txn([], [Put(USED.key(2), b"%d" % later), Put(USED.key(3), b"1")])
-    uses = UseReporter(LocalShared(store, clock), clock, lambda: range(1, 300))
+    uses = UsageReporter(LocalShared(store, clock), clock, lambda: range(1, 300))
     uses.start()
     await asyncio.sleep(1)
     await uses.stop()

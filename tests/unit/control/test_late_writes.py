@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from syncpoint.control.claims import ClaimMachine, Release
-from syncpoint.control.doors import Reach
-from syncpoint.control.founding import Founder, Plan
+from syncpoint.control.chain_creation import ChainCreator, ChainPlan
 from syncpoint.control.membership import GRACE_S, TTL_S, Membership, NameTaken
 from syncpoint.control.operations import Operations
+from syncpoint.control.ownership_machine import OwnershipMachine, ReleaseOwnership
+from syncpoint.control.peer_channels import Reach
 from syncpoint.control.registration import Registration, registered_chains
-from syncpoint.control.view import ClusterView, Seen
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import Compare, Delete, Indeterminate, Operation, Put, TxnResult
 from syncpoint.metadata.layout import CHAINS, DRAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
+from syncpoint.metadata.view import ClusterView, Versioned
 from syncpoint.model.cluster import PUBLISH, ChainRecord, DiskPlace, Member, Owner
 from syncpoint.model.errors import Aborted, MetadataSilent, NotFound, SyncpointError, Unavailable
 from syncpoint.publish.known_disks import KnownDisks
@@ -338,12 +338,12 @@ async def test_a_name_that_was_taken_before_anybody_looked_is_seen_to_be_taken(s
 async def test_a_chain_that_is_made_late_is_not_made_twice(store: Late) -> None:
     membership = Membership(store, ME)
     await membership.start()
-    plan = Plan((DiskPlace("c1", "d1", "s1"),), {"clusters": [0]}, "sync")
-    founder = Founder(store, membership, ["default"], lambda klass, known: plan)
+    plan = ChainPlan((DiskPlace("c1", "d1", "s1"),), {"clusters": [0]}, "sync")
+    founder = ChainCreator(store, membership, ["default"], lambda klass, known: plan)
     store.only(Put, CHAINS)
     with pytest.raises(Indeterminate):
-        await founder.found_missing()
-    (made,) = await founder.found_missing()
+        await founder.create_missing()
+    (made,) = await founder.create_missing()
     await asyncio.sleep(LATE_S)
     assert store.arrived == [False]
     assert [ChainRecord.decode(item.value) for item in store.store.range(CHAINS).items] == [made]
@@ -354,37 +354,37 @@ async def test_a_chain_that_is_made_late_is_not_made_twice(store: Late) -> None:
 async def test_a_chain_that_was_made_after_all_is_taken_as_it_is(store: Late) -> None:
     membership = Membership(store, ME)
     await membership.start()
-    plan = Plan((DiskPlace("c1", "d1", "s1"),), {"clusters": [0]}, "sync")
-    founder = Founder(store, membership, ["default"], lambda klass, known: plan)
+    plan = ChainPlan((DiskPlace("c1", "d1", "s1"),), {"clusters": [0]}, "sync")
+    founder = ChainCreator(store, membership, ["default"], lambda klass, known: plan)
     store.only(Put, CHAINS)
     with pytest.raises(Indeterminate):
-        await founder.found_missing()
+        await founder.create_missing()
     store.only(Put, CHAINS)  # the second one is late, too: the first has arrived when it is read
     with pytest.raises(Indeterminate):
-        await founder.found_missing()
+        await founder.create_missing()
     await asyncio.sleep(LATE_S)
-    assert len(await founder.found_missing()) == len(store.keys(CHAINS)) == 1
+    assert len(await founder.create_missing()) == len(store.keys(CHAINS)) == 1
     await membership.stop()
 
 
 def test_an_ownership_that_nobody_wants_is_given_up() -> None:
     """A claim that arrived late, while its process was being drained: others take the owner for a living one."""
-    machine = ClaimMachine("f1", 11, 0.0)
+    machine = OwnershipMachine("f1", 11, 0.0)
     machine.leased(True, 0.0)
     other = Member("f2", (PUBLISH,), "10.0.0.1:2", 12, region="r")
-    members = {"f1": Seen(ME, 1), "f2": Seen(other, 1)}
+    members = {"f1": Versioned(ME, 1), "f2": Versioned(other, 1)}
     owner = Owner("f1", 11, 4, ME.address)
     chain = ChainRecord(1, "f2/default", "default", "r", "f2")
-    effects = machine.step(10.0, world(members, {"f1"}, {1: chain}, {1: Seen(owner, 5)}))
-    assert effects == [Release(1, 4)]
+    effects = machine.step(10.0, world(members, {"f1"}, {1: chain}, {1: Versioned(owner, 5)}))
+    assert effects == [ReleaseOwnership(1, 4)]
     machine.released(1)
     assert machine.step(10.1, world(members, {"f1"}, {1: chain}, {})) == []
 
 
 def world(members: Any, draining: set[str], chains: Any, owners: Any) -> Any:
-    from syncpoint.control.claims import World
+    from syncpoint.control.ownership_machine import OwnershipView
 
-    return World(members, frozenset(draining), chains, owners, 9)
+    return OwnershipView(members, frozenset(draining), chains, owners, 9)
 
 
 @late

@@ -8,22 +8,22 @@ from dataclasses import replace
 import pytest
 
 from syncpoint.control.barrier import Barrier
-from syncpoint.control.doors import Peers, Reach, process_methods
+from syncpoint.control.chain_creation import PATIENCE_S, ChainCreator, ChainPlan
+from syncpoint.control.chain_placement import PlacementPolicy, planner
 from syncpoint.control.expiry import UNFINISHED_S, Expiry
-from syncpoint.control.founding import PATIENCE_S, Founder, Plan
 from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.membership import Membership
-from syncpoint.control.placing import Kind, planner
+from syncpoint.control.peer_channels import PeerChannels, Reach, process_methods
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.registration import Registration, registered_chains
-from syncpoint.control.reports import USED_S, UseReporter
-from syncpoint.control.view import ClusterView, View
+from syncpoint.control.usage_reports import USED_S, UsageReporter
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import CHAINS, DRAINS, MEMBERS, OWNERS, USED
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CREATING, Change, Snapshot, Subscription, Topic
 from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.metadata.view import ClusterView, View
 from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace, Member, Owner
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.runtime.clock import ManualClock
@@ -79,7 +79,7 @@ def test_who_answers_who_refuses_and_who_is_silent() -> None:
         address = f"10.0.0.1:{door.port}"
 
         async def ask() -> None:
-            peers = Peers(network)
+            peers = PeerChannels(network)
             assert await peers.ping(address) is Reach.ANSWERED
             status = internal.StatusResponse.FromString(await peers.call(address, STATUS, b"", timeout_s=1))
             assert status.json == '{"a": 1}'
@@ -101,7 +101,7 @@ def test_over_real_sockets_a_dead_process_is_told_from_a_living_one() -> None:
     async def run() -> None:
         network = TcpNetwork()
         door = await network.serve(process_methods(dict), "127.0.0.1", 0)
-        peers = Peers(network)
+        peers = PeerChannels(network)
         address = f"127.0.0.1:{door.port}"
         assert await peers.ping(address) is Reach.ANSWERED
         await door.close()
@@ -135,7 +135,7 @@ def test_channels_nobody_uses_are_closed() -> None:
         channel = staticmethod(Counting)
 
     async def run() -> None:
-        peers = Peers(Net(), idle_s=10)  # type: ignore[arg-type]
+        peers = PeerChannels(Net(), idle_s=10)  # type: ignore[arg-type]
         peers.stream("a:1", "/x")
         await peers.call("b:1", "/x", b"", timeout_s=1)
         await asyncio.sleep(25)
@@ -249,12 +249,12 @@ async def test_chains_are_made_once_and_only_by_the_living(bare: Bare) -> None:
     await membership.start()
     room = False
 
-    def plan(klass: str, known) -> Plan:  # type: ignore[no-untyped-def]
+    def plan(klass: str, known) -> ChainPlan:  # type: ignore[no-untyped-def]
         if not room:
             raise FailedPrecondition("no disks yet")
-        return Plan((DiskPlace("c1", f"d{len(known)}", "s1"),), {"clusters": [0]}, "sync")
+        return ChainPlan((DiskPlace("c1", f"d{len(known)}", "s1"),), {"clusters": [0]}, "sync")
 
-    founder = Founder(shared, membership, ["default", "fast"], plan)
+    founder = ChainCreator(shared, membership, ["default", "fast"], plan)
     founder.start()
     await asyncio.sleep(10)
     assert not founder.done.is_set()
@@ -267,19 +267,19 @@ async def test_chains_are_made_once_and_only_by_the_living(bare: Bare) -> None:
         (1, "f1/default", "f1", "d0"),
         (2, "f1/fast", "f1", "d1"),
     ]
-    again = Founder(shared, membership, ["fast", "default"], plan)
-    assert [one.number for one in await again.found_missing()] == [2, 1]
+    again = ChainCreator(shared, membership, ["fast", "default"], plan)
+    assert [one.number for one in await again.create_missing()] == [2, 1]
     heavier = replace(ME, weight=2.5)
     membership.me = heavier
     bare.put(MEMBERS.key("f1"), heavier.encode())
-    assert {one.weight for one in await again.found_missing()} == {2.5}, "its weight of today, in the store, too"
+    assert {one.weight for one in await again.create_missing()} == {2.5}, "its weight of today, in the store, too"
     stored = [ChainRecord.decode(item.value) for item in bare.store.range(CHAINS).items]
     assert [(one.number, one.weight) for one in stored] == [(1, 2.5), (2, 2.5)]
     membership.me = ME
     bare.put(MEMBERS.key("f1"), replace(ME, incarnation=5).encode())
-    late = Founder(shared, membership, ["third"], plan)
+    late = ChainCreator(shared, membership, ["third"], plan)
     with pytest.raises(Exception, match="not registered now"):
-        await late.found_missing()
+        await late.create_missing()
     assert len(bare.store.range(CHAINS).items) == 2
 
 
@@ -316,7 +316,7 @@ async def test_what_has_expired_is_deleted_and_what_is_used_is_not(bare: Bare) -
     await catalog.start()
     await view.start()
     network = SimNetwork(SeededRandom(1))
-    control = ControlPlane(HeadCommit(shared, catalog, Barrier(view, Peers(network))), bare.clock, bare.random)
+    control = ControlPlane(HeadCommit(shared, catalog, Barrier(view, PeerChannels(network))), bare.clock, bare.random)
     now, day = bare.clock.time_ns(), 86_400
     await control.commit([
         Change.put(Topic(1, "t")),
@@ -327,7 +327,7 @@ async def test_what_has_expired_is_deleted_and_what_is_used_is_not(bare: Bare) -
         Change.put(Snapshot(7, "new", 1, "t", created_ns=now, expire_ns=now + 9 * day * 10**9)),
         Change.put(Snapshot(8, "begun", 1, "t", created_ns=now, expire_ns=now + 9 * day * 10**9, status=CREATING)),
     ])  # fmt: skip
-    uses = UseReporter(shared, bare.clock, lambda: [2, 99])
+    uses = UsageReporter(shared, bare.clock, lambda: [2, 99])
     uses.start()
     expiry = Expiry(control, shared)
     assert await expiry.expire() == 0
@@ -368,8 +368,11 @@ async def test_a_chain_lies_where_the_living_disks_are_and_waits_for_those_to_co
         served = Member(name, (STORAGE,), "h:1", number, region, "", f"k{number}", f"{region}-c{number}", disks)
         bare.put(MEMBERS.key(name), served.encode())
 
-    kinds = {"default": Kind(Wanted(3, 3)), "wide": Kind(Wanted(3, 1), "async", spans_regions=True)}
-    founder = Founder(shared, membership, list(kinds), planner(view, ME, kinds))
+    kinds = {
+        "default": PlacementPolicy(Wanted(3, 3)),
+        "wide": PlacementPolicy(Wanted(3, 1), "async", spans_regions=True),
+    }
+    founder = ChainCreator(shared, membership, list(kinds), planner(view, ME, kinds))
     storage(1)
     storage(1, "far")
     founder.start()
@@ -388,13 +391,13 @@ async def test_a_chain_lies_where_the_living_disks_are_and_waits_for_those_to_co
         planner(view, ME, kinds)("none", [])
     bare.put(DRAINS + "s-r-c3")
     await asyncio.sleep(0.1)
-    late = Founder(shared, Membership(shared, replace(ME, name="f2")), ["default"], planner(view, ME, kinds))
+    late = ChainCreator(shared, Membership(shared, replace(ME, name="f2")), ["default"], planner(view, ME, kinds))
     await late._membership.start()
     late.start()
     await asyncio.sleep(PATIENCE_S - 1)
     assert not late.done.is_set()
     await asyncio.sleep(3)
-    (record,) = await late.found_missing()
+    (record,) = await late.create_missing()
     assert record.below_policy
     assert "s-r-c3" not in {place.process for place in record.places}
     await founder.stop()

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
-from syncpoint.control.doors import Peers, process_methods
-from syncpoint.control.view import ClusterView
+from syncpoint.control.peer_channels import PeerChannels, process_methods
 from syncpoint.kernel import ackids
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import Delete, Put
@@ -15,6 +14,7 @@ from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, C
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainRecord, Member, Owner
 from syncpoint.model.errors import NotFound, OtherTopic, StaleEpoch, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
@@ -296,7 +296,7 @@ class ProxyProcess(Process):
     async def _serve(self) -> None:
         self.view = ClusterView(self.store)
         await self.view.start()
-        self.peers = Peers(self.world.network)
+        self.peers = PeerChannels(self.world.network)
         self.proxy = Proxy(
             me=self.member,
             view=self.view,

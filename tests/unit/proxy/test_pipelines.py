@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from syncpoint.control.view import OWNERS
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import LINK_HOMES, OPEN, QUERY_HOMES
+from syncpoint.metadata.view import OWNERS
 from syncpoint.model.cluster import Owner
 from syncpoint.model.errors import Aborted, Code, NotFound, SyncpointError, Unavailable
 from syncpoint.pipeline.cursor_names import cursors_of

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from syncpoint.control.doors import Peers
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.proxy.pulse import Pulse
 from tests.unit.proxy.proxy_world import Process, ProxyWorld, in_world
 
 
 @in_world()
 async def test_silence_is_noticed_and_so_is_its_end(world: ProxyWorld) -> None:
-    peers = Peers(world.network)
+    peers = PeerChannels(world.network)
     pulse, heard = Pulse(peers), []
     pulse.on_suspect = lambda address, suspected: heard.append((address, suspected))
     one = await world.start(Process, "one")
@@ -33,7 +33,7 @@ async def test_silence_is_noticed_and_so_is_its_end(world: ProxyWorld) -> None:
 
 @in_world()
 async def test_a_refused_connection_needs_no_second_look(world: ProxyWorld) -> None:
-    peers = Peers(world.network)
+    peers = PeerChannels(world.network)
     pulse = Pulse(peers)
     pulse.wait("nobody:1", "call")
     await asyncio.sleep(1.1)
@@ -44,7 +44,7 @@ async def test_a_refused_connection_needs_no_second_look(world: ProxyWorld) -> N
 
 @in_world()
 async def test_short_calls_cost_no_ping(world: ProxyWorld) -> None:
-    peers = Peers(world.network)
+    peers = PeerChannels(world.network)
     pulse = Pulse(peers)
     for number in range(100):
         pulse.wait("nobody:1", number)

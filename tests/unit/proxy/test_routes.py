@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from syncpoint.control.view import ClusterView, Seen, View
 from syncpoint.metadata.records import Topic
+from syncpoint.metadata.view import ClusterView, Versioned, View
 from syncpoint.model.cluster import PROXY, PUBLISH, SUBSCRIBE, ChainRecord, Member, Owner
 from syncpoint.proxy.routes import Routes, SubscriptionRoute, TopicRoute
 from syncpoint.router.constraints import Rule
@@ -31,15 +31,15 @@ class World:
 
     def member(self, name: str, role: str, region: str = "r1", **fields: Any) -> Member:
         made = Member(name, (role,), f"{name}:1", 1, region, **fields)
-        self.view.members.items[name] = Seen(made, 1)
+        self.view.members.items[name] = Versioned(made, 1)
         self.routes.changed()
         return made
 
     def chain(self, number: int, region: str = "r1", owner: str | None = "", klass: str = "default") -> None:
-        self.view.chains.items[str(number)] = Seen(ChainRecord(number, f"c{number}", klass, region, ""), 1)
+        self.view.chains.items[str(number)] = Versioned(ChainRecord(number, f"c{number}", klass, region, ""), 1)
         if owner is not None:
             holder = self.member(owner or f"f{number}", PUBLISH, region)
-            self.view.owners.items[str(number)] = Seen(Owner(holder.name, 1, 1, holder.address), 1)
+            self.view.owners.items[str(number)] = Versioned(Owner(holder.name, 1, 1, holder.address), 1)
         self.routes.changed()
 
 
@@ -137,7 +137,7 @@ def test_suspected_and_draining_owners_come_last() -> None:
     world.routes.suspect("f1:1", True)
     assert chains(world.routes.keyless(TOPIC).first) == [2, 3]
     assert chains(world.routes.keyless(TOPIC).others) == [1]
-    world.view.drains.items["f2"] = Seen({}, 1)
+    world.view.drains.items["f2"] = Versioned({}, 1)
     world.routes.changed()
     assert chains(world.routes.keyless(TOPIC).first) == [3]
     world.routes.suspect("f3:1", True)
@@ -166,7 +166,7 @@ def test_who_serves_a_subscription() -> None:
     assert names(0, abroad) == []  # not through us, who are in r1
     world.routes.suspect("b:1", True)
     assert names(0) == names(1) == ["a", "c", "d", "b"]
-    world.view.drains.items["a"] = Seen({}, 1)
+    world.view.drains.items["a"] = Versioned({}, 1)
     world.routes.changed()
     assert names(0, None) == ["c", "d", "a", "b"]
 
@@ -180,8 +180,8 @@ def test_rules_hold_whoever_made_the_list() -> None:
     world.routes.put_topic(7, TopicRoute(1, (1, 2), (1, 2), (3,)))
     world.routes.put_subscription(9, SubscriptionRoute(1, ("s1",), ("s2",)))
     rule = Rule("keep-out", action="deny", forwarders="name=f1")
-    world.rules.items["keep-out"] = Seen(rule, 1)
-    world.rules.items["nor-there"] = Seen(Rule("nor-there", action="deny", forwarders="name=s1"), 1)
+    world.rules.items["keep-out"] = Versioned(rule, 1)
+    world.rules.items["nor-there"] = Versioned(Rule("nor-there", action="deny", forwarders="name=s1"), 1)
     world.routes.changed()
     choice = world.routes.keyless(TOPIC)
     assert chains((*choice.first, *choice.others)) == [2, 3]

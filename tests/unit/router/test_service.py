@@ -7,9 +7,8 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from syncpoint.control.doors import Peers, Reach, process_methods
 from syncpoint.control.membership import Membership, new_incarnation
-from syncpoint.control.view import ClusterView, View
+from syncpoint.control.peer_channels import PeerChannels, Reach, process_methods
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import (
     ASSIGNED_SUBSCRIPTIONS,
@@ -24,6 +23,7 @@ from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainRecord, Member, Owner
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.constraints import Rule
@@ -44,7 +44,7 @@ class Process:
         self.process = SimProcess(world.loop, name)
         self.store = LocalShared(world.store, world.clock)
         self.methods: dict[bytes, Any] = {}
-        self.peers = Peers(world.network)
+        self.peers = PeerChannels(world.network)
         self.service: RouterService
         self.member: Member
         self.started = self.process.start(self._start())
@@ -63,7 +63,7 @@ class Process:
         await self.membership.start()
         if self.role == ROUTER:
             self.service = RouterService(
-                self.store, self.view, self.catalog, View, self.member, self._ping, world.clock, world.random
+                self.store, self.view, self.catalog, self.member, self._ping, world.clock, world.random
             )
             await self.service.start()
             self.methods |= self.service.methods()
@@ -84,7 +84,7 @@ class Routing:
         self.store = MemoryStore(clock=clock, random=self.random)
         self.network = SimNetwork(self.random)
         self.shared = LocalShared(self.store, clock)
-        self.peers = Peers(self.network)
+        self.peers = PeerChannels(self.network)
         self.catalog = SharedCatalog(self.shared)
         self.processes: dict[str, Process] = {}
 

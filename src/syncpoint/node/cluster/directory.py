@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from syncpoint.control.registration import registered_chains
-from syncpoint.control.view import ClusterView, View
 from syncpoint.metadata.contract import StoreError
 from syncpoint.metadata.layout import OPEN
 from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.view import ClusterView, View
 from syncpoint.runtime.tasks import Tasks
 
 

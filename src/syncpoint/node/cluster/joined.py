@@ -11,13 +11,13 @@ import json
 from dataclasses import replace
 
 from syncpoint.control.clocks import ClockExchange
-from syncpoint.control.doors import Peers
 from syncpoint.control.membership import Membership, new_incarnation
-from syncpoint.control.view import ClusterView
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.contract import Put, absent
 from syncpoint.metadata.layout import ACK_KEY, SETTINGS, UNIVERSE
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster import formats
@@ -63,7 +63,7 @@ class Joined:
         await self._agree()
         self.universe = int(await self._drawn(UNIVERSE, str(self.random.randrange(10**12, 10**13)).encode()))
         self.ack_key = bytes.fromhex((await self._drawn(ACK_KEY, self.random.token(32).hex().encode())).decode())
-        self.peers = Peers(self.doors.network)
+        self.peers = PeerChannels(self.doors.network)
         self.view = ClusterView(self.store)
         self.directory = Directory(self.store, self.view)
         self.shared = SharedCatalog(self.store)

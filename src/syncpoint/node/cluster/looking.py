@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.api.cluster_admin import chain_messages, member_messages
-from syncpoint.control.doors import Peers
-from syncpoint.control.view import ClusterView
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.contract import StoreError
 from syncpoint.metadata.layout import SETTINGS
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.errors import NotFound, SyncpointError
 from syncpoint.node.cluster.doors import Doors
 from syncpoint.node.cluster.inspect import Answers, Found, assemble
@@ -64,7 +64,7 @@ class Cluster:
     async def look(self) -> Found:
         """See `describe`."""
         doors = Doors.of(operator_tls(self.settings) if self.settings.processes else None)
-        peers = Peers(doors.network)
+        peers = PeerChannels(doors.network)
         try:
             etcd = asyncio.gather(*(_listens(address) for address in self.settings.etcd))
             listed, why = await _from_metadata(self.settings, doors)
@@ -156,7 +156,7 @@ async def _from_metadata(settings: ClusterSettings, doors: Doors) -> tuple[tuple
         return None, f"the metadata do not answer: {error}"
 
 
-async def _from_proxies(peers: Peers, proxies: list[str]) -> tuple[list[Any], list[Any]] | None:
+async def _from_proxies(peers: PeerChannels, proxies: list[str]) -> tuple[list[Any], list[Any]] | None:
     """Members and chains as the first proxy that answers remembers them."""
     for address in proxies:
         try:
@@ -171,7 +171,7 @@ async def _from_proxies(peers: Peers, proxies: list[str]) -> tuple[list[Any], li
     return None
 
 
-async def _status(peers: Peers, name: str, address: str) -> Found | None:
+async def _status(peers: PeerChannels, name: str, address: str) -> Found | None:
     """What the roles of a process say of themselves; None when it says nothing, or somebody else answers there."""
     if not address:
         return None

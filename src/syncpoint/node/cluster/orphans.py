@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 from syncpoint.api.subscriptions import new_subscription
 from syncpoint.api.topics import new_topic
 from syncpoint.control.barrier import Barrier
-from syncpoint.control.doors import Peers
-from syncpoint.control.view import ClusterView
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.contract import Put, absent
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.metadata.lost import Decision, lost_of
 from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PUBLISH
 from syncpoint.model.errors import Aborted, AlreadyExists, NotFound, SyncpointError
 from syncpoint.model.limits import SUBSCRIPTION_RETENTION_SECONDS_MAX
@@ -69,7 +69,7 @@ class Who(NamedTuple):
 class Orphans:
     """`start` first, `close` at the end; the store and the peers are the caller's."""
 
-    def __init__(self, store: SharedStore, peers: Peers, clock: Clock) -> None:
+    def __init__(self, store: SharedStore, peers: PeerChannels, clock: Clock) -> None:
         self._store, self._peers, self._clock = store, peers, clock
         self._view, self._shared = ClusterView(store), SharedCatalog(store)
 

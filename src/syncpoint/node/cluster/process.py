@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from syncpoint.control.doors import process_methods
+from syncpoint.control.peer_channels import process_methods
 from syncpoint.kernel.memory import keep_freed_memory
 from syncpoint.metadata.contract import Put, StoreError
 from syncpoint.metadata.layout import LOADS

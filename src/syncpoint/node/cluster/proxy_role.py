@@ -11,11 +11,11 @@ from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.seek import seek_methods
 from syncpoint.api.server_admin import DEFAULT, Identity
 from syncpoint.control.barrier import Barrier
-from syncpoint.control.doors import Reach
+from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.control.expiry import Expiry
 from syncpoint.control.head_commit import HeadCommit
-from syncpoint.control.inquiry import Inquiry
 from syncpoint.control.operations import Operations
+from syncpoint.control.peer_channels import Reach
 from syncpoint.control.plane import ControlPlane
 from syncpoint.model.cluster import PROXY
 from syncpoint.node.cluster.joined import Joined
@@ -74,7 +74,7 @@ class ProxyRole:
             self.limits,
             Identity(joined.universe, settings.classes[DEFAULT].durability, joined.clock.time_ns()),
             list(settings.classes),
-            Inquiry(joined.view, joined.peers),
+            ClusterQueries(joined.view, joined.peers),
         )
         self.expiry = Expiry(self.control, joined.store, joined.clock)
         self.cleaner = KeyCleaner(joined.store, self._topic_exists, self._cleans, joined.random)

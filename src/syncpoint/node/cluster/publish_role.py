@@ -7,12 +7,12 @@ from typing import Any
 
 from syncpoint.api.options_admin import follow_limits
 from syncpoint.control.barrier import Barrier
-from syncpoint.control.chains import ChainKeeper, hand_over_methods
-from syncpoint.control.founding import Founder
-from syncpoint.control.placing import Kind, planner
+from syncpoint.control.chain_creation import ChainCreator
+from syncpoint.control.chain_placement import PlacementPolicy, planner
+from syncpoint.control.ownership_driver import OwnershipDriver, hand_over_methods
 from syncpoint.control.registration import Registration
-from syncpoint.control.view import View
 from syncpoint.metadata.layout import ASSIGNED_TOPICS, LOG_COUNTER
+from syncpoint.metadata.view import View
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.settings import DurabilityClass
@@ -34,7 +34,7 @@ class PublishRole:
 
     def __init__(self, joined: Joined) -> None:
         self._joined = joined
-        self._keeper: ChainKeeper | None = None
+        self._keeper: OwnershipDriver | None = None
 
     async def start(self) -> None:
         """Make the host; it has no chain before this process is a member."""
@@ -78,12 +78,12 @@ class PublishRole:
     async def joined(self) -> None:
         """Own chains from now on, and make those that this process should have."""
         joined = self._joined
-        self._keeper = ChainKeeper(joined.view, joined.membership, self.host, joined.peers, joined.clock)
+        self._keeper = OwnershipDriver(joined.view, joined.membership, self.host, joined.peers, joined.clock)
         self.host.on_ended = self._keeper.ended
         self._keeper.start()
         classes = joined.settings.classes
         kinds = {name: kind_of(one) for name, one in classes.items()}
-        self._founder = Founder(
+        self._founder = ChainCreator(
             joined.store,
             joined.membership,
             list(classes),
@@ -110,7 +110,7 @@ class PublishRole:
         return {"topics": {str(one): [count / seconds, nbytes / seconds] for one, (count, nbytes) in topics.items()}}
 
     @property
-    def keeper(self) -> ChainKeeper:
+    def keeper(self) -> OwnershipDriver:
         """Raises `Unavailable` before this process is a member."""
         if self._keeper is None:
             raise Unavailable("This process is not a member yet.")
@@ -159,7 +159,7 @@ class _LateKeeper:
         await self._role.keeper.can_serve(chain)
 
 
-def kind_of(klass: DurabilityClass) -> Kind:
+def kind_of(klass: DurabilityClass) -> PlacementPolicy:
     """What a class of the file asks of the disks."""
     wanted = Wanted(klass.clusters, klass.disks, klass.within, klass.over, klass.placement, klass.racks_min)
-    return Kind(wanted, klass.durability, klass.spans_regions)
+    return PlacementPolicy(wanted, klass.durability, klass.spans_regions)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from syncpoint.control.doors import Reach
-from syncpoint.control.view import View
+from syncpoint.control.peer_channels import Reach
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.router.planner import PlannerSettings
 from syncpoint.router.scaling import ScalingSettings
@@ -34,7 +33,6 @@ class RouterRole:
             joined.store,
             joined.view,
             joined.shared,
-            View,
             joined.member,
             self._ping,
             joined.clock,

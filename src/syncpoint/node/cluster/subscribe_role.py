@@ -13,7 +13,7 @@ from typing import Any
 from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
-from syncpoint.control.reports import UseReporter
+from syncpoint.control.usage_reports import UsageReporter
 from syncpoint.model.cluster import PROXY
 from syncpoint.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.node.cluster.joined import Joined
@@ -70,7 +70,7 @@ class SubscribeRole:
         )
         self.streams = StreamingPullService(self.forwarder, self.limits)
         self.pulls = SubscriberService(self.forwarder)
-        self._uses = UseReporter(joined.store, joined.clock, self._used)
+        self._uses = UsageReporter(joined.store, joined.clock, self._used)
         self._uses.start()
         self._ticking = loop.create_task(self._tick())
 

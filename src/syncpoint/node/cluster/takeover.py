@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from syncpoint.control.placing import planner
-from syncpoint.control.view import ClusterView
+from syncpoint.control.chain_placement import planner
 from syncpoint.metadata.layout import CHAIN_COUNTER
 from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, Member
 from syncpoint.model.errors import FailedPrecondition, Unavailable
 from syncpoint.node.cluster.doors import Doors

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.control.doors import Peers
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import ASSIGNED_TOPICS, CHAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
@@ -32,7 +32,7 @@ ME = Who("me", "here")
 LOST = 77
 
 
-class Told(Peers):
+class Told(PeerChannels):
     """Two forwarders with a chain each, and a third chain that nobody has open."""
 
     def __init__(self, catalog: SharedCatalog) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.control.doors import process_methods
+from syncpoint.control.peer_channels import process_methods
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument
 from syncpoint.node.cluster.doors import Doors

@@ -1,9 +1,9 @@
 """Which disks can be reached from here: storage processes are pinged while chains depend on them.
 
-Place: beside `chains`, for one question that the claims of a process cannot answer by themselves: an owner that reaches
-the metadata and its clients, but too few of its disks, keeps its ownership and serves nobody. What does not answer for
-`PATIENCE_S` is out of sight; a chain whose disks in sight cannot acknowledge is better served by somebody else, if
-anybody sees more.
+Place: beside `ownership_driver`, for one question that the claims of a process cannot answer by themselves: an owner
+that reaches the metadata and its clients, but too few of its disks, keeps its ownership and serves nobody. What does
+not answer for `PATIENCE_S` is out of sight; a chain whose disks in sight cannot acknowledge is better served by
+somebody else, if anybody sees more.
 Promise: says nothing of disks that fail in a process that answers; storage sees to those.
 """
 
@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from syncpoint.control.doors import Reach
-from syncpoint.control.view import ClusterView
+from syncpoint.control.peer_channels import Reach
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.storage.quorum import AckRule
 
@@ -22,7 +22,7 @@ PATIENCE_S = 4.0
 Ping = Callable[[str], Awaitable[Reach]]
 
 
-class Sight:
+class DiskReachability:
     """See the module. `now`: the monotonic clock."""
 
     def __init__(self, view: ClusterView, ping: Ping, now: Callable[[], float]) -> None:

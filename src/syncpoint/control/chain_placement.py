@@ -1,6 +1,6 @@
 """Where a new chain lies: the disks that living processes serve, chosen by `storage.placement`.
 
-Place: the plan behind `founding`. Promise: a drained process gets no new chain.
+Place: the plan behind `chain_creation`. Promise: a drained process gets no new chain.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from syncpoint.control.founding import Plan, Planner
-from syncpoint.control.view import ClusterView
+from syncpoint.control.chain_creation import ChainPlan, ChainPlanner
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import STORAGE, ChainRecord, DiskPlace, Member
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.storage.placement import Candidate, Wanted, loads_of, place
 
 
-class Kind(NamedTuple):
+class PlacementPolicy(NamedTuple):
     """What a durability class asks of a chain's disks, and how firmly each of them keeps what it acknowledges."""
 
     wanted: Wanted
@@ -23,10 +23,10 @@ class Kind(NamedTuple):
     spans_regions: bool = False
 
 
-def planner(view: ClusterView, me: Member, kinds: Mapping[str, Kind]) -> Planner:
+def planner(view: ClusterView, me: Member, kinds: Mapping[str, PlacementPolicy]) -> ChainPlanner:
     """Plans chains of `me`, in its region unless the class spans several."""
 
-    def plan(klass: str, known: Sequence[ChainRecord]) -> Plan:
+    def plan(klass: str, known: Sequence[ChainRecord]) -> ChainPlan:
         kind = kinds.get(klass)
         if kind is None:
             raise InvalidArgument("class", f"there is no durability class {klass!r}")
@@ -37,7 +37,7 @@ def planner(view: ClusterView, me: Member, kinds: Mapping[str, Kind]) -> Planner
             loads=loads_of(record.places for record in known),
             seed=f"{me.name}/{klass}",
         )
-        return Plan(placed.places, placed.rule.to_values(), kind.durability, placed.below_policy)
+        return ChainPlan(placed.places, placed.rule.to_values(), kind.durability, placed.below_policy)
 
     return plan
 

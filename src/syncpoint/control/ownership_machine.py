@@ -1,7 +1,7 @@
 """Who opens which chain: the decisions, without a clock, a network or a store.
 
-Place: one machine in every publish forwarder process, driven by `chains`. It is told what the metadata says and what
-its own doings came to; `step` answers what to do now.
+Place: one machine in every publish forwarder process, driven by `ownership_driver`. It is told what the metadata says
+and what its own doings came to; `step` answers what to do now.
 Promise: safety is not made here. Every claim is one compare-and-set that raises the chain's epoch, and disks refuse
 lower epochs, so two owners of the same epoch are impossible whatever this machine believes. What is made here: a chain
 without a living owner is claimed, by the least loaded forwarder first and by the others a little later; a chain goes
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from syncpoint.control.view import Seen
+from syncpoint.metadata.view import Versioned
 from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
 
 BACKOFF_S = 0.4  # how long each next candidate waits for the one before it
@@ -31,17 +31,17 @@ RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
 ASK_S = 30.0
 
 
-class World(NamedTuple):
+class OwnershipView(NamedTuple):
     """What the metadata says. `draining`: names of members that take nothing new; `owned_at`: how far `owners` is."""
 
-    members: Mapping[str, Seen[Member]]
+    members: Mapping[str, Versioned[Member]]
     draining: frozenset[str]
     chains: Mapping[int, ChainRecord]
-    owners: Mapping[int, Seen[Owner]]
+    owners: Mapping[int, Versioned[Owner]]
     owned_at: int
 
 
-class Claim(NamedTuple):
+class ClaimChain(NamedTuple):
     """Raise the epoch by `step` and become owner, if the owner's key is as of revision `seen` (0: absent)."""
 
     chain: int
@@ -49,49 +49,49 @@ class Claim(NamedTuple):
     step: int
 
 
-class Open(NamedTuple):
+class OpenChain(NamedTuple):
     """Open the chain under this epoch."""
 
     chain: int
     epoch: int
 
 
-class Confirm(NamedTuple):
+class ConfirmOwnership(NamedTuple):
     """Write the owner's key again, if it is absent and the epoch is still this one."""
 
     chain: int
     epoch: int
 
 
-class Close(NamedTuple):
+class CloseChain(NamedTuple):
     """Stop serving the chain."""
 
     chain: int
     epoch: int
 
 
-class Release(NamedTuple):
+class ReleaseOwnership(NamedTuple):
     """Delete the owner's key, if it still says this epoch."""
 
     chain: int
     epoch: int
 
 
-class Yield(NamedTuple):
+class YieldOwnership(NamedTuple):
     """Delete the owner's key, if it still says this epoch, while the chain is still being closed."""
 
     chain: int
     epoch: int
 
 
-class Ask(NamedTuple):
+class RequestHandOver(NamedTuple):
     """Ask the owner at an address to hand the chain over to this process."""
 
     chain: int
     address: str
 
 
-Effect = Claim | Open | Confirm | Close | Release | Yield | Ask
+Effect = ClaimChain | OpenChain | ConfirmOwnership | CloseChain | ReleaseOwnership | YieldOwnership | RequestHandOver
 
 
 class Phase(enum.Enum):
@@ -105,7 +105,7 @@ class Phase(enum.Enum):
 
 
 @dataclass(slots=True)
-class Held:
+class HeldChain:
     """A chain this process is busy with. `written_at`: revision of its owner's key, as far as known."""
 
     phase: Phase
@@ -116,12 +116,12 @@ class Held:
     leaving: bool = False  # to be closed as soon as it is open
 
 
-class ClaimMachine:
+class OwnershipMachine:
     """The decisions of one process. Tell it what happened, then ask `step` what to do."""
 
     def __init__(self, name: str, incarnation: int, now: float) -> None:
         self.name, self.incarnation = name, incarnation
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, HeldChain] = {}
         self.takeovers = 0
         self._effects: list[Effect] = []
         self._leased = self._had_lease = False
@@ -156,9 +156,9 @@ class ClaimMachine:
 
     def claimed(self, chain: int, epoch: int, revision: int) -> None:
         """The claim stands in the metadata since that revision."""
-        self.held[chain] = Held(Phase.OPENING, epoch, revision)
+        self.held[chain] = HeldChain(Phase.OPENING, epoch, revision)
         self.takeovers += 1
-        self._effects.append(Open(chain, epoch))
+        self._effects.append(OpenChain(chain, epoch))
 
     def not_claimed(self, chain: int, now: float) -> None:
         """Somebody was faster, or the metadata did not answer."""
@@ -206,7 +206,7 @@ class ClaimMachine:
             self.unserved.add(chain)
             self._close(chain, held)
             held.leaving = True
-            self._effects.append(Yield(chain, held.epoch))
+            self._effects.append(YieldOwnership(chain, held.epoch))
 
     def can_serve(self, chain: int) -> None:
         """Its disks can be reached again."""
@@ -236,63 +236,63 @@ class ClaimMachine:
 
     # -- what to do --------------------------------------------------------------------------------------------------
 
-    def step(self, now: float, world: World) -> list[Effect]:
+    def step(self, now: float, view: OwnershipView) -> list[Effect]:
         """What to do now. To be asked after anything happened, and some times a second."""
-        self._note_changes(now, world)
+        self._note_changes(now, view)
         for chain, held in list(self.held.items()):
-            if held.phase in (Phase.OPENING, Phase.OPEN) and world.owned_at >= held.written_at:
-                self._check_own(chain, held, world.owners.get(chain))
+            if held.phase in (Phase.OPENING, Phase.OPEN) and view.owned_at >= held.written_at:
+                self._check_own(chain, held, view.owners.get(chain))
         if self._leased:
-            self._leave_drained(world)
-            self._claim_orphans(now, world)
-            self._ask_for_home(now, world)
+            self._leave_drained(view)
+            self._claim_orphans(now, view)
+            self._ask_for_home(now, view)
         effects, self._effects = self._effects, []
         return effects
 
-    def _note_changes(self, now: float, world: World) -> None:
-        for chain in world.chains:
-            seen = world.owners.get(chain)
+    def _note_changes(self, now: float, view: OwnershipView) -> None:
+        for chain in view.chains:
+            seen = view.owners.get(chain)
             owner = None if seen is None else (seen.value.member, seen.value.incarnation, seen.value.epoch)
             if chain not in self._owner_of or self._owner_of[chain] != owner:
                 self._owner_of[chain] = owner
                 self._changed_at[chain] = now
 
-    def _check_own(self, chain: int, held: Held, seen: Seen[Owner] | None) -> None:
+    def _check_own(self, chain: int, held: HeldChain, seen: Versioned[Owner] | None) -> None:
         if seen is None:  # the lease it hung on has ended
             if self._leased and not held.confirming:
                 held.confirming = True
-                self._effects.append(Confirm(chain, held.epoch))
+                self._effects.append(ConfirmOwnership(chain, held.epoch))
         elif not self._is_me(seen.value) or seen.value.epoch != held.epoch:
             self._overtake(chain, held)
 
-    def _leave_drained(self, world: World) -> None:
+    def _leave_drained(self, view: OwnershipView) -> None:
         """One chain after another goes to somebody who is not drained."""
-        if self.name not in world.draining or any(
+        if self.name not in view.draining or any(
             held.phase in (Phase.CLOSING, Phase.RELEASING) for held in self.held.values()
         ):
             return
         for chain, held in sorted(self.held.items()):
-            record = world.chains.get(chain)
-            if held.phase is Phase.OPEN and record is not None and self._others(record, world):
+            record = view.chains.get(chain)
+            if held.phase is Phase.OPEN and record is not None and self._others(record, view):
                 self._close(chain, held)
                 return
 
-    def _claim_orphans(self, now: float, world: World) -> None:
-        orphans = [chain for chain in sorted(world.chains) if self._is_orphan(chain, now, world)]
+    def _claim_orphans(self, now: float, view: OwnershipView) -> None:
+        orphans = [chain for chain in sorted(view.chains) if self._is_orphan(chain, now, view)]
         for chain in self._orphan_since.keys() - set(orphans):
             del self._orphan_since[chain]
         if now < self._hold_until:
             return
         loads: dict[str, int] = {}
-        for chain, seen in world.owners.items():
+        for chain, seen in view.owners.items():
             if chain not in orphans:
                 loads[seen.value.member] = loads.get(seen.value.member, 0) + 1
         for chain in orphans:
-            record = world.chains[chain]
+            record = view.chains[chain]
             held_back = now < self._start_until and record.home != self.name
             since = self._orphan_since.setdefault(chain, self._start_until if held_back else now)
-            ranked = self._candidates(chain, record, world, loads)
-            if self._give_up_stray(chain, world, ranked):
+            ranked = self._candidates(chain, record, view, loads)
+            if self._give_up_stray(chain, view, ranked):
                 continue
             if not ranked:
                 continue
@@ -301,23 +301,23 @@ class ClaimMachine:
                 continue
             rank = min(ranked.index(self.name), RANK_MAX)
             if now >= max(since + rank * BACKOFF_S, self._not_before.get(chain, now)):
-                self.held[chain] = Held(Phase.CLAIMING)
-                seen_at = world.owners[chain].revision if chain in world.owners else 0
-                self._effects.append(Claim(chain, seen_at, 1 << min(self._fenced.get(chain, 0), 20)))
+                self.held[chain] = HeldChain(Phase.CLAIMING)
+                seen_at = view.owners[chain].revision if chain in view.owners else 0
+                self._effects.append(ClaimChain(chain, seen_at, 1 << min(self._fenced.get(chain, 0), 20)))
 
-    def _give_up_stray(self, chain: int, world: World, ranked: list[str]) -> bool:
+    def _give_up_stray(self, chain: int, view: OwnershipView, ranked: list[str]) -> bool:
         """An ownership that came of a claim whose outcome was not known, when this process does not want it any more:
         others take it for a living owner's, so nobody would ever open the chain.
         """
-        seen = world.owners.get(chain)
+        seen = view.owners.get(chain)
         if seen is None or chain in self.held or self.name in ranked or not self._is_me(seen.value):
             return False
-        self.held[chain] = Held(Phase.RELEASING, seen.value.epoch, seen.revision)
-        self._effects.append(Release(chain, seen.value.epoch))
+        self.held[chain] = HeldChain(Phase.RELEASING, seen.value.epoch, seen.revision)
+        self._effects.append(ReleaseOwnership(chain, seen.value.epoch))
         return True
 
-    def _is_orphan(self, chain: int, now: float, world: World) -> bool:
-        seen = world.owners.get(chain)
+    def _is_orphan(self, chain: int, now: float, view: OwnershipView) -> bool:
+        seen = view.owners.get(chain)
         held = self.held.get(chain)
         if held is not None and held.phase is not Phase.CLAIMING:
             return False
@@ -326,61 +326,61 @@ class ClaimMachine:
         owner = seen.value
         if self._is_me(owner):
             return True  # left over from a claim whose outcome was not known
-        member = world.members.get(owner.member)
+        member = view.members.get(owner.member)
         if member is not None and member.value.incarnation != owner.incarnation and member.revision > seen.revision:
             return True  # the process has been started again
         return self._gone(owner) and now >= self._changed_at[chain] + YOUNG_S
 
-    def _candidates(self, chain: int, record: ChainRecord, world: World, loads: Mapping[str, int]) -> list[str]:
+    def _candidates(self, chain: int, record: ChainRecord, view: OwnershipView, loads: Mapping[str, int]) -> list[str]:
         """Who may claim a chain, best first; the same list everywhere that the same is known."""
-        owner = world.owners.get(chain)
+        owner = view.owners.get(chain)
         found = [
             seen.value.name
-            for seen in world.members.values()
+            for seen in view.members.values()
             if _serves(seen.value, record)
             and self._refusals.get((seen.value.name, seen.value.incarnation), 0) < REFUSALS
             and (owner is None or (owner.value.member, owner.value.incarnation) != _identity(seen.value)
                  or self._is_me(owner.value))
         ]  # fmt: skip
-        ready = [name for name in found if name not in world.draining] or found
+        ready = [name for name in found if name not in view.draining] or found
         return sorted(ready, key=lambda name: (name != record.home, loads.get(name, 0), _mixed(chain, name)))
 
-    def _ask_for_home(self, now: float, world: World) -> None:
+    def _ask_for_home(self, now: float, view: OwnershipView) -> None:
         """Chains that were made for this process come back, one at a time."""
         busy = any(held.phase in (Phase.CLAIMING, Phase.OPENING) for held in self.held.values())
         if self._asked is not None and now >= self._asked[1]:
             self._asked = None
-        if busy or self._asked is not None or self.name in world.draining or self.name not in world.members:
+        if busy or self._asked is not None or self.name in view.draining or self.name not in view.members:
             return
-        for chain, record in sorted(world.chains.items()):
-            seen = world.owners.get(chain)
-            at_home = record.home == self.name and _serves(world.members[self.name].value, record)
-            if not at_home or seen is None or chain in self.held or self._is_orphan(chain, now, world):
+        for chain, record in sorted(view.chains.items()):
+            seen = view.owners.get(chain)
+            at_home = record.home == self.name and _serves(view.members[self.name].value, record)
+            if not at_home or seen is None or chain in self.held or self._is_orphan(chain, now, view):
                 continue
             if chain in self.unserved:
                 continue
             if now >= self._changed_at[chain] + QUIET_S:
                 self._asked = chain, now + ASK_S
-                self._effects.append(Ask(chain, seen.value.address))
+                self._effects.append(RequestHandOver(chain, seen.value.address))
                 return
 
     # -- shared ------------------------------------------------------------------------------------------------------
 
-    def _close(self, chain: int, held: Held) -> None:
+    def _close(self, chain: int, held: HeldChain) -> None:
         held.phase = Phase.CLOSING
-        self._effects.append(Close(chain, held.epoch))
+        self._effects.append(CloseChain(chain, held.epoch))
 
-    def _overtake(self, chain: int, held: Held) -> None:
+    def _overtake(self, chain: int, held: HeldChain) -> None:
         held.overtaken = held.leaving = True
         if held.phase is Phase.OPEN:
             self._close(chain, held)
 
-    def _let_go(self, chain: int, held: Held) -> None:
+    def _let_go(self, chain: int, held: HeldChain) -> None:
         if held.overtaken:
             del self.held[chain]
         else:
             held.phase = Phase.RELEASING
-            self._effects.append(Release(chain, held.epoch))
+            self._effects.append(ReleaseOwnership(chain, held.epoch))
 
     def _failed(self, chain: int, now: float, fenced: bool) -> None:
         failures = self._failures[chain] = self._failures.get(chain, 0) + 1
@@ -388,10 +388,10 @@ class ClaimMachine:
         if fenced:
             self._fenced[chain] = self._fenced.get(chain, 0) + 1
 
-    def _others(self, record: ChainRecord, world: World) -> bool:
+    def _others(self, record: ChainRecord, view: OwnershipView) -> bool:
         return any(
-            seen.value.name != self.name and _serves(seen.value, record) and seen.value.name not in world.draining
-            for seen in world.members.values()
+            seen.value.name != self.name and _serves(seen.value, record) and seen.value.name not in view.draining
+            for seen in view.members.values()
         )
 
     def _is_me(self, owner: Owner) -> bool:

@@ -1,4 +1,4 @@
-"""The driver of `claims`: carries its decisions out, in the metadata and at the host of the chains.
+"""The driver of `ownership_machine`: carries its decisions out, in the metadata and at the host of the chains.
 
 Place: in every publish forwarder process, between the metadata and `publish.host`.
 Promise: the owner's key of a chain is under this process's lease and says the epoch it was opened with. What fails is
@@ -13,24 +13,23 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
-from syncpoint.control.claims import (
-    REFUSALS,
-    Ask,
-    Claim,
-    ClaimMachine,
-    Close,
-    Confirm,
-    Effect,
-    Open,
-    Phase,
-    Release,
-    World,
-    Yield,
-)
-from syncpoint.control.doors import Peers, Reach
 from syncpoint.control.membership import Membership
-from syncpoint.control.sight import Sight
-from syncpoint.control.view import ClusterView
+from syncpoint.control.ownership_machine import (
+    REFUSALS,
+    ClaimChain,
+    CloseChain,
+    ConfirmOwnership,
+    Effect,
+    OpenChain,
+    OwnershipMachine,
+    OwnershipView,
+    Phase,
+    ReleaseOwnership,
+    RequestHandOver,
+    YieldOwnership,
+)
+from syncpoint.control.peer_channels import PeerChannels, Reach
+from syncpoint.control.reachability import DiskReachability
 from syncpoint.metadata.contract import (
     Compare,
     Delete,
@@ -46,6 +45,7 @@ from syncpoint.metadata.contract import (
 )
 from syncpoint.metadata.layout import EPOCHS, OWNERS
 from syncpoint.metadata.shared import SharedLease
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.runtime.clock import Clock
@@ -82,19 +82,21 @@ class Host(Protocol):
         ...
 
 
-class ChainKeeper:
+class OwnershipDriver:
     """Keeps open here what should be open here. `machine` shows where it stands."""
 
-    def __init__(self, view: ClusterView, membership: Membership, host: Host, peers: Peers, clock: Clock) -> None:
+    def __init__(
+        self, view: ClusterView, membership: Membership, host: Host, peers: PeerChannels, clock: Clock
+    ) -> None:
         self.view, self.membership, self.host, self.peers, self.clock = view, membership, host, peers, clock
         self.store = view.store
         me = membership.me
-        self.machine = ClaimMachine(me.name, me.incarnation, clock.monotonic())
+        self.machine = OwnershipMachine(me.name, me.incarnation, clock.monotonic())
         self._wake = asyncio.Event()
-        self._world: World | None = None
+        self._snapshot: OwnershipView | None = None
         self._tasks, self._loops = Tasks(), Tasks()
         self._gone: dict[int, asyncio.Future[None]] = {}
-        self.sight = Sight(view, peers.ping, clock.monotonic)
+        self.sight = DiskReachability(view, peers.ping, clock.monotonic)
         self._offered: dict[int, float] = {}  # chain -> when others were asked whether they could serve it
         self._pinging: set[str] = set()
         self._watched: dict[tuple[str, int], asyncio.Task[None]] = {}  # name and incarnation -> who waits for its end
@@ -155,7 +157,7 @@ class ChainKeeper:
     # -- deciding ----------------------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        self._world = None
+        self._snapshot = None
         self._wake.set()
 
     def _leased(self, lease: SharedLease | None) -> None:
@@ -173,19 +175,19 @@ class ChainKeeper:
                 pass
 
     def _step(self) -> None:
-        if self._world is None:
-            self._world = self._read_world()
+        if self._snapshot is None:
+            self._snapshot = self._take_snapshot()
         if self.membership.superseded.is_set():
             self.machine.leased(False, self.clock.monotonic())  # the name is another's now: it claims for it
-        for effect in self.machine.step(self.clock.monotonic(), self._world):
+        for effect in self.machine.step(self.clock.monotonic(), self._snapshot):
             self._spawn(self._carry_out(effect))
         for chain in [chain for chain in self._gone if chain not in self.machine.held]:
             self._gone.pop(chain).set_result(None)
 
-    def _read_world(self) -> World:
+    def _take_snapshot(self) -> OwnershipView:
         view = self.view
         members = view.members.items
-        return World(
+        return OwnershipView(
             members,
             frozenset(name for name, seen in members.items() if view.draining(seen.value)),
             {int(key): seen.value for key, seen in view.chains.items.items()},
@@ -205,19 +207,19 @@ class ChainKeeper:
 
     async def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Claim(chain, seen, step):
+            case ClaimChain(chain, seen, step):
                 await self._claim(chain, seen, step)
-            case Open(chain, epoch):
+            case OpenChain(chain, epoch):
                 await self._open(chain, epoch)
-            case Confirm(chain, epoch):
+            case ConfirmOwnership(chain, epoch):
                 await self._confirm(chain, epoch)
-            case Close(chain):
+            case CloseChain(chain):
                 await self._close(chain)
-            case Release(chain, epoch):
+            case ReleaseOwnership(chain, epoch):
                 await self._release(chain, epoch)
-            case Yield(chain, epoch):
+            case YieldOwnership(chain, epoch):
                 await self._yield(chain, epoch)
-            case Ask(chain, address):
+            case RequestHandOver(chain, address):
                 await self._ask(chain, address)
 
     async def _claim(self, chain: int, seen: int, step: int) -> None:
@@ -441,7 +443,7 @@ class ChainKeeper:
         return (after + [one for one in others if one.name < me.name])[:PINGED_MAX]
 
 
-class HandsOver(Protocol):
+class ChainOwnership(Protocol):
     """Who can let go of a chain."""
 
     async def hand_over(self, chain: int) -> None:
@@ -453,7 +455,7 @@ class HandsOver(Protocol):
         ...
 
 
-def hand_over_methods(keeper: HandsOver) -> Methods:
+def hand_over_methods(keeper: ChainOwnership) -> Methods:
     """Chains/HandOver and CanServe, for the method table of a publish forwarder."""
 
     async def hand_over(asked: internal.HandOverRequest) -> internal.HandOverResponse:

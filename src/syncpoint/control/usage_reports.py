@@ -33,7 +33,7 @@ LAST_S = 1.0  # for the report of a process that ends
 log = logging.getLogger(__name__)
 
 
-class UseReporter:
+class UsageReporter:
     """Writes used/SUBSCRIPTION every hour. `used`: gives the subscriptions that were in use since it was last asked;
     `clock`: one whose stamps do not go back.
     """

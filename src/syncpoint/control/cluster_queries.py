@@ -12,10 +12,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from syncpoint.control.doors import Peers
+from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.registration import registered_chains
-from syncpoint.control.view import ClusterView
 from syncpoint.metadata.contract import StoreError
+from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PUBLISH, STORAGE, SUBSCRIBE
 from syncpoint.model.errors import SyncpointError
 from syncpoint.wire import methods
@@ -26,7 +26,7 @@ _PAUSE_S = 0.1
 _LEAST_S = 0.2  # to answer in, however late it is
 
 
-class Out(NamedTuple):
+class Outstanding(NamedTuple):
     """What is out with subscribers."""
 
     messages: int
@@ -34,10 +34,10 @@ class Out(NamedTuple):
     subscribers: int
 
 
-class Inquiry:
+class ClusterQueries:
     """See the module. Nothing here raises `SyncpointError`."""
 
-    def __init__(self, view: ClusterView, peers: Peers, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, view: ClusterView, peers: PeerChannels, *, deadline_s: float = DEADLINE_S) -> None:
         self._view, self._peers, self._deadline_s = view, peers, deadline_s
 
     async def chains(
@@ -75,13 +75,13 @@ class Inquiry:
         unknown += [f"chain {number}: {one.unreadable}" for number, one in sorted(found.items()) if one.unreadable]
         return [found[chain] for chain in sorted(found) if chain in wanted], unknown
 
-    async def deliveries(self, subscription: int) -> tuple[Out, list[str]]:
+    async def deliveries(self, subscription: int) -> tuple[Outstanding, list[str]]:
         """What is out with the subscribers of a subscription, at all subscribe forwarders; and who did not tell."""
         members = {one.address: one.name for one in self._view.with_role(SUBSCRIBE)}
         request = internal.DescribeDeliveryRequest(subscription=subscription).SerializeToString()
         answers, failed = await self._ask(members, methods.DELIVERIES.Describe, request, self._now() + self._deadline_s)
         told = [internal.DescribeDeliveryResponse.FromString(one) for one in answers.values()]
-        out = Out(
+        out = Outstanding(
             sum(one.messages for one in told), sum(one.bytes for one in told), sum(one.subscribers for one in told)
         )
         return out, sorted(f"{members[address]} does not tell ({why})" for address, why in failed.items())

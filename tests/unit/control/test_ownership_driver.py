@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from syncpoint.control.claims import QUIET_S
 from syncpoint.control.membership import NameTaken
+from syncpoint.control.ownership_machine import QUIET_S
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import DRAINS, MEMBERS, OWNERS
 from syncpoint.model.cluster import Member, Owner

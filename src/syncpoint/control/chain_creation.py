@@ -1,7 +1,7 @@
 """Making chains: each publish forwarder gets one per durability class, on disks that a plan chooses.
 
-Place: beside `chains` in every publish forwarder process. A chain made here is opened by whoever claims it, which is
-its home at first.
+Place: beside `ownership_driver` in every publish forwarder process. A chain made here is opened by whoever claims it,
+which is its home at first.
 Promise: one chain per member name and class, also over restarts: what exists is read from the store itself, and only
 the living holder of the name may add to it. A plan below policy is taken only after a while: at the start of a cluster
 the missing disks are often about to come.
@@ -30,7 +30,7 @@ PATIENCE_S = 20.0
 log = logging.getLogger(__name__)
 
 
-class Plan(NamedTuple):
+class ChainPlan(NamedTuple):
     """Where a chain is to lie: its disks in slot order, its ack rule as plain values, its durability."""
 
     places: tuple[DiskPlace, ...]
@@ -39,11 +39,11 @@ class Plan(NamedTuple):
     below_policy: bool = False
 
 
-Planner = Callable[[str, Sequence[ChainRecord]], Plan]
+ChainPlanner = Callable[[str, Sequence[ChainRecord]], ChainPlan]
 """Plans a chain of a durability class beside those that exist. Raises `SyncpointError` when there is no room for it."""
 
 
-class Founder:
+class ChainCreator:
     """Makes what is missing, and tries again until it is there. `done` is set then."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Founder:
         store: SharedStore,
         membership: Membership,
         classes: Sequence[str],
-        plan: Planner,
+        plan: ChainPlanner,
         *,
         universe: int = 0,
         patience_s: float = PATIENCE_S,
@@ -75,7 +75,7 @@ class Founder:
         loop, told = asyncio.get_running_loop(), ""
         while not self.done.is_set():
             try:
-                await self.found_missing(accept_below_policy=loop.time() >= patient_until)
+                await self.create_missing(accept_below_policy=loop.time() >= patient_until)
                 self.done.set()
             except (SyncpointError, StoreError) as error:
                 if str(error) != told:
@@ -83,7 +83,7 @@ class Founder:
                     log.warning("%s cannot make its chains yet: %s", self._membership.me.name, error)
                 await asyncio.sleep(RETRY_S)
 
-    async def found_missing(self, *, accept_below_policy: bool = True) -> list[ChainRecord]:
+    async def create_missing(self, *, accept_below_policy: bool = True) -> list[ChainRecord]:
         """The chains of this member with the weight it has now, made where there were none. Raises
         `FailedPrecondition` for a plan that is not accepted, and the store's errors.
         """
@@ -104,11 +104,11 @@ class Founder:
                 plan = self._plan(klass, known)
                 if plan.below_policy and not accept_below_policy:
                     raise FailedPrecondition(f"the disks known so far do not satisfy class {klass}")
-                mine[klass] = await self._found(klass, plan)
+                mine[klass] = await self._create(klass, plan)
                 known.append(mine[klass])
         return [mine[klass] for klass in self._classes]
 
-    async def _found(self, klass: str, plan: Plan) -> ChainRecord:
+    async def _create(self, klass: str, plan: ChainPlan) -> ChainRecord:
         """A chain under a number that stays the same until it is known to be made: what arrives late of an earlier
         attempt is then this very chain, and not one more.
         """

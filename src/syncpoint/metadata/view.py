@@ -25,7 +25,7 @@ _V = TypeVar("_V")
 log = logging.getLogger(__name__)
 
 
-class Seen(NamedTuple, Generic[_V]):
+class Versioned(NamedTuple, Generic[_V]):
     """A value and the revision it was written at."""
 
     value: _V
@@ -39,7 +39,7 @@ class View(Generic[_V]):
         self._store, self._prefix, self._decode = store, prefix, decode
         self._watch: SharedWatch | None = None
         self._tasks = Tasks()
-        self.items: dict[str, Seen[_V]] = {}
+        self.items: dict[str, Versioned[_V]] = {}
         self.revision = 0
         self.listeners: list[Callable[[set[str]], None]] = []
 
@@ -111,7 +111,7 @@ class View(Generic[_V]):
 
     def _put(self, key: str, value: bytes, revision: int) -> None:
         try:
-            self.items[key] = Seen(self._decode(value), revision)
+            self.items[key] = Versioned(self._decode(value), revision)
         except (ValueError, TypeError, KeyError) as error:
             self.items.pop(key, None)
             log.warning("metadata: %s%s cannot be read: %s", self._prefix, key, error)

@@ -34,7 +34,7 @@ class Reach(enum.Enum):
     REFUSED = "refused"
 
 
-class Peers:
+class PeerChannels:
     """Channels by address, HOST:PORT."""
 
     def __init__(self, network: Network, *, idle_s: float = IDLE_S) -> None:
