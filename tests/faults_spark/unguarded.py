@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from syncpoint.pipeline import epochs, links
-from syncpoint.pipeline.epochs import EpochBook
+from syncpoint.pipeline.epochs import EpochState
 
 
 def _fence() -> None:
-    EpochBook._fence = lambda book, query, run: None  # type: ignore[assignment,method-assign]
+    EpochState._fence = lambda state, query, run: None  # type: ignore[assignment,method-assign]
 
 
 def _interval() -> None:
@@ -19,14 +19,14 @@ def _interval() -> None:
 
 
 def _epoch() -> None:
-    EpochBook._is_committed = lambda book, query, ask, link: False  # type: ignore[assignment,method-assign]
+    EpochState._is_committed = lambda state, query, ask, link: False  # type: ignore[assignment,method-assign]
 
 
 def _attempt() -> None:
-    def everything(book: EpochBook, ask: epochs.Ask) -> tuple[Any, ...]:
-        return tuple(stage for stage in book.stages.values() if stage.epoch == ask.epoch)
+    def everything(state: EpochState, ask: epochs.CommitRequest) -> tuple[Any, ...]:
+        return tuple(stage for stage in state.stages.values() if stage.epoch == ask.epoch)
 
-    EpochBook._chosen = everything  # type: ignore[assignment,method-assign]
+    EpochState._chosen = everything  # type: ignore[assignment,method-assign]
 
 
 GUARDS: dict[str, Callable[[], None]] = {

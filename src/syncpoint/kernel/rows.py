@@ -122,7 +122,7 @@ def frame(
 
     `columns`: by name (data, attributes, ordering_key, message_id, publish_time, offset, origin, visited), its buffers
     as (place in `batch`, bytes) in Arrow's order, behind its nodes as (length, nulls). `data` must be there. With
-    `offset` its values, which must rise, are recorded as runs (see `pipeline.runs`). `via`: each message gets it as
+    `offset` its values, which must rise, are recorded as runs (`pipeline.offset_runs`). `via`: each message gets it as
     its origin where it has none, and behind its visited list; b"" changes neither. Rows that came through `here` are
     dropped. `keep`: ids and times of the columns become those of the messages.
 

@@ -1,7 +1,7 @@
 """Ids and times for messages that have none, in one pass over a payload.
 
-Place: what a program staged gets them when its epoch is committed (`pipeline.applying`); what `publish` frames has them
-from the start.
+Place: what a program staged gets them when its epoch is committed (`pipeline.epoch_apply`); what `publish` frames has
+them from the start.
 Promise: a message keeps an id or a time of its own; nothing else of it is touched, and fields that are not known stay.
 """
 

@@ -12,18 +12,18 @@ from collections.abc import Mapping
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Change, Setting
-from syncpoint.pipeline.cursors import Limits
+from syncpoint.pipeline.cursors import CursorLimits
 
 PREFIX = "cursors/"
 
 
-def cursors_of(catalog: Catalog, topic: int) -> dict[str, Limits]:
+def cursors_of(catalog: Catalog, topic: int) -> dict[str, CursorLimits]:
     """Names and limits of a topic's cursors, by the topic's incarnation."""
     stored = catalog.setting(f"{PREFIX}{topic}")
-    return {} if stored is None else {name: Limits(*limits) for name, limits in json.loads(stored).items()}
+    return {} if stored is None else {name: CursorLimits(*limits) for name, limits in json.loads(stored).items()}
 
 
-def put(topic: int, cursors: Mapping[str, Limits]) -> Change:
+def put(topic: int, cursors: Mapping[str, CursorLimits]) -> Change:
     """The change that makes these the topic's cursors."""
     name = f"{PREFIX}{topic}"
     if not cursors:

@@ -29,7 +29,7 @@ LOST_MAX = 100
 _NS = 1_000_000_000
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """Messages [begin, end) of a source."""
 
     source: int
@@ -37,7 +37,7 @@ class Range(NamedTuple):
     end: int
 
 
-class Limits(NamedTuple):
+class CursorLimits(NamedTuple):
     """What a reader asks for; 0 stands for the default."""
 
     retention_s: int = 0
@@ -54,22 +54,22 @@ class Limits(NamedTuple):
 
 
 @dataclass(slots=True)
-class Cursor:
+class ReaderCursor:
     """One reader. `positions`: by source; a source without one is unread. `done`: sealed sources that were read to
     their end. `lost`: deleted unread, together with their sources.
     """
 
     topic: int
     name: str
-    limits: Limits = field(default_factory=Limits)
+    limits: CursorLimits = field(default_factory=CursorLimits)
     used_ns: int = 0
     positions: dict[int, int] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
-    lost: list[Range] = field(default_factory=list)
+    lost: list[OffsetRange] = field(default_factory=list)
     written: bool = False
     _held_from: dict[int, int] = field(default_factory=dict)  # as written last, like the next two
     _held_done: set[int] = field(default_factory=set)
-    held_by: Limits = field(default_factory=Limits)
+    held_by: CursorLimits = field(default_factory=CursorLimits)
 
     @property
     def retention_s(self) -> int:
@@ -127,7 +127,7 @@ class Cursors:
         """`found`: the facts of this extension, as recovery found them. Raises `ValueError` for a newer version's."""
         self.sources, self.catalog, self.clock, self.mean_bytes = sources, catalog, clock, mean_bytes
         self.on_more: Callable[[int], None] = lambda topic: None  # something is held that may not have been
-        self._by_topic: dict[int, dict[str, Cursor]] = {}
+        self._by_topic: dict[int, dict[str, ReaderCursor]] = {}
         self._began_ns = clock.time_ns()
         for payload in found:
             self._apply(payload)
@@ -139,13 +139,13 @@ class Cursors:
         if fact.deleted:
             self._drop(fact.topic, fact.name)
             return
-        cursor = Cursor(
-            fact.topic, fact.name, Limits(*fact.limits), fact.used_ns, dict(fact.positions), set(fact.done),
-            [Range(*one) for one in fact.lost],
+        cursor = ReaderCursor(
+            fact.topic, fact.name, CursorLimits(*fact.limits), fact.used_ns, dict(fact.positions), set(fact.done),
+            [OffsetRange(*one) for one in fact.lost],
         )  # fmt: skip
         self._by_topic.setdefault(fact.topic, {})[fact.name] = cursor
 
-    def _settle(self, cursor: Cursor) -> None:
+    def _settle(self, cursor: ReaderCursor) -> None:
         """After a restart: sources that are gone leave, those that were sealed by it may be done."""
         known = {source.number: source for source in self.sources.of_topic(cursor.topic)}
         cursor.done &= known.keys()
@@ -159,19 +159,19 @@ class Cursors:
 
     # -- asked -------------------------------------------------------------------------------------------------------
 
-    def all(self) -> Iterator[Cursor]:
+    def all(self) -> Iterator[ReaderCursor]:
         """Every cursor there is."""
         for named in self._by_topic.values():
             yield from named.values()
 
-    def of_topic(self, topic: int) -> list[Cursor]:
+    def of_topic(self, topic: int) -> list[ReaderCursor]:
         """Those of a topic incarnation, by name."""
         return sorted(self._by_topic.get(topic, {}).values(), key=lambda cursor: cursor.name)
 
-    def lost(self, cursor: Cursor, found: Iterable[Extent]) -> list[Range]:
+    def lost(self, cursor: ReaderCursor, found: Iterable[Extent]) -> list[OffsetRange]:
         """What was deleted before it was read: of sources that are gone, and of those that are there."""
         there = [
-            Range(source.number, position, begin)
+            OffsetRange(source.number, position, begin)
             for source, begin, _ in found
             if (position := cursor.position(source)) < begin
         ]
@@ -179,7 +179,7 @@ class Cursors:
 
     # -- moved by the reader -----------------------------------------------------------------------------------------
 
-    def begin(self, topic: int, name: str, limits: Limits, starts: Mapping[int, int]) -> Cursor:
+    def begin(self, topic: int, name: str, limits: CursorLimits, starts: Mapping[int, int]) -> ReaderCursor:
         """A reader begins, or begins anew, at these offsets by source.
 
         Raises `InvalidArgument`, `ResourceExhausted`.
@@ -189,17 +189,17 @@ class Cursors:
         named = self._by_topic.get(topic, {})
         if name not in named and len(named) >= CURSORS_MAX:
             raise ResourceExhausted(f"The topic has {CURSORS_MAX} cursors already: delete some that nobody reads with.")
-        cursor = Cursor(topic, name, limits, self.clock.time_ns())
+        cursor = ReaderCursor(topic, name, limits, self.clock.time_ns())
         for source in self.sources.of_topic(topic):
             cursor.move(source, starts.get(source.number, 0))
         self._by_topic.setdefault(topic, {})[name] = cursor
         self.on_more(topic)
         return cursor
 
-    def find(self, topic: int, name: str) -> Cursor | None:
+    def find(self, topic: int, name: str) -> ReaderCursor | None:
         return self._by_topic.get(topic, {}).get(name)
 
-    def advance(self, cursor: Cursor, limits: Limits, ends: Mapping[int, int]) -> None:
+    def advance(self, cursor: ReaderCursor, limits: CursorLimits, ends: Mapping[int, int]) -> None:
         """The reader is alive, and has processed everything before these ends by source; sources that are not named
         and come before one that is, to their end. Raises `InvalidArgument`.
         """
@@ -232,7 +232,7 @@ class Cursors:
         """Facts that are not in the log yet; they count as written now."""
         return [self.write(cursor) for cursor in self.all() if not cursor.written]
 
-    def write(self, cursor: Cursor) -> bytes:
+    def write(self, cursor: ReaderCursor) -> bytes:
         """The fact of one cursor; it counts as written now."""
         more = cursor.held_by != cursor.limits
         cursor.note_written()
@@ -273,7 +273,7 @@ class Cursors:
             for cursor in named.values()
         )
 
-    def _too_much(self, cursor: Cursor, source: Source, offset: int) -> bool:
+    def _too_much(self, cursor: ReaderCursor, source: Source, offset: int) -> bool:
         """Whether more than the cursor's limit of bytes lies from `offset` on."""
         if not cursor.held_by.retention_bytes:
             return False
@@ -288,7 +288,7 @@ class Cursors:
         for cursor in self.of_topic(source.topic):
             position = cursor.position(source)
             if position < source.end:
-                cursor.lost = [*cursor.lost, Range(source.number, position, source.end)][-LOST_MAX:]
+                cursor.lost = [*cursor.lost, OffsetRange(source.number, position, source.end)][-LOST_MAX:]
                 cursor.written = False
             cursor.forget(source.number)
 
@@ -315,7 +315,7 @@ def passed(sources: Iterable[Source], ends: Mapping[int, int]) -> dict[int, int]
     return found
 
 
-def _encoded(cursor: Cursor) -> bytes:
+def _encoded(cursor: ReaderCursor) -> bytes:
     return encode(
         cursor.topic, cursor.name, cursor.limits, cursor.used_ns, cursor.positions, cursor.done, cursor.lost
     )  # fmt: skip

@@ -11,7 +11,7 @@ _RANGE = struct.Struct("<Qqq")
 _CURSOR, _DELETED = 1, 2
 
 
-class Fact(NamedTuple):
+class CursorFact(NamedTuple):
     """What a fact says. Of a deleted cursor only its topic and name mean anything."""
 
     topic: int
@@ -53,7 +53,7 @@ def encode_deleted(topic: int, name: str) -> bytes:
     return _HEAD.pack(_DELETED, topic, 0, 0, 0, 0, len(text), 0, 0, 0) + text
 
 
-def decode(payload: bytes) -> Fact:
+def decode(payload: bytes) -> CursorFact:
     """Raises `ValueError` for a fact that a newer version wrote."""
     kind, topic, retention_s, retention_bytes, expiration_s, used_ns, size, *counts = _HEAD.unpack_from(payload)
     if kind not in (_CURSOR, _DELETED):
@@ -66,6 +66,6 @@ def decode(payload: bytes) -> Fact:
         at += shape.size * count
     positions, done, lost = lists
     limits = (retention_s, retention_bytes, expiration_s)
-    return Fact(
+    return CursorFact(
         topic, name, kind == _DELETED, limits, used_ns, positions, tuple(one for (one,) in done), lost
     )  # fmt: skip

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from syncpoint.model.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound, OutOfRange
-from syncpoint.pipeline import facts, links, runs
-from syncpoint.pipeline.copies import Block, Copies
-from syncpoint.pipeline.links import Link, Range
-from syncpoint.pipeline.records import Decision, Piece, Place, Query, Run, Stage
+from syncpoint.pipeline import facts, links, offset_runs
+from syncpoint.pipeline.copied_intervals import Copies, OffsetBlock
+from syncpoint.pipeline.links import LinkState, PlannedRange
+from syncpoint.pipeline.records import EpochDecision, EpochPlace, Piece, Query, QueryRun, Stage
 
 STALE_NS = 3600 * 10**9  # a stage is dropped when its query was silent for so long
 NAME_BYTES_MAX = 1024
@@ -23,15 +23,15 @@ QUERY_NS = 31 * 24 * STALE_NS  # a query is forgotten when nobody used it for so
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class CommitRequest:
     """A commit, as it is asked for. `stages`: partition and attempt of each."""
 
-    run: Run
+    run: QueryRun
     epoch: int
     stages: Sequence[tuple[int, str]] = ()
     link: str = ""
     source_topic: str = ""
-    planned: tuple[Range, ...] = ()
+    planned: tuple[PlannedRange, ...] = ()
     accept_gaps: bool = False
 
 
@@ -43,7 +43,7 @@ class Repeated(NamedTuple):
     facts: list[bytes]
 
 
-class Refused(NamedTuple):
+class GapRefused(NamedTuple):
     """The plan leaves a gap. The fact remembers it."""
 
     error: OutOfRange
@@ -53,7 +53,7 @@ class Refused(NamedTuple):
 class Decided(NamedTuple):
     """The epoch is committed as soon as the facts are persisted."""
 
-    decision: Decision
+    decision: EpochDecision
     released: tuple[Stage, ...]
     facts: list[bytes]
 
@@ -75,14 +75,14 @@ class Dropped:
     facts: list[bytes] = field(default_factory=list)
 
 
-class EpochBook:
+class EpochState:
     """All queries, stages, decisions and links of one log."""
 
     def __init__(self) -> None:
         self.queries: dict[str, Query] = {}
         self.stages: dict[int, Stage] = {}
-        self.decisions: dict[int, Decision] = {}
-        self.links: dict[str, Link] = {}
+        self.decisions: dict[int, EpochDecision] = {}
+        self.links: dict[str, LinkState] = {}
         self.copies = Copies()
         self._next = 1
 
@@ -93,7 +93,7 @@ class EpochBook:
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
-    def hear(self, run: Run, now_ns: int) -> Dropped:
+    def hear(self, run: QueryRun, now_ns: int) -> Dropped:
         """Somebody speaks for a run. The first time it becomes the query's latest, and what earlier runs have staged
         is dropped. Raises `Aborted` for a run that is not the latest.
         """
@@ -109,13 +109,13 @@ class EpochBook:
         superseded = self._staged(run.query, lambda stage: stage.run != run.run)
         return Dropped(superseded, [facts.run(run, now_ns), *self.drop(superseded)])
 
-    def _fence(self, query: Query, run: Run) -> None:
+    def _fence(self, query: Query, run: QueryRun) -> None:
         if query.knows(run.run):
             raise Aborted(
                 f"Run {run.run} of query {run.query} was superseded by run {query.run}: it may not write any more."
             )
 
-    def _begin(self, run: Run, now_ns: int) -> None:
+    def _begin(self, run: QueryRun, now_ns: int) -> None:
         query = self.queries.setdefault(run.query, Query(run.query))
         query.become(run.run)
         query.used_ns = max(query.used_ns, now_ns)
@@ -144,7 +144,7 @@ class EpochBook:
             self.stages.pop(stage.id, None)
         return [facts.dropped(stage.id for stage in stages)] if stages else []
 
-    def abort(self, run: Run, epoch: int) -> Dropped:
+    def abort(self, run: QueryRun, epoch: int) -> Dropped:
         """Drop what was staged for an epoch."""
         gone = self._staged(run.query, lambda stage: stage.epoch == epoch)
         return Dropped(gone, self.drop(gone))
@@ -172,7 +172,7 @@ class EpochBook:
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
-    def decide(self, ask: Ask, now_ns: int, exists: Callable[[int], bool]) -> Decided | Repeated | Refused:
+    def decide(self, ask: CommitRequest, now_ns: int, exists: Callable[[int], bool]) -> Decided | Repeated | GapRefused:
         """Commit an epoch. `exists(incarnation)`: whether a topic is still there. Nothing is changed when it raises.
 
         Raises `NotFound` for a topic that was deleted, `FailedPrecondition` for a stage that is not here, and
@@ -190,17 +190,17 @@ class EpochBook:
                     raise NotFound(name)
         after, floors = None, {}
         if ask.link:
-            after = link.copy() if link is not None else Link(ask.link, ask.source_topic)
+            after = link.copy() if link is not None else LinkState(ask.link, ask.source_topic)
             found = links.gaps(after, ask.planned)
             if found and not ask.accept_gaps:
                 links.refuse(after, found)
                 self.links[after.name] = after
-                return Refused(_gap(after, found), [facts.link(after)])
+                return GapRefused(_gap(after, found), [facts.link(after)])
             _check_rows(chosen, ask.planned)
             floors = {one.source: links.floor(after, one) for one in ask.planned}
             links.advance(after, ask.planned, found)
         lost = self._staged(query.name, lambda stage: stage.epoch <= ask.epoch and stage not in chosen)
-        decision = Decision(
+        decision = EpochDecision(
             self.new_id(), query.name, ask.epoch, chosen, ask.link, floors, now_ns, after, tuple(s.id for s in lost)
         )
         if after is not None:
@@ -210,18 +210,18 @@ class EpochBook:
         self.decisions[decision.id] = decision
         return Decided(decision, lost, [facts.decision(decision)])
 
-    def _is_committed(self, query: Query, ask: Ask, link: Link | None) -> bool:
+    def _is_committed(self, query: Query, ask: CommitRequest, link: LinkState | None) -> bool:
         """Of a link the intervals decide: after a checkpoint was rolled back an old number may plan new ranges."""
         if ask.epoch >= query.committed_end:
             return False
         return not ask.link or (link is not None and links.is_done(link, ask.planned))
 
-    def topics_of(self, ask: Ask) -> set[int]:
+    def topics_of(self, ask: CommitRequest) -> set[int]:
         """The incarnations of the topics that the named attempts have messages for."""
         staged = self._attempts(ask)
         return {topic for name in ask.stages if name in staged for topic in staged[name].topics}
 
-    def _attempts(self, ask: Ask) -> dict[tuple[int, str], Stage]:
+    def _attempts(self, ask: CommitRequest) -> dict[tuple[int, str], Stage]:
         """What the run has staged of the epoch, by name."""
         return {
             stage.name: stage
@@ -229,7 +229,7 @@ class EpochBook:
             if (stage.query, stage.run, stage.epoch) == (ask.run.query, ask.run.run, ask.epoch)
         }
 
-    def _chosen(self, ask: Ask) -> tuple[Stage, ...]:
+    def _chosen(self, ask: CommitRequest) -> tuple[Stage, ...]:
         """The named attempts, and none of the others."""
         staged = self._attempts(ask)
         for partition, attempt in ask.stages:
@@ -240,13 +240,13 @@ class EpochBook:
                 )
         return tuple(staged[name] for name in ask.stages)
 
-    def applied(self, decision: Decision, index: int, places: Sequence[Place]) -> bytes:
+    def applied(self, decision: EpochDecision, index: int, places: Sequence[EpochPlace]) -> bytes:
         """Pieces from `index` on get these places; their messages must follow the fact at once."""
         for number, place in enumerate(places, index):
             decision.places[number] = place
         return facts.applied(decision.id, index, places)
 
-    def keep_found(self, decision: Decision, end_of: Callable[[int], int]) -> None:
+    def keep_found(self, decision: EpochDecision, end_of: Callable[[int], int]) -> None:
         """After a restart: forget the places whose messages were not persisted, they begin beyond the `end_of` their
         source. In the log they come last, so everything from the first one on is to be written again.
         """
@@ -256,12 +256,12 @@ class EpochBook:
                 decision.places = {index: decision.places[index] for index in range(number)}
                 return
 
-    def done(self, decision: Decision, result: bytes) -> bytes:
+    def done(self, decision: EpochDecision, result: bytes) -> bytes:
         """All pieces have their places. `result`: what is answered, now and again."""
         self._finish(decision, result)
         return facts.done(decision.id, result)
 
-    def _finish(self, decision: Decision, result: bytes) -> None:
+    def _finish(self, decision: EpochDecision, result: bytes) -> None:
         del self.decisions[decision.id]
         query = self.queries.get(decision.query)
         if query is not None:
@@ -270,14 +270,14 @@ class EpochBook:
             place = decision.places[work.number]
             if place.count and decision.link and work.piece.link_source:
                 self.copies.add(
-                    Block(
+                    OffsetBlock(
                         decision.link,
                         work.piece.link_source,
                         place.source,
                         work.stage.topics[work.piece.topic],
                         place.first_offset,
                         place.count,
-                        runs.behind(work.piece.runs, work.skip),
+                        offset_runs.behind(work.piece.runs, work.skip),
                     )
                 )
         for stage in decision.stages:
@@ -350,9 +350,9 @@ class EpochBook:
             case facts.DecisionDone(id, result):
                 if id in self.decisions:
                     self._finish(self.decisions[id], result)
-            case Link() as link:
+            case LinkState() as link:
                 self.links[link.name] = link
-            case Block() as block:
+            case OffsetBlock() as block:
                 self.copies.add(block)
             case facts.QueriesForgotten(names):
                 for name in names:
@@ -365,12 +365,12 @@ class EpochBook:
             known.used_ns = max(known.used_ns, now_ns)
 
 
-def work_of(decision: Decision) -> list[Work]:
+def work_of(decision: EpochDecision) -> list[Work]:
     """What a decision stores, in its order: the same whenever it is asked."""
     found: list[Work] = []
     for stage in decision.stages:
         for piece in stage.pieces:
-            skip = runs.below(piece.runs, decision.floors[piece.link_source]) if decision.link else 0
+            skip = offset_runs.below(piece.runs, decision.floors[piece.link_source]) if decision.link else 0
             found.append(Work(len(found), stage, piece, skip))
     return found
 
@@ -381,7 +381,7 @@ def check_name(field: str, name: str) -> None:
         raise InvalidArgument(field, f"must have 1 to {NAME_BYTES_MAX} bytes")
 
 
-def _check(ask: Ask, link: Link | None) -> None:
+def _check(ask: CommitRequest, link: LinkState | None) -> None:
     if ask.epoch < 0:
         raise InvalidArgument("epoch", "epochs count from 0")
     partitions = [partition for partition, _ in ask.stages]
@@ -396,13 +396,13 @@ def _check(ask: Ask, link: Link | None) -> None:
         raise InvalidArgument("link", "planned ranges belong to a link, which is not named")
 
 
-def _check_rows(stages: Sequence[Stage], planned: Sequence[Range]) -> None:
+def _check_rows(stages: Sequence[Stage], planned: Sequence[PlannedRange]) -> None:
     """Every row of a link lies in what was planned, or intervals would say nothing about it."""
     by_source = {one.source: one for one in planned}
     for stage in stages:
         for piece in stage.pieces:
             plan = by_source.get(piece.link_source)
-            first, end = runs.bounds(piece.runs)
+            first, end = offset_runs.bounds(piece.runs)
             if plan is None or not plan.begin <= first <= end <= plan.end:
                 raise InvalidArgument(
                     "planned",
@@ -411,14 +411,14 @@ def _check_rows(stages: Sequence[Stage], planned: Sequence[Range]) -> None:
                 )
 
 
-def _gap(link: Link, found: Sequence[Range]) -> OutOfRange:
+def _gap(link: LinkState, found: Sequence[PlannedRange]) -> OutOfRange:
     return OutOfRange(
         f"Link {link.name} was refused because of a gap: {', '.join(map(str, found))} of {link.source_topic} was never"
         " copied and is not planned. Nothing is stored. Read from there, or accept that it is lost (AcceptGap)."
     )
 
 
-def _count(link: Link, decision: Decision) -> None:
+def _count(link: LinkState, decision: EpochDecision) -> None:
     link.epochs += 1
     link.committed_ns = decision.decided_ns
     for work in work_of(decision):

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from syncpoint.pipeline.copies import Block
-from syncpoint.pipeline.links import Interval, Link, Range
-from syncpoint.pipeline.records import Decision, Piece, Place, Query, Run, Stage
+from syncpoint.pipeline.copied_intervals import OffsetBlock
+from syncpoint.pipeline.links import Interval, LinkState, PlannedRange
+from syncpoint.pipeline.records import EpochDecision, EpochPlace, Piece, Query, QueryRun, Stage
 from syncpoint.wire.messages import stored_epochs as _stored
 
 
 class RunBegan(NamedTuple):
     """A run was heard of for the first time."""
 
-    run: Run
+    run: QueryRun
     used_ns: int
 
 
@@ -34,11 +34,11 @@ class Bare:
     link: str
     floors: dict[int, int]
     decided_ns: int
-    link_after: Link | None
+    link_after: LinkState | None
     dropped: tuple[int, ...]
 
-    def with_stages(self, stages: Iterable[Stage]) -> Decision:
-        return Decision(
+    def with_stages(self, stages: Iterable[Stage]) -> EpochDecision:
+        return EpochDecision(
             self.id, self.query, self.epoch, tuple(stages), self.link, self.floors, self.decided_ns, self.link_after,
             self.dropped,
         )  # fmt: skip
@@ -53,7 +53,7 @@ class PlacesFound(NamedTuple):
 
     decision: int
     first: int
-    places: tuple[Place, ...]
+    places: tuple[EpochPlace, ...]
 
 
 class DecisionDone(NamedTuple):
@@ -66,7 +66,7 @@ class QueriesForgotten(NamedTuple):
 
 
 Found = (
-    RunBegan | Query | Stage | StagesDropped | DecisionFact | PlacesFound | DecisionDone | Link | Block
+    RunBegan | Query | Stage | StagesDropped | DecisionFact | PlacesFound | DecisionDone | LinkState | OffsetBlock
     | QueriesForgotten
 )  # fmt: skip
 
@@ -76,7 +76,7 @@ def _fact(**kind: Any) -> bytes:
     return encoded
 
 
-def run(began: Run, used_ns: int) -> bytes:
+def run(began: QueryRun, used_ns: int) -> bytes:
     return _fact(run=_stored.Run(query=began.query, run=began.run, used_ns=used_ns))
 
 
@@ -117,7 +117,7 @@ def dropped(ids: Iterable[int]) -> bytes:
     return _fact(dropped=_stored.Dropped(stages=ids))
 
 
-def decision(made: Decision) -> bytes:
+def decision(made: EpochDecision) -> bytes:
     stored = _stored.Decision(
         id=made.id,
         query=made.query,
@@ -133,13 +133,13 @@ def decision(made: Decision) -> bytes:
     return _fact(decision=stored)
 
 
-def applied(number: int, index: int, places: Sequence[Place]) -> bytes:
+def applied(number: int, index: int, places: Sequence[EpochPlace]) -> bytes:
     return _fact(
         applied=_stored.Applied(decision=number, index=index, places=[_stored.Place(**one._asdict()) for one in places])
     )
 
 
-def applied_all(made: Decision) -> bytes:
+def applied_all(made: EpochDecision) -> bytes:
     """What is applied of a decision so far; pieces get their places in order."""
     return applied(made.id, 0, [made.places[index] for index in range(len(made.places))])
 
@@ -148,7 +148,7 @@ def done(number: int, result: bytes) -> bytes:
     return _fact(done=_stored.Done(decision=number, result=result))
 
 
-def _link(known: Link) -> _stored.Link:
+def _link(known: LinkState) -> _stored.Link:
     stored = _stored.Link(
         name=known.name,
         source_topic=known.source_topic,
@@ -170,11 +170,11 @@ def _link(known: Link) -> _stored.Link:
     return stored
 
 
-def link(known: Link) -> bytes:
+def link(known: LinkState) -> bytes:
     return _fact(link=_link(known))
 
 
-def copied(block: Block) -> bytes:
+def copied(block: OffsetBlock) -> bytes:
     return _fact(
         copied=_stored.Copied(
             link=block.link,
@@ -198,7 +198,7 @@ def decode(payload: bytes) -> Found:
     kind = fact.WhichOneof("kind")
     match kind:
         case "run":
-            return RunBegan(Run(fact.run.query, fact.run.run), fact.run.used_ns)
+            return RunBegan(QueryRun(fact.run.query, fact.run.run), fact.run.used_ns)
         case "query":
             found = fact.query
             return Query(
@@ -212,7 +212,7 @@ def decode(payload: bytes) -> Found:
         case "decision":
             return DecisionFact(_read_decision(fact.decision))
         case "applied":
-            places = tuple(Place(one.source, one.first_offset, one.count) for one in fact.applied.places)
+            places = tuple(EpochPlace(one.source, one.first_offset, one.count) for one in fact.applied.places)
             return PlacesFound(fact.applied.decision, fact.applied.index, places)
         case "done":
             return DecisionDone(fact.done.decision, fact.done.result)
@@ -220,7 +220,7 @@ def decode(payload: bytes) -> Found:
             return _read_link(fact.link)
         case "copied":
             one = fact.copied
-            return Block(one.link, one.link_source, one.source, one.topic, one.first_offset, one.count, one.runs)
+            return OffsetBlock(one.link, one.link_source, one.source, one.topic, one.first_offset, one.count, one.runs)
         case "forgotten":
             return QueriesForgotten(tuple(fact.forgotten.queries))
     raise ValueError("a fact about epochs of an unknown kind: written by a newer version?")
@@ -245,14 +245,14 @@ def _read_decision(stored: _stored.Decision) -> Bare:
     )  # fmt: skip
 
 
-def _read_link(stored: _stored.Link) -> Link:
-    return Link(
+def _read_link(stored: _stored.Link) -> LinkState:
+    return LinkState(
         stored.name,
         stored.source_topic,
         {one.source: Interval(one.chain, one.base, one.begin, one.end) for one in stored.intervals},
         {one.chain: one.source for one in stored.finished},
-        tuple(Range(one.source, one.begin, one.end, one.chain) for one in stored.refused),
-        [Range(one.source, one.begin, one.end, one.chain) for one in stored.skipped],
+        tuple(PlannedRange(one.source, one.begin, one.end, one.chain) for one in stored.refused),
+        [PlannedRange(one.source, one.begin, one.end, one.chain) for one in stored.skipped],
         stored.rows,
         stored.bytes,
         stored.epochs,

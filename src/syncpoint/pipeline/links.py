@@ -14,7 +14,7 @@ from typing import NamedTuple
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument
 
 
-class Range(NamedTuple):
+class PlannedRange(NamedTuple):
     """Offsets [begin, end) of a source of a chain."""
 
     source: int
@@ -37,15 +37,15 @@ class Interval:
 
 
 @dataclass(slots=True)
-class Link:
+class LinkState:
     """A link, as its target knows it. `finished`: by chain, the highest source that left the intervals."""
 
     name: str
     source_topic: str
     intervals: dict[int, Interval] = field(default_factory=dict)
     finished: dict[int, int] = field(default_factory=dict)
-    refused: tuple[Range, ...] = ()
-    skipped: list[Range] = field(default_factory=list)
+    refused: tuple[PlannedRange, ...] = ()
+    skipped: list[PlannedRange] = field(default_factory=list)
     rows: int = 0
     bytes: int = 0
     epochs: int = 0
@@ -53,10 +53,10 @@ class Link:
     gaps_refused: int = 0
     committed_ns: int = 0
 
-    def copy(self) -> "Link":
+    def copy(self) -> "LinkState":
         """The same, to be changed."""
         intervals = {source: Interval(i.chain, i.base, i.begin, i.end) for source, i in self.intervals.items()}
-        return Link(
+        return LinkState(
             self.name, self.source_topic, intervals, dict(self.finished), self.refused, list(self.skipped), self.rows,
             self.bytes, self.epochs, self.duplicates, self.gaps_refused, self.committed_ns,
         )  # fmt: skip
@@ -69,7 +69,7 @@ class Link:
         return max(known, default=None)
 
 
-def check_plan(link: Link | None, source_topic: str, planned: Sequence[Range]) -> None:
+def check_plan(link: LinkState | None, source_topic: str, planned: Sequence[PlannedRange]) -> None:
     """Raises `InvalidArgument` for ranges without sense, `FailedPrecondition` for another topic than the link's."""
     seen: set[int] = set()
     for index, one in enumerate(planned):
@@ -85,7 +85,7 @@ def check_plan(link: Link | None, source_topic: str, planned: Sequence[Range]) -
         )
 
 
-def floor(link: Link, planned: Range) -> int:
+def floor(link: LinkState, planned: PlannedRange) -> int:
     """Rows of the source below this offset were committed before."""
     known = link.intervals.get(planned.source)
     if known is not None:
@@ -96,7 +96,7 @@ def floor(link: Link, planned: Range) -> int:
     return 0
 
 
-def gaps(link: Link, planned: Iterable[Range]) -> tuple[Range, ...]:
+def gaps(link: LinkState, planned: Iterable[PlannedRange]) -> tuple[PlannedRange, ...]:
     """What lies between the committed intervals and the plan: never copied, and not planned either."""
     found = []
     for one in planned:
@@ -108,16 +108,16 @@ def gaps(link: Link, planned: Iterable[Range]) -> tuple[Range, ...]:
             # The first of a chain begins the link there. A later one follows the chain without a break.
             expected = one.begin if newest is None or one.source <= newest else 0
         if one.begin > expected:
-            found.append(Range(one.source, expected, one.begin, one.chain))
+            found.append(PlannedRange(one.source, expected, one.begin, one.chain))
     return tuple(found)
 
 
-def is_done(link: Link, planned: Iterable[Range]) -> bool:
+def is_done(link: LinkState, planned: Iterable[PlannedRange]) -> bool:
     """Whether all that is planned was committed before."""
     return all(floor(link, one) >= one.end and (one.source in link.intervals or floor(link, one)) for one in planned)
 
 
-def advance(link: Link, planned: Sequence[Range], skipped: Sequence[Range]) -> None:
+def advance(link: LinkState, planned: Sequence[PlannedRange], skipped: Sequence[PlannedRange]) -> None:
     """The plan is committed, and these gaps are accepted with it."""
     accept(link, skipped)
     for one in sorted(planned, key=lambda one: (one.chain, one.source)):
@@ -137,7 +137,7 @@ def advance(link: Link, planned: Sequence[Range], skipped: Sequence[Range]) -> N
     link.refused = ()
 
 
-def accept(link: Link, skipped: Iterable[Range]) -> None:
+def accept(link: LinkState, skipped: Iterable[PlannedRange]) -> None:
     """Go on behind gaps; they are remembered for ever, neighbours as one."""
     for gap in skipped:
         known = link.intervals.get(gap.source)
@@ -153,7 +153,7 @@ def accept(link: Link, skipped: Iterable[Range]) -> None:
     link.refused = ()
 
 
-def refuse(link: Link, found: tuple[Range, ...]) -> None:
+def refuse(link: LinkState, found: tuple[PlannedRange, ...]) -> None:
     """A commit was refused because of these gaps."""
     link.refused = found
     link.gaps_refused += 1

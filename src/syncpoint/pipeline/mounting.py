@@ -100,7 +100,7 @@ class ChainPipelines:
         self.home = ChainHome(chain, homes)
         self.reader = LogReader(chain.forwarder, None, loop.call_soon)
         self.writer = EpochWriter(chain.forwarder, loop.call_soon, loop.call_later, home=self.home)
-        self.home.queries, self.home.links = self.writer.book.queries, self.writer.book.links
+        self.home.queries, self.home.links = self.writer.state.queries, self.writer.state.links
         self.unary = {**self.reader.unary(), **self.writer.unary()}
         self.streams = {LOG_READER.ReadRange: self.reader.read_range, EPOCH_WRITER.Stage: self.writer.stage}
         self._left: set[str] = set()  # queries whose records are gone
@@ -135,7 +135,7 @@ class ChainPipelines:
             self.writer.tidy(self._left.__contains__)
             self._left.intersection_update(self.home.queries)
             self.writer.leaving.intersection_update(self.home.queries)
-            silent = self.writer.book.silent(self._chain.forwarder.clock.sure_ns())
+            silent = self.writer.state.silent(self._chain.forwarder.clock.sure_ns())
             if silent and self._leaving is None:
                 self._leaving = asyncio.get_running_loop().create_task(self._leave(silent))
 

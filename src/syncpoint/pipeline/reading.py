@@ -16,9 +16,9 @@ from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import InvalidArgument, OutOfRange, SyncpointError, Unimplemented
 from syncpoint.model.names import parse_project
 from syncpoint.pipeline import columns, reading_positions
-from syncpoint.pipeline.cursors import Cursor, Cursors, Limits, Range, passed
-from syncpoint.pipeline.reading_exclusive import ExclusiveReaders
-from syncpoint.pipeline.reading_means import MeanSizes
+from syncpoint.pipeline.cursors import CursorLimits, Cursors, OffsetRange, ReaderCursor, passed
+from syncpoint.pipeline.exclusive_readers import ExclusiveReaders
+from syncpoint.pipeline.mean_sizes import MeanSizes
 from syncpoint.pipeline.reading_positions import Extent, extents, topic_named
 from syncpoint.pipeline.reading_ranges import RangeStream, Selection, Soon
 from syncpoint.publish import records
@@ -139,10 +139,10 @@ class LogReader:
         found: list[Extent],
         begins: list[int],
         ends: dict[int, int],
-    ) -> Cursor:
+    ) -> ReaderCursor:
         """The cursor of the request, moved; it is persisted before anybody hears of a new one."""
         wanted = asked.cursor
-        limits = Limits(wanted.retention_seconds, wanted.retention_bytes, wanted.expiration_seconds)
+        limits = CursorLimits(wanted.retention_seconds, wanted.retention_bytes, wanted.expiration_seconds)
         cursor = self.cursors.find(topic.incarnation, wanted.name)
         if cursor is not None and not asked.first:
             self.cursors.advance(cursor, limits, ends)
@@ -156,11 +156,13 @@ class LogReader:
             # The reader had a cursor that was deleted or has expired: what it had not read of sources that are gone now
             # was kept by nobody. How much that was is not known; one message stands for it.
             there = {one.number for one in known}
-            cursor.lost = [Range(number, end, end + 1) for number, end in sorted(ends.items()) if number not in there]
+            cursor.lost = [
+                OffsetRange(number, end, end + 1) for number, end in sorted(ends.items()) if number not in there
+            ]
         await self._persist(self.cursors.write(cursor))
         return cursor
 
-    def ensure(self, topic: int, name: str, limits: Limits) -> None:
+    def ensure(self, topic: int, name: str, limits: CursorLimits) -> None:
         """See that a cursor is there, and counts as used now. One that is new has everything before it."""
         cursor = self.cursors.find(topic, name)
         if cursor is None:
@@ -169,7 +171,7 @@ class LogReader:
             self.cursors.advance(cursor, limits, {})
 
     def _positions(
-        self, topic: Topic, found: list[Extent], begins: list[int], cursor: Cursor | None
+        self, topic: Topic, found: list[Extent], begins: list[int], cursor: ReaderCursor | None
     ) -> pipeline.Positions:
         answer = pipeline.Positions(
             topic=topic.name, topic_incarnation=topic.incarnation, universe=f"{self.publish.store.universe:x}"
@@ -295,7 +297,7 @@ class LogReader:
                 answer.cursors.append(self._shown(cursor, topic, found))
         return answer
 
-    def _shown(self, cursor: Cursor, topic: Topic, found: list[Extent]) -> pipeline.Cursor:
+    def _shown(self, cursor: ReaderCursor, topic: Topic, found: list[Extent]) -> pipeline.Cursor:
         shown = pipeline.Cursor(
             topic=topic.name,
             name=cursor.name,

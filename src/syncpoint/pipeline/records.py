@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from syncpoint.pipeline.links import Link
+from syncpoint.pipeline.links import LinkState
 
 RUNS_MAX = 1024  # runs of a query that are remembered; an older one would pass for a new one
 RESULTS_MAX = 8  # newest epochs of a query whose results are remembered
 
 
-class Run(NamedTuple):
+class QueryRun(NamedTuple):
     """One start of a query."""
 
     query: str
@@ -65,7 +65,7 @@ class Stage:
         return sum(piece.size for piece in self.pieces)
 
 
-class Place(NamedTuple):
+class EpochPlace(NamedTuple):
     """Where a piece lies: [first_offset, first_offset + count) of a source. Count 0: nothing was to be stored."""
 
     source: int
@@ -74,7 +74,7 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Decision:
+class EpochDecision:
     """A committed epoch on its way into its topics. `places`: by the number of the piece."""
 
     id: int
@@ -84,9 +84,9 @@ class Decision:
     link: str
     floors: Mapping[int, int]
     decided_ns: int
-    link_after: Link | None
+    link_after: LinkState | None
     dropped: tuple[int, ...]
-    places: dict[int, Place] = field(default_factory=dict)
+    places: dict[int, EpochPlace] = field(default_factory=dict)
 
     @property
     def stage_ids(self) -> tuple[int, ...]:

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Awaitable, Callable
 
-from syncpoint.pipeline.applying import NUMBER
-from syncpoint.pipeline.epochs import EpochBook
+from syncpoint.pipeline.epoch_apply import NUMBER
+from syncpoint.pipeline.epochs import EpochState
 from syncpoint.pipeline.home import Home
-from syncpoint.pipeline.records import Decision, Stage
+from syncpoint.pipeline.records import EpochDecision, Stage
 from syncpoint.pipeline.staging import StagingArea
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
@@ -15,25 +15,25 @@ from syncpoint.storage.record import Kind
 log = logging.getLogger(__name__)
 
 
-def read_back(publish: PublishForwarder, area: StagingArea) -> EpochBook:
+def read_back(publish: PublishForwarder, area: StagingArea) -> EpochState:
     """The machine as the log says. Raises `ValueError` for facts of a newer version."""
-    book = EpochBook()
+    state = EpochState()
     for fact in publish.memory.extensions.pop(NUMBER, []):
-        book.apply(fact)
-    for decision in book.decisions.values():
-        book.keep_found(decision, lambda source: _end(publish, source))
+        state.apply(fact)
+    for decision in state.decisions.values():
+        state.keep_found(decision, lambda source: _end(publish, source))
         for stage in decision.stages:
             area.hold(stage)
-    torn = [stage for stage in book.stages.values() if not _whole(publish, stage)]
-    decided = {id for decision in book.decisions.values() for id in decision.stage_ids}
-    for fact in book.drop([stage for stage in torn if stage.id not in decided]):
+    torn = [stage for stage in state.stages.values() if not _whole(publish, stage)]
+    decided = {id for decision in state.decisions.values() for id in decision.stage_ids}
+    for fact in state.drop([stage for stage in torn if stage.id not in decided]):
         publish.append_fact(Kind.LEDGER, records.encode_extension(NUMBER, fact))
-    for stage in book.stages.values():
+    for stage in state.stages.values():
         area.hold(stage)
-    for source in {block.source for block in book.copies.blocks()}:
+    for source in {block.source for block in state.copies.blocks()}:
         if source not in publish.sources.by_number:
-            book.copies.forget(source)
-    return book
+            state.copies.forget(source)
+    return state
 
 
 def _end(publish: PublishForwarder, source: int) -> int:
@@ -54,14 +54,14 @@ def _whole(publish: PublishForwarder, stage: Stage) -> bool:
 
 
 async def finish(
-    book: EpochBook,
+    state: EpochState,
     home: Home,
-    apply: Callable[[Decision], None],
-    finished: Callable[[Decision], Awaitable[object]],
+    apply: Callable[[EpochDecision], None],
+    finished: Callable[[EpochDecision], Awaitable[object]],
 ) -> None:
     """Finish every decision. Raises `Unavailable` when the log fails."""
     waiting = []
-    for decision in sorted(book.decisions.values(), key=lambda one: one.id):
+    for decision in sorted(state.decisions.values(), key=lambda one: one.id):
         log.info("finishing epoch %d of query %s", decision.epoch, decision.query)
         await home.pin(decision.topics)
         waiting.append(finished(decision))

@@ -16,9 +16,9 @@ from syncpoint.kernel.errors import Invalid, Malformed
 from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted, SyncpointError, Unavailable
 from syncpoint.model.names import parse_topic
 from syncpoint.pipeline import columns
-from syncpoint.pipeline.epochs import NAME_BYTES_MAX, Dropped, EpochBook
+from syncpoint.pipeline.epochs import NAME_BYTES_MAX, Dropped, EpochState
 from syncpoint.pipeline.home import Home
-from syncpoint.pipeline.records import Piece, Run, Stage
+from syncpoint.pipeline.records import Piece, QueryRun, Stage
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import STAGING_TOPIC, Source
 from syncpoint.transport.calls import Stream
@@ -32,7 +32,7 @@ PIECE_BYTES = 256 << 10  # about so much becomes one entry of the log
 
 Write = Callable[[Dropped, Callable[[Exception | None], None]], None]
 """Write facts, and give free what was dropped; then the function is called, with an error if that is unknown."""
-Hear = Callable[[Run], None]
+Hear = Callable[[QueryRun], None]
 """Somebody speaks for a run. Raises `SyncpointError` when it may not write."""
 
 
@@ -103,9 +103,9 @@ class StageStream:
     """One call of Stage: a header, frames, and the answer behind them."""
 
     def __init__(
-        self, stream: Stream, area: StagingArea, book: EpochBook, home: Home, hear: Hear, write: Write
+        self, stream: Stream, area: StagingArea, state: EpochState, home: Home, hear: Hear, write: Write
     ) -> None:
-        self.stream, self.area, self.book, self._write = stream, area, book, write
+        self.stream, self.area, self.state, self._write = stream, area, state, write
         self._home, self._hear = home, hear
         self._admitting: asyncio.Task[None] | None = None
         self.publish = area.publish
@@ -198,7 +198,7 @@ class StageStream:
 
     def _fence(self) -> None:
         """The run must be the latest of its query, from the first message to the last."""
-        self._hear(Run(self._told.run.query, self._told.run.run))
+        self._hear(QueryRun(self._told.run.query, self._told.run.run))
 
     def _frame(self, frame: pipeline.StageFrame) -> None:
         topic = self.publish.catalog.topic(frame.topic)
@@ -256,7 +256,7 @@ class StageStream:
         self._fence()
         header, self._booked = self.header, True
         stage = Stage(
-            self.book.new_id(), header.run.query, header.run.run, header.epoch, header.partition, header.attempt,
+            self.state.new_id(), header.run.query, header.run.run, header.epoch, header.partition, header.attempt,
             self.publish.clock.time_ns(), self.staging, self.topics, tuple(self.pieces), self.dropped,
         )  # fmt: skip
         answer = pipeline.StageResponse(rows=stage.rows, bytes=stage.bytes, dropped=stage.dropped).SerializeToString()
@@ -269,7 +269,7 @@ class StageStream:
                 self.stream.send(answer)
                 self.stream.finish()
 
-        self._write(self.book.stage(stage), settled)
+        self._write(self.state.stage(stage), settled)
 
     def _fail(self, error: SyncpointError) -> None:
         if not self._over:

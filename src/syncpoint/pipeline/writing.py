@@ -15,13 +15,13 @@ from typing import Any
 from google.protobuf.message import Message
 
 from syncpoint.model.errors import InvalidArgument, NotFound, SyncpointError, Unavailable
-from syncpoint.pipeline.applying import NUMBER, Applying
-from syncpoint.pipeline.epochs import Ask, Decided, Dropped, EpochBook, Refused, Repeated
+from syncpoint.pipeline.epoch_apply import NUMBER, EpochApply
+from syncpoint.pipeline.epochs import CommitRequest, Decided, Dropped, EpochState, GapRefused, Repeated
 from syncpoint.pipeline.home import Home, OneLog
-from syncpoint.pipeline.links import Link, Range
-from syncpoint.pipeline.records import Decision, Run, Stage
+from syncpoint.pipeline.links import LinkState, PlannedRange
+from syncpoint.pipeline.persistence import persisted
+from syncpoint.pipeline.records import EpochDecision, QueryRun, Stage
 from syncpoint.pipeline.recovery import finish, read_back
-from syncpoint.pipeline.serving import persisted
 from syncpoint.pipeline.staging import STAGED_BYTES_MAX, StageStream, StagingArea
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
@@ -60,8 +60,8 @@ class EpochWriter:
         self._stages: list[StageStream] = []
         self._soon, self._later = soon, later
         self.area = StagingArea(publish, staged_bytes_max)
-        self.book: EpochBook = read_back(publish, self.area)
-        self.applying: dict[int, Applying] = {}  # by decision; until all of it is persisted
+        self.state: EpochState = read_back(publish, self.area)
+        self.applying: dict[int, EpochApply] = {}  # by decision; until all of it is persisted
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
         publish.extensions.append(self)
 
@@ -86,18 +86,18 @@ class EpochWriter:
 
     async def finish_decided(self) -> None:
         """The same, for who only wants the log as it should be. Raises `Unavailable` when the log fails."""
-        await finish(self.book, self.home, self._apply, self._finished)
+        await finish(self.state, self.home, self._apply, self._finished)
 
     def forget_staged(self) -> None:
         """Of what is staged nothing will be committed from here; the log is told nothing."""
-        gone = tuple(self.book.stages.values())
-        self.book.drop(gone)
+        gone = tuple(self.state.stages.values())
+        self.state.drop(gone)
         self._release(gone)
 
     def stage(self, stream: Stream) -> None:
         """Stage."""
         self._stages = [one for one in self._stages if not one.over]
-        self._stages.append(StageStream(stream, self.area, self.book, self.home, self._hear, self._write))
+        self._stages.append(StageStream(stream, self.area, self.state, self.home, self._hear, self._write))
 
     def close(self, error: SyncpointError) -> None:
         """End the calls that are open. What waits for the log is told by the log."""
@@ -114,12 +114,12 @@ class EpochWriter:
         pinned: set[int] = set()
         try:
             await self._prepare(ask, pinned)
-            outcome = self.book.decide(ask, self.clock.time_ns(), self._exists)
+            outcome = self.state.decide(ask, self.clock.time_ns(), self._exists)
             if isinstance(outcome, Decided):
                 pinned -= outcome.decision.topics  # given back when it is done
         finally:
             self.home.unpin(pinned)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, GapRefused):
             await self._written(Dropped((), outcome.facts))
             raise outcome.error
         if isinstance(outcome, Repeated):
@@ -132,16 +132,16 @@ class EpochWriter:
         finished = self._finished(decision)
         self._apply(decision)
         await finished
-        return pipeline.EpochResult.FromString(self.book.queries[decision.query].results[decision.epoch])
+        return pipeline.EpochResult.FromString(self.state.queries[decision.query].results[decision.epoch])
 
-    async def _prepare(self, ask: Ask, pinned: set[int]) -> None:
+    async def _prepare(self, ask: CommitRequest, pinned: set[int]) -> None:
         """Return when the epoch can be decided at once: none of the query is under way, and its topics are `pinned`."""
         while True:
             self._hear(ask.run)
             if self._under_way(ask.run.query):
                 await self._finished(self._under_way(ask.run.query)[0])
                 continue
-            topics = {topic for topic in self.book.topics_of(ask) if self._exists(topic)} - pinned
+            topics = {topic for topic in self.state.topics_of(ask) if self._exists(topic)} - pinned
             if not topics:
                 return
             await self.home.pin(topics)
@@ -150,16 +150,16 @@ class EpochWriter:
     def _exists(self, topic: int) -> bool:
         return self.catalog.topic_by_incarnation(topic) is not None
 
-    def _under_way(self, query: str) -> list[Decision]:
+    def _under_way(self, query: str) -> list[EpochDecision]:
         return [one.decision for one in self.applying.values() if one.decision.query == query]
 
-    def _finished(self, decision: Decision) -> "asyncio.Future[None]":
+    def _finished(self, decision: EpochDecision) -> "asyncio.Future[None]":
         """Done when a decision is persisted as a whole. Raises `Unavailable` where that is unknown."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(decision.id, []).append(waiting)
         return waiting
 
-    def _apply(self, decision: Decision) -> None:
+    def _apply(self, decision: EpochDecision) -> None:
         def settled(error: Exception | None) -> None:
             del self.applying[decision.id]
             self.home.unpin(decision.topics)
@@ -170,42 +170,42 @@ class EpochWriter:
                     waiting, error and Unavailable(f"the epoch may or may not be committed: {error}; commit again")
                 )
 
-        applying = self.applying[decision.id] = Applying(
-            self.publish, self.home, self.book, decision, self._soon, self._later, settled
+        applying = self.applying[decision.id] = EpochApply(
+            self.publish, self.home, self.state, decision, self._soon, self._later, settled
         )
         applying.begin()
 
     async def abort_epoch(self, asked: pipeline.AbortEpochRequest) -> pipeline.AbortEpochResponse:
         """AbortEpoch."""
-        run = Run(asked.run.query, asked.run.run)
+        run = QueryRun(asked.run.query, asked.run.run)
         await self.home.admit(run.query, "")
         self._hear(run)
-        await self._written(self.book.abort(run, asked.epoch))
+        await self._written(self.state.abort(run, asked.epoch))
         return pipeline.AbortEpochResponse()
 
     # -- links -------------------------------------------------------------------------------------------------------
 
     async def list_links(self, asked: pipeline.ListLinksRequest) -> pipeline.ListLinksResponse:
         """ListLinks."""
-        found = [link for name, link in sorted(self.book.links.items()) if asked.name in ("", name)]
+        found = [link for name, link in sorted(self.state.links.items()) if asked.name in ("", name)]
         answer = pipeline.ListLinksResponse(links=map(_described, found))
         await persisted(self.publish)
         return answer
 
     async def accept_gap(self, asked: pipeline.AcceptGapRequest) -> pipeline.Link:
         """AcceptGap."""
-        facts = self.book.accept_gap(asked.link)
+        facts = self.state.accept_gap(asked.link)
         await self._written(Dropped((), facts))
-        return _described(self.book.links[asked.link])
+        return _described(self.state.links[asked.link])
 
     async def map_offsets(self, asked: pipeline.MapOffsetsRequest) -> pipeline.MapOffsetsResponse:
         """MapOffsets."""
-        if asked.link not in self.book.links:
+        if asked.link not in self.state.links:
             raise NotFound(asked.link, f"There is no link {asked.link}.")
         if not 0 <= asked.begin <= asked.end:
             raise InvalidArgument("begin", "begin and end are no range")
         self._prune()
-        found = self.book.copies.find(asked.link, asked.source, asked.begin, asked.end, MAPPINGS_MAX + 1)
+        found = self.state.copies.find(asked.link, asked.source, asked.begin, asked.end, MAPPINGS_MAX + 1)
         answer = pipeline.MapOffsetsResponse(next_offset=asked.end)
         if len(found) > MAPPINGS_MAX:
             answer.next_offset = found.pop().begin
@@ -219,10 +219,10 @@ class EpochWriter:
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
-    def _hear(self, run: Run) -> None:
+    def _hear(self, run: QueryRun) -> None:
         if run.query in self.leaving:
             raise Unavailable(f"Query {run.query} was silent for a month and is being forgotten; try again.")
-        heard = self.book.hear(run, self.clock.time_ns())
+        heard = self.state.hear(run, self.clock.time_ns())
         if heard.facts:
             self._write(heard, lambda error: None)
 
@@ -256,14 +256,14 @@ class EpochWriter:
     def tidy(self, may_forget: Callable[[str], bool] = lambda query: True) -> None:
         """Every minute: drop stages nobody will commit, forget queries nobody uses."""
         if self.publish.failed is None:
-            self._write(self.book.tidy(self.clock.sure_ns(), may_forget), lambda error: None)
+            self._write(self.state.tidy(self.clock.sure_ns(), may_forget), lambda error: None)
 
     # -- the Extension of the forwarder --------------------------------------------------------------------------------
 
     def facts(self) -> Iterator[bytes]:
         """See `publish.forwarder.Extension`."""
         self._prune()
-        yield from self.book.facts()
+        yield from self.state.facts()
 
     def holds(self, source: Source, first_offset: int, end: int, time_ns: int) -> bool:
         """Staged messages until their epoch is done or dropped; and what an epoch under way has stored already, so that
@@ -275,29 +275,29 @@ class EpochWriter:
 
     def forgotten(self, source: Source) -> None:
         """See `publish.forwarder.Extension`."""
-        self.book.copies.forget(source.number)
+        self.state.copies.forget(source.number)
 
     def _prune(self) -> None:
         def first_stored(source: int) -> int | None:
             bounds = self.publish.store.bounds(source)
             return None if bounds is None else bounds[0]
 
-        self.book.copies.prune(first_stored)
+        self.state.copies.prune(first_stored)
 
 
-def _ask(asked: pipeline.CommitEpochRequest) -> Ask:
-    return Ask(
-        Run(asked.run.query, asked.run.run),
+def _ask(asked: pipeline.CommitEpochRequest) -> CommitRequest:
+    return CommitRequest(
+        QueryRun(asked.run.query, asked.run.run),
         asked.epoch,
         tuple((stage.partition, stage.attempt) for stage in asked.stages),
         asked.link,
         asked.source_topic,
-        tuple(Range(one.source, one.begin, one.end, one.chain) for one in asked.planned),
+        tuple(PlannedRange(one.source, one.begin, one.end, one.chain) for one in asked.planned),
         asked.accept_gaps,
     )
 
 
-def _described(link: Link) -> pipeline.Link:
+def _described(link: LinkState) -> pipeline.Link:
     answer = pipeline.Link(
         name=link.name,
         source_topic=link.source_topic,

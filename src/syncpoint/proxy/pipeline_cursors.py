@@ -27,7 +27,7 @@ from syncpoint.model.errors import (
 )
 from syncpoint.model.names import parse_project
 from syncpoint.pipeline.cursor_names import cursors_of, put, topics_with_cursors
-from syncpoint.pipeline.cursors import CURSORS_MAX, Limits, check_name
+from syncpoint.pipeline.cursors import CURSORS_MAX, CursorLimits, check_name
 from syncpoint.proxy.pipeline_chains import DEADLINE_S, ChainCalls
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.tasks import Tasks
@@ -51,11 +51,11 @@ class ClusterCursors:
 
     async def enter(self, topic: Topic, wanted: Any) -> None:
         """Return once a cursor, as a request names it, is in the catalog with its limits. Raises `SyncpointError`."""
-        limits = Limits(wanted.retention_seconds, wanted.retention_bytes, wanted.expiration_seconds)
+        limits = CursorLimits(wanted.retention_seconds, wanted.retention_bytes, wanted.expiration_seconds)
         limits.check()
         check_name(wanted.name)
 
-        def entered(known: dict[str, Limits]) -> dict[str, Limits]:
+        def entered(known: dict[str, CursorLimits]) -> dict[str, CursorLimits]:
             if wanted.name not in known and len(known) >= CURSORS_MAX:
                 raise ResourceExhausted(
                     f"The topic has {CURSORS_MAX} cursors already: delete some that nobody reads with."
@@ -127,7 +127,7 @@ class ClusterCursors:
     async def _chains(self, topic: int) -> list[int]:
         return await answered(registered_chains(self._store, topic))
 
-    async def _change(self, topic: int, changed: Callable[[dict[str, Limits]], dict[str, Limits]]) -> None:
+    async def _change(self, topic: int, changed: Callable[[dict[str, CursorLimits]], dict[str, CursorLimits]]) -> None:
         for _ in range(CONFLICTS_MAX):
             known = cursors_of(self.catalog, topic)
             wanted = changed(known)
@@ -166,7 +166,7 @@ class CursorCleaner:
                 log.info("names of cursors are not looked through yet: %s", error)
 
 
-def _without(gone: Iterable[str]) -> Callable[[dict[str, Limits]], dict[str, Limits]]:
+def _without(gone: Iterable[str]) -> Callable[[dict[str, CursorLimits]], dict[str, CursorLimits]]:
     names = set(gone)
     return lambda known: {name: limits for name, limits in known.items() if name not in names}
 

@@ -17,7 +17,7 @@ from syncpoint.kernel import columns as kernel_columns
 from syncpoint.kernel import frames, rows, stamps
 from syncpoint.kernel.errors import Invalid, Malformed
 from syncpoint.model import varint
-from syncpoint.pipeline import runs
+from syncpoint.pipeline import offset_runs
 from syncpoint.pipeline.columns import COLUMNS
 from syncpoint.wire.arrow import decode_batch, encode_batch
 
@@ -152,7 +152,9 @@ def test_messages_are_what_the_columns_say(
         visited = [name.encode() for name in row["visited"] or []] if "visited" in present else []
         assert hidden(message) == ([origin] if origin else [], visited + ([via] if via else []))
     if "offset" in present:
-        found = [n for piece in pieces for begin, size in runs.decode(piece[2]) for n in range(begin, begin + size)]
+        found = [
+            n for piece in pieces for begin, size in offset_runs.decode(piece[2]) for n in range(begin, begin + size)
+        ]
         assert found == [row["offset"] for row in kept]
     for payload, _, _, complete in pieces:
         assert complete == (

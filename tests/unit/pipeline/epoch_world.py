@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from syncpoint.pipeline import runs
-from syncpoint.pipeline.epochs import Ask, Decided, EpochBook, Refused, Repeated, work_of
-from syncpoint.pipeline.links import Range
-from syncpoint.pipeline.records import Decision, Piece, Place, Run, Stage
+from syncpoint.pipeline import offset_runs
+from syncpoint.pipeline.epochs import CommitRequest, Decided, EpochState, GapRefused, Repeated, work_of
+from syncpoint.pipeline.links import PlannedRange
+from syncpoint.pipeline.records import EpochDecision, EpochPlace, Piece, QueryRun, Stage
 
 TOPIC = 7
 NAME = "projects/p/topics/t"
 
 
 def encoded(offsets: list[int]) -> bytes:
-    return runs.encode((offset, 1) for offset in offsets) if len(offsets) < 3 else _joined(offsets)
+    return offset_runs.encode((offset, 1) for offset in offsets) if len(offsets) < 3 else _joined(offsets)
 
 
 def _joined(offsets: list[int]) -> bytes:
@@ -22,7 +22,7 @@ def _joined(offsets: list[int]) -> bytes:
             pairs[-1][1] += 1
         else:
             pairs.append([offset, 1])
-    return runs.encode((begin, length) for begin, length in pairs)
+    return offset_runs.encode((begin, length) for begin, length in pairs)
 
 
 class Log:
@@ -41,7 +41,7 @@ class Server:
 
     def __init__(self, log: Log | None = None, life: int = 1) -> None:
         self.log, self.life, self.now = log or Log(), life, 0
-        self.book = EpochBook()
+        self.state = EpochState()
         self.rows: dict[int, tuple[int, ...]] = {}  # staging offset -> rows; in the staging source of this life
         self.ends: dict[int, int] = {}
         self.staged: dict[tuple[int, int], tuple[int, ...]] = {}
@@ -56,10 +56,10 @@ class Server:
         return [row for entry in sorted(entries, key=lambda one: (one[0], one[1])) for row in entry[2]]
 
     def stage(
-        self, run: Run, epoch: int, partition: int, attempt: str, rows: list[int], source: int = 0, size: int = 4
+        self, run: QueryRun, epoch: int, partition: int, attempt: str, rows: list[int], source: int = 0, size: int = 4
     ) -> Stage:
         """Stage rows, in pieces of `size`."""
-        self.write(self.book.hear(run, self.now).facts)
+        self.write(self.state.hear(run, self.now).facts)
         pieces = []
         staging = self.target + 1
         for at in range(0, len(rows), size):
@@ -69,26 +69,26 @@ class Server:
             self.log.entries.append((staging, first, tuple(cut)))
             pieces.append(Piece(TOPIC, first, len(cut), 10 * len(cut), source, encoded(cut) if source else b""))
         made = Stage(
-            self.book.new_id(), run.query, run.run, epoch, partition, attempt, self.now, staging, {TOPIC: NAME},
+            self.state.new_id(), run.query, run.run, epoch, partition, attempt, self.now, staging, {TOPIC: NAME},
             tuple(pieces),
         )  # fmt: skip
-        self.write(self.book.stage(made).facts)
+        self.write(self.state.stage(made).facts)
         self.log.persist()
         return made
 
     def write(self, facts: list[bytes]) -> None:
         self.log.entries += facts
 
-    def commit(self, ask: Ask, exists: bool = True) -> Decided | Repeated | Refused:
+    def commit(self, ask: CommitRequest, exists: bool = True) -> Decided | Repeated | GapRefused:
         """Decide, apply and finish; nothing is persisted yet."""
-        self.write(self.book.hear(ask.run, self.now).facts)
-        outcome = self.book.decide(ask, self.now, lambda incarnation: exists)
+        self.write(self.state.hear(ask.run, self.now).facts)
+        outcome = self.state.decide(ask, self.now, lambda incarnation: exists)
         self.write(outcome.facts)
         if isinstance(outcome, Decided):
             self.finish(outcome.decision)
         return outcome
 
-    def finish(self, decision: Decision) -> None:
+    def finish(self, decision: EpochDecision) -> None:
         """Apply what is not applied yet, one piece after the other."""
         messages = {entry[:2]: entry[2] for entry in self.log.entries if isinstance(entry, tuple)}
         for work in work_of(decision):
@@ -96,12 +96,12 @@ class Server:
                 continue
             rows = messages[work.stage.staging, work.piece.first_offset][work.skip :]
             first = self.ends.get(self.target, 0)
-            place = Place(self.target, first, len(rows))
-            self.log.entries.append(self.book.applied(decision, work.number, [place]))
+            place = EpochPlace(self.target, first, len(rows))
+            self.log.entries.append(self.state.applied(decision, work.number, [place]))
             if rows:
                 self.log.entries.append((self.target, first, rows))
                 self.ends[self.target] = first + len(rows)
-        self.log.entries.append(self.book.done(decision, b"%d" % decision.id))
+        self.log.entries.append(self.state.done(decision, b"%d" % decision.id))
 
     def crashed(self, keep: int, checkpoint: int | None = None) -> Server:
         """The server after a crash that kept `keep` entries; as if facts up to `checkpoint` came from one."""
@@ -111,24 +111,26 @@ class Server:
         again = Server(log, self.life + 1)
         facts = [entry for entry in log.entries if isinstance(entry, bytes)]
         if checkpoint is not None:
-            before = EpochBook()
+            before = EpochState()
             for fact in facts[:checkpoint]:
                 before.apply(fact)
             facts = [*before.facts(), *facts[checkpoint // 2 :]]
         for fact in facts:
-            again.book.apply(fact)
+            again.state.apply(fact)
         again.now = self.now
         ends: dict[int, int] = {}
         for entry in log.entries:
             if isinstance(entry, tuple):
                 ends[entry[0]] = max(ends.get(entry[0], 0), entry[1] + len(entry[2]))
-        for decision in list(again.book.decisions.values()):
-            again.book.keep_found(decision, lambda source: ends.get(source, 0))
+        for decision in list(again.state.decisions.values()):
+            again.state.keep_found(decision, lambda source: ends.get(source, 0))
             again.finish(decision)
         log.persist()
         return again
 
 
-def ask(run: Run, epoch: int, *stages: Stage, planned: tuple[Range, ...] = (), link: str = "", **more: object) -> Ask:
+def ask(
+    run: QueryRun, epoch: int, *stages: Stage, planned: tuple[PlannedRange, ...] = (), link: str = "", **more: object
+) -> CommitRequest:
     names = [stage.name for stage in stages]
-    return Ask(run, epoch, names, link, "u/t-1" if link else "", planned, **more)  # type: ignore[arg-type]
+    return CommitRequest(run, epoch, names, link, "u/t-1" if link else "", planned, **more)  # type: ignore[arg-type]

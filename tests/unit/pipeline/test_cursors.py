@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from syncpoint.metadata.records import Change, Topic
 from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted
-from syncpoint.pipeline.cursors import CURSORS_MAX, Cursor, Cursors, Limits, Range, passed
+from syncpoint.pipeline.cursors import CURSORS_MAX, CursorLimits, Cursors, OffsetRange, ReaderCursor, passed
 from syncpoint.pipeline.cursors_facts import decode, encode, encode_deleted
 from syncpoint.publish.source import Source, SourceTable
 from tests.unit.pipeline.reading_world import TOPIC, ReadingWorld
@@ -340,10 +340,10 @@ def test_refusals() -> None:
     assert missing.value.code == NotFound("").code  # type: ignore[attr-defined]
     cursors = world.reader.cursors
     for number in range(CURSORS_MAX):
-        cursors.begin(1, f"c{number}", Limits(), {})
-    cursors.begin(1, "c0", Limits(), {})
+        cursors.begin(1, f"c{number}", CursorLimits(), {})
+    cursors.begin(1, "c0", CursorLimits(), {})
     with pytest.raises(ResourceExhausted):
-        cursors.begin(1, "one more", Limits(), {})
+        cursors.begin(1, "one more", CursorLimits(), {})
 
 
 # -- the rule of `processed` ------------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ def test_what_comes_before_a_named_source_is_passed(known: list[Source], ends: d
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30)), max_size=12))
 def test_a_cursor_never_goes_back(moves: list[tuple[bool, int]]) -> None:
-    source, cursor = Source(5, 1, end=20, visible=20), Cursor(1, "x")
+    source, cursor = Source(5, 1, end=20, visible=20), ReaderCursor(1, "x")
     before = 0
     for seal, to in moves:
         source.sealed = source.sealed or seal
@@ -389,8 +389,8 @@ def test_what_is_read_of_facts_is_what_was_written() -> None:
     cursors = Cursors(table, world.publish.catalog, world.publish.clock, lambda topic: 0.0)
     source, _ = table.open_for(1)
     source.end = 9
-    cursor = cursors.begin(1, "x", Limits(5, 6, 7), {source.number: 4})
-    cursor.lost = [Range(1, 2, 3)]
+    cursor = cursors.begin(1, "x", CursorLimits(5, 6, 7), {source.number: 4})
+    cursor.lost = [OffsetRange(1, 2, 3)]
     again = Cursors(table, world.publish.catalog, world.publish.clock, lambda topic: 0.0, cursors.facts())
     cursor.note_written()
     assert next(again.all()) == cursor

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from syncpoint.model.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
-from syncpoint.pipeline.epochs import QUERY_NS, STALE_NS, Ask, Decided, EpochBook, Refused, Repeated
-from syncpoint.pipeline.links import Range
-from syncpoint.pipeline.records import RESULTS_MAX, RUNS_MAX, Run
+from syncpoint.pipeline.epochs import QUERY_NS, STALE_NS, CommitRequest, Decided, EpochState, GapRefused, Repeated
+from syncpoint.pipeline.links import PlannedRange
+from syncpoint.pipeline.records import RESULTS_MAX, RUNS_MAX, QueryRun
 from tests.unit.pipeline.epoch_world import NAME, Log, Server, ask
 
-A, B, C = Run("q", "a"), Run("q", "b"), Run("q", "c")
+A, B, C = QueryRun("q", "a"), QueryRun("q", "b"), QueryRun("q", "c")
 
 
 def test_runs_are_ordered_by_first_appearance_and_only_the_latest_may_write() -> None:
@@ -23,45 +23,47 @@ def test_runs_are_ordered_by_first_appearance_and_only_the_latest_may_write() ->
     for call in (
         lambda: server.stage(A, 0, 1, "x", [2]),
         lambda: server.commit(ask(A, 0)),
-        lambda: server.book.hear(A, 0),
+        lambda: server.state.hear(A, 0),
     ):
         with pytest.raises(Aborted, match=r"superseded by run b"):
             call()
-    server.stage(Run("other", "a"), 0, 0, "x", [1])  # another query has its own runs
-    assert server.book.queries["q"].run == "b"
+    server.stage(QueryRun("other", "a"), 0, 0, "x", [1])  # another query has its own runs
+    assert server.state.queries["q"].run == "b"
 
 
 def test_a_new_run_drops_what_the_one_before_has_staged() -> None:
     server = Server()
     old = server.stage(A, 0, 0, "x", [1])
-    dropped = server.book.hear(B, 0)
+    dropped = server.state.hear(B, 0)
     assert dropped.stages == (old,)
-    assert not server.book.stages
-    assert server.book.hear(B, 0).facts == []
+    assert not server.state.stages
+    assert server.state.hear(B, 0).facts == []
 
 
 def test_the_fence_survives_restarts_and_remembers_many_runs() -> None:
     server = Server()
     for number in range(RUNS_MAX + 1):
-        server.write(server.book.hear(Run("q", str(number)), 0).facts)
+        server.write(server.state.hear(QueryRun("q", str(number)), 0).facts)
     again = server.crashed(len(server.log.entries))
     for number in (0, 500, RUNS_MAX - 1):
         with pytest.raises(Aborted):
-            again.book.hear(Run("q", str(number)), 0)
-    assert len(again.book.queries["q"].earlier) == RUNS_MAX
+            again.state.hear(QueryRun("q", str(number)), 0)
+    assert len(again.state.queries["q"].earlier) == RUNS_MAX
 
 
-@pytest.mark.parametrize("run", [Run("", "a"), Run("q", ""), Run("q" * 1025, "a"), Run("q", "ü" * 513)])
-def test_a_run_has_two_names(run: Run) -> None:
+@pytest.mark.parametrize(
+    "run", [QueryRun("", "a"), QueryRun("q", ""), QueryRun("q" * 1025, "a"), QueryRun("q", "ü" * 513)]
+)
+def test_a_run_has_two_names(run: QueryRun) -> None:
     with pytest.raises(InvalidArgument, match="1 to 1024 bytes"):
-        EpochBook().hear(run, 0)
+        EpochState().hear(run, 0)
 
 
 def test_a_link_has_a_name_and_a_topic() -> None:
     server = Server()
     for link, topic in (("l" * 1025, "u/t-1"), ("l", ""), ("l", "t" * 1025)):
         with pytest.raises(InvalidArgument, match="1 to 1024 bytes"):
-            server.commit(Ask(A, 0, (), link, topic))
+            server.commit(CommitRequest(A, 0, (), link, topic))
 
 
 def test_an_epoch_becomes_visible_in_the_order_of_its_stages_once() -> None:
@@ -75,7 +77,7 @@ def test_an_epoch_becomes_visible_in_the_order_of_its_stages_once() -> None:
     assert isinstance(again, Repeated)
     assert again.result == b"%d" % outcome.decision.id
     assert server.visible() == [3, 4, 5, 6, 7, 1, 2]
-    assert not server.book.stages
+    assert not server.state.stages
 
 
 def test_a_repeated_epoch_drops_what_was_staged_for_it_again() -> None:
@@ -94,7 +96,7 @@ def test_results_of_the_newest_epochs_are_remembered() -> None:
         server.commit(ask(A, epoch, server.stage(A, epoch, 0, "x", [epoch])))
     assert server.commit(ask(A, 2)).result == b""
     assert server.commit(ask(A, 3)).result != b""
-    assert len(server.book.queries["q"].results) == RESULTS_MAX
+    assert len(server.state.queries["q"].results) == RESULTS_MAX
 
 
 def test_only_the_named_attempt_counts_and_the_others_go() -> None:
@@ -104,7 +106,7 @@ def test_only_the_named_attempt_counts_and_the_others_go() -> None:
     assert isinstance(outcome, Decided)
     assert outcome.released == (lost,)
     assert server.visible() == [1]
-    assert not server.book.stages
+    assert not server.state.stages
 
 
 def test_an_attempt_staged_again_replaces_itself() -> None:
@@ -124,7 +126,7 @@ def test_what_makes_a_commit_impossible() -> None:
     with pytest.raises(InvalidArgument, match="epoch"):
         server.commit(_asked(-1, []))
     with pytest.raises(InvalidArgument, match="link"):
-        server.commit(ask(A, 1, planned=(Range(1, 0, 1),)))
+        server.commit(ask(A, 1, planned=(PlannedRange(1, 0, 1),)))
     with pytest.raises(NotFound, match=NAME):
         server.commit(ask(A, 1, one), exists=False)
     assert server.visible() == []
@@ -132,29 +134,29 @@ def test_what_makes_a_commit_impossible() -> None:
     assert server.visible() == [1]
 
 
-def _asked(epoch: int, stages: list[tuple[int, str]]) -> Ask:
-    return Ask(A, epoch, stages)
+def _asked(epoch: int, stages: list[tuple[int, str]]) -> CommitRequest:
+    return CommitRequest(A, epoch, stages)
 
 
 def test_abort_drops_one_epoch() -> None:
     server = Server()
     server.stage(A, 0, 0, "x", [1])
     kept = server.stage(A, 1, 0, "x", [2])
-    assert len(server.book.abort(A, 0).stages) == 1
-    assert server.book.abort(A, 0) == server.book.abort(A, 5)
-    assert list(server.book.stages.values()) == [kept]
+    assert len(server.state.abort(A, 0).stages) == 1
+    assert server.state.abort(A, 0) == server.state.abort(A, 5)
+    assert list(server.state.stages.values()) == [kept]
 
 
 def test_silent_queries_lose_their_stages_and_are_forgotten() -> None:
     server = Server()
     server.stage(A, 0, 0, "x", [1])
-    assert not server.book.tidy(STALE_NS - 1).stages
-    server.book.hear(A, STALE_NS)  # alive: an epoch may take long
-    assert not server.book.tidy(2 * STALE_NS - 1).stages
-    assert len(server.book.tidy(2 * STALE_NS).stages) == 1
-    assert "q" in server.book.queries
-    assert server.book.tidy(STALE_NS + QUERY_NS).facts
-    assert not server.book.queries
+    assert not server.state.tidy(STALE_NS - 1).stages
+    server.state.hear(A, STALE_NS)  # alive: an epoch may take long
+    assert not server.state.tidy(2 * STALE_NS - 1).stages
+    assert len(server.state.tidy(2 * STALE_NS).stages) == 1
+    assert "q" in server.state.queries
+    assert server.state.tidy(STALE_NS + QUERY_NS).facts
+    assert not server.state.queries
 
 
 def test_after_a_restart_a_query_was_alive_when_it_last_left_a_fact() -> None:
@@ -163,32 +165,32 @@ def test_after_a_restart_a_query_was_alive_when_it_last_left_a_fact() -> None:
     server.now = STALE_NS
     server.stage(A, 0, 1, "x", [2])
     again = server.crashed(len(server.log.entries))
-    assert not again.book.tidy(2 * STALE_NS - 1).stages
-    assert len(again.book.tidy(2 * STALE_NS).stages) == 2
+    assert not again.state.tidy(2 * STALE_NS - 1).stages
+    assert len(again.state.tidy(2 * STALE_NS).stages) == 2
 
 
 def test_facts_twice_and_over_a_checkpoint_are_the_same() -> None:
     server = Server()
     for epoch in range(4):
-        run = Run("q", "ab"[epoch // 2])
+        run = QueryRun("q", "ab"[epoch // 2])
         rows = list(range(10 * epoch, 10 * epoch + 10))
         stage = server.stage(run, epoch, 0, "x", rows, source=5)
         server.stage(run, epoch, 1, "y", [], source=5)
-        server.commit(ask(run, epoch, stage, link="l", planned=(Range(5, 10 * epoch, 10 * epoch + 10),)))
+        server.commit(ask(run, epoch, stage, link="l", planned=(PlannedRange(5, 10 * epoch, 10 * epoch + 10),)))
     server.stage(B, 4, 0, "x", [99])
     facts = [entry for entry in server.log.entries if isinstance(entry, bytes)]
-    wanted = sorted(server.book.facts())
+    wanted = sorted(server.state.facts())
     for at in range(len(facts) + 1):
-        book = EpochBook()
-        begun = EpochBook()
+        state = EpochState()
+        begun = EpochState()
         for fact in facts[:at]:
             begun.apply(fact)
         for fact in [*begun.facts(), *facts[at // 2 :]]:
-            book.apply(fact)
+            state.apply(fact)
             if at % 3 == 0:
-                book.apply(fact)
-        assert sorted(book.facts()) == wanted, at
-        assert book.new_id() >= server.book._next
+                state.apply(fact)
+        assert sorted(state.facts()) == wanted, at
+        assert state.new_id() >= server.state._next
 
 
 def test_a_checkpoint_drawn_while_epochs_go_on_misses_nothing() -> None:
@@ -200,22 +202,22 @@ def test_a_checkpoint_drawn_while_epochs_go_on_misses_nothing() -> None:
             server.commit(ask(A, 0, first))
             stage = server.stage(A, 1, 0, "x", [2, 3])
             begin = len(server.log.entries)
-            drawn, parts = server.book.facts(), []
+            drawn, parts = server.state.facts(), []
             decision = None
             for step in range(14):
                 if step == decided_at:
-                    outcome = server.book.decide(ask(A, 1, stage), 0, lambda one: True)
+                    outcome = server.state.decide(ask(A, 1, stage), 0, lambda one: True)
                     server.write(outcome.facts)
                     decision = outcome.decision
                 if step == done_at and decision is not None:
                     server.finish(decision)
                 parts += [part for part in (next(drawn, None),) if part is not None]
-            book = EpochBook()
+            state = EpochState()
             for fact in [*parts, *(entry for entry in server.log.entries[begin:] if isinstance(entry, bytes))]:
-                book.apply(fact)
-            assert book.queries["q"].committed_end == 2, (decided_at, done_at)
-            assert not book.decisions
-            assert not book.stages
+                state.apply(fact)
+            assert state.queries["q"].committed_end == 2, (decided_at, done_at)
+            assert not state.decisions
+            assert not state.stages
 
 
 # -- anything, in any order -------------------------------------------------------------------------------------------
@@ -225,7 +227,7 @@ class Driver:
     """What Spark would do: plans from its checkpoint, stages, commits, and remembers what it was told."""
 
     def __init__(self, number: int, at: int, epoch: int) -> None:
-        self.run = Run("q", f"run {number}")
+        self.run = QueryRun("q", f"run {number}")
         self.at, self.epoch = at, epoch
         self.history: dict[int, int] = {epoch: at}  # epoch -> where it begins
 
@@ -239,7 +241,7 @@ class Epochs(RuleBasedStateMachine):
         self.end = 0
         self.runs = 1
         self.driver = Driver(1, 0, 0)
-        self.server.write(self.server.book.hear(self.driver.run, 0).facts)
+        self.server.write(self.server.state.hear(self.driver.run, 0).facts)
         self.server.log.persist()
         self.zombies: list[Driver] = []
         self.confirmed = 0  # everything below was confirmed to a driver
@@ -268,8 +270,10 @@ class Epochs(RuleBasedStateMachine):
         end = self.plans.setdefault(driver.epoch, self.end) if driver is self.driver else self.end
         stages = self.staged(driver, begin, end, attempts)
         before = len(self.server.log.entries)
-        outcome = self.server.commit(ask(driver.run, driver.epoch, *stages, link="l", planned=(Range(5, begin, end),)))
-        assert not isinstance(outcome, Refused)
+        outcome = self.server.commit(
+            ask(driver.run, driver.epoch, *stages, link="l", planned=(PlannedRange(5, begin, end),))
+        )
+        assert not isinstance(outcome, GapRefused)
         if crash is not None:
             written = len(self.server.log.entries) - before
             self.server = self.server.crashed(before + round(crash * written), checkpoint=None)
@@ -292,7 +296,7 @@ class Epochs(RuleBasedStateMachine):
         self.zombies.append(old)
         self.driver = Driver(self.runs, old.at, old.epoch)
         self.driver.history = dict(old.history)
-        self.server.write(self.server.book.hear(self.driver.run, 0).facts)
+        self.server.write(self.server.state.hear(self.driver.run, 0).facts)
         self.server.log.persist()
 
     @rule(back=st.integers(1, 3))
@@ -328,21 +332,21 @@ class Epochs(RuleBasedStateMachine):
     @rule()
     def gap(self) -> None:
         """A plan that begins behind what was committed stores nothing."""
-        link = self.server.book.links.get("l")
+        link = self.server.state.links.get("l")
         if link is None:
             return
         end = link.intervals[5].end
         before = self.server.visible()
-        query = Run("elsewhere", "r")
-        outcome = self.server.commit(ask(query, 0, link="l", planned=(Range(5, end + 1, end + 3),)))
-        assert isinstance(outcome, Refused)
-        assert self.server.book.links["l"].refused == (Range(5, end, end + 1),)
+        query = QueryRun("elsewhere", "r")
+        outcome = self.server.commit(ask(query, 0, link="l", planned=(PlannedRange(5, end + 1, end + 3),)))
+        assert isinstance(outcome, GapRefused)
+        assert self.server.state.links["l"].refused == (PlannedRange(5, end, end + 1),)
         assert self.server.visible() == before
 
     @invariant()
     def nothing_lost_nothing_twice(self) -> None:
         visible = self.server.visible()
-        link = self.server.book.links.get("l")
+        link = self.server.state.links.get("l")
         committed = link.intervals[5].end if link is not None else 0
         assert committed >= self.confirmed
         assert visible == self.rows(0, committed)
@@ -353,7 +357,7 @@ class Epochs(RuleBasedStateMachine):
         for source, first, rows in (entry for entry in self.server.log.entries if isinstance(entry, tuple)):
             if source % 2 == 0:
                 stored.update({(source, first + index): row for index, row in enumerate(rows)})
-        found = self.server.book.copies.find("l", 5, 0, 1 << 40, 1 << 20)
+        found = self.server.state.copies.find("l", 5, 0, 1 << 40, 1 << 20)
         mapped = {(one.source, one.first + index): one.begin + index for one in found for index in range(one.count)}
         assert mapped == stored
 

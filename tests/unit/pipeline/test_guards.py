@@ -15,7 +15,7 @@ import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import epochs, links, staging, writing
-from syncpoint.pipeline.epochs import EpochBook
+from syncpoint.pipeline.epochs import EpochState
 from syncpoint.wire.messages import pipeline
 from tests.unit.pipeline.writing_world import ONE, DieAt, Died, World, frame
 
@@ -83,7 +83,7 @@ def test_guarded_by_the_run_fence(world: World) -> None:
 
 
 def test_without_the_run_fence_a_zombie_makes_its_successor_lose(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EpochBook, "_fence", lambda book, query, run: None)
+    monkeypatch.setattr(EpochState, "_fence", lambda state, query, run: None)
     lost, _ = damage(world, a_zombie_commits_after_its_successor_began)
     assert lost == set(range(5, 9))
 
@@ -158,7 +158,7 @@ def test_guarded_by_idempotent_epochs(world: World) -> None:
 
 
 def test_without_idempotent_epochs_a_second_commit_duplicates(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EpochBook, "_is_committed", lambda book, query, ask, link: False)
+    monkeypatch.setattr(EpochState, "_is_committed", lambda state, query, ask, link: False)
     _, duplicated = damage(world, killed_between_commit_and_checkpoint)
     assert duplicated == set(range(6))
 
@@ -179,10 +179,10 @@ def test_guarded_by_the_choice_of_the_attempt(world: World) -> None:
 
 
 def test_without_the_choice_of_the_attempt_both_are_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def everything(book: EpochBook, ask: epochs.Ask) -> tuple[Any, ...]:
-        return tuple(stage for stage in book.stages.values() if stage.epoch == ask.epoch)
+    def everything(state: EpochState, ask: epochs.CommitRequest) -> tuple[Any, ...]:
+        return tuple(stage for stage in state.stages.values() if stage.epoch == ask.epoch)
 
-    monkeypatch.setattr(EpochBook, "_chosen", everything)
+    monkeypatch.setattr(EpochState, "_chosen", everything)
     _, duplicated = damage(world, two_attempts_of_a_partition)
     assert duplicated == set(range(6))
 
@@ -223,31 +223,31 @@ def test_without_the_end_of_decided_epochs_at_the_start_messages_are_lost(
     async def nothing(*_: object) -> None:
         return
 
-    def done_all(book: EpochBook, fact: bytes) -> None:
-        apply(book, fact)
-        for decision in list(book.decisions.values()):
-            del book.decisions[decision.id]
-            book.queries[decision.query].committed(decision.epoch, b"")
+    def done_all(state: EpochState, fact: bytes) -> None:
+        apply(state, fact)
+        for decision in list(state.decisions.values()):
+            del state.decisions[decision.id]
+            state.queries[decision.query].committed(decision.epoch, b"")
 
-    apply = EpochBook.apply
+    apply = EpochState.apply
     monkeypatch.setattr(writing, "finish", nothing)
-    monkeypatch.setattr(EpochBook, "apply", done_all)
+    monkeypatch.setattr(EpochState, "apply", done_all)
     lost, _ = damage(world, every_crash_of_a_commit)
     assert lost
 
 
 @pytest.mark.usefixtures("_small_pieces")
 def test_without_a_look_at_what_is_there_messages_are_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EpochBook, "keep_found", lambda book, decision, end_of: None)
+    monkeypatch.setattr(EpochState, "keep_found", lambda state, decision, end_of: None)
     lost, _ = damage(world, every_crash_of_a_commit)
     assert lost
 
 
 @pytest.mark.usefixtures("_small_pieces")
 def test_without_places_in_the_log_messages_come_twice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forget(book: EpochBook, decision: Any, end_of: object) -> None:
+    def forget(state: EpochState, decision: Any, end_of: object) -> None:
         decision.places.clear()
 
-    monkeypatch.setattr(EpochBook, "keep_found", forget)
+    monkeypatch.setattr(EpochState, "keep_found", forget)
     _, duplicated = damage(world, every_crash_of_a_commit)
     assert duplicated

@@ -13,8 +13,8 @@ from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Change, Topic
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import cursor_names
-from syncpoint.pipeline.applying import Applying
-from syncpoint.pipeline.cursors import Limits
+from syncpoint.pipeline.cursors import CursorLimits
+from syncpoint.pipeline.epoch_apply import EpochApply
 from syncpoint.pipeline.homes import Homes, link_key, query_key
 from syncpoint.pipeline.mounting import CHAIN, REVISION, ChainPipelines, Pipelines
 from syncpoint.runtime.random import SeededRandom
@@ -132,14 +132,14 @@ async def test_a_decided_epoch_is_finished_by_the_next_owner_before_it_serves(wo
     await at_home(homes)
     await world.subscribe()
     await first.stage(0, "a", "b")
-    begin, Applying.begin = Applying.begin, lambda self: None  # type: ignore[method-assign]
+    begin, EpochApply.begin = EpochApply.begin, lambda self: None  # type: ignore[method-assign]
     try:
         committing = asyncio.ensure_future(first.commit(0))
         await asyncio.sleep(1.0)
         assert first.mounted.writer.applying
         await first.process.crash()
     finally:
-        Applying.begin = begin  # type: ignore[method-assign]
+        EpochApply.begin = begin  # type: ignore[method-assign]
     committing.cancel()
     await second.open()
     assert await second.read() == ["a", "b"]
@@ -175,7 +175,7 @@ async def test_a_query_at_home_elsewhere_is_refused_and_stores_nothing(world: Ch
     assert (await refused(served.stage(0, "a"))).code is Code.FAILED_PRECONDITION
     assert (await refused(served.commit(0))).code is Code.FAILED_PRECONDITION
     assert (await refused(served.stage(0, "a", query="unheard"))).code is Code.FAILED_PRECONDITION
-    assert not served.mounted.writer.book.queries
+    assert not served.mounted.writer.state.queries
     await at_home(homes, "linked")
     assert (await refused(served.stage(0, "a", query="linked", link="l"))).code is Code.FAILED_PRECONDITION
 
@@ -272,14 +272,14 @@ async def test_a_forgotten_query_has_no_home_any_more(world: ChainWorld) -> None
     assert await homes.settle([link_key("l")], 1)
     await served.stage(0, "a", link="l")
     mounted = served.mounted
-    mounted.writer.book.queries["q"].used_ns = 0
+    mounted.writer.state.queries["q"].used_ns = 0
     mounted._tidy_at = 0.0
     await asyncio.sleep(0.3)
     assert await homes.chain_at(query_key("q")) is None
     assert (await refused(served.commit(0))).code is Code.UNAVAILABLE
     mounted._tidy_at = 0.0
     await asyncio.sleep(0.3)
-    assert not mounted.writer.book.queries
+    assert not mounted.writer.state.queries
     assert not mounted.writer.leaving
     assert (await refused(served.commit(0))).code is Code.FAILED_PRECONDITION
     assert await homes.chain_at(link_key("l")) == 1
@@ -317,7 +317,7 @@ async def test_a_chain_that_begins_with_a_topic_later_has_its_cursors_from_the_f
     served, other = Served(world, "f1", homes), Served(world, "f2", homes, chain=2)
     await served.open()
     await served.process.publish("a")  # nobody needs it
-    world.commit(cursor_names.put(TOPIC_NUMBER, {"c": Limits()}))
+    world.commit(cursor_names.put(TOPIC_NUMBER, {"c": CursorLimits()}))
     await with_cursor(served, first=True)
     chain = await other.open(2)
     await other.process.publish("b", "c", chain=2)

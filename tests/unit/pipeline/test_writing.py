@@ -10,7 +10,7 @@ import pytest
 
 from syncpoint.metadata.records import Change
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.pipeline import applying, staging, writing
+from syncpoint.pipeline import epoch_apply, staging, writing
 from syncpoint.runtime.memory_files import FailOn
 from syncpoint.wire.messages import pipeline
 from tests.unit.pipeline.writing_world import ONE, TWO, World, frame
@@ -95,7 +95,7 @@ def test_frames_that_can_not_be_are_named(world: World, bad: object, text: str) 
     assert refused.value.code is Code.INVALID_ARGUMENT
     world.settle()
     assert world.writer.area.bytes == 0
-    assert not world.writer.book.stages
+    assert not world.writer.state.stages
 
 
 def test_a_header_comes_first_and_once(world: World) -> None:
@@ -160,13 +160,13 @@ def test_a_cancelled_stage_leaves_nothing(world: World) -> None:
     world.run(half())
     world.settle()
     assert world.writer.area.bytes == 0
-    assert not world.writer.book.stages
+    assert not world.writer.state.stages
 
 
 def test_large_epochs_go_in_steps_and_restarts_find_everything(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "PIECE_BYTES", 300)
-    monkeypatch.setattr(applying, "TURN_BYTES", 900)
-    monkeypatch.setattr(applying, "UNPERSISTED_BYTES_MAX", 2000)
+    monkeypatch.setattr(epoch_apply, "TURN_BYTES", 900)
+    monkeypatch.setattr(epoch_apply, "UNPERSISTED_BYTES_MAX", 2000)
     wanted = [b"%03d" % number + b"x" * 90 for number in range(80)]
     world.stage("a", 0, 0, "x", frame(ONE, data=wanted[:50]), frame(ONE, data=wanted[50:]))
     world.restart(power=False)
@@ -297,7 +297,7 @@ def test_a_superseded_run_may_do_nothing(world: World) -> None:
 
 def test_a_second_commit_waits_for_the_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "PIECE_BYTES", 100)
-    monkeypatch.setattr(applying, "TURN_BYTES", 100)
+    monkeypatch.setattr(epoch_apply, "TURN_BYTES", 100)
     world.stage("a", 0, 0, "x", frame(ONE, data=[b"%02d" % number + b"x" * 90 for number in range(20)]))
     request = pipeline.CommitEpochRequest(
         run=pipeline.Run(query="q", run="a"), stages=[pipeline.StageName(attempt="x")]

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from syncpoint.pipeline import applying, staging
+from syncpoint.pipeline import epoch_apply, staging
 from syncpoint.wire.messages import pipeline
 from tests.unit.pipeline.writing_world import ONE, TWO, DieAt, Died, World, frame
 
@@ -17,8 +17,8 @@ FIRST, SECOND = [one for one in OFFSETS if one % 3], [one for one in OFFSETS if 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "PIECE_BYTES", 400)
-    monkeypatch.setattr(applying, "TURN_BYTES", 900)
-    monkeypatch.setattr(applying, "UNPERSISTED_BYTES_MAX", 1500)
+    monkeypatch.setattr(epoch_apply, "TURN_BYTES", 900)
+    monkeypatch.setattr(epoch_apply, "UNPERSISTED_BYTES_MAX", 1500)
 
 
 def body(offset: int) -> bytes:
@@ -63,11 +63,11 @@ def check(world: World, answered: bool) -> bool:
     one, two = numbers(world, 1), numbers(world, 2)
     assert (one, two) in (([], []), (FIRST, SECOND)), (one, two)
     assert one or not answered
-    (known,) = world.writer.book.links.values() if world.writer.book.links else (None,)
+    (known,) = world.writer.state.links.values() if world.writer.state.links else (None,)
     assert (known is not None) == bool(one)
     if known is not None:
         assert (known.rows, known.epochs, known.intervals[5].end) == (24, 1, 34)
-    assert not world.writer.book.decisions
+    assert not world.writer.state.decisions
     return bool(one)
 
 
@@ -102,7 +102,7 @@ def crash_points(power: bool, step: int, first: int = 0) -> tuple[int, int]:
         world.restart(power)
         assert check(world, True)
         assert commit(world, "b").repeated_epoch  # type: ignore[attr-defined]
-        found = world.writer.book.copies.find("l", 5, 0, 100, 100)
+        found = world.writer.state.copies.find("l", 5, 0, 100, 100)
         assert sum(one.count for one in found) == 24
         world.close()
         if finished:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.pipeline import applying, staging
+from syncpoint.pipeline import epoch_apply, staging
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.wire.messages import pipeline
 from tests.unit.pipeline.writing_world import ONE, TWO, DieAt, Died, World, frame
@@ -86,7 +86,7 @@ class History:
     def zombie(self) -> None:
         """A run that was heard of, and whose successor was, is refused."""
         for query, run in self.zombies:
-            known = self.world.writer.book.queries.get(query)
+            known = self.world.writer.state.queries.get(query)
             latest = self.link_run if query == "link" else self.plain_run
             if known is None or known.run != latest or not known.knows(run):
                 continue
@@ -141,10 +141,10 @@ class History:
             return
 
     def judge(self) -> None:
-        link = self.world.writer.book.links.get("l")
+        link = self.world.writer.state.links.get("l")
         committed = link.intervals[7].end if link is not None else 0
         assert committed >= self.confirmed
-        query = self.world.writer.book.queries.get("plain")
+        query = self.world.writer.state.queries.get("plain")
         epochs = query.committed_end if query is not None else 0
         assert epochs in (self.plain_epoch, self.plain_epoch + 1)
         for topic, odd in ((1, 1), (2, 0)):
@@ -153,15 +153,15 @@ class History:
             assert copied == [row for row in range(committed) if row % 5 and row % 2 == odd]
             plain = [row - PLAIN for row in stored if row >= PLAIN]
             assert plain == [row for row in range(20 * epochs) if row % 2 == odd]
-        found = self.world.writer.book.copies.find("l", 7, 0, 1 << 40, 1 << 30)
+        found = self.world.writer.state.copies.find("l", 7, 0, 1 << 40, 1 << 30)
         assert sum(one.count for one in found) == sum(1 for row in range(committed) if row % 5)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_histories(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "PIECE_BYTES", 300)
-    monkeypatch.setattr(applying, "TURN_BYTES", 700)
-    monkeypatch.setattr(applying, "UNPERSISTED_BYTES_MAX", 1500)
+    monkeypatch.setattr(epoch_apply, "TURN_BYTES", 700)
+    monkeypatch.setattr(epoch_apply, "UNPERSISTED_BYTES_MAX", 1500)
     history = History(seed)
     try:
         history.run(40)

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.pipeline import applying, epochs, staging, writing
+from syncpoint.pipeline import epoch_apply, epochs, staging, writing
 from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.checkers import Verdict
@@ -52,7 +52,7 @@ def small_steps(shape: PipelineShape) -> Iterator[None]:
         stack.enter_context(patched(writing, TIDY_S=3.0))
         if shape.small:
             stack.enter_context(patched(staging, PIECE_BYTES=300))
-            stack.enter_context(patched(applying, TURN_BYTES=700, UNPERSISTED_BYTES_MAX=1_500, AGAIN_S=0.2))
+            stack.enter_context(patched(epoch_apply, TURN_BYTES=700, UNPERSISTED_BYTES_MAX=1_500, AGAIN_S=0.2))
         yield
 
 
@@ -248,9 +248,9 @@ class JobsRun(SimRun[W]):
         """What is staged, or decided and not done."""
         found = []
         for writer in self.writers():
-            book, area = writer.book, writer.area
-            found += [f"stage {one.id} of epoch {one.epoch} of {one.query} is left" for one in book.stages.values()]
-            found += [f"epoch {one.epoch} of {one.query} is decided and not done" for one in book.decisions.values()]
+            state, area = writer.state, writer.area
+            found += [f"stage {one.id} of epoch {one.epoch} of {one.query} is left" for one in state.stages.values()]
+            found += [f"epoch {one.epoch} of {one.query} is decided and not done" for one in state.decisions.values()]
             found += [f"{area.bytes} bytes are held as staged"] if area.bytes else []
         return found
 
@@ -262,7 +262,7 @@ class JobsRun(SimRun[W]):
 
     def _coverage(self) -> None:
         pipelines, coverage = self.world.pipelines, self.world.coverage
-        links = [link for writer in self.writers() for link in writer.book.links.values()]
+        links = [link for writer in self.writers() for link in writer.state.links.values()]
         coverage.sometimes("a gap is accepted", any(link.skipped for link in links))
         coverage.sometimes("a commit stays unknown", any(one.result is None for one in pipelines.commits))
 

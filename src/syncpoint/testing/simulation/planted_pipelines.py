@@ -9,11 +9,11 @@ from typing import Any
 from syncpoint.kernel import stamps
 from syncpoint.pipeline import applying as applying_module
 from syncpoint.pipeline import epochs, facts, links, writing
-from syncpoint.pipeline.applying import Applying
 from syncpoint.pipeline.cursors import Cursors
-from syncpoint.pipeline.epochs import EpochBook
-from syncpoint.pipeline.reading_exclusive import ExclusiveReaders
-from syncpoint.pipeline.records import Decision
+from syncpoint.pipeline.epoch_apply import EpochApply
+from syncpoint.pipeline.epochs import EpochState
+from syncpoint.pipeline.exclusive_readers import ExclusiveReaders
+from syncpoint.pipeline.records import EpochDecision
 from syncpoint.pipeline.staging import StageStream
 from syncpoint.storage.store import Store
 from syncpoint.testing.simulation.pipeline_world import ALONE, LINK, PLAIN, PipelineShape
@@ -40,19 +40,19 @@ def a_reader_undoes_a_seek() -> AbstractContextManager[None]:
 
 def older_runs_are_let_in() -> AbstractContextManager[None]:
     """A run that was superseded may go on."""
-    return patched(EpochBook, _fence=lambda self, query, run: None)
+    return patched(EpochState, _fence=lambda self, query, run: None)
 
 
 def told_before_persisted() -> AbstractContextManager[None]:
     """A commit is answered once it is decided and applied in memory."""
 
-    def at_once(self: Applying, fact: bytes, done: Callable[[Exception | None], None] | None = None) -> None:
+    def at_once(self: EpochApply, fact: bytes, done: Callable[[Exception | None], None] | None = None) -> None:
         append(self, fact)
         if done is not None:
             self._soon(lambda: done(None))
 
-    append = Applying._append_fact
-    return patched(Applying, _append_fact=at_once)
+    append = EpochApply._append_fact
+    return patched(EpochApply, _append_fact=at_once)
 
 
 def staged_rows_are_seen_early() -> AbstractContextManager[None]:
@@ -83,15 +83,15 @@ def staged_rows_are_seen_early() -> AbstractContextManager[None]:
 
 def a_link_counts_twice_after_a_restart() -> AbstractContextManager[None]:
     """A decision that is read back is counted again."""
-    apply = EpochBook.apply
+    apply = EpochState.apply
 
-    def counting(self: EpochBook, payload: bytes) -> None:
+    def counting(self: EpochState, payload: bytes) -> None:
         apply(self, payload)
         fact = facts.decode(payload)
         if isinstance(fact, facts.DecisionFact) and fact.bare.link and fact.bare.id in self.decisions:
             epochs._count(self.links[fact.bare.link], self.decisions[fact.bare.id])
 
-    return patched(EpochBook, apply=counting)
+    return patched(EpochState, apply=counting)
 
 
 def cursors_hold_nothing() -> AbstractContextManager[None]:
@@ -102,10 +102,10 @@ def cursors_hold_nothing() -> AbstractContextManager[None]:
 def an_epoch_is_applied_twice() -> AbstractContextManager[None]:
     """After a restart a decision is carried out from its beginning, whatever of it is there."""
 
-    def nothing(self: EpochBook, decision: Decision, end_of: Callable[[int], int]) -> None:
+    def nothing(self: EpochState, decision: EpochDecision, end_of: Callable[[int], int]) -> None:
         decision.places = {}
 
-    return patched(EpochBook, keep_found=nothing)
+    return patched(EpochState, keep_found=nothing)
 
 
 def gaps_are_not_refused() -> AbstractContextManager[None]:
@@ -123,14 +123,14 @@ class _ByOffset(dict[tuple[int, int], Any]):
 
 def what_was_read_ahead_is_of_any_source() -> AbstractContextManager[None]:
     """What was read ahead of one staging source is taken for another's."""
-    take = Applying._take
+    take = EpochApply._take
 
-    def mixed(self: Applying, work: Any, answer: Any) -> bool:
+    def mixed(self: EpochApply, work: Any, answer: Any) -> bool:
         found = take(self, work, answer)
         self._ahead = _ByOffset(self._ahead)
         return found
 
-    return patched(Applying, _take=mixed)
+    return patched(EpochApply, _take=mixed)
 
 
 def a_failed_log_has_nothing_to_read() -> AbstractContextManager[None]:

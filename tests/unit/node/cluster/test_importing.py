@@ -11,13 +11,13 @@ from syncpoint.kernel import frames
 from syncpoint.metadata.records import Change, Topic, encode_changes
 from syncpoint.node.cluster import importing
 from syncpoint.node.cluster.importing import OneNode
-from syncpoint.pipeline.applying import NUMBER
 from syncpoint.pipeline.cursors import Cursors
 from syncpoint.pipeline.cursors_facts import encode
-from syncpoint.pipeline.epochs import Ask, Decided, EpochBook
+from syncpoint.pipeline.epoch_apply import NUMBER
+from syncpoint.pipeline.epochs import CommitRequest, Decided, EpochState
 from syncpoint.pipeline.facts import link as link_fact
-from syncpoint.pipeline.links import Interval, Link
-from syncpoint.pipeline.records import Piece, Run, Stage
+from syncpoint.pipeline.links import Interval, LinkState
+from syncpoint.pipeline.records import Piece, QueryRun, Stage
 from syncpoint.pipeline.staging import STAGING_TOPIC
 from syncpoint.publish import records
 from syncpoint.publish.retention import is_needed
@@ -36,16 +36,16 @@ async def decided_and_killed(folder: Path) -> None:
     """A folder whose node died behind the decision of an epoch, and before its first message."""
     node = OneNode(folder, [folder / "disk"], SystemClock(), SystemRandom())
     try:
-        forwarder, book, run = node.forwarder, EpochBook(), Run("q", "r")
+        forwarder, state, run = node.forwarder, EpochState(), QueryRun("q", "r")
         changes = forwarder.catalog.assign([Change.put(Topic(1, "projects/p/topics/one"))])
         forwarder.append_fact(Kind.CATALOG, encode_changes(changes))
         staging = forwarder.open_source(STAGING_TOPIC)
         first = forwarder.append_batch(staging, STAGED * 2, 2, lambda error: None)
-        facts = book.hear(run, 0).facts
+        facts = state.hear(run, 0).facts
         piece = Piece(1, first, 2, len(STAGED) * 2)
-        stage = Stage(book.new_id(), *run, 0, 0, "x", 0, staging.number, {1: "projects/p/topics/one"}, (piece,))
-        facts += book.stage(stage).facts
-        outcome = book.decide(Ask(run, 0, [(0, "x")]), 0, lambda topic: True)
+        stage = Stage(state.new_id(), *run, 0, 0, "x", 0, staging.number, {1: "projects/p/topics/one"}, (piece,))
+        facts += state.stage(stage).facts
+        outcome = state.decide(CommitRequest(run, 0, [(0, "x")]), 0, lambda topic: True)
         assert isinstance(outcome, Decided)
         persisted = asyncio.Event()
         for fact in (*facts, *outcome.facts):
@@ -111,16 +111,16 @@ def test_links_and_cursors_come_along_and_hold_what_they_need(tmp_path: Path, mo
     async def used() -> None:
         node = OneNode(tmp_path, [tmp_path / "disk"], SystemClock(), SystemRandom())
         try:
-            forwarder, book, run = node.forwarder, EpochBook(), Run("q", "r")
+            forwarder, state, run = node.forwarder, EpochState(), QueryRun("q", "r")
             changes = forwarder.catalog.assign([Change.put(Topic(1, "projects/p/topics/one"))])
             forwarder.append_fact(Kind.CATALOG, encode_changes(changes))
             staging = forwarder.open_source(STAGING_TOPIC)
             first = forwarder.append_batch(staging, STAGED, 1, lambda error: None)
             forwarder.append_batch(forwarder.open_source(1), STAGED * 3, 3, lambda error: None)
-            facts = book.hear(run, 0).facts
+            facts = state.hear(run, 0).facts
             piece = Piece(1, first, 1, len(STAGED))
-            stage = Stage(book.new_id(), *run, 0, 0, "x", 0, staging.number, {1: "projects/p/topics/one"}, (piece,))
-            facts += [*book.stage(stage).facts, link_fact(Link("l", "ab/1", {5: Interval(0, 0, 0, 9)}))]
+            stage = Stage(state.new_id(), *run, 0, 0, "x", 0, staging.number, {1: "projects/p/topics/one"}, (piece,))
+            facts += [*state.stage(stage).facts, link_fact(LinkState("l", "ab/1", {5: Interval(0, 0, 0, 9)}))]
             for fact in facts:
                 forwarder.append_fact(Kind.LEDGER, records.encode_extension(NUMBER, fact))
             persisted = asyncio.Event()
@@ -131,22 +131,22 @@ def test_links_and_cursors_come_along_and_hold_what_they_need(tmp_path: Path, mo
         finally:
             await node.close()
 
-    async def taken_over() -> tuple[EpochBook, list[str], list[bool]]:
+    async def taken_over() -> tuple[EpochState, list[str], list[bool]]:
         await used()
         node = OneNode(tmp_path, [tmp_path / "disk"], SystemClock(), SystemRandom())
         try:
             await node.finish_epochs()
-            book, needed = EpochBook(), []
+            state, needed = EpochState(), []
             for fact in node.facts():
                 if fact[0] == records.Fact.EXTENSION and fact[1] == NUMBER:
-                    book.apply(fact[2:])
+                    state.apply(fact[2:])
             for source, begin, end in node.batches():
                 needed.append(is_needed(node.forwarder, source, begin, end - begin, SystemClock().time_ns()))
-            return book, [str(one.name) for one in node.cursor_names()], needed  # type: ignore[union-attr]
+            return state, [str(one.name) for one in node.cursor_names()], needed  # type: ignore[union-attr]
         finally:
             await node.close()
 
-    book, names, needed = asyncio.run(taken_over())
-    assert (set(book.queries), set(book.links), book.stages) == ({"q"}, {"l"}, {})
+    state, names, needed = asyncio.run(taken_over())
+    assert (set(state.queries), set(state.links), state.stages) == ({"q"}, {"l"}, {})
     assert names == ["cursors/1"]
     assert sorted(needed) == [False, True]  # what is only staged, and what the cursor has not passed

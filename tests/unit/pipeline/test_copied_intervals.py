@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.pipeline import facts, runs
-from syncpoint.pipeline.copies import Block, Copies, Mapped
+from syncpoint.pipeline import facts, offset_runs
+from syncpoint.pipeline.copied_intervals import Copies, Mapped, OffsetBlock
 
 offset_sets = st.sets(st.integers(0, 400), min_size=1, max_size=60).map(sorted)
 
@@ -18,25 +18,25 @@ def as_runs(offsets: list[int]) -> bytes:
             pairs[-1][1] += 1
         else:
             pairs.append([offset, 1])
-    return runs.encode((begin, length) for begin, length in pairs)
+    return offset_runs.encode((begin, length) for begin, length in pairs)
 
 
 @given(offset_sets, st.integers(0, 420), st.integers(0, 70))
 def test_runs_are_their_numbers(offsets: list[int], limit: int, skip: int) -> None:
     data = as_runs(offsets)
-    assert [n for begin, length in runs.decode(data) for n in range(begin, begin + length)] == offsets
-    assert runs.below(data, limit) == sum(one < limit for one in offsets)
-    assert runs.bounds(data) == (offsets[0], offsets[-1] + 1)
-    assert runs.behind(data, skip) == as_runs(offsets[skip:])
+    assert [n for begin, length in offset_runs.decode(data) for n in range(begin, begin + length)] == offsets
+    assert offset_runs.below(data, limit) == sum(one < limit for one in offsets)
+    assert offset_runs.bounds(data) == (offsets[0], offsets[-1] + 1)
+    assert offset_runs.behind(data, skip) == as_runs(offsets[skip:])
 
 
 def test_no_numbers() -> None:
-    assert list(runs.decode(b"")) == []
-    assert (runs.below(b"", 9), runs.bounds(b""), runs.behind(b"", 0)) == (0, (0, 0), b"")
+    assert list(offset_runs.decode(b"")) == []
+    assert (offset_runs.below(b"", 9), offset_runs.bounds(b""), offset_runs.behind(b"", 0)) == (0, (0, 0), b"")
 
 
-def block(first: int, offsets: list[int], source: int = 2, link: str = "l") -> Block:
-    return Block(link, 5, source, "t", first, len(offsets), as_runs(offsets))
+def block(first: int, offsets: list[int], source: int = 2, link: str = "l") -> OffsetBlock:
+    return OffsetBlock(link, 5, source, "t", first, len(offsets), as_runs(offsets))
 
 
 def test_a_whole_copy_is_one_block() -> None:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from syncpoint.kernel import stamps
 from syncpoint.model.errors import SyncpointError
-from syncpoint.pipeline.epochs import EpochBook, Work, work_of
+from syncpoint.pipeline.epochs import EpochState, Work, work_of
 from syncpoint.pipeline.home import Home
-from syncpoint.pipeline.records import Decision, Place
+from syncpoint.pipeline.records import EpochDecision, EpochPlace
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.storage.errors import StorageDamaged
@@ -33,20 +33,20 @@ NUMBER = 2  # of this room's writing side among the extensions of the log
 Settled = Callable[[Exception | None], None]
 
 
-class Applying:
+class EpochApply:
     """One decision on its way; its topics are pinned. `settled` is called once all is persisted, or the log fails."""
 
     def __init__(
         self,
         publish: PublishForwarder,
         home: Home,
-        book: EpochBook,
-        decision: Decision,
+        state: EpochState,
+        decision: EpochDecision,
         soon: Callable[[Callable[[], None]], object],
         later: Callable[[float, Callable[[], None]], object],
         settled: Settled,
     ) -> None:
-        self.publish, self.home, self.book, self.decision = publish, home, book, decision
+        self.publish, self.home, self.state, self.decision = publish, home, state, decision
         self._soon, self._later, self._settled = soon, later, settled
         self._work = [work for work in work_of(decision) if work.number not in decision.places]
         self._next = 0
@@ -62,7 +62,7 @@ class Applying:
         self._lowest: dict[int, int] = {}  # source -> first offset of what is stored there
         self._stored(decision.places.values())
 
-    def _stored(self, places: Iterable[Place]) -> None:
+    def _stored(self, places: Iterable[EpochPlace]) -> None:
         for place in places:
             if place.count:
                 self._lowest[place.source] = min(place.first_offset, self._lowest.get(place.source, place.first_offset))
@@ -151,7 +151,7 @@ class Applying:
         seconds, nanos = self.publish.turn_time()
         for work, staged in gathered:
             if not staged:
-                places.append(Place(0, 0, 0))
+                places.append(EpochPlace(0, 0, 0))
                 continue
             source = self.home.open_source(work.piece.topic)
             first = ends.get(source.number, source.end)
@@ -160,16 +160,16 @@ class Applying:
             else:
                 count, payload = stamps.stamp(staged, source.prefix, first, seconds, nanos, work.skip)
             ends[source.number] = first + count
-            places.append(Place(source.number, first, count))
+            places.append(EpochPlace(source.number, first, count))
             payloads.append((source, payload, count))
         self._stored(places)
         if places:
-            self._append_fact(self.book.applied(self.decision, gathered[0][0].number, places))
+            self._append_fact(self.state.applied(self.decision, gathered[0][0].number, places))
         for source, payload, count in payloads:
             self._unpersisted += len(payload)
             self.publish.append_batch(source, payload, count, self._persisted(len(payload)))
         if self._next == len(self._work):
-            self._append_fact(self.book.done(self.decision, self._result()), self._end)
+            self._append_fact(self.state.done(self.decision, self._result()), self._end)
         elif self._unpersisted > UNPERSISTED_BYTES_MAX:
             self._paused = True
         else:

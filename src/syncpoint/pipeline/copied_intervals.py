@@ -10,12 +10,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from syncpoint.pipeline import runs
+from syncpoint.pipeline import offset_runs
 
 RUNS_MAX = 4096  # bytes of runs up to which neighbouring blocks become one
 
 
-class Block(NamedTuple):
+class OffsetBlock(NamedTuple):
     """Messages [first, first + count) of source `source` here, `topic` by its name, are those of `link_source`."""
 
     link: str
@@ -45,12 +45,12 @@ class Copies:
     """All blocks, by source here, each list rising."""
 
     def __init__(self) -> None:
-        self._blocks: dict[int, list[Block]] = {}
+        self._blocks: dict[int, list[OffsetBlock]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._blocks.values()))
 
-    def add(self, block: Block) -> None:
+    def add(self, block: OffsetBlock) -> None:
         """Enter a block; what is known already is not entered twice."""
         held = self._blocks.setdefault(block.source, [])
         at = bisect_right(held, block.first, key=lambda one: one.first)
@@ -62,7 +62,7 @@ class Copies:
         else:
             held.insert(at, block)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[OffsetBlock]:
         """All of them; may change meanwhile."""
         for source in list(self._blocks):
             yield from list(self._blocks.get(source, ()))
@@ -88,7 +88,7 @@ class Copies:
         for block in self.blocks():
             if block.link == link and block.link_source == link_source:
                 first = block.first
-                for start, length in runs.decode(block.runs):
+                for start, length in offset_runs.decode(block.runs):
                     low, high = max(start, begin), min(start + length, end)
                     if low < high:
                         found.append(Mapped(low, block.topic, block.source, first + low - start, high - low))
@@ -111,24 +111,24 @@ class Copies:
         return joined
 
 
-def _cut(block: Block, first: int) -> Block:
+def _cut(block: OffsetBlock, first: int) -> OffsetBlock:
     gone = max(0, first - block.first)
-    return block._replace(first=block.first + gone, count=block.count - gone, runs=runs.behind(block.runs, gone))
+    return block._replace(first=block.first + gone, count=block.count - gone, runs=offset_runs.behind(block.runs, gone))
 
 
-def _continues(before: Block, block: Block) -> bool:
+def _continues(before: OffsetBlock, block: OffsetBlock) -> bool:
     return (
         before.end == block.first
         and (before.link, before.link_source, before.topic) == (block.link, block.link_source, block.topic)
         and len(before.runs) + len(block.runs) <= RUNS_MAX
-        and runs.bounds(before.runs)[1] <= runs.bounds(block.runs)[0]
+        and offset_runs.bounds(before.runs)[1] <= offset_runs.bounds(block.runs)[0]
     )
 
 
-def _joined(before: Block, block: Block) -> bytes:
+def _joined(before: OffsetBlock, block: OffsetBlock) -> bytes:
     def pairs() -> Iterator[tuple[int, int]]:
         last: tuple[int, int] | None = None
-        for run in (*runs.decode(before.runs), *runs.decode(block.runs)):
+        for run in (*offset_runs.decode(before.runs), *offset_runs.decode(block.runs)):
             if last is not None and last[0] + last[1] == run[0]:
                 last = last[0], last[1] + run[1]
                 continue
@@ -138,4 +138,4 @@ def _joined(before: Block, block: Block) -> bytes:
         if last is not None:
             yield last
 
-    return runs.encode(pairs())
+    return offset_runs.encode(pairs())

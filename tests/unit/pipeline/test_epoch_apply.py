@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from syncpoint.metadata.records import Change
-from syncpoint.pipeline import applying, staging
+from syncpoint.pipeline import epoch_apply, staging
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.wire.messages import pipeline
 from tests.unit.pipeline.writing_world import ONE, TWO, World, frame
@@ -24,7 +24,7 @@ COMMIT = pipeline.CommitEpochRequest(
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(staging, "PIECE_BYTES", 100)
-    monkeypatch.setattr(applying, "TURN_BYTES", 100)
+    monkeypatch.setattr(epoch_apply, "TURN_BYTES", 100)
     made = World()
     made.subscribe(1, "one", 11)
     made.subscribe(2, "two", 12)
@@ -88,7 +88,7 @@ async def committed(world: World, pauses: int) -> Any:
 def test_what_is_lost_is_told_and_the_rest_is_stored(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(applying, "DAMAGED_TRIES", 3)
+    monkeypatch.setattr(epoch_apply, "DAMAGED_TRIES", 3)
     Reads(world, 3, StorageDamaged("rotten"), times=3)
     world.timers.clear()
     with caplog.at_level(logging.ERROR):
