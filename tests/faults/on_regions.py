@@ -10,7 +10,7 @@ from syncpoint.node.cluster.local import Shape
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
 from tests.faults.stage import Stage, scenario
-from tests.integration.cluster_kit import holds
+from tests.kit.clusters import holds
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1, regions=2, etcd=3)
 ONLY_R2 = {"message_storage_policy": {"allowed_persistence_regions": ["r2"]}}

@@ -30,7 +30,7 @@ from syncpoint.testing import official
 from syncpoint.testing.history import History, Identity, Outcome, Publish, unseal
 from syncpoint.testing.history import seal as sealed
 from syncpoint.testing.official import eventually
-from tests.integration.cluster_kit import Kit
+from tests.kit.clusters import Kit
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=2, routers=1, proxies=2)
 FURTHER = ("publish-forwarder-3", "publish-forwarder-4", "publish-forwarder-5")

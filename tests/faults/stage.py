@@ -13,7 +13,7 @@ from syncpoint.node.cluster.local import Shape
 from syncpoint.testing import checkers
 from syncpoint.testing.history import Outcome
 from tests.faults.net_cluster import NetCluster
-from tests.integration.cluster_kit import Kit, Load
+from tests.kit.clusters import Kit, Load
 
 SHAPE = Shape(clusters=3, disks=3, forwarders=3, routers=1, proxies=2, etcd=3)
 SCENARIOS: dict[str, Scenario] = {}

@@ -195,7 +195,7 @@ def enter() -> Iterator[Callable[[str], Space]]:
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The cluster that all cluster tests share; None where there is no etcd."""
     from syncpoint.testing.etcd import why_not
-    from tests.integration.cluster_kit import Kit
+    from tests.kit.clusters import Kit
 
     if why_not():
         yield None

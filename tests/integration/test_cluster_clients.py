@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 from syncpoint.testing import checkers
 from syncpoint.testing.official import bodies, eventually
-from tests.integration.cluster_kit import Load
+from tests.kit.clusters import Load
 
 
 def test_what_one_proxy_made_the_other_serves(cluster, enter):

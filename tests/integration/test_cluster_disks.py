@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from syncpoint.testing.official import bodies, eventually
-from tests.integration.cluster_kit import note
+from tests.kit.clusters import note
 
 TRIES = 3
 

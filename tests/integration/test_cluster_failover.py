@@ -9,7 +9,7 @@ import time
 
 from syncpoint.testing import checkers
 from syncpoint.testing.official import bodies, eventually
-from tests.integration.cluster_kit import Load, note
+from tests.kit.clusters import Load, note
 
 ALL = (checkers.order_per_key, checkers.exactly_once)
 

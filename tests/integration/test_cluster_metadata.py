@@ -10,7 +10,7 @@ from syncpoint.cli.cluster import cluster as commands
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import bodies, eventually, refused
-from tests.integration.cluster_kit import Kit
+from tests.kit.clusters import Kit
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=1, routers=1, proxies=1)
 

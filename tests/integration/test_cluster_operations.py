@@ -11,7 +11,7 @@ from syncpoint.testing import checkers, official
 from syncpoint.testing.history import History, Identity, Outcome, seal
 from syncpoint.testing.official import eventually
 from syncpoint.wire.messages import admin
-from tests.integration.cluster_kit import Load, note, run_all
+from tests.kit.clusters import Load, note, run_all
 
 ALL = (checkers.order_per_key, checkers.exactly_once)
 

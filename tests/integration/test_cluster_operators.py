@@ -24,7 +24,7 @@ from syncpoint.testing.certificates import Authority
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import bodies, eventually
 from syncpoint.wire.messages import admin
-from tests.integration.cluster_kit import Kit, holds
+from tests.kit.clusters import Kit, holds
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=2, routers=1, proxies=2)
 OLD, NEW = secrets.token_bytes(32), secrets.token_bytes(32)

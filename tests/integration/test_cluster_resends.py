@@ -16,7 +16,7 @@ from syncpoint.testing.official import eventually
 from syncpoint.transport.network import TcpNetwork
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
-from tests.integration.cluster_kit import note
+from tests.kit.clusters import note
 
 STATUS = methods.PROCESS.GetStatus
 PUBLISHERS = 48

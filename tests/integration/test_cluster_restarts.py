@@ -19,7 +19,7 @@ from syncpoint.testing import official
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import eventually
 from syncpoint.wire.messages import admin, pubsub
-from tests.integration.cluster_kit import Kit, note
+from tests.kit.clusters import Kit, note
 
 SHAPE = Shape(clusters=1, disks=1, forwarders=2, routers=1, proxies=2)
 CLASSES = {f"class-{number}": {"durability": "async"} for number in range(2, 7)}  # and the default one

@@ -20,7 +20,7 @@ from syncpoint.testing.official import eventually
 from syncpoint.transport.network import TcpNetwork
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
-from tests.integration.cluster_kit import Kit
+from tests.kit.clusters import Kit
 
 pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
 

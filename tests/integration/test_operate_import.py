@@ -11,8 +11,8 @@ from syncpoint.node.cluster.local import LocalCluster
 from syncpoint.testing import etcd, official
 from syncpoint.testing.official import eventually
 from syncpoint.testing.server import ServerProcess
-from tests.integration.cluster_kit import Kit
 from tests.integration.test_operate_backup import command, drain, publish
+from tests.kit.clusters import Kit
 
 pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
 

@@ -18,8 +18,8 @@ from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing import etcd, official
 from syncpoint.testing.official import eventually
-from tests.integration.cluster_kit import Kit
 from tests.integration.test_operate_backup import command, drain
+from tests.kit.clusters import Kit
 
 pytestmark = pytest.mark.skipif(etcd.why_not() is not None, reason=etcd.why_not() or "")
 

@@ -11,7 +11,7 @@ import pytest
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.testing.servicers import ServicerWorld, simulated
 from syncpoint.wire.messages import pubsub
-from tests.unit.control.plane_world import PlaneWorld, planned
+from tests.kit.catalog import PlaneWorld, planned
 
 T, T2 = "projects/p/topics/one", "projects/p/topics/two"
 S, N = "projects/p/subscriptions/sub", "projects/p/snapshots/snap"

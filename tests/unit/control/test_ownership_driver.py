@@ -12,7 +12,7 @@ from syncpoint.control.ownership_machine import QUIET_S
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import DRAINS, MEMBERS, OWNERS
 from syncpoint.model.cluster import Member, Owner
-from tests.unit.control.cluster_world import ControlWorld, in_world
+from tests.kit.control import ControlWorld, in_world
 
 
 @in_world(each=2)

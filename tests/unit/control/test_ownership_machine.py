@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncpoint.control.ownership_machine import QUIET_S, RETURN_HOLD_S
-from tests.unit.control.control_world import TTL_S, Imagined
+from tests.kit.ownership import TTL_S, Imagined
 
 NAMES = ("f1", "f2", "f3")
 

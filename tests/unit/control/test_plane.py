@@ -12,7 +12,7 @@ from syncpoint.metadata.records import ACTIVE, CREATING
 from syncpoint.model.errors import Code, NotFound, SyncpointError, Unavailable
 from syncpoint.publish.backlog import Backlog
 from syncpoint.router.assignment import TopicAssignment
-from tests.unit.control.plane_world import SNAP, SUB, TOPIC, PlaneWorld, planned
+from tests.kit.catalog import SNAP, SUB, TOPIC, PlaneWorld, planned
 
 
 async def outcomes(*waiting) -> list[str]:

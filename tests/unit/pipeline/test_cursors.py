@@ -11,7 +11,7 @@ from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted
 from syncpoint.pipeline.cursors import CURSORS_MAX, CursorLimits, Cursors, OffsetRange, ReaderCursor, passed
 from syncpoint.pipeline.cursors_facts import decode, encode, encode_deleted
 from syncpoint.publish.source import Source, SourceTable
-from tests.unit.pipeline.reading_world import TOPIC, ReadingWorld
+from tests.kit.reading import TOPIC, ReadingWorld
 
 DAY_S = 24 * 3600.0
 numbers = st.integers(0, (1 << 64) - 1)

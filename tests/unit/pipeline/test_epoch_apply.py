@@ -13,7 +13,7 @@ from syncpoint.metadata.records import Change
 from syncpoint.pipeline import epoch_apply, staging
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.wire.messages import pipeline
-from tests.unit.pipeline.writing_world import ONE, TWO, World, frame
+from tests.kit.epochs import ONE, TWO, World, frame
 
 PATH = "/syncpoint.pipeline.v1.EpochWriter/CommitEpoch"
 COMMIT = pipeline.CommitEpochRequest(

@@ -11,7 +11,7 @@ from syncpoint.model.errors import Aborted, FailedPrecondition, InvalidArgument,
 from syncpoint.pipeline.epochs import QUERY_NS, STALE_NS, CommitRequest, Decided, EpochState, GapRefused, Repeated
 from syncpoint.pipeline.links import PlannedRange
 from syncpoint.pipeline.records import RESULTS_MAX, RUNS_MAX, QueryRun
-from tests.unit.pipeline.epoch_world import NAME, Log, Server, ask
+from tests.kit.epoch_book import NAME, Log, Server, ask
 
 A, B, C = QueryRun("q", "a"), QueryRun("q", "b"), QueryRun("q", "c")
 

@@ -17,7 +17,7 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import epochs, links, staging, writing
 from syncpoint.pipeline.epochs import EpochState
 from syncpoint.wire.messages import pipeline
-from tests.unit.pipeline.writing_world import ONE, DieAt, Died, World, frame
+from tests.kit.epochs import ONE, DieAt, Died, World, frame
 
 Scenario = Callable[[World], set[int]]
 """Does what Spark may do, and returns the numbers that must be there once each."""

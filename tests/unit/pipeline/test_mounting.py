@@ -20,8 +20,8 @@ from syncpoint.pipeline.mounting import CHAIN, REVISION, ChainPipelines, Pipelin
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire.messages import pipeline
-from tests.unit.pipeline.writing_world import frame
-from tests.unit.publish.chain_world import TOPIC, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
+from tests.kit.chain import TOPIC, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
+from tests.kit.epochs import frame
 
 WRITER, READER = "/syncpoint.pipeline.v1.EpochWriter/", "/syncpoint.pipeline.v1.LogReader/"
 

@@ -16,7 +16,7 @@ from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.record import Batch
 from syncpoint.testing.forwarders import Subscriber
 from syncpoint.wire.messages import pipeline
-from tests.unit.pipeline.reading_world import SUB, TOPIC, ReadingWorld
+from tests.kit.reading import SUB, TOPIC, ReadingWorld
 
 SNAPSHOT = "projects/p/snapshots/then"
 

@@ -13,7 +13,7 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import epoch_apply, staging, writing
 from syncpoint.runtime.memory_files import FailOn
 from syncpoint.wire.messages import pipeline
-from tests.unit.pipeline.writing_world import ONE, TWO, World, frame
+from tests.kit.epochs import ONE, TWO, World, frame
 
 RUN_A = pipeline.Run(query="q", run="a")
 

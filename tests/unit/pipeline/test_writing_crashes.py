@@ -8,7 +8,7 @@ import pytest
 
 from syncpoint.pipeline import epoch_apply, staging
 from syncpoint.wire.messages import pipeline
-from tests.unit.pipeline.writing_world import ONE, TWO, DieAt, Died, World, frame
+from tests.kit.epochs import ONE, TWO, DieAt, Died, World, frame
 
 OFFSETS = list(range(10, 34))
 FIRST, SECOND = [one for one in OFFSETS if one % 3], [one for one in OFFSETS if not one % 3]

@@ -15,7 +15,7 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import epoch_apply, staging
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.wire.messages import pipeline
-from tests.unit.pipeline.writing_world import ONE, TWO, DieAt, Died, World, frame
+from tests.kit.epochs import ONE, TWO, DieAt, Died, World, frame
 
 LINK, PLAIN = 0, 1_000_000  # rows of the plain query have these numbers
 

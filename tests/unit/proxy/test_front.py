@@ -10,7 +10,7 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.calls import Unary
 from syncpoint.wire.messages import health, pubsub
 from syncpoint.wire.methods import Service
-from tests.unit.proxy.proxy_world import PUBLISHER, ProxyProcess, ProxyWorld, PublishProcess, SubscribeProcess, in_world
+from tests.kit.proxy import PUBLISHER, ProxyProcess, ProxyWorld, PublishProcess, SubscribeProcess, in_world
 
 
 @in_world()

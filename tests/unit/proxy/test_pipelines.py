@@ -18,7 +18,7 @@ from syncpoint.proxy.pipeline_reading import in_order
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire.messages import pipeline
-from tests.unit.proxy.proxy_world import TOPIC, ProxyProcess, ProxyWorld, PublishProcess, in_world
+from tests.kit.proxy import TOPIC, ProxyProcess, ProxyWorld, PublishProcess, in_world
 
 READER, WRITER = "/syncpoint.pipeline.v1.LogReader/", "/syncpoint.pipeline.v1.EpochWriter/"
 

@@ -15,7 +15,7 @@ from syncpoint.model.errors import Code, InvalidArgument, MetadataSilent, Resour
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
 from syncpoint.wire.messages import internal, pubsub
-from tests.unit.proxy.proxy_world import (
+from tests.kit.proxy import (
     PUBLISHER,
     TOPIC,
     ProxyProcess,

@@ -6,7 +6,7 @@ import asyncio
 
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.proxy.pulse import Pulse
-from tests.unit.proxy.proxy_world import Process, ProxyWorld, in_world
+from tests.kit.proxy import Process, ProxyWorld, in_world
 
 
 @in_world()

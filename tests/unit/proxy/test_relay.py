@@ -11,7 +11,7 @@ from syncpoint.model.errors import Code, InvalidArgument, NotFound, SyncpointErr
 from syncpoint.proxy.relay import merged
 from syncpoint.wire.messages import pubsub
 from syncpoint.wire.status import TRANSIENT_INVALID_ACK_ID, ack_failure, unpacked
-from tests.unit.proxy.proxy_world import SUBSCRIBER, SUBSCRIPTION, ProxyProcess, ProxyWorld, SubscribeProcess, in_world
+from tests.kit.proxy import SUBSCRIBER, SUBSCRIPTION, ProxyProcess, ProxyWorld, SubscribeProcess, in_world
 
 
 async def cluster(world: ProxyWorld, share: list[str] | None = None, **options: Any) -> tuple[Any, Any, Any]:

@@ -13,7 +13,7 @@ from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Code, FailedPrecondition, NotFound, SyncpointError, Unavailable
 from syncpoint.proxy.stream import TRY_AGAIN
 from syncpoint.wire.messages import pubsub
-from tests.unit.proxy.proxy_world import (
+from tests.kit.proxy import (
     SUBSCRIBER,
     SUBSCRIPTION,
     ProxyProcess,

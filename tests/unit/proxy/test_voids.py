@@ -9,7 +9,7 @@ import pytest
 
 from syncpoint.model.errors import Code, SyncpointError, Unavailable, Unimplemented
 from syncpoint.proxy.voids import GIVE_UP_S
-from tests.unit.proxy.proxy_world import ProxyProcess, ProxyWorld, PublishProcess, in_world, run
+from tests.kit.proxy import ProxyProcess, ProxyWorld, PublishProcess, in_world, run
 
 
 async def cluster(world: ProxyWorld, owners: int = 2) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.records import ACTIVE, CREATING, Change, SeekTarget, Snapshot, Subscription, Topic
 from syncpoint.model.errors import FailedPrecondition
-from tests.unit.publish.chain_world import ChainWorld, Process
+from tests.kit.chain import ChainWorld, Process
 
 NS = 10**9
 HOUR, DAY = 3_600, 86_400

@@ -18,8 +18,8 @@ from syncpoint.publish.ledger import Ledger
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.testing.forwarders import Subscriber, World
 from syncpoint.wire.messages import internal
-from tests.unit.publish.chain_world import SUB_NUMBER, ChainWorld, simulated
-from tests.unit.publish.chain_world import Subscriber as Session
+from tests.kit.chain import SUB_NUMBER, ChainWorld, simulated
+from tests.kit.chain import Subscriber as Session
 
 DEAD = "projects/p/topics/dead"
 

@@ -17,7 +17,7 @@ from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import DisksMissing
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
-from tests.unit.publish.chain_world import (
+from tests.kit.chain import (
     SUB_NUMBER,
     TOPIC,
     TOPIC_NUMBER,

@@ -9,7 +9,7 @@ import pytest
 from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.wire.messages import internal
-from tests.unit.publish.chain_world import ChainWorld, Process, Subscriber, simulated
+from tests.kit.chain import ChainWorld, Process, Subscriber, simulated
 
 
 class History:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.unit.publish.chain_world import ChainWorld, Subscriber, simulated
+from tests.kit.chain import ChainWorld, Subscriber, simulated
 
 DAY_NS = 86_400 * 10**9
 

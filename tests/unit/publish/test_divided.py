@@ -21,7 +21,7 @@ from syncpoint.publish.ledger import Ledger
 from syncpoint.storage.record import Kind
 from syncpoint.testing.forwarders import TOPIC, World
 from syncpoint.testing.forwarders import Subscriber as Client
-from tests.unit.publish.chain_world import ChainWorld, Process, Subscriber, simulated
+from tests.kit.chain import ChainWorld, Process, Subscriber, simulated
 
 
 def out_of_memory(*of: Any, **named: Any) -> Any:

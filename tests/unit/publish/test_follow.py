@@ -13,7 +13,7 @@ from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.records import CREATING, Change, SeekTarget, Snapshot
 from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.model.times import GRANT_S
-from tests.unit.publish.chain_world import (
+from tests.kit.chain import (
     SUB_NUMBER,
     TOPIC,
     TOPIC_NUMBER,

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from syncpoint.testing.simulation.planted_rules import a_seek_while_nothing_is_stored_is_left_aside
-from tests.unit.publish.chain_world import ChainWorld, simulated
+from tests.kit.chain import ChainWorld, simulated
 from tests.unit.publish.ledger_model import Run
 
 FIRST, COUNT = (int(one) for one in os.environ.get("SYNCPOINT_LEDGER_SEEDS", "0:20").split(":"))

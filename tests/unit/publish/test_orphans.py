@@ -8,7 +8,7 @@ from typing import Any
 from syncpoint.metadata.lost import Decision, Lost, lost_of
 from syncpoint.metadata.records import Change, Subscription, Topic
 from syncpoint.publish.retention import orphans
-from tests.unit.publish.chain_world import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
+from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
 
 BODY = "x" * 10_000
 MANY = 60  # messages of that size: more than a segment

@@ -9,7 +9,7 @@ import pytest
 
 from syncpoint.metadata.records import Change, Topic
 from syncpoint.model.errors import MetadataSilent, SyncpointError
-from tests.unit.publish.chain_world import TOPIC_NUMBER, ChainWorld, simulated
+from tests.kit.chain import TOPIC_NUMBER, ChainWorld, simulated
 
 WHILE_S = 70.0  # tidying comes round twice
 

@@ -10,7 +10,7 @@ from syncpoint.metadata.records import Change, Subscription
 from syncpoint.model.errors import Code, Unavailable
 from syncpoint.model.times import BEAT_S, GRANT_S, HOLD_S
 from syncpoint.wire.messages import internal
-from tests.unit.publish.chain_world import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
+from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
 
 
 @simulated

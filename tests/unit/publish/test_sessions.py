@@ -12,7 +12,7 @@ from syncpoint.model.times import SESSION_S
 from syncpoint.publish.sessions import Began, Sessions
 from syncpoint.transport.lane import Message
 from syncpoint.wire.messages import internal
-from tests.unit.publish.chain_world import SUB_NUMBER, ChainWorld, Subscriber, simulated
+from tests.kit.chain import SUB_NUMBER, ChainWorld, Subscriber, simulated
 
 
 class Stream(NamedTuple):

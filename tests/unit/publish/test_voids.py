@@ -8,7 +8,7 @@ import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.random import SeededRandom
-from tests.unit.publish.chain_world import SUB_NUMBER, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
+from tests.kit.chain import SUB_NUMBER, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
 
 
 @simulated

@@ -8,7 +8,7 @@ from dataclasses import replace
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.constraints import DENY, Rule
 from syncpoint.router.lists import Lists
-from tests.unit.router.router_site import Site, topic
+from tests.kit.router import Site, topic
 
 T = topic(1)
 ASSIGNED = TopicAssignment(4, (2, 3), {"us": (6,)})

@@ -12,7 +12,7 @@ from syncpoint.model.cluster import SUBSCRIBE
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.constraints import Rule
 from syncpoint.router.planner import MOVES_MAX, SETTLED_S, Changes, Loads, Planner, State
-from tests.unit.router.router_site import Site, after, state, subscription, topic
+from tests.kit.router import Site, after, state, subscription, topic
 
 NONE = Loads({}, {})
 

@@ -9,7 +9,7 @@ import pytest
 from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.quorum import AckRule
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 
 
 class Died(BaseException):

@@ -13,7 +13,7 @@ from syncpoint.storage.catalog import Segment
 from syncpoint.storage.checkpoint import Checkpoint
 from syncpoint.storage.index import DamagedIndex, Index, Record, SealedIndex
 from syncpoint.storage.record import Header, Kind
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 
 BATCHES = 90
 

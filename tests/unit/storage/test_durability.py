@@ -15,7 +15,7 @@ import pytest
 
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.quorum import AckRule
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 
 GRID = AckRule.grid(3, 1)
 WIDE = AckRule.grid(3, 3)

@@ -14,7 +14,7 @@ from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.files import FolderExchanged
 from syncpoint.storage.damage import Damage, Part, Place
 from syncpoint.storage.record import Kind
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 from tests.unit.storage.test_real_files import Loop
 
 

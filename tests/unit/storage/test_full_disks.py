@@ -15,7 +15,7 @@ from syncpoint.runtime.files import OsFiles, overwrite_file, read_file
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.record import Kind
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 from tests.unit.storage.test_real_files import Loop
 
 

@@ -11,7 +11,7 @@ from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import CopiesUnreachable, CounterTaken, DisksFailed, DisksMissing, Fenced
 from syncpoint.storage.quorum import AckRule
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 
 GRID = AckRule.grid(3, 3)
 

@@ -8,7 +8,7 @@ import pytest
 
 from syncpoint.storage.inspect import dump, verify
 from syncpoint.storage.segment import DATA_START, PAGE
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 
 
 def filled(disks: int = 1, close: bool = True) -> World:

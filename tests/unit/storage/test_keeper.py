@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 
 INTERVAL_S = 1.0  # between two probes
 

@@ -9,7 +9,7 @@ import pytest
 from syncpoint.runtime.memory_files import FailOn
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.record import Batch
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 
 
 def late_world(late: int = 2) -> World:

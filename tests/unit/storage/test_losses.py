@@ -13,7 +13,7 @@ from syncpoint.storage.losses import Losses, accept, arrange, assess
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import DATA_START
 from syncpoint.storage.workers import ManualWorkers
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 
 WHO = {"user": "anna", "host": "here"}
 

@@ -13,7 +13,7 @@ import pytest
 from syncpoint.runtime.files import DiskUnreachable
 from syncpoint.storage.errors import StorageError
 from syncpoint.storage.quorum import AckRule
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 
 THREE, GRID = AckRule.single(3), AckRule.grid(3, 3)
 DOMAINS = {1: (1, 2), 3: (3, 4, 5, 6, 7, 8)}  # what fails: two of three disks, or of three domains

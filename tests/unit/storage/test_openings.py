@@ -16,7 +16,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import NOBODY, PAGE, SegmentHeader, encode_front
 from syncpoint.storage.store import Store
 from syncpoint.storage.workers import ThreadWorkers, _Manual
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 
 GRID = AckRule.grid(3, 3)
 THREE = AckRule.single(3)

@@ -12,7 +12,7 @@ from syncpoint.storage.disk import DiskWriter
 from syncpoint.storage.errors import DisksMissing, StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import find_tail
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 from tests.unit.storage.test_crashes import DieAt, Died, Schedule
 
 

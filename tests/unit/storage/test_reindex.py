@@ -14,7 +14,7 @@ from syncpoint.storage.recovery.reindex import AGAIN_S, Reindexing
 from syncpoint.storage.recovery.scan import FrameTable
 from syncpoint.storage.recovery.scrub import index_pages
 from syncpoint.storage.segment import DATA_START, PAGE
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 
 
 def filled(disks: int) -> World:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncpoint.storage.damage import Part, Place
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 
 LIVE = 50  # entries of the first log, which somebody needs
 

@@ -14,7 +14,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import HEADER_BYTES, Batch, Kind
 from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer
 from syncpoint.storage.store import DiskStatus
-from tests.unit.storage.storage_world import World
+from tests.kit.disks import World
 
 
 def test_an_even_number_of_disks_is_refused() -> None:

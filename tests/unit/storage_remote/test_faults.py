@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.build_shim import Faults, compiler
-from tests.unit.storage_remote.disk_process import DiskProcess, hang_up, remote
+from tests.kit.disk_process import DiskProcess, hang_up, remote
 from tests.unit.storage_remote.test_store import Chain
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler")

@@ -19,7 +19,7 @@ from syncpoint.runtime.files import DiskFenced, DiskUnreachable
 from syncpoint.storage.remote.files import RemoteFiles, as_changes, overlay
 from syncpoint.storage.remote.lane import Lane
 from syncpoint.storage.remote.wire import Change, Kind, Reply, Request
-from tests.unit.storage_remote.disk_process import DiskProcess, hang_up, remote
+from tests.kit.disk_process import DiskProcess, hang_up, remote
 
 ROOT = "/c0/d0"
 

@@ -19,7 +19,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import Kind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
-from tests.unit.storage_remote.disk_process import DiskProcess, hang_up, remote
+from tests.kit.disk_process import DiskProcess, hang_up, remote
 
 
 def payload(number: int) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from syncpoint.kernel.acks import AckSet
 from syncpoint.model.times import GRANT_S, HOLD_S
 from syncpoint.wire.messages import internal
-from tests.unit.subscribe.gather_world import SUB_NUMBER, Chain, Client, GatherWorld
+from tests.kit.subscribers import SUB_NUMBER, Chain, Client, GatherWorld
 
 
 def test_one_subscriber_is_served_from_sixteen_sources() -> None:

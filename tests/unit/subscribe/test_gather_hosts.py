@@ -15,12 +15,12 @@ from syncpoint.subscribe.lenders import lender_of
 from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
 from syncpoint.transport.memory import Faults, MemoryChannel
-from tests.unit.publish.chain_world import ChainWorld, Process, simulated
-from tests.unit.subscribe.gather_world import Client, hash_of
+from tests.kit.chain import ChainWorld, Process, simulated
+from tests.kit.subscribers import Client, hash_of
 
 
 class Cluster:
-    """What `gather_world.Client` and the gatherers want to know; the directory and the network of all forwarders."""
+    """What `subscribers.Client` and the gatherers want to know; the directory and the network of all forwarders."""
 
     def __init__(self, world: ChainWorld, seed: int) -> None:
         self.world, self.clock, self.random = world, world.clock, SeededRandom(seed)

@@ -14,7 +14,7 @@ from syncpoint.subscribe.fetch import Cursor
 from syncpoint.subscribe.lease import Lending
 from syncpoint.testing.forwarders import SUB, TOPIC, Subscriber, World
 from syncpoint.wire.messages import pubsub
-from tests.unit.subscribe.gather_world import SUB_NUMBER, Client, GatherWorld
+from tests.kit.subscribers import SUB_NUMBER, Client, GatherWorld
 
 OTHER = "projects/p/subscriptions/other"
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from syncpoint.kernel import stamps
-from syncpoint.pipeline import applying as applying_module
+from syncpoint.pipeline import epoch_apply as applying_module
 from syncpoint.pipeline import epochs, facts, links, writing
 from syncpoint.pipeline.cursors import Cursors
 from syncpoint.pipeline.epoch_apply import EpochApply

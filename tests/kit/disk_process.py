@@ -15,7 +15,7 @@ from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.processes import stand_still
 from syncpoint.storage.remote.files import DiskAddress, Patience, RemoteFiles
 
-SRC = Path(__file__).parents[3] / "src"
+SRC = Path(__file__).parents[2] / "src"
 CHILD = """
 import json, signal, sys, threading
 from pathlib import Path

@@ -1,0 +1,1 @@
+"""What tests share: the rooms put together, with disks, networks and time of their own."""
