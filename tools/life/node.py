@@ -164,6 +164,10 @@ def kind(way: Way) -> str:
     return "delivering" if delivering(way) is not None else ""
 
 
+async def at_once(work: Callable[[], Any]) -> Any:
+    return work()
+
+
 async def follow(folder: Path, clock: ManualClock) -> dict[str, Trace]:
     """The life of one message: what ran in each stretch of it, and while nothing could be deleted ("idle")."""
     servers: list[Server] = []
@@ -175,6 +179,7 @@ async def follow(folder: Path, clock: ManualClock) -> dict[str, Trace]:
     doors = Doors(
         make_workers=InlineWorkers,
         notifier=lambda loop: loop.call_soon,
+        blocking=at_once,
         serve=serve,
         keep_memory=lambda: None,
         settle_memory=lambda: None,

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from syncpoint.kernel.memory import keep_freed_memory
 from syncpoint.metadata.contract import Store
@@ -62,6 +62,7 @@ class Doors:
     open_files: Callable[[], Files] = OsFiles
     make_workers: Callable[[], Workers] = ThreadWorkers
     notifier: Callable[[asyncio.AbstractEventLoop], Notify] = notifier
+    blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread
     serve: Serve = serve
     keep_memory: Callable[[], object] = keep_freed_memory
     settle_memory: Callable[[], None] = _settle_memory

@@ -8,7 +8,6 @@ elsewhere, open calls finish, a last checkpoint is written, the log is sealed.
 import asyncio
 import logging
 import ssl
-from dataclasses import replace
 
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.health import HealthService
@@ -22,22 +21,25 @@ from syncpoint.api.subscriber import SubscriberService
 from syncpoint.api.unimplemented import unimplemented_methods
 from syncpoint.control.log_commit import LogCommit
 from syncpoint.control.plane import ControlPlane
+from syncpoint.control.solo_ownership import SOLO_CHAIN, LogCatalog, NobodyAsks, OwnDisks, SoloOwnership
+from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import Change, Setting
+from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.doors import Doors
 from syncpoint.node.metadata import align
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.upkeep import Upkeep
-from syncpoint.node.uses import trusted_clock
+from syncpoint.node.uses import anchor_ns
 from syncpoint.pipeline.reading import LogReader
 from syncpoint.pipeline.writing import EpochWriter
-from syncpoint.publish.follow import Follower
-from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.publish.recovery import replay
+from syncpoint.publish.chain import Surroundings
+from syncpoint.publish.host import ChainHost
+from syncpoint.publish.recovery import Memory
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import Random, SystemRandom
-from syncpoint.storage.store import Store
+from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.transport.network import Listening
 from syncpoint.wire import methods
@@ -45,6 +47,15 @@ from syncpoint.wire import methods
 log = logging.getLogger(__name__)
 
 ACK_KEY = "ack-id-key"  # the setting that holds it; in the log, so that ack ids survive the loss of the data folder
+
+
+async def _sealed(topic: int, epoch: int, chain: int) -> None:
+    """There are no other chains."""
+
+
+async def _next_log() -> int | None:
+    """The disks say it."""
+    return None
 
 
 class Node:
@@ -70,39 +81,48 @@ class Node:
         self.locks.take(settings.data)
         self.metadata = doors.open_metadata(settings.data / "metadata.sqlite", self.clock, self.random)
         identities = Identities(self.metadata, self.random)
-        self.store = Store.open(
-            settings.disk_folders,
-            replace(settings.storage, durability=settings.durability),
-            files=doors.open_files(),
-            clock=self.clock,
-            random=self.random,
-            counter_floor=identities.log_counter_floor,
-            universe=identities.universe,
-            notify=doors.notifier(loop),
-            known_disks=tuple(identities.disks.values()),
-            workers=doors.make_workers(),
+        self.mirror = mirror = CatalogMirror(self.metadata)
+        clock, self.limits, copy = TrustedClock(self.clock), FlowLimits(), LogCatalog()
+
+        def own_catalog(memory: Memory) -> Catalog:
+            clock.known(anchor_ns(memory))
+            stored_limits = memory.catalog.setting(LIMITS)
+            if stored_limits is not None:
+                take_limits(self.limits, stored_limits)
+            align(mirror, memory)
+            copy.catalog = memory.catalog
+            return memory.catalog
+
+        folders = [str(folder) for folder in settings.disk_folders]
+        self.host = ChainHost(
+            Surroundings(
+                copy,
+                NobodyAsks(copy),
+                lambda topic: None,
+                _sealed,
+                lambda record, epoch: (doors.open_files(), folders),
+                _next_log,
+                identities.universe,
+                clock,
+                self.random,
+                self.limits,
+                settings.storage,
+                known_disks=OwnDisks(identities, settings.disk_folders),
+                workers=doors.make_workers,
+                blocking=doors.blocking,
+                notify=doors.notifier(loop),
+                own_catalog=own_catalog,
+                counter_floor=identities.log_counter_floor,
+            )
         )
+        self.owner = SoloOwnership(self.host, ChainRecord(SOLO_CHAIN, "", "", "", "", durability=settings.durability))
+        chain = await self.owner.open()
+        self.publish, self.store = chain.forwarder, chain.store
         identities.adopt_universe(self.store.universe)
         identities.raise_log_counter_floor(self.store.log_counter)
-        for folder, incarnation in zip(settings.disk_folders, self.store.recovered.disks, strict=True):
-            if incarnation:
-                identities.know_disk(str(folder), incarnation)
-        memory = replay(self.store)
-        self.limits = FlowLimits()
-        stored_limits = memory.catalog.setting(LIMITS)
-        if stored_limits is not None:
-            take_limits(self.limits, stored_limits)
-        trusted = trusted_clock(memory, self.clock)
-        self.publish = PublishForwarder(
-            self.store, memory, trusted, self.limits, soon=loop.call_soon, later=loop.call_later
-        )
-        follower = Follower(self.publish, whole=True)
-        follower.settle()
-        mirror = CatalogMirror(self.metadata)
-        align(mirror, memory)
-        self.mirror = mirror
-        commits = LogCommit(follower, mirror)
-        self.control = ControlPlane(commits, trusted, self.random)
+        memory = self.publish.memory
+        commits = LogCommit(chain.follower, mirror)
+        self.control = ControlPlane(commits, clock, self.random)
         self.subscribe = SubscribeForwarder(
             self.publish,
             memory.catalog,
@@ -117,21 +137,20 @@ class Node:
             self.control, self.publish, self.subscribe, self.limits, settings.durability, self.clock.time_ns()
         )
         self.upkeep = Upkeep(
-            self.store,
-            follower,
+            chain.upkeep,
+            self.host.rounds,
             self.subscribe,
             self.control,
             mirror,
             self.clock,
-            begin_with_checkpoint=not memory.checkpointed or memory.facts > 0,
             steps=(self.reader.tick,),
         )
-        self.upkeep.start()
+        self.host.start()
         await commits.start()
         await self.writer.recover()
         await self.upkeep.catch_up()
         self.server = await self._open_door()
-        self.publish.on_failed = self._log_failed
+        self.host.on_ended = lambda number, error: self._log_failed()
         if self.publish.failed is not None:
             self._log_failed()
         doors.settle_memory()
@@ -187,9 +206,7 @@ class Node:
         self.pulls.drain()
         await self.server.drain(self.settings.drain_s)
         await self.upkeep.stop()
-        self.publish.flush()
-        self.upkeep.last_checkpoint()
-        self.store.close()
+        await self.owner.close()
         self.mirror.flush()
         self.metadata.close()
         self.locks.release()

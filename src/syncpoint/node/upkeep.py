@@ -13,11 +13,9 @@ from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.metadata.records import Change
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.uses import Uses
-from syncpoint.publish.follow import Follower
 from syncpoint.publish.upkeep import TICK_S, LogUpkeep, Rounds
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.storage.store import Store
 from syncpoint.subscribe.forwarder import SubscribeForwarder
 
 log = logging.getLogger(__name__)
@@ -35,29 +33,19 @@ class Upkeep:
 
     def __init__(
         self,
-        store: Store,
-        follower: Follower,
+        log: LogUpkeep,
+        rounds: Rounds,
         subscribe: SubscribeForwarder,
         control: ControlPlane,
         mirror: CatalogMirror,
         clock: Clock,
         *,
-        begin_with_checkpoint: bool = True,
         steps: Sequence[Callable[[], object]] = (),
     ) -> None:
-        """`begin_with_checkpoint`: something was read at the start that no checkpoint holds. `steps`: what other rooms
-        do about twice a second.
-        """
-        publish = follower.forwarder
+        """`steps`: what other rooms do about twice a second."""
+        publish = log.publish
         self.publish, self.subscribe, self.control, self.clock = publish, subscribe, control, clock
-        self.log = LogUpkeep(
-            store,
-            publish,
-            follower.checkpoint_parts,
-            clock.monotonic(),
-            begin_with_checkpoint=begin_with_checkpoint,
-        )
-        self.rounds = Rounds(clock, lambda: [self.log], lambda: [self.log])
+        self.log, self.rounds = log, rounds
         self.rounds.every(TICK_S, subscribe.tick)
         for step in (lambda: mirror.flush(), *steps):
             self.rounds.every(SLOWLY_S, step)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from syncpoint.metadata.catalog import CatalogCopy
+from syncpoint.metadata.catalog import Catalog, CatalogCopy
 from syncpoint.metadata.records import Change, Op, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import SyncpointError, Unavailable
@@ -26,7 +26,7 @@ from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
 from syncpoint.publish.hub import Hub
-from syncpoint.publish.known_disks import Known, KnownDisks
+from syncpoint.publish.known_disks import DiskRegistry, Known
 from syncpoint.publish.records import encode_batches
 from syncpoint.publish.recovery import Memory, replay
 from syncpoint.publish.resends import Resends
@@ -86,19 +86,21 @@ class Surroundings:
     assignments: Assignments
     sealed: Sealed
     open_files: OpenFiles
-    next_log: Callable[[], Awaitable[int]]
-    universe: int
+    next_log: Callable[[], Awaitable[int | None]]
+    universe: int | None
     clock: Clock
     random: Random
     limits: FlowLimits = field(default_factory=FlowLimits)
     settings: StorageSettings = field(default_factory=StorageSettings)
-    known_disks: KnownDisks | None = None  # None: disks that were all wiped pass for new ones
+    known_disks: DiskRegistry | None = None  # None: disks that were all wiped pass for new ones
     workers: Callable[[], Workers] = ThreadWorkers
     blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread
     notify: Callable[[Callable[[], None]], None] | None = None
     registered: Callable[[int, int], bool] = lambda topic, chain: True  # whether a chain is known to hold a topic
     registrations: Callable[[int], Collection[int]] = lambda chain: ()  # topics that a chain is known to hold
     mount: Callable[[Chain], Mounted] | None = None
+    own_catalog: Callable[[Memory], Catalog] | None = None  # one node: the catalog is in the chain's own log
+    counter_floor: int = 0  # where `next_log` says None: the chain's logs have higher numbers
     admission: Admission = field(init=False)  # limits hold for all chains of the process together
 
     def __post_init__(self) -> None:
@@ -115,12 +117,13 @@ class Chain:
         self.mounted: Mounted | None = None
         # Before anything is written: the log may fail while what recovery found is followed.
         self.on_ended: Callable[[Chain, Exception], None] = lambda chain, error: None
-        memory.catalog = around.shared.catalog
+        whole = around.own_catalog is not None
+        memory.catalog = around.own_catalog(memory) if around.own_catalog is not None else around.shared.catalog
         self.forwarder = PublishForwarder(
             store, memory, around.clock, around.limits, loop.call_soon, loop.call_later, around.admission
         )
         self.forwarder.on_failed = self._failed
-        self.follower = Follower(self.forwarder)
+        self.follower = Follower(self.forwarder, whole=whole)
         self.follower.settle()
         now = around.clock.monotonic()
         known = {key: (grant.grant, grant.holder) for key, grant in memory.grants.items()}
@@ -140,7 +143,7 @@ class Chain:
             self.follower.checkpoint_parts,
             now,
             begin_with_checkpoint=not memory.checkpointed or memory.facts > 0,
-            name=f"chain {self.number}: ",
+            name="" if whole else f"chain {self.number}: ",
         )
         self._topics = set(self.forwarder.sources.topics()) - {STAGING_TOPIC}
         self._idle: dict[int, int] = {}  # open source of which nothing is stored -> its end, at the last look
@@ -184,6 +187,9 @@ class Chain:
         """Forget what is empty: sealed sources, idle ones, and with the last one of a topic its registration."""
         forwarder, sources = self.forwarder, self.forwarder.sources
         if forwarder.failed is not None or self.entrance.closed:
+            return
+        if self.follower.whole:
+            forget_empty_sources(forwarder)
             return
         idle: dict[int, int] = {}
         for topic in sources.topics():
@@ -289,7 +295,7 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
     loop = asyncio.get_running_loop()
     notify = around.notify or notifier(loop)
 
-    def recover(counter: int) -> tuple[Store, Memory]:
+    def recover(counter: int | None) -> tuple[Store, Memory]:
         files, roots = around.open_files(record, epoch)
         store = Store.open(
             roots,
@@ -303,6 +309,7 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
             workers=around.workers(),
             rule=AckRule.from_values(record.rule) if record.rule else None,
             counter=counter,
+            counter_floor=around.counter_floor,
         )
         try:
             return store, replay(store)

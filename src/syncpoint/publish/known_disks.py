@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from syncpoint.metadata.contract import Put, unchanged
 from syncpoint.metadata.layout import KNOWN_DISKS
@@ -23,6 +23,13 @@ class Known(NamedTuple):
 
     disks: tuple[str, ...] = ()
     revision: int = 0
+
+
+class DiskRegistry(Protocol):
+    """Who remembers them."""
+
+    async def known(self, chain: int) -> Known: ...
+    async def note(self, chain: int, known: Known, now: Sequence[str]) -> None: ...
 
 
 class KnownDisks:

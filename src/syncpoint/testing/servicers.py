@@ -25,6 +25,7 @@ from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import anchor_ns
+from syncpoint.publish.upkeep import LogUpkeep, Rounds
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.forwarders import SUB, TOPIC, World
@@ -73,7 +74,9 @@ class ServicerWorld(World):
                 **self.admin.methods(),
             }
         )
-        self.upkeep = Upkeep(store, self.follower, self.subscribe, self.control, self.mirror, self.clock)  # type: ignore[arg-type]
+        log = LogUpkeep(store, self.publish, self.follower.checkpoint_parts, self.clock.monotonic())  # type: ignore[arg-type]
+        rounds = Rounds(self.clock, lambda: [log], lambda: [log])
+        self.upkeep = Upkeep(log, rounds, self.subscribe, self.control, self.mirror, self.clock)
         self.upkeep.start()
 
     def settle(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 from syncpoint.metadata.records import Change
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.publish import upkeep
+from syncpoint.publish.upkeep import LogUpkeep, Rounds
 from syncpoint.storage.record import Kind
 from syncpoint.testing.forwarders import SUB, TOPIC
 from syncpoint.testing.servicers import ServicerWorld, simulated
@@ -279,15 +280,10 @@ async def test_the_last_checkpoint_makes_the_next_start_short(world: ServicerWor
 @simulated()
 async def test_a_start_that_read_nothing_new_writes_no_checkpoint(world: ServicerWorld) -> None:
     await checkpointed(world)
-    quiet = Upkeep(
-        world.store,
-        world.follower,
-        world.subscribe,
-        world.control,
-        world.mirror,
-        world.clock,
-        begin_with_checkpoint=False,
-    )  # type: ignore[arg-type]
+    parts, now = world.follower.checkpoint_parts, world.clock.monotonic()
+    log = LogUpkeep(world.store, world.publish, parts, now, begin_with_checkpoint=False)  # type: ignore[arg-type]
+    rounds = Rounds(world.clock, lambda: [log], lambda: [log])
+    quiet = Upkeep(log, rounds, world.subscribe, world.control, world.mirror, world.clock)
     quiet.log._checkpointed = world.store.appended
     await world.upkeep.stop()
     before = count(world, Kind.CHECKPOINT_BEGIN)

@@ -29,7 +29,7 @@ from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.disks import DiskServer, SimFiles
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
 from syncpoint.testing.simulation.pipeline_world import JobsWorld, PipelineShape
-from syncpoint.testing.simulation.workers import SimWorkers
+from syncpoint.testing.simulation.workers import SimWorkers, run_blocking
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import Limits
 from syncpoint.transport.network import Listening
@@ -68,6 +68,7 @@ class NodeLife:
             open_files=self._open_files,
             make_workers=self._workers,
             notifier=lambda loop: self._notify(),
+            blocking=lambda work: run_blocking(world.strands, work),
             serve=self._serve,
             keep_memory=lambda: None,
             settle_memory=lambda: None,

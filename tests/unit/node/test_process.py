@@ -1,0 +1,218 @@
+"""One node whole, without sockets: a host with one chain over disks in memory, through several lives."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from syncpoint.model.errors import Code, SyncpointError
+from syncpoint.model.identity import parse_message_id
+from syncpoint.node.doors import Doors
+from syncpoint.node.process import Node
+from syncpoint.node.settings import ServeSettings
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.memory_files import FailOn, MemoryFiles
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.storage.errors import DisksMissing
+from syncpoint.storage.settings import StorageSettings
+from syncpoint.storage.workers import ManualWorkers
+from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.transport.memory import MemoryChannel
+from syncpoint.wire import methods
+from syncpoint.wire.methods import Method
+
+TOPIC, SUB = "projects/p/topics/orders", "projects/p/subscriptions/billing"
+DISKS = ("/a", "/b", "/c")
+STORAGE = StorageSettings(
+    segment_bytes=64 * 1024, pool_segments=1, pool_segments_max=2, reserve_bytes=0, scrub_bytes_s=0,
+)  # fmt: skip
+
+
+class NoLocks:
+    """Nobody else is here."""
+
+    def take(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def release(self) -> None:
+        """There is none."""
+
+
+class Opened:
+    """What is served, and where: a channel in memory."""
+
+    host, port = "node", 443
+
+    def __init__(self, served: Any) -> None:
+        self.channel = MemoryChannel(served)
+
+    async def drain(self, grace_s: float) -> None:
+        await self.channel.close()
+
+    async def close(self) -> None:
+        await self.channel.close()
+
+
+async def at_once(work: Callable[[], Any]) -> Any:
+    return work()
+
+
+class NodeWorld:
+    """A machine with three disks, and the node on it."""
+
+    def __init__(self, clock: ManualClock, folder: Path) -> None:
+        self.clock, self.files = clock, MemoryFiles()
+        self.settings = ServeSettings(data=folder, disks=tuple(map(Path, DISKS)), storage=STORAGE)
+        self.workers: list[ManualWorkers] = []
+        self.node: Node
+        self.channel: MemoryChannel
+        self._pump = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        """The threads of storage: writers and readers often, keepers of disks now and then."""
+        for turn in count():
+            await asyncio.sleep(0.004)
+            for workers in self.workers:
+                for name in list(workers.steps):
+                    if name in workers.steps and (turn % 20 == 0 or "-keep-" not in name):
+                        workers.run(name)
+
+    def _workers(self) -> ManualWorkers:
+        self.workers.append(ManualWorkers())
+        return self.workers[-1]
+
+    async def _serve(self, served: Any, host: str, port: int, **_: Any) -> Opened:
+        opened = Opened(served)
+        self.channel = opened.channel
+        return opened
+
+    async def start(self) -> None:
+        doors = Doors(
+            make_locks=NoLocks,
+            open_files=lambda: self.files,
+            make_workers=self._workers,
+            notifier=lambda loop: loop.call_soon,
+            blocking=at_once,
+            serve=self._serve,
+            keep_memory=lambda: None,
+            settle_memory=lambda: None,
+        )
+        self.node = Node(self.settings, clock=self.clock, random=SeededRandom(3), doors=doors)
+        await self.node.start()
+
+    async def crash(self) -> None:
+        """kill -9, and all that was in memory is gone; then a start."""
+        self.workers.clear()
+        for task in self.node.host.rounds.tasks:
+            task.cancel()
+        self.node.metadata.close()
+        self.files.kill()
+        await self.start()
+
+    async def close(self) -> None:
+        self._pump.cancel()
+        await self.node.host.rounds.stop()
+        self.node.metadata.close()
+
+    async def call(self, method: Method, **fields: Any) -> Any:
+        answer = await self.channel.unary(method, method.request(**fields).SerializeToString(), timeout=8.0)
+        return method.response.FromString(answer)
+
+    async def create(self) -> None:
+        await self.call(methods.PUBLISHER.CreateTopic, name=TOPIC)
+        await self.call(methods.SUBSCRIBER.CreateSubscription, name=SUB, topic=TOPIC)
+
+    async def publish(self, *data: str) -> list[str]:
+        messages = [{"data": one.encode()} for one in data]
+        return list((await self.call(methods.PUBLISHER.Publish, topic=TOPIC, messages=messages)).message_ids)
+
+    async def pull(self, *, ack: bool = False) -> list[str]:
+        found = await self.call(methods.SUBSCRIBER.Pull, subscription=SUB, max_messages=100)
+        if ack:
+            ids = [one.ack_id for one in found.received_messages]
+            await self.call(methods.SUBSCRIBER.Acknowledge, subscription=SUB, ack_ids=ids)
+        return [one.message.data.decode() for one in found.received_messages]
+
+    async def is_serving(self, service: str = "") -> bool:
+        found = await self.call(methods.HEALTH.Check, service=service)
+        return bool(found.status == found.SERVING)
+
+
+def simulated(work: Callable[[NodeWorld], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def test() -> None:
+        clock = ManualClock()
+
+        async def run(folder: str) -> None:
+            world = NodeWorld(clock, Path(folder))
+            try:
+                await work(world)
+            finally:
+                await world.close()
+
+        with TemporaryDirectory() as folder:
+            run_simulated(clock, run(folder))
+
+    test.__name__, test.__doc__, test.__module__ = work.__name__, work.__doc__, work.__module__
+    return test
+
+
+@simulated
+async def test_what_was_acknowledged_and_what_was_not_outlive_a_kill_and_an_orderly_end(world: NodeWorld) -> None:
+    await world.start()
+    await world.create()
+    (first,) = await world.publish("a")
+    assert await world.pull(ack=True) == ["a"]
+    await world.publish("b")
+    logs = [world.node.store.log_counter]
+    await world.crash()
+    logs.append(world.node.store.log_counter)
+    assert await world.pull() == ["b"]
+    (third,) = await world.publish("c")
+    assert parse_message_id(third).universe == parse_message_id(first).universe
+    await world.node.stop()
+    assert list(world.node.host.chains) == []
+    await world.start()
+    assert world.node.store.recovered.cut == []  # it was sealed
+    logs.append(world.node.store.log_counter)
+    assert sorted(set(logs)) == logs
+    assert sorted([*await world.pull(), *await world.pull()]) == ["b", "c"]
+
+
+@simulated
+async def test_disks_that_were_all_emptied_do_not_pass_for_new_ones(world: NodeWorld) -> None:
+    await world.start()
+    await world.create()
+    await world.node.stop()
+    for disk in DISKS:
+        world.files.wipe(disk)
+    with pytest.raises(DisksMissing):
+        await world.start()
+    assert world.node.host.chains == {}
+
+
+@simulated
+async def test_who_balances_load_is_told_of_a_log_that_failed(world: NodeWorld) -> None:
+    await world.start()
+    await world.create()
+    await world.publish("a")
+    assert await world.is_serving()
+    for disk in DISKS:
+        world.files.faults.append(FailOn(disk, errno.EIO, ("pwritev", "fdatasync")))
+    with pytest.raises(SyncpointError) as refused:
+        await world.publish("b")
+    assert refused.value.code is Code.UNAVAILABLE
+    assert not await world.is_serving()
+    assert not await world.is_serving(methods.PUBLISHER.name)
+    assert await world.is_serving(methods.SUBSCRIBER.name)
+    assert await world.pull() == ["a"]
+    world.files.faults.clear()
+    await world.crash()
+    assert await world.is_serving()
+    assert "a" in await world.pull()
