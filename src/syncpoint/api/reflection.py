@@ -20,8 +20,8 @@ from syncpoint.wire.serving import parsed
 SERVICES = tuple(
     service.name
     for service in (
-        methods.PUBLISHER, methods.SUBSCRIBER, methods.ADMIN, methods.HEALTH, methods.REFLECTION,
-        methods.REFLECTION_ALPHA,
+        methods.PUBLISHER, methods.SUBSCRIBER, methods.IAM, methods.ADMIN, methods.ACCOUNTS, methods.HEALTH,
+        methods.REFLECTION, methods.REFLECTION_ALPHA,
     )
 )  # fmt: skip
 PIPELINES = (methods.LOG_READER.name, methods.EPOCH_WRITER.name)

@@ -27,6 +27,7 @@ SERVICES = {
     "SchemaService": methods.SCHEMAS,
     "IAMPolicy": methods.IAM,
     "Admin": methods.ADMIN,
+    "ServiceAccounts": methods.ACCOUNTS,
     "LogReader": methods.LOG_READER,
     "EpochWriter": methods.EPOCH_WRITER,
 }

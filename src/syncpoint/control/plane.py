@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from syncpoint.access.policy import orphaned_policies
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import ACTIVE, CREATING, Change, Op, Record, SeekTarget, Snapshot, Subscription, Topic
 from syncpoint.model.errors import Aborted, AlreadyExists, Conflict, NotFound, SyncpointError
@@ -80,7 +81,10 @@ class ControlPlane:
         await self.commits.refresh()
 
     async def commit(self, changes: Sequence[Change]) -> None:
-        """Make the changes, together. Raises `Conflict` when others were first, and `Unavailable`."""
+        """Make the changes, together; what is deleted takes its policy along. Raises `Conflict` when others were first,
+        and `Unavailable`.
+        """
+        changes = [*changes, *orphaned_policies(self.catalog, changes)]
         before = [self._known(change.record) for change in changes]
         for change, known in zip(await self.commits.commit(changes), before, strict=True):
             await self._confirm(change, known)

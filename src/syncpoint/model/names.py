@@ -16,6 +16,7 @@ from syncpoint.model.errors import InvalidArgument
 TopicName = NewType("TopicName", str)
 SubscriptionName = NewType("SubscriptionName", str)
 SnapshotName = NewType("SnapshotName", str)
+SchemaName = NewType("SchemaName", str)
 ProjectName = NewType("ProjectName", str)
 
 #: What a subscription reports as its topic once that topic is deleted. Not a legal topic name, so it can never clash.
@@ -54,6 +55,11 @@ def parse_subscription(name: str) -> SubscriptionName:
 def parse_snapshot(name: str) -> SnapshotName:
     """Check a full snapshot name. Raises `InvalidArgument`."""
     return SnapshotName(_parse("snapshots", name))
+
+
+def parse_schema(name: str) -> SchemaName:
+    """Check a full schema name, without a revision. Raises `InvalidArgument`."""
+    return SchemaName(_parse("schemas", name))
 
 
 def parse_project(name: str) -> ProjectName:

@@ -9,8 +9,11 @@ import asyncio
 import logging
 import ssl
 
+from syncpoint.access.policy import Policies
+from syncpoint.api.accounts import AccountsService
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.health import HealthService
+from syncpoint.api.iam import IamService
 from syncpoint.api.node_admin import NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import publisher_methods
@@ -179,6 +182,8 @@ class Node:
             **self.streams.methods(),
             **seek_methods(self.control),
             **CatalogService(self.control).methods(),
+            **IamService(self.control, Policies(self.control.catalog)).methods(),
+            **AccountsService(self.control).methods(),
             **self.admin.methods(),
             **self.reader.methods(),
             **self.writer.methods(),

@@ -84,6 +84,7 @@ class Enum:
 # One stub for each package, written by tools/protos.py.
 if TYPE_CHECKING:
     from syncpoint.wire.stubs import etcdserverpb as etcd
+    from syncpoint.wire.stubs import google_iam_v1 as iam
     from syncpoint.wire.stubs import google_protobuf as well_known
     from syncpoint.wire.stubs import google_pubsub_v1 as pubsub
     from syncpoint.wire.stubs import google_rpc as rpc
@@ -92,12 +93,15 @@ if TYPE_CHECKING:
     from syncpoint.wire.stubs import grpc_reflection_v1alpha as reflection_alpha
     from syncpoint.wire.stubs import syncpoint_admin_v1 as admin
     from syncpoint.wire.stubs import syncpoint_catalog_v1 as catalog
+    from syncpoint.wire.stubs import syncpoint_iam_v1 as accounts
     from syncpoint.wire.stubs import syncpoint_internal_v1 as internal
     from syncpoint.wire.stubs import syncpoint_pipeline_stored_v1 as stored_epochs
     from syncpoint.wire.stubs import syncpoint_pipeline_v1 as pipeline
 else:
     pubsub = Package("google.pubsub.v1")
     rpc = Package("google.rpc")
+    iam = Package("google.iam.v1")
+    accounts = Package("syncpoint.iam.v1")
     health = Package("grpc.health.v1")
     reflection = Package("grpc.reflection.v1")
     reflection_alpha = Package("grpc.reflection.v1alpha")
@@ -110,8 +114,9 @@ else:
     etcd = Package("etcdserverpb")
 
 __all__ = [
-    "FILES", "POOL", "Enum", "Package", "admin", "catalog", "etcd", "health", "internal", "message_class", "pipeline",
-    "pubsub", "reflection", "reflection_alpha", "rpc", "stored_epochs", "unset_or_default", "well_known",
+    "FILES", "POOL", "Enum", "Package", "accounts", "admin", "catalog", "etcd", "health", "iam", "internal",
+    "message_class", "pipeline", "pubsub", "reflection", "reflection_alpha", "rpc", "stored_epochs", "unset_or_default",
+    "well_known",
 ]  # fmt: skip
 
 

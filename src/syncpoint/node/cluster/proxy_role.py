@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from syncpoint.access.policy import Policies
+from syncpoint.api.accounts import AccountsService
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.cluster_admin import ClusterAdmin
+from syncpoint.api.iam import IamService
 from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.seek import seek_methods
 from syncpoint.api.server_admin import DEFAULT, Identity
@@ -80,7 +83,11 @@ class ProxyRole:
         self.cleaner = KeyCleaner(joined.store, self._topic_exists, self._cleans, joined.random)
         self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, joined.random)
         self._methods = self.proxy.methods(
-            CatalogService(self.control).methods(), seek_methods(self.control), self.admin.methods()
+            CatalogService(self.control).methods(),
+            IamService(self.control, Policies(joined.catalog)).methods(),
+            AccountsService(self.control).methods(),
+            seek_methods(self.control),
+            self.admin.methods(),
         )
 
     def methods(self) -> Methods:

@@ -1,0 +1,249 @@
+"""Policies of IAM: which members hold which roles on a resource, and what follows from that for one permission.
+
+Place: plain code over the catalog, in whose settings the policies stand. `api.iam` changes them, `gate` asks.
+Promise: a policy belongs to one incarnation of its resource: one that is created anew begins with none. What a project
+grants holds on everything in it, what the server grants (the resource `server`) on every project. Nothing is granted by
+default. A policy is replaced only by who has seen the one that stands, if an etag says which that was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from syncpoint.access.conditions import Condition, Context, compiled
+from syncpoint.access.roles import ROLES
+from syncpoint.access.rules import SERVER, any_resource
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Change, Op, Setting, Snapshot, Subscription, Topic
+from syncpoint.model.errors import Aborted, InvalidArgument, NotFound
+from syncpoint.model.names import project_of
+from syncpoint.wire.messages import iam
+
+PREFIX: Final = "iam-policy:"
+NO_POLICY_ETAG: Final = b"\x00\x20\x01"
+"""Of a resource that has none; "ACAB" in JSON, as the real service has it."""
+PRINCIPALS_MAX: Final = 1500
+BINDINGS_MAX: Final = 1500
+ALL_USERS: Final = "allUsers"
+ALL_AUTHENTICATED: Final = "allAuthenticatedUsers"
+_ADDRESS = r"[^@\s:/]{1,128}@[A-Za-z0-9][A-Za-z0-9.-]{0,189}"
+_MEMBER = re.compile(
+    rf"(user|serviceAccount|group):{_ADDRESS}|domain:[A-Za-z0-9][A-Za-z0-9.-]{{0,189}}|{ALL_USERS}|{ALL_AUTHENTICATED}"
+)
+
+
+class Verdict(NamedTuple):
+    """Whether something is granted; `passing`: that hung on a condition, so it may be otherwise a moment later."""
+
+    allowed: bool
+    passing: bool = False
+
+
+_NONE = Verdict(False)
+
+
+class _Compiled(NamedTuple):
+    """A policy as it is asked: members by permission, and what is granted on conditions."""
+
+    source: bytes
+    grants: dict[str, frozenset[str]]
+    conditional: tuple[tuple[frozenset[str], frozenset[str], Condition], ...]
+
+
+class Policies:
+    """All policies of a catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._known: dict[str, _Compiled] = {}
+
+    def verdict(self, members: frozenset[str], permission: str, resource: str, now_s: float) -> Verdict:
+        """Whether any of these members holds the permission on the resource, or on what it lies in."""
+        passing = False
+        for holder in _lineage(resource):
+            policy = self._of(holder)
+            if policy is None:
+                continue
+            if not policy.grants.get(permission, frozenset()).isdisjoint(members):
+                return Verdict(True)
+            for permissions, who, condition in policy.conditional:
+                if permission in permissions and not who.isdisjoint(members):
+                    passing = True
+                    if condition.holds(Context(resource, now_s)):
+                        return Verdict(True, True)
+        return Verdict(False, True) if passing else _NONE
+
+    def get(self, name: str, version: int = 0) -> iam.Policy:
+        """The policy of a resource, as a caller that understands `version` may read it. Raises `NotFound`,
+        `InvalidArgument`."""
+        if version not in (0, 1, 3):
+            raise InvalidArgument("options.requested_policy_version", "must be 0, 1 or 3")
+        stored = self._stored(self._key_of_existing(name))
+        if version < 3:
+            stored.version = min(stored.version, 1)
+            for binding in stored.bindings:
+                if binding.HasField("condition"):
+                    digest = hashlib.sha256(binding.condition.SerializeToString(deterministic=True)).hexdigest()[:20]
+                    binding.role += f"_withcond_{digest}"
+                    binding.ClearField("condition")
+        return stored
+
+    def changed(self, name: str, policy: iam.Policy, paths: Iterable[str] = ()) -> tuple[Setting, iam.Policy]:
+        """What is to be stored for a resource to have this policy, and the policy as it then is. `paths`: of the field
+        mask; none: everything. Raises `NotFound`, `InvalidArgument`, and `Aborted` when another one stands than the
+        etag says.
+        """
+        key = self._key_of_existing(name)
+        known = self._stored(key)
+        if policy.etag and policy.etag != known.etag:
+            raise Aborted(
+                "There were concurrent policy changes. Please retry the whole read-modify-write with exponential"
+                " backoff."
+            )
+        made = iam.Policy()
+        made.CopyFrom(policy)
+        wanted = set(paths)
+        if unknown := wanted - {"bindings", "etag", "version"}:
+            raise InvalidArgument("update_mask", f"unknown path {min(unknown)}")
+        if wanted and "bindings" not in wanted:
+            del made.bindings[:]
+            made.bindings.extend(known.bindings)
+        check(made)
+        made.version = max(made.version, 1)
+        made.etag = hashlib.sha256(key.encode() + known.etag + made.SerializeToString(deterministic=True)).digest()[:8]
+        return Setting(key, made.SerializeToString(deterministic=True)), made
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a resource."""
+        return self._key(name) is not None
+
+    # -- stored ------------------------------------------------------------------------------------------------------
+
+    def _of(self, resource: str) -> _Compiled | None:
+        key = self._key(resource)
+        source = None if key is None else self._catalog.setting(key)
+        if key is None or source is None:
+            return None
+        known = self._known.get(key)
+        if known is None or known.source is not source:
+            if len(self._known) >= 10_000:
+                self._known.clear()
+            known = self._known[key] = _compile(source)
+        return known
+
+    def _key(self, resource: str) -> str | None:
+        """Where the policy of a resource stands; None: there is no such resource."""
+        if resource == SERVER:
+            return PREFIX + SERVER
+        parts = resource.split("/")
+        if len(parts) == 2:
+            return PREFIX + resource
+        return policy_key(self._catalog, resource)
+
+    def _key_of_existing(self, name: str) -> str:
+        any_resource(name)
+        key = self._key(name)
+        if key is None:
+            raise NotFound(name)
+        return key
+
+    def _stored(self, key: str) -> iam.Policy:
+        value = self._catalog.setting(key)
+        if value is None:
+            return iam.Policy(etag=NO_POLICY_ETAG)
+        return iam.Policy.FromString(value)
+
+
+def policy_key(catalog: Catalog, resource: str) -> str | None:
+    """Where the policy of a topic, subscription, snapshot or schema stands; None: there is no such resource."""
+    record: Topic | Subscription | Snapshot | None = None
+    match resource.split("/")[2]:
+        case "topics":
+            record = catalog.topic(resource)
+        case "subscriptions":
+            record = catalog.subscription(resource)
+        case "snapshots":
+            record = catalog.snapshot(resource)
+    return None if record is None else _key_of(record)
+
+
+def _key_of(record: Topic | Subscription | Snapshot) -> str:
+    return f"{PREFIX}{type(record).__name__.lower()}s/{record.incarnation}"
+
+
+def orphaned_policies(catalog: Catalog, changes: Iterable[Change]) -> Iterator[Change]:
+    """Deletions of the policies of what these changes delete."""
+    for change in changes:
+        record = change.record
+        if change.op is Op.DELETE and not isinstance(record, Setting):
+            key = _key_of(record)
+            value = catalog.setting(key)
+            if value is not None:
+                yield Change.delete(Setting(key, value))
+
+
+def check(policy: iam.Policy) -> None:
+    """Raise `InvalidArgument` for a policy that must not stand."""
+    if policy.version not in (0, 1, 3):
+        raise InvalidArgument("policy.version", "must be 0, 1 or 3")
+    if len(policy.bindings) > BINDINGS_MAX:
+        raise InvalidArgument("policy.bindings", f"there are more than {BINDINGS_MAX}")
+    if sum(len(binding.members) for binding in policy.bindings) > PRINCIPALS_MAX:
+        raise InvalidArgument(
+            "policy.bindings",
+            f"The number of members in the policy is larger than the maximum allowed size {PRINCIPALS_MAX}.",
+        )
+    for binding in policy.bindings:
+        if binding.role not in ROLES:
+            raise InvalidArgument("", f"Role {binding.role} is not supported for this resource.")
+        for member in binding.members:
+            if _MEMBER.fullmatch(member) is None:
+                raise InvalidArgument(
+                    "",
+                    f"The member {member} is of an unknown type. Please set a valid type prefix for the member"
+                    " (user:, serviceAccount:, group:, domain:), or name allUsers or allAuthenticatedUsers.",
+                )
+        if binding.HasField("condition"):
+            if policy.version != 3:
+                raise InvalidArgument("policy.version", "must be 3 for a policy with conditions")
+            compiled(binding.condition.expression)
+
+
+def _lineage(resource: str) -> tuple[str, ...]:
+    if resource == SERVER:
+        return (SERVER,)
+    if resource.count("/") == 1:
+        return resource, SERVER
+    return resource, project_of(resource), SERVER
+
+
+def _compile(source: bytes) -> _Compiled:
+    grants: dict[str, set[str]] = {}
+    conditional = []
+    try:
+        policy = iam.Policy.FromString(source)
+    except DecodeError:
+        return _Compiled(source, {}, ())
+    for binding in policy.bindings:
+        permissions = ROLES.get(binding.role, frozenset())
+        members = frozenset(normal(member) for member in binding.members)
+        if binding.HasField("condition"):
+            try:
+                conditional.append((permissions, members, compiled(binding.condition.expression)))
+            except InvalidArgument:
+                continue  # written by a server that can evaluate it: here it grants nothing
+        else:
+            for permission in permissions:
+                grants.setdefault(permission, set()).update(members)
+    return _Compiled(source, {key: frozenset(who) for key, who in grants.items()}, tuple(conditional))
+
+
+def normal(member: str) -> str:
+    """Addresses and domains are the same in any case of letters."""
+    kind, colon, rest = member.partition(":")
+    return f"{kind}:{rest.lower()}" if colon else member

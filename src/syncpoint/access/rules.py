@@ -1,0 +1,391 @@
+"""What each method asks of its caller: one table from the paths of methods to permissions on what the request names.
+
+Place: read by `gate` for every call. The names are those in the request itself; headers that repeat them mean nothing.
+Promise: a method that is described and stands in no line of the table can not be served: `rule_of` raises, and a test
+compares the table with the descriptors.
+Leaves to `policy`: who has a permission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from syncpoint.access.accounts import find_account
+from syncpoint.access.roles import INTERNAL
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.names import (
+    parse_project,
+    parse_schema,
+    parse_snapshot,
+    parse_subscription,
+    parse_topic,
+    project_of,
+)
+from syncpoint.wire import methods
+from syncpoint.wire.methods import Method, Service
+
+SERVER: Final = "server"
+"""The resource above all projects."""
+
+_COLLECTIONS: Final[dict[str, Callable[[str], str]]] = {
+    "topics": parse_topic,
+    "subscriptions": parse_subscription,
+    "snapshots": parse_snapshot,
+    "schemas": parse_schema,
+}
+
+
+class Need(NamedTuple):
+    """A permission on a resource: `projects/P`, `projects/P/topics/T` and so on, or SERVER."""
+
+    permission: str
+    resource: str
+
+
+Needs = Callable[[Any, Catalog], Iterator[Need]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What one method asks for. `open`: of nobody anything; `known`: only that the caller is known.
+
+    `needs`: of a request. `hot`: the one permission of a method that is called all the time, on what field 1 of the
+    request names, of that collection. `each`: every message of a stream is a request of its own, not just the first.
+    """
+
+    open: bool = False
+    known: bool = False
+    internal: bool = False
+    needs: Needs | None = None
+    hot: tuple[str, str] | None = None
+    each: bool = False
+
+
+def resource(collection: str, name: str) -> str:
+    """A name as the resource that grants are made on: of a schema without its revision. Raises `InvalidArgument`."""
+    if collection == "projects":
+        return parse_project(name)
+    if collection == "schemas":
+        name = name.partition("@")[0]
+    return _COLLECTIONS[collection](name)
+
+
+def any_resource(name: str) -> tuple[str, str]:
+    """(collection, resource) of anything that has a policy. Raises `InvalidArgument`."""
+    if name == SERVER:
+        return SERVER, SERVER
+    parts = name.split("/")
+    if len(parts) == 2:
+        return "projects", parse_project(name)
+    if len(parts) == 4 and parts[2] in _COLLECTIONS:
+        return parts[2], resource(parts[2], name)
+    raise InvalidArgument("resource", f"Invalid resource name: (name={name})")
+
+
+def rule_of(path: str) -> Rule:
+    """The rule of a method. Raises `KeyError` when there is none: it must not be served."""
+    return RULES[path]
+
+
+# -- how needs are written ---------------------------------------------------------------------------------------------
+
+
+def _value(request: Any, field: str) -> str:
+    for part in field.split("."):
+        request = getattr(request, part)
+    return str(request)
+
+
+def _on(permission: str, field: str, collection: str, *, optional: bool = False) -> Needs:
+    """The permission on what a field names."""
+
+    def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
+        name = _value(request, field)
+        if name or not optional:
+            yield Need(permission, resource(collection, name))
+
+    return needs
+
+
+def _in(permission: str, field: str, collection: str, sibling: tuple[str, str] | None = None) -> Needs:
+    """The permission on the project of what a field names; `sibling`: the field, and its collection, that says which
+    project when the name is left to the server."""
+
+    def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
+        name = _value(request, field)
+        if name or sibling is None:
+            yield Need(permission, project_of(resource(collection, name)))
+        else:
+            yield Need(permission, project_of(resource(sibling[1], _value(request, sibling[0]))))
+
+    return needs
+
+
+def _server(permission: str) -> Needs:
+    def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
+        yield Need(permission, SERVER)
+
+    return needs
+
+
+def _all(*parts: Needs) -> Rule:
+    def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
+        for part in parts:
+            yield from part(request, catalog)
+
+    return Rule(needs=needs)
+
+
+def _hot(permission: str, collection: str) -> Rule:
+    return Rule(hot=(permission, collection))
+
+
+def _acting(prefix: str) -> Needs:
+    """To let pushes carry the identity of a service account one must be allowed to act as it."""
+
+    def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
+        for part in (*filter(None, prefix.split(".")), "push_config", "oidc_token"):
+            if not request.HasField(part):
+                return
+            request = getattr(request, part)
+        if email := request.service_account_email:
+            account = find_account(catalog, email)
+            yield Need("iam.serviceAccounts.actAs", SERVER if account is None else account.project)
+
+    return needs
+
+
+def _given_up(prefix: str) -> Needs:
+    """What a subscription gives up is published: whoever says where must be allowed to publish there."""
+    return _on("pubsub.topics.publish", f"{prefix}dead_letter_policy.dead_letter_topic", "topics", optional=True)
+
+
+def _detached(request: Any, catalog: Catalog) -> Iterator[Need]:
+    """Asked of the topic, which need not be in the project of the subscription; of the subscription once that topic is
+    gone, and when there is none, so that the answer does not tell."""
+    name = parse_subscription(request.subscription)
+    record = catalog.subscription(name)
+    topic = None if record is None else catalog.topic_of(record)
+    yield Need("pubsub.topics.detachSubscription", name if topic is None else topic.name)
+
+
+def _positions(request: Any, catalog: Catalog) -> Iterator[Need]:
+    if not request.topic and not request.subscription:
+        raise InvalidArgument("topic", "name a topic or a subscription")
+    if request.topic:
+        yield Need("syncpoint.topics.read", parse_topic(request.topic))
+    if request.subscription:
+        name = parse_subscription(request.subscription)
+        yield Need("syncpoint.subscriptions.read", name)
+        yield Need(_CONSUME, name)  # what was processed is acknowledged by the same call
+        record = catalog.subscription(name)
+        if not request.topic and record is not None and (topic := catalog.topic_of(record)) is not None:
+            yield Need("syncpoint.topics.read", topic.name)
+    if request.snapshot:
+        yield Need("pubsub.snapshots.seek", parse_snapshot(request.snapshot))
+
+
+def _cursors(request: Any, catalog: Catalog) -> Iterator[Need]:
+    if request.topic:
+        yield Need("syncpoint.topics.listCursors", parse_topic(request.topic))
+    else:
+        yield Need("syncpoint.topics.listCursors", parse_project(request.project) if request.project else SERVER)
+
+
+def _staged(request: Any, catalog: Catalog) -> Iterator[Need]:
+    if request.WhichOneof("what") == "frame":
+        yield Need("syncpoint.topics.write", parse_topic(request.frame.topic))
+    else:
+        yield Need("syncpoint.epochs.write", SERVER)
+
+
+def _policy(verb: str) -> Needs:
+    def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
+        collection, name = any_resource(request.resource)
+        if collection in ("projects", SERVER):
+            yield Need(f"resourcemanager.projects.{verb}", name)
+        else:
+            yield Need(f"pubsub.{collection}.{verb}", name)
+
+    return needs
+
+
+def _account(permission: str, field: str = "email") -> Needs:
+    """Asked of the account's project; of the server when there is no such account, so that the answer does not tell."""
+
+    def needs(request: Any, catalog: Catalog) -> Iterator[Need]:
+        account = find_account(catalog, _value(request, field))
+        yield Need(permission, SERVER if account is None else account.project)
+
+    return needs
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+_OPEN, _KNOWN, _INTERNAL = Rule(open=True), Rule(known=True), Rule(internal=True, needs=_server(INTERNAL))
+_TOPIC, _SUBSCRIPTION, _SNAPSHOT, _SCHEMA = "topics", "subscriptions", "snapshots", "schemas"
+_CONSUME = "pubsub.subscriptions.consume"
+
+
+def _of(service: Service, rules: dict[str, Rule]) -> dict[str, Rule]:
+    return {service[name]: rule for name, rule in rules.items()}
+
+
+def _same(rule: Rule, *services: Iterable[Method]) -> dict[str, Rule]:
+    return {path: rule for service in services for path in service}
+
+
+RULES: Final[dict[str, Rule]] = {
+    **_of(
+        methods.PUBLISHER,
+        {
+            "CreateTopic": _all(
+                _in("pubsub.topics.create", "name", _TOPIC),
+                _on("pubsub.schemas.attach", "schema_settings.schema", _SCHEMA, optional=True),
+            ),
+            "UpdateTopic": _all(
+                _on("pubsub.topics.update", "topic.name", _TOPIC),
+                _on("pubsub.schemas.attach", "topic.schema_settings.schema", _SCHEMA, optional=True),
+            ),
+            "Publish": _hot("pubsub.topics.publish", _TOPIC),
+            "GetTopic": _all(_on("pubsub.topics.get", "topic", _TOPIC)),
+            "ListTopics": _all(_on("pubsub.topics.list", "project", "projects")),
+            "ListTopicSubscriptions": _all(_on("pubsub.topics.get", "topic", _TOPIC)),
+            "ListTopicSnapshots": _all(_on("pubsub.topics.get", "topic", _TOPIC)),
+            "DeleteTopic": _all(_on("pubsub.topics.delete", "topic", _TOPIC)),
+            "DetachSubscription": _all(_detached),
+        },
+    ),
+    **_of(
+        methods.SUBSCRIBER,
+        {
+            "CreateSubscription": _all(
+                _in("pubsub.subscriptions.create", "name", _SUBSCRIPTION, ("topic", _TOPIC)),
+                _on("pubsub.topics.attachSubscription", "topic", _TOPIC),
+                _given_up(""),
+                _acting(""),
+            ),
+            "GetSubscription": _all(_on("pubsub.subscriptions.get", "subscription", _SUBSCRIPTION)),
+            "UpdateSubscription": _all(
+                _on("pubsub.subscriptions.update", "subscription.name", _SUBSCRIPTION),
+                _given_up("subscription."),
+                _acting("subscription"),
+            ),
+            "ListSubscriptions": _all(_on("pubsub.subscriptions.list", "project", "projects")),
+            "DeleteSubscription": _all(_on("pubsub.subscriptions.delete", "subscription", _SUBSCRIPTION)),
+            "ModifyAckDeadline": _hot(_CONSUME, _SUBSCRIPTION),
+            "Acknowledge": _hot(_CONSUME, _SUBSCRIPTION),
+            "Pull": _hot(_CONSUME, _SUBSCRIPTION),
+            "StreamingPull": _hot(_CONSUME, _SUBSCRIPTION),
+            "ModifyPushConfig": _all(_on("pubsub.subscriptions.update", "subscription", _SUBSCRIPTION), _acting("")),
+            "GetSnapshot": _all(_on("pubsub.snapshots.get", "snapshot", _SNAPSHOT)),
+            "ListSnapshots": _all(_on("pubsub.snapshots.list", "project", "projects")),
+            "CreateSnapshot": _all(
+                _in("pubsub.snapshots.create", "name", _SNAPSHOT, ("subscription", _SUBSCRIPTION)),
+                _on(_CONSUME, "subscription", _SUBSCRIPTION),
+            ),
+            "UpdateSnapshot": _all(_on("pubsub.snapshots.update", "snapshot.name", _SNAPSHOT)),
+            "DeleteSnapshot": _all(_on("pubsub.snapshots.delete", "snapshot", _SNAPSHOT)),
+            "Seek": _all(
+                _on(_CONSUME, "subscription", _SUBSCRIPTION),
+                _on("pubsub.snapshots.seek", "snapshot", _SNAPSHOT, optional=True),
+            ),
+        },
+    ),
+    **_of(
+        methods.SCHEMAS,
+        {
+            "CreateSchema": _all(_on("pubsub.schemas.create", "parent", "projects")),
+            "GetSchema": _all(_on("pubsub.schemas.get", "name", _SCHEMA)),
+            "ListSchemas": _all(_on("pubsub.schemas.list", "parent", "projects")),
+            "ListSchemaRevisions": _all(_on("pubsub.schemas.listRevisions", "name", _SCHEMA)),
+            "CommitSchema": _all(_on("pubsub.schemas.commit", "name", _SCHEMA)),
+            "RollbackSchema": _all(_on("pubsub.schemas.rollback", "name", _SCHEMA)),
+            "DeleteSchemaRevision": _all(_on("pubsub.schemas.delete", "name", _SCHEMA)),
+            "DeleteSchema": _all(_on("pubsub.schemas.delete", "name", _SCHEMA)),
+            "ValidateSchema": _all(_on("pubsub.schemas.validate", "parent", "projects")),
+            "ValidateMessage": _all(
+                _on("pubsub.schemas.validate", "parent", "projects"),
+                _on("pubsub.schemas.get", "name", _SCHEMA, optional=True),
+            ),
+        },
+    ),
+    **_of(
+        methods.IAM,
+        {
+            "SetIamPolicy": _all(_policy("setIamPolicy")),
+            "GetIamPolicy": _all(_policy("getIamPolicy")),
+            "TestIamPermissions": _KNOWN,  # it tells callers of themselves alone
+        },
+    ),
+    **_of(
+        methods.ADMIN,
+        {
+            "GetServer": _all(_server("syncpoint.server.get")),
+            "ListDisks": _all(_server("syncpoint.server.get")),
+            "GetLimits": _all(_server("syncpoint.limits.get")),
+            "UpdateLimits": _all(_server("syncpoint.limits.update")),
+            "GetSubscriptionState": _all(_on("pubsub.subscriptions.get", "subscription", _SUBSCRIPTION)),
+            "GetTopicState": _all(_on("pubsub.topics.get", "topic", _TOPIC)),
+            "UpdateSubscriptionOptions": _all(
+                _on("pubsub.subscriptions.update", "options.subscription", _SUBSCRIPTION)
+            ),
+            "ListMembers": _all(_server("syncpoint.server.get")),
+            "ListChains": _all(_server("syncpoint.server.get")),
+            "GetTopicOptions": _all(_on("pubsub.topics.get", "topic", _TOPIC)),
+            "UpdateTopicOptions": _all(_on("pubsub.topics.update", "options.topic", _TOPIC)),
+            "CreateConstraint": _all(_server("syncpoint.routing.update")),
+            "ListConstraints": _all(_server("syncpoint.routing.get")),
+            "DeleteConstraint": _all(_server("syncpoint.routing.update")),
+            "TestConstraint": _all(_server("syncpoint.routing.get")),
+            "Drain": _all(_server("syncpoint.routing.drain")),
+            "GetDrain": _all(_server("syncpoint.routing.get")),
+            "ListDrains": _all(_server("syncpoint.routing.get")),
+            "Undrain": _all(_server("syncpoint.routing.drain")),
+        },
+    ),
+    **_of(
+        methods.LOG_READER,
+        {
+            "GetPositions": Rule(needs=_positions),
+            "ReadRange": _all(
+                _on("syncpoint.topics.read", "topic", _TOPIC),
+                _on("syncpoint.subscriptions.read", "skip_subscription", _SUBSCRIPTION, optional=True),
+                _on("pubsub.snapshots.seek", "skip_snapshot", _SNAPSHOT, optional=True),
+            ),
+            "ListCursors": Rule(needs=_cursors),
+            "DeleteCursor": _all(_on("syncpoint.topics.deleteCursor", "topic", _TOPIC)),
+            "ReleaseSubscription": _all(_on(_CONSUME, "subscription", _SUBSCRIPTION)),
+        },
+    ),
+    **_of(
+        methods.EPOCH_WRITER,
+        {
+            "Stage": Rule(needs=_staged, each=True),
+            "CommitEpoch": _all(
+                _server("syncpoint.epochs.write"), _on("syncpoint.topics.write", "topic", _TOPIC, optional=True)
+            ),
+            "AbortEpoch": _all(_server("syncpoint.epochs.write")),
+            "ListLinks": _all(_server("syncpoint.epochs.list")),
+            "AcceptGap": _all(_server("syncpoint.epochs.write")),
+            "MapOffsets": _all(_server("syncpoint.epochs.list")),
+        },
+    ),
+    **_of(
+        methods.ACCOUNTS,
+        {
+            "CreateServiceAccount": _all(_on("iam.serviceAccounts.create", "project", "projects")),
+            "ListServiceAccounts": _all(_on("iam.serviceAccounts.list", "project", "projects")),
+            "DeleteServiceAccount": _all(_account("iam.serviceAccounts.delete")),
+            "AddServiceAccountKey": _all(_account("iam.serviceAccountKeys.create")),
+            "ListServiceAccountKeys": _all(_account("iam.serviceAccountKeys.list")),
+            "DeleteServiceAccountKey": _all(_account("iam.serviceAccountKeys.delete")),
+        },
+    ),
+    **_same(_OPEN, methods.HEALTH),  # load balancers have no identity
+    **_same(_KNOWN, methods.REFLECTION, methods.REFLECTION_ALPHA),
+    **_same(_INTERNAL, methods.CHAINS, methods.DELIVERIES, methods.METADATA, methods.PROCESS, methods.ROUTER),
+}

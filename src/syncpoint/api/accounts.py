@@ -1,0 +1,138 @@
+"""syncpoint.iam.v1.ServiceAccounts: accounts of programs, and the public halves of their keys.
+
+Place: beside `iam`, over the catalog, in which accounts are settings.
+Promise: what was deleted is refused from the moment the call returns, by every process that serves clients as soon as
+the change has reached its copy of the catalog. A private key is neither made nor seen here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from google.protobuf.message import Message
+
+from syncpoint.access.accounts import KEYS_MAX, Account, Key, accounts_in, find_account, parse_email
+from syncpoint.api.serving import checked_again
+from syncpoint.control.plane import ControlPlane
+from syncpoint.metadata.records import Change
+from syncpoint.model.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
+from syncpoint.model.names import parse_project
+from syncpoint.transport.calls import Methods
+from syncpoint.wire import methods
+from syncpoint.wire.messages import accounts, well_known
+from syncpoint.wire.serving import served
+
+PEM_CHARS_MAX = 4096
+_S = 1_000_000_000
+
+
+class AccountsService:
+    """The methods on messages; `methods()` serves them on bytes."""
+
+    def __init__(self, control: ControlPlane) -> None:
+        self._control = control
+
+    async def create(self, request: accounts.CreateServiceAccountRequest) -> accounts.ServiceAccount:
+        """CreateServiceAccount."""
+        project, email = parse_project(request.project), parse_email(request.email)
+        if len(request.display_name) > 100:
+            raise InvalidArgument("display_name", "is longer than 100 characters")
+        if find_account(self._control.catalog, email) is not None:
+            raise AlreadyExists(email)
+        made = Account(email, project, request.display_name, self._now_s())
+        await self._control.commit([Change.put(made.setting())])
+        return _account_message(made)
+
+    async def list(self, request: accounts.ListServiceAccountsRequest) -> accounts.ListServiceAccountsResponse:
+        """ListServiceAccounts."""
+        found = accounts_in(self._control.catalog, parse_project(request.project))
+        return accounts.ListServiceAccountsResponse(accounts=map(_account_message, found))
+
+    async def delete(self, request: accounts.DeleteServiceAccountRequest) -> well_known.Empty:
+        """DeleteServiceAccount."""
+        await self._control.commit([Change.delete(self._found(request.email).setting())])
+        return well_known.Empty()
+
+    async def add_key(self, request: accounts.AddServiceAccountKeyRequest) -> accounts.ServiceAccountKey:
+        """AddServiceAccountKey."""
+        account = self._found(request.email)
+        pem, key_id = public_key(request.public_key)
+        if any(key.id == key_id for key in account.keys):
+            raise AlreadyExists(f"{account.email}/keys/{key_id}")
+        if len(account.keys) >= KEYS_MAX:
+            raise ResourceExhausted(f"{account.email} has {KEYS_MAX} keys already; delete one first.")
+        ttl_s, now_s = request.ttl.ToSeconds(), self._now_s()
+        if ttl_s < 0:
+            raise InvalidArgument("ttl", "must not be negative")
+        key = Key(key_id, pem, now_s, now_s + ttl_s if ttl_s else 0)
+        await self._control.commit([Change.put(replace(account, keys=(*account.keys, key)).setting())])
+        return _key_message(key)
+
+    async def list_keys(self, request: accounts.ListServiceAccountKeysRequest) -> Any:
+        """ListServiceAccountKeys."""
+        return accounts.ListServiceAccountKeysResponse(keys=map(_key_message, self._found(request.email).keys))
+
+    async def delete_key(self, request: accounts.DeleteServiceAccountKeyRequest) -> well_known.Empty:
+        """DeleteServiceAccountKey."""
+        account = self._found(request.email)
+        left = tuple(key for key in account.keys if key.id != request.id)
+        if len(left) == len(account.keys):
+            raise NotFound(f"{account.email}/keys/{request.id}")
+        await self._control.commit([Change.put(replace(account, keys=left).setting())])
+        return well_known.Empty()
+
+    def methods(self) -> Methods:
+        """The method table of this service."""
+        ours = methods.ACCOUNTS
+        table: dict[methods.Method, Callable[[Any], Awaitable[Message]]] = {
+            ours.CreateServiceAccount: self.create,
+            ours.ListServiceAccounts: self.list,
+            ours.DeleteServiceAccount: self.delete,
+            ours.AddServiceAccountKey: self.add_key,
+            ours.ListServiceAccountKeys: self.list_keys,
+            ours.DeleteServiceAccountKey: self.delete_key,
+        }
+        return served({path: checked_again(self._control, one) for path, one in table.items()}, fair=True)
+
+    def _found(self, email: str) -> Account:
+        account = find_account(self._control.catalog, parse_email(email))
+        if account is None:
+            raise NotFound(email)
+        return account
+
+    def _now_s(self) -> int:
+        return self._control.clock.time_ns() // _S
+
+
+def public_key(pem: str) -> tuple[str, str]:
+    """A public key in its canonical form, and its id. Raises `InvalidArgument` for anything else."""
+    if len(pem) > PEM_CHARS_MAX:
+        raise InvalidArgument("public_key", f"is longer than {PEM_CHARS_MAX} characters")
+    try:
+        key = serialization.load_pem_public_key(pem.encode())
+    except (ValueError, TypeError):
+        raise InvalidArgument("public_key", "is no public key in PEM form") from None
+    strong = isinstance(key, rsa.RSAPublicKey) and 2048 <= key.key_size <= 8192
+    if not strong and not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)):
+        raise InvalidArgument("public_key", "must be RSA of 2048 to 8192 bits, or P-256")
+    plain = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return plain.decode(), hashlib.sha256(plain).hexdigest()[:40]
+
+
+def _account_message(account: Account) -> accounts.ServiceAccount:
+    made = accounts.ServiceAccount(email=account.email, project=account.project, display_name=account.display_name)
+    made.create_time.FromSeconds(account.created_s)
+    return made
+
+
+def _key_message(key: Key) -> accounts.ServiceAccountKey:
+    made = accounts.ServiceAccountKey(id=key.id, public_key=key.public_pem)
+    made.create_time.FromSeconds(key.created_s)
+    if key.expire_s:
+        made.expire_time.FromSeconds(key.expire_s)
+    return made

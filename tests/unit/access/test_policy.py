@@ -1,0 +1,188 @@
+"""What policies grant, who may replace them, and what they may not say."""
+
+from typing import Any
+
+import pytest
+
+from syncpoint.access.conditions import compiled
+from syncpoint.access.policy import NO_POLICY_ETAG, Policies, Verdict, orphaned_policies
+from syncpoint.access.roles import ROLES
+from syncpoint.access.rules import SERVER
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.model.errors import Aborted, InvalidArgument, NotFound
+from syncpoint.wire.messages import iam
+
+TOPIC = "projects/a/topics/one"
+SUBSCRIPTION = "projects/a/subscriptions/two"
+PUBLISH = "pubsub.topics.publish"
+ANN = frozenset({"user:ann@example.com", "domain:example.com", "allAuthenticatedUsers", "allUsers"})
+
+
+class World:
+    def __init__(self) -> None:
+        self.catalog = Catalog()
+        self.policies = Policies(self.catalog)
+        self.apply(Change.put(Topic(1, TOPIC)), Change.put(Subscription(2, SUBSCRIPTION, 1, TOPIC)))
+
+    def apply(self, *changes: Change) -> None:
+        for change in self.catalog.assign(changes):
+            self.catalog.apply(change)
+
+    def set(self, resource: str, policy: Any, *paths: str) -> Any:
+        setting, stored = self.policies.changed(resource, policy, paths)
+        self.apply(Change.put(setting))
+        return stored
+
+    def grant(self, resource: str, role: str, *members: str) -> Any:
+        return self.set(resource, iam.Policy(bindings=[iam.Binding(role=role, members=members)]))
+
+    def may(self, permission: str, resource: str = TOPIC, now_s: float = 0.0) -> bool:
+        return self.policies.verdict(ANN, permission, resource, now_s).allowed
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_nothing_is_granted_by_default(world: World) -> None:
+    assert world.policies.verdict(ANN, PUBLISH, TOPIC, 0.0) == Verdict(False)
+
+
+@pytest.mark.parametrize("member", ["user:ann@example.com", "user:Ann@Example.com", "domain:example.com", "allUsers"])
+@pytest.mark.parametrize("resource", [TOPIC, "projects/a", SERVER])
+def test_a_grant_holds_where_it_is_made_and_below(world: World, member: str, resource: str) -> None:
+    world.grant(resource, "roles/pubsub.publisher", member)
+    assert world.may(PUBLISH)
+    assert not world.may("pubsub.topics.get")
+    assert world.may(PUBLISH, "projects/b/topics/other") == (resource == SERVER)
+    assert world.may(PUBLISH, "projects/a") == (resource != TOPIC)
+
+
+def test_a_grant_to_others_is_none(world: World) -> None:
+    world.grant(TOPIC, "roles/pubsub.admin", "user:bob@example.com", "serviceAccount:ann@example.com", "domain:le.com")
+    assert not world.may(PUBLISH)
+
+
+def test_a_resource_that_is_created_anew_begins_without_a_policy(world: World) -> None:
+    world.grant(TOPIC, "roles/pubsub.publisher", "allUsers")
+    deletion = Change.delete(Topic(1, TOPIC))
+    (orphan,) = orphaned_policies(world.catalog, [deletion])
+    world.apply(deletion)
+    world.apply(Change.put(Topic(7, TOPIC)))
+    assert not world.may(PUBLISH)
+    world.apply(orphan)
+    assert world.catalog.settings_named("iam-policy:") == []
+
+
+def test_a_policy_is_read_as_it_was_set_and_replaced_by_who_has_seen_it(world: World) -> None:
+    assert world.policies.get(TOPIC) == iam.Policy(etag=NO_POLICY_ETAG)
+    first = world.grant(TOPIC, "roles/pubsub.publisher", "allUsers")
+    assert world.policies.get(TOPIC) == first
+    assert first.version == 1
+    changed = iam.Policy(etag=first.etag, bindings=[iam.Binding(role="roles/pubsub.viewer", members=["allUsers"])])
+    second = world.set(TOPIC, changed)
+    assert second.etag != first.etag
+    with pytest.raises(Aborted, match="concurrent policy changes"):
+        world.set(TOPIC, changed)
+    with pytest.raises(Aborted):
+        world.set(TOPIC, iam.Policy(etag=NO_POLICY_ETAG))
+    third = world.set(TOPIC, iam.Policy(etag=second.etag), "etag")
+    assert third.bindings == second.bindings, "the mask leaves them out"
+    assert world.set(TOPIC, iam.Policy()).bindings == [], "without an etag it is replaced whatever stands"
+
+
+def test_going_back_to_an_earlier_content_does_not_bring_its_etag_back(world: World) -> None:
+    first = world.grant(TOPIC, "roles/pubsub.publisher", "allUsers")
+    world.grant(TOPIC, "roles/pubsub.viewer", "allUsers")
+    assert world.grant(TOPIC, "roles/pubsub.publisher", "allUsers").etag != first.etag
+
+
+@pytest.mark.parametrize("name", ["projects/a/topics/none", "projects/a/snapshots/none", "projects/a/schemas/none"])
+def test_what_does_not_exist_has_no_policy(world: World, name: str) -> None:
+    with pytest.raises(NotFound):
+        world.policies.get(name)
+    assert not world.policies.exists(name)
+
+
+@pytest.mark.parametrize(
+    "binding",
+    [
+        {"role": "roles/pubsub.god", "members": ["allUsers"]},
+        {"role": "", "members": ["allUsers"]},
+        {"role": "roles/pubsub.viewer_withcond_1234", "members": ["allUsers"]},
+        *(
+            {"role": "roles/pubsub.viewer", "members": [member]}
+            for member in ("", "ann@example.com", "user:", "user:ann", "root:a@b.c", "domain:a@b", "user:a@b.c ", "*")
+        ),
+    ],
+)
+def test_illegal_bindings_are_refused(world: World, binding: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        world.set(TOPIC, iam.Policy(bindings=[iam.Binding(**binding)]))
+
+
+def test_a_policy_is_bounded(world: World) -> None:
+    members = [f"user:u{number}@example.com" for number in range(1500)]
+    world.grant(TOPIC, "roles/pubsub.viewer", *members)
+    with pytest.raises(InvalidArgument, match="1500"):
+        world.grant(TOPIC, "roles/pubsub.viewer", *members, "allUsers")
+
+
+def conditional(expression: str, version: int = 3) -> Any:
+    binding = iam.Binding(role="roles/pubsub.publisher", members=["user:ann@example.com"])
+    binding.condition.expression = expression
+    return iam.Policy(version=version, bindings=[binding])
+
+
+def test_a_condition_decides_by_the_resource_and_the_time(world: World) -> None:
+    world.set(
+        "projects/a",
+        conditional(
+            'resource.name.startsWith("projects/a/topics/o") && request.time < timestamp("1970-01-01T00:01:00Z")'
+        ),
+    )
+    assert world.policies.verdict(ANN, PUBLISH, TOPIC, 59.0) == Verdict(True, True)
+    assert world.policies.verdict(ANN, PUBLISH, TOPIC, 60.0) == Verdict(False, True)
+    assert not world.may(PUBLISH, "projects/a/topics/two")
+    assert world.policies.verdict(ANN, "pubsub.topics.get", TOPIC, 0.0) == Verdict(False), "nothing hangs on it"
+
+
+def test_who_does_not_know_conditions_reads_roles_that_can_not_be_mistaken(world: World) -> None:
+    world.set(TOPIC, conditional("true"))
+    (seen,) = world.policies.get(TOPIC, 1).bindings
+    assert seen.role.startswith("roles/pubsub.publisher_withcond_")
+    assert not seen.HasField("condition")
+    assert world.policies.get(TOPIC, 3).bindings[0].condition.expression == "true"
+    with pytest.raises(InvalidArgument):
+        world.policies.get(TOPIC, 2)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "", "1", "resource.nme == 'x'", "true &&", "[1, 2].map(x, x) == []", "x" * 1001, "(" * 30 + "true" + ")" * 30,
+        "resource.name.matches('(a+)+$')", "!" * 990 + "true", "import('os')",
+    ],
+)  # fmt: skip
+def test_expressions_that_can_not_be_evaluated_or_bounded_are_refused(expression: str) -> None:
+    with pytest.raises(InvalidArgument):
+        compiled(expression)
+
+
+def test_conditions_need_version_3(world: World) -> None:
+    with pytest.raises(InvalidArgument, match="version"):
+        world.set(TOPIC, conditional("true", version=1))
+
+
+def test_roles_of_pubsub_hold_what_google_documents() -> None:
+    assert ROLES["roles/pubsub.publisher"] == {PUBLISH}
+    assert ROLES["roles/pubsub.subscriber"] == {
+        "pubsub.snapshots.seek", "pubsub.subscriptions.consume", "pubsub.topics.attachSubscription",
+    }  # fmt: skip
+    viewer, editor, admin = (ROLES[f"roles/pubsub.{name}"] for name in ("viewer", "editor", "admin"))
+    assert viewer < editor < admin < ROLES["roles/owner"]
+    assert not any("IamPolicy" in permission or "TagBinding" in permission.replace("listTagBindings", "")
+                   for permission in editor)  # fmt: skip
+    assert len(admin) == 51
