@@ -202,7 +202,7 @@ def check(policy: iam.Policy) -> None:
         if binding.role not in ROLES:
             raise InvalidArgument("", f"Role {binding.role} is not supported for this resource.")
         for member in binding.members:
-            if _MEMBER.fullmatch(member) is None:
+            if not is_member(member):
                 raise InvalidArgument(
                     "",
                     f"The member {member} is of an unknown type. Please set a valid type prefix for the member"
@@ -241,6 +241,11 @@ def _compile(source: bytes) -> _Compiled:
             for permission in permissions:
                 grants.setdefault(permission, set()).update(members)
     return _Compiled(source, {key: frozenset(who) for key, who in grants.items()}, tuple(conditional))
+
+
+def is_member(member: str) -> bool:
+    """Whether a binding may name it."""
+    return _MEMBER.fullmatch(member) is not None
 
 
 def normal(member: str) -> str:

@@ -7,16 +7,14 @@ the change has reached its copy of the catalog. A private key is neither made no
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from google.protobuf.message import Message
 
 from syncpoint.access.accounts import KEYS_MAX, Account, Key, accounts_in, find_account, parse_email
+from syncpoint.access.keysets import canonical, key_of_pem
 from syncpoint.api.serving import checked_again
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.records import Change
@@ -113,15 +111,8 @@ def public_key(pem: str) -> tuple[str, str]:
     """A public key in its canonical form, and its id. Raises `InvalidArgument` for anything else."""
     if len(pem) > PEM_CHARS_MAX:
         raise InvalidArgument("public_key", f"is longer than {PEM_CHARS_MAX} characters")
-    try:
-        key = serialization.load_pem_public_key(pem.encode())
-    except (ValueError, TypeError):
-        raise InvalidArgument("public_key", "is no public key in PEM form") from None
-    strong = isinstance(key, rsa.RSAPublicKey) and 2048 <= key.key_size <= 8192
-    if not strong and not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)):
-        raise InvalidArgument("public_key", "must be RSA of 2048 to 8192 bits, or P-256")
-    plain = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return plain.decode(), hashlib.sha256(plain).hexdigest()[:40]
+    key_id, key = key_of_pem(pem)
+    return canonical(key.key), key_id
 
 
 def _account_message(account: Account) -> accounts.ServiceAccount:

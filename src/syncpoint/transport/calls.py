@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from syncpoint.model.errors import SyncpointError
 from syncpoint.transport.lane import Message
@@ -28,6 +28,11 @@ class Caller(Protocol):
     def deadline(self) -> float | None: ...
     @property
     def peer(self) -> str: ...
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """What the caller's certificate says, as `ssl` describes one it has verified; empty or None without one."""
+        ...
+
     @property
     def cancelled(self) -> bool: ...
 
@@ -52,6 +57,11 @@ class Stream(Caller, Protocol):
     """Called once after `writable` was read as False and became True."""
     on_drain: Callable[[], object] | None
     """The server is about to stop; the application should `finish` the stream soon."""
+
+    @property
+    def over(self) -> bool:
+        """It was finished, or the caller is gone."""
+        ...
 
     @property
     def writable(self) -> bool:

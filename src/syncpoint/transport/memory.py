@@ -13,8 +13,8 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from syncpoint.model.errors import Code, SyncpointError, Unimplemented, Unprocessed, received
 from syncpoint.runtime.random import Random
@@ -90,6 +90,7 @@ class MemoryCall:
         self.metadata = metadata
         self.deadline = deadline
         self.peer = "memory"
+        self.certificate: Mapping[str, Any] | None = None
         self.cancelled = False
         self.over = False
         self.writable = True

@@ -9,7 +9,8 @@ Leaves to `server`: which methods exist, and when to sweep and drain.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from syncpoint.model.errors import Code, SyncpointError, Unimplemented
 from syncpoint.transport import frames, guard
@@ -127,6 +128,11 @@ class ServerConnection(Connection):
         idle_s = self.limits.first_request_s
         if idle_s and self.greeted and not (self.last_sid or self.draining) and now - self.started_at > idle_s:
             self.drain("nothing was asked for")
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """What the peer's certificate says, if TLS asked for one and verified it."""
+        return None if self.transport is None else self.transport.get_extra_info("peercert")
 
     # -- requests --------------------------------------------------------------------------------------------------
 

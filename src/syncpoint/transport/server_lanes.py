@@ -8,8 +8,8 @@ Leaves to `server_connection`: opening lanes, deadlines, draining.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import frames
@@ -65,6 +65,16 @@ class ServerLane(Lane):
     def peer(self) -> str:
         """Address of the caller, "host:port"."""
         return self.conn.peer
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """The caller's certificate; see `calls.Caller`."""
+        return self.conn.certificate
+
+    @property
+    def over(self) -> bool:
+        """See `calls.Stream`."""
+        return self.answered or self.done or self.cancelled
 
     def start(self) -> None:
         """The head arrived."""

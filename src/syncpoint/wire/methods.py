@@ -80,3 +80,8 @@ DELIVERIES = Service("syncpoint.internal.v1.Deliveries")
 METADATA = Service("syncpoint.internal.v1.Metadata")
 PROCESS = Service("syncpoint.internal.v1.Process")
 ROUTER = Service("syncpoint.internal.v1.Router")
+
+BY_PATH: dict[str, Method] = {
+    path: path for service in list(vars().values()) if isinstance(service, Service) for path in service
+}
+"""Every method by its path, also where it comes from the wire."""

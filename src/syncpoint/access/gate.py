@@ -1,0 +1,293 @@
+"""The gate: no method of a door is reached before its caller is known and may do what the request says.
+
+Place: `node` lays it over the finished table of methods, before the door opens.
+Promise: what is refused never reaches a method. Who is known and may do something costs a lookup or two at later calls:
+a decision stands until the catalog changes, and no longer than `STANDS_S`. Streams are judged at their first message,
+or at each, and again while they last. Whether a resource exists does not show: nothing is looked up before the answer
+that says no. A table with a method that has no rule is not opened.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Protocol
+
+from syncpoint.access.policy import Policies
+from syncpoint.access.rules import Need, Rule, resource, rule_of
+from syncpoint.access.tokens import ANONYMOUS, Authenticator, Identity, Refused
+from syncpoint.kernel.errors import Malformed
+from syncpoint.kernel.publish import topic_of
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.model.errors import InvalidArgument, PermissionDenied, SyncpointError, Unauthenticated, Unavailable
+from syncpoint.runtime.clock import Clock
+from syncpoint.transport.calls import Call, Caller, Methods, Stream, Streaming, Unary
+from syncpoint.wire import methods
+from syncpoint.wire.serving import parsed
+from syncpoint.wire.status import error_info
+
+STANDS_S: Final = 20.0
+PASSING_S: Final = 1.0  # of a decision that hung on a condition
+SESSIONS_MAX: Final = 10_000
+DECISIONS_MAX: Final = 10_000
+MISSING: Final = (
+    "Request is missing required authentication credential. Expected OAuth 2 access token, login cookie or other valid"
+    " authentication credential."
+)
+INVALID: Final = (
+    "Request had invalid authentication credentials. Expected OAuth 2 access token, login cookie or other valid"
+    " authentication credential."
+)
+DENIED: Final = "User not authorized to perform this action."
+_HEADER: Final = b"authorization"
+_SCHEME: Final = b"bearer "
+
+log = logging.getLogger(__name__)
+
+
+class Audit(Protocol):
+    """Where decisions are written down."""
+
+    def note(
+        self, who: str, peer: str, method: str, permission: str, resource: str, allowed: bool, policy: int, why: str
+    ) -> None: ...
+
+
+class Session:
+    """What is known of one token or certificate. `until`: monotonic; `allowed`: until when, by permission and name."""
+
+    __slots__ = ("allowed", "generation", "identity", "revision", "until")
+
+    def __init__(self, identity: Identity, until: float, generation: int, revision: int) -> None:
+        self.identity, self.until, self.generation, self.revision = identity, until, generation, revision
+        self.allowed: dict[tuple[str, bytes | str], float] = {}
+
+
+class _Watched:
+    """A stream that was let in, and by what."""
+
+    __slots__ = ("check", "stream")
+
+    def __init__(self, stream: Stream, check: Callable[[], object]) -> None:
+        self.stream, self.check = stream, check
+
+
+class Gate:
+    """See the module. `audit`: None writes nothing down."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        policies: Policies,
+        catalog: Catalog,
+        clock: Clock,
+        audit: Audit | None = None,
+    ) -> None:
+        self.authenticator, self.policies, self.catalog, self.clock = authenticator, policies, catalog, clock
+        self.audit = audit
+        self._sessions: dict[bytes, Session] = {}
+        self._certificates: dict[object, Session] = {}
+        self._streams: set[_Watched] = set()
+
+    def guarded(self, table: Methods) -> Methods:
+        """The same methods behind the gate. Raises `KeyError` for one that no rule is known of."""
+        found: dict[bytes, Unary | Streaming] = {}
+        for path, method in table.items():
+            name = path.decode()
+            rule = rule_of(name)
+            if rule.open:
+                found[path] = method
+            elif isinstance(method, Unary):
+                found[path] = Unary(self._unary(name, rule, method.handler))
+            else:
+                found[path] = Streaming(partial(self._stream, name, rule, method.handler))
+        return found
+
+    def holds(self, call: Call, permission: str, resource: str) -> bool:
+        """See `api.iam.Callers`."""
+        return self._allows(self._session(call), permission, resource)
+
+    def sweep(self) -> None:
+        """Judge the open streams again; those that may not go on are ended."""
+        for watched in list(self._streams):
+            if watched.stream.over:
+                self._streams.discard(watched)
+                continue
+            try:
+                watched.check()
+            except Unavailable:
+                continue  # keys are being fetched: the next look knows more
+            except SyncpointError as error:
+                self._streams.discard(watched)
+                _end(watched.stream, error)
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def _unary(self, path: str, rule: Rule, handler: Callable[[Call, bytes], None]) -> Callable[[Call, bytes], None]:
+        if rule.hot is None:
+
+            def run(call: Call, request: bytes) -> None:
+                self._judge(call, path, rule, request)
+                handler(call, request)
+
+            return run
+        permission, _ = rule.hot
+        monotonic, catalog, sessions = self.clock.monotonic, self.catalog, self._sessions
+
+        def run_hot(call: Call, request: bytes) -> None:
+            # All the time: the same token, the same name, and nothing has changed.
+            session = sessions.get(call.metadata.get(_HEADER, b""))
+            if session is not None and session.revision == catalog.revision:
+                now = monotonic()
+                if session.until > now and session.allowed.get((permission, _name(request)), 0.0) > now:
+                    handler(call, request)
+                    return
+            self._judge(call, path, rule, request)
+            handler(call, request)
+
+        return run_hot
+
+    def _stream(self, path: str, rule: Rule, handler: Callable[[Stream], None], stream: Stream) -> None:
+        session = self._session(stream)
+        if session.identity is ANONYMOUS and rule.hot is None:
+            self._refuse(session.identity, stream, path, Need("", ""))
+        handler(stream)
+        taking = stream.on_message
+        watched = _Watched(stream, partial(self._session, stream))
+        self._streams.add(watched)
+
+        def judged(request: bytes) -> None:
+            try:
+                self._judge(stream, path, rule, request)
+            except SyncpointError as error:
+                self._streams.discard(watched)
+                _end(stream, error)
+                return
+            if not rule.each:
+                stream.on_message = taking
+                watched.check = partial(self._judge, stream, path, rule, request)
+            if taking is not None:
+                taking(request)
+
+        stream.on_message = judged
+
+    # -- decisions ---------------------------------------------------------------------------------------------------
+
+    def _judge(self, call: Caller, path: str, rule: Rule, request: bytes) -> None:
+        """Return if the caller may. Raises `Unauthenticated`, `PermissionDenied`, `InvalidArgument`."""
+        session = self._session(call)
+        if rule.known:
+            if session.identity is ANONYMOUS:
+                self._refuse(session.identity, call, path, Need("", ""))
+            return
+        for need in self._needs(path, rule, request):
+            if not self._allows(session, *need):
+                self._refuse(session.identity, call, path, need)
+            self._note(session.identity, call, path, need, True)
+        if rule.hot is not None:
+            self._remember(session, rule.hot[0], _name(request))
+
+    def _needs(self, path: str, rule: Rule, request: bytes) -> list[Need]:
+        if rule.hot is not None:
+            permission, collection = rule.hot
+            return [Need(permission, resource(collection, _name(request).decode("utf-8", "replace")))]
+        assert rule.needs is not None
+        return list(rule.needs(parsed(_method(path).request, request), self.catalog))
+
+    def _allows(self, session: Session, permission: str, resource: str) -> bool:
+        identity = session.identity
+        if identity.owner:
+            return True
+        now = self.clock.monotonic()
+        if session.allowed.get((permission, resource), 0.0) > now:
+            return True
+        allowed, passing = self.policies.verdict(identity.members, permission, resource, self.clock.time_ns() / 1e9)
+        if allowed:
+            self._remember(session, permission, resource, PASSING_S if passing else STANDS_S)
+        return allowed
+
+    def _remember(self, session: Session, permission: str, name: bytes | str, stands_s: float = STANDS_S) -> None:
+        now = self.clock.monotonic()
+        if isinstance(name, bytes):
+            # As long as the decision under the name's text stands, and an owner's as long as the session.
+            stands_s = session.allowed.get((permission, name.decode()), session.until) - now
+        if len(session.allowed) >= DECISIONS_MAX:
+            session.allowed.clear()
+        session.allowed[permission, name] = now + stands_s
+
+    def _refuse(self, identity: Identity, call: Caller, path: str, need: Need) -> None:
+        self._note(identity, call, path, need, False, "no grant" if identity.principal else "no credentials")
+        if identity is ANONYMOUS:
+            raise Unauthenticated(MISSING)
+        facts = {"permission": need.permission, "resource": need.resource}
+        raise PermissionDenied(DENIED, [error_info("IAM_PERMISSION_DENIED", facts, "iam.googleapis.com")])
+
+    # -- callers -----------------------------------------------------------------------------------------------------
+
+    def _session(self, call: Caller) -> Session:
+        """Who calls. Raises `Unauthenticated`, and `Unavailable` while keys are being fetched."""
+        header = call.metadata.get(_HEADER)
+        sessions: dict[Any, Session] = self._certificates if header is None else self._sessions
+        certificate = call.certificate if header is None else None
+        key: object = header if header is not None else _key_of(certificate)
+        now, session = self.clock.monotonic(), sessions.get(key)
+        generation = self.authenticator.generation
+        if session is not None and session.until > now and session.generation == generation:
+            if session.revision == self.catalog.revision:
+                return session
+            if self.authenticator.still(session.identity):
+                session.allowed.clear()
+                session.revision = self.catalog.revision
+                return session
+        sessions.pop(key, None)
+        try:
+            identity = self._identified(header, certificate)
+        except Refused as refused:
+            log.info("a caller at %s is refused: %s", call.peer, refused)
+            self._note(ANONYMOUS, call, call.path.decode("ascii", "replace"), Need("", ""), False, str(refused))
+            raise Unauthenticated(INVALID) from None
+        left_s = identity.expire_s - self.clock.time_ns() / 1e9
+        session = Session(identity, now + min(STANDS_S, left_s), generation, self.catalog.revision)
+        if len(sessions) >= SESSIONS_MAX:
+            sessions.clear()
+        sessions[key] = session
+        return session
+
+    def _identified(self, header: bytes | None, certificate: Any) -> Identity:
+        if header is None:
+            return self.authenticator.by_certificate(certificate)
+        if header[: len(_SCHEME)].lower() != _SCHEME:
+            raise Refused("the authorization is no bearer token")
+        return self.authenticator.by_token(header[len(_SCHEME) :].strip())
+
+    def _note(self, identity: Identity, call: Caller, path: str, need: Need, allowed: bool, why: str = "") -> None:
+        if self.audit is not None:
+            self.audit.note(
+                identity.principal, call.peer, path, need.permission, need.resource, allowed, self.catalog.revision, why
+            )
+
+
+def _name(request: bytes) -> bytes:
+    try:
+        return topic_of(request)
+    except Malformed as bad:
+        raise InvalidArgument("", f"The request is not valid: {bad}.") from None
+
+
+def _key_of(certificate: Any) -> object:
+    return None if not certificate else (certificate.get("serialNumber"), str(certificate.get("issuer")))
+
+
+def _method(path: str) -> methods.Method:
+    return methods.BY_PATH[path]
+
+
+def _end(stream: Stream, error: SyncpointError) -> None:
+    """The caller hears the error; the application, that it should end, which it then does with nobody listening."""
+    stream.finish(error)
+    if stream.on_drain is not None:
+        stream.on_drain()
+    elif (leaving := stream.on_cancel) is not None:
+        stream.on_cancel = None
+        leaving()

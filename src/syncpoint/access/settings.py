@@ -1,0 +1,213 @@
+"""The file of `--auth`: whose tokens and certificates are believed, and who owns the server.
+
+Place: read at the start and again whenever it, or a key file it names, has changed.
+Promise: a key or a value that means nothing is refused with its place; nothing secret stands in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import yaml
+
+from syncpoint.access.accounts import parse_email
+from syncpoint.access.policy import is_member, normal
+from syncpoint.model.errors import InvalidArgument
+
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
+"""Signatures by a private key, all of them: what anybody could make who knows the public one is not among them."""
+ALGORITHMS_DEFAULT: Final = ("RS256", "ES256", "EdDSA")
+PUBSUB_AUDIENCES: Final = ("https://pubsub.googleapis.com/", "https://pubsub.googleapis.com/google.pubsub.v1.Publisher",
+                           "https://pubsub.googleapis.com/google.pubsub.v1.Subscriber",
+                           "https://pubsub.googleapis.com/google.pubsub.v1.SchemaService")  # fmt: skip
+"""What the official clients name in the tokens they sign themselves, wherever they send them."""
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """One issuer of tokens. Its keys are at `jwks_url`, or in `jwks_file`. A caller is called by `claim`: an `email`
+    in one of `domains`, or `sub`, to which the one domain is added.
+    """
+
+    issuer: str
+    audiences: tuple[str, ...]
+    jwks_url: str = ""
+    jwks_file: Path | None = None
+    algorithms: tuple[str, ...] = ALGORITHMS_DEFAULT
+    kind: str = "user"
+    claim: str = "email"
+    domains: tuple[str, ...] = ()
+    groups_claim: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthSettings:
+    """The whole file. `accounts`: files with public keys, by address; `certificates`: principals by what a client's
+    certificate says, such as `CN:etl` or `URI:spiffe://example.com/etl`.
+    """
+
+    owners: frozenset[str] = frozenset()
+    audiences: tuple[str, ...] = ()
+    issuers: Mapping[str, Issuer] = field(default_factory=dict)
+    accounts: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    certificates: Mapping[str, str] = field(default_factory=dict)
+    audit_file: Path | None = None
+    audit_data: bool = False
+
+    @property
+    def files(self) -> list[Path]:
+        """The key files."""
+        named = [path for paths in self.accounts.values() for path in paths]
+        return named + [one.jwks_file for one in self.issuers.values() if one.jwks_file is not None]
+
+
+def load(path: Path) -> AuthSettings:
+    """Read the file. Raises `InvalidArgument` naming it, and `OSError`."""
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidArgument(str(path), f"is not YAML: {error}") from None
+    try:
+        return parse(content, path.parent)
+    except InvalidArgument as error:
+        raise InvalidArgument(str(path), error.message) from None
+
+
+def parse(content: Any, base: Path = Path()) -> AuthSettings:
+    """The file's content; relative paths start at `base`. Raises `InvalidArgument`."""
+    top = _Reader({} if content is None else content, "")
+    audiences = tuple(top.texts("audiences"))
+    issuers = [_issuer(_Reader(one, f"issuers[{number}]"), audiences, base) for number, one in top.each("issuers")]
+    accounts = {}
+    for number, one in top.each("service_accounts"):
+        reader = _Reader(one, f"service_accounts[{number}]")
+        email = parse_email(reader.text("email"))
+        accounts[email] = tuple(base / name for name in reader.texts("key_files"))
+        reader.done()
+    certificates = {}
+    for number, one in top.each("certificates"):
+        reader = _Reader(one, f"certificates[{number}]")
+        match = reader.text("match")
+        if match.partition(":")[0] not in ("CN", "URI", "DNS", "EMAIL") or not match.partition(":")[2]:
+            raise reader.refused("match", "write CN:, URI:, DNS: or EMAIL: and what must stand in the certificate")
+        certificates[match] = reader.principal("principal")
+        reader.done()
+    owners = top.texts("owners")
+    for owner in owners:
+        if not is_member(owner) or owner.partition(":")[0] not in ("user", "serviceAccount", "group"):
+            raise top.refused("owners", f"{owner!r} is not user:, serviceAccount: or group: and an address")
+    audit = _Reader(top.value("audit") or {}, "audit")
+    audit_file, audit_data = audit.text("file"), audit.flag("data")
+    audit.done()
+    top.done()
+    if len({one.issuer for one in issuers}) != len(issuers):
+        raise InvalidArgument("issuers", "one of them is named twice")
+    return AuthSettings(
+        frozenset(map(normal, owners)),
+        audiences,
+        {one.issuer: one for one in issuers},
+        accounts,
+        certificates,
+        base / audit_file if audit_file else None,
+        audit_data,
+    )
+
+
+def _issuer(reader: _Reader, audiences: tuple[str, ...], base: Path) -> Issuer:
+    own = tuple(reader.texts("audiences")) or audiences
+    if not own:
+        raise reader.refused("audiences", "say for whom tokens must be made, here or for the whole file")
+    url, file = reader.text("jwks_url"), reader.text("jwks_file")
+    if bool(url) == bool(file):
+        raise reader.refused("jwks_url", "give either `jwks_url` or `jwks_file`")
+    if url:
+        parts = urlsplit(url)
+        if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
+            raise reader.refused("jwks_url", "must begin with https://")
+    algorithms = tuple(reader.texts("algorithms")) or ALGORITHMS_DEFAULT
+    for one in algorithms:
+        if one not in ALGORITHMS:
+            raise reader.refused("algorithms", f"{one!r} is none of {', '.join(ALGORITHMS)}")
+    kind, claim = reader.text("kind") or "user", reader.text("claim") or "email"
+    if kind not in ("user", "serviceAccount"):
+        raise reader.refused("kind", "must be user or serviceAccount")
+    if claim not in ("email", "sub"):
+        raise reader.refused("claim", "must be email or sub")
+    domains = tuple(one.lower() for one in reader.texts("domains"))
+    if not domains or (claim == "sub" and len(domains) != 1):
+        raise reader.refused("domains", "say which domains this issuer speaks for (with `claim: sub`, the one to add)")
+    made = Issuer(
+        reader.text("issuer"),
+        own,
+        url,
+        base / file if file else None,
+        algorithms,
+        kind,
+        claim,
+        domains,
+        reader.text("groups_claim"),
+    )
+    if not made.issuer:
+        raise reader.refused("issuer", "is missing: what tokens have in `iss`")
+    reader.done()
+    return made
+
+
+class _Reader:
+    """One mapping of the file; remembers which keys were asked for, so that unknown ones can be refused."""
+
+    def __init__(self, content: Any, place: str) -> None:
+        if not isinstance(content, dict):
+            raise InvalidArgument(place, "a mapping of keys to values is needed")
+        self._content, self._place = content, place
+        self._asked: set[str] = set()
+
+    def refused(self, key: str, problem: str) -> InvalidArgument:
+        return InvalidArgument(f"{self._place}.{key}" if self._place else key, problem)
+
+    def value(self, key: str) -> Any:
+        self._asked.add(key)
+        return self._content.get(key)
+
+    def text(self, key: str) -> str:
+        value = self.value(key)
+        if value is not None and not isinstance(value, str):
+            raise self.refused(key, "a text is needed")
+        return value or ""
+
+    def flag(self, key: str) -> bool:
+        value = self.value(key)
+        if value is not None and not isinstance(value, bool):
+            raise self.refused(key, "true or false is needed")
+        return bool(value)
+
+    def texts(self, key: str) -> list[str]:
+        return [self._text_of(key, one) for _, one in self.each(key)]
+
+    def each(self, key: str) -> list[tuple[int, Any]]:
+        value = self.value(key)
+        if value is not None and not isinstance(value, list):
+            raise self.refused(key, "a list is needed")
+        return list(enumerate(value or []))
+
+    def principal(self, key: str) -> str:
+        member = self.text(key)
+        if not is_member(member) or member.partition(":")[0] not in ("user", "serviceAccount"):
+            raise self.refused(key, "write user: or serviceAccount: and an address")
+        return normal(member)
+
+    def done(self) -> None:
+        """Refuse keys nobody asked for."""
+        unknown = sorted(str(key) for key in self._content if key not in self._asked)
+        if unknown:
+            raise self.refused(unknown[0], "is unknown")
+
+    def _text_of(self, key: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self.refused(key, "a list of texts is needed")
+        return value
