@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from syncpoint.diskserver.fencing import CHAINS
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import STORAGE, ChainRecord, DiskPlace
-from syncpoint.storage.remote.claims import CHAINS
 from syncpoint.wire.messages import admin
 
 _DISK = admin.Disk

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from syncpoint.diskserver.remote_files import DiskAddress, RemoteFiles
 from syncpoint.metadata.etcd import open_etcd
 from syncpoint.metadata.remote import open_remote
 from syncpoint.metadata.shared import SharedStore
@@ -22,7 +23,6 @@ from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.machine import network_of_machine
 from syncpoint.runtime.random import Random, SystemRandom
-from syncpoint.storage.remote.files import DiskAddress, RemoteFiles
 from syncpoint.storage.workers import ThreadWorkers, Workers
 from syncpoint.transport.limits import Limits
 from syncpoint.transport.network import Network, TcpNetwork, split_address

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from syncpoint.diskserver.disk_server import DiskServer, DiskServerSettings, serve_disks
+from syncpoint.diskserver.fencing import CHAINS
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.settings import ProcessSettings
-from syncpoint.storage.remote.claims import CHAINS
-from syncpoint.storage.remote.server import DiskServer, DiskServerSettings, serve_disks
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import split_address
 
@@ -34,7 +34,7 @@ def announce_new(process: ProcessSettings) -> None:
 
 
 class StorageRole:
-    """See the module. Epochs, fencing and everything else about a disk is `storage.remote`'s."""
+    """See the module. Epochs, fencing and everything else about a disk is `diskserver`'s."""
 
     def __init__(self, joined: Joined) -> None:
         self._joined = joined

@@ -1,9 +1,9 @@
 """The files of a chain on disks of this machine, opened under an epoch.
 
 Place: what workers have instead of the disk server and its clients; handed to `publish.chain` through the doors.
-Promise: of several workers one at a time writes a chain. Opening claims the chain in an epoch, durably, and a lower one
-is refused from then on; and storage locks the folder for as long as the process lives, so whoever hangs keeps everybody
-else out until it is dead: the parent kills workers that have lost their lease.
+Promise: of several workers one at a time writes a chain. Opening stores the fencing token of its epoch, durably, and a
+lower one is refused from then on; and storage locks the folder for as long as the process lives, so a worker that hangs
+keeps all others out until it is dead: the parent kills workers that have lost their lease.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import errno
 from collections.abc import Mapping
 from pathlib import Path
 
+from syncpoint.diskserver.fencing import ChainFolders, FencingRecord, FencingToken
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.runtime.files import DiskFenced, Files, OsFiles
-from syncpoint.storage.remote.claims import Claim, Claims, Record
 from syncpoint.storage.settings import Durability
 
 
@@ -27,19 +27,19 @@ def open_local(
     files = OsFiles()
     roots = []
     for place in record.places:
-        claims = Claims(str(disks[place.disk]), files, "", required=required)
+        folders = ChainFolders(str(disks[place.disk]), files, "", required=required)
         if required:
-            claims.refuse_empty()
-        _claim(claims, record.number, epoch)
-        roots.append(claims.folder(record.number))
+            folders.refuse_empty()
+        _store_token(folders, record.number, epoch)
+        roots.append(folders.folder(record.number))
     return files, roots
 
 
-def _claim(claims: Claims, chain: int, epoch: int) -> None:
-    known = claims.load(chain)
-    if known is not None and known.claim.epoch > epoch:
-        raise DiskFenced(errno.ESTALE, f"chain {chain} is written in epoch {known.claim.epoch}, not {epoch}")
-    if known is None or known.claim.epoch < epoch:
+def _store_token(folders: ChainFolders, chain: int, epoch: int) -> None:
+    known = folders.load(chain)
+    if known is not None and known.token.epoch > epoch:
+        raise DiskFenced(errno.ESTALE, f"chain {chain} is written in epoch {known.token.epoch}, not {epoch}")
+    if known is None or known.token.epoch < epoch:
         # What was not synced is lost with the machine, on every disk alike: no disk is to be distrusted for it.
-        OsFiles().mkdir(f"{claims.root}/chains")
-        claims.store(chain, Record(Claim(epoch, 0), Durability.SYNC.value, "", clean=True))
+        OsFiles().mkdir(f"{folders.root}/chains")
+        folders.store(chain, FencingRecord(FencingToken(epoch, 0), Durability.SYNC.value, "", clean=True))

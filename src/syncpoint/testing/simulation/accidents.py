@@ -16,7 +16,7 @@ from syncpoint.runtime.random import Random
 
 CALLS_MAX = 600
 _SHIPPED, _OURS = "/syncpoint/", "/syncpoint/testing/"
-_ELSEWHERE = ("/storage/remote/service", "/storage/remote/execute", "/storage/remote/shares", "/runtime/memory_files")
+_ELSEWHERE = ("/diskserver/disk_service", "/diskserver/commands", "/diskserver/payload_cache", "/runtime/memory_files")
 """What a server of disks runs, in a process of its own."""
 
 

@@ -1,7 +1,7 @@
 """Simulated disks: the shipped disk service over files in memory, and the shipped client of it without sockets.
 
-Place: what `storage.remote.server` and `storage.remote.lane` are in production. Above it the shipped `RemoteFiles` and
-`RemoteDisk` wait, ask again and give up; below it the shipped `DiskService` checks claims.
+Place: what `diskserver.disk_server` and `diskserver.command_channel` are in production. Above it the shipped
+`RemoteFiles` and `RemoteDisk` wait, ask again and give up; below it the shipped `DiskService` checks fencing tokens.
 What it knows of bad behaviour: servers die in the middle of a command, hang, lose their power with all that was not
 synced, and are out of reach of some; disks fail, fill up, lie, are slow, hang, rot and are wiped; a command or its
 answer is lost on the way.
@@ -16,16 +16,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from syncpoint.diskserver.command_channel import ChannelLost, CommandChannel, Patience
+from syncpoint.diskserver.disk_service import Busy, DiskService, ServedChannel
+from syncpoint.diskserver.protocol import LOOKUPS, DiskOp, Hello, Reply, Request, Status
+from syncpoint.diskserver.remote_disk import DiskAddress, RemoteDisk, Where
+from syncpoint.diskserver.remote_files import RemoteFiles
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import Random
-from syncpoint.storage.remote.disk import DiskAddress, RemoteDisk, Where
-from syncpoint.storage.remote.files import RemoteFiles
-from syncpoint.storage.remote.lane import Lane, Lost, Patience
-from syncpoint.storage.remote.service import Busy, DiskService
-from syncpoint.storage.remote.service import Lane as ServedLane
-from syncpoint.storage.remote.wire import LOOKUPS, Hello, Op, Reply, Request, Status
 from syncpoint.storage.settings import Durability
 from syncpoint.testing.simulation.loop import SimProcess, here
 from syncpoint.testing.simulation.strands import Killed, SimCondition, SimLock, on_strand, pause
@@ -34,8 +33,8 @@ QUICK = Patience(connect_s=0.5, silence_s=1.0, give_up_s=1.5, retry_s=0.1, quiet
 _STEP_S = 0.15
 _SHARE_MIN = 65  # small, so that the small messages of a simulation are shared; a frame's header is not
 _WRITER = "syncpoint-write-"
-_WRITES = (Op.CHANGE, Op.FDATASYNC)
-_QUIET_OPS = {*LOOKUPS, Op.LEAVE, Op.CLOSE}  # change nothing of what is stored
+_WRITES = (DiskOp.CHANGE, DiskOp.FDATASYNC)
+_QUIET_OPS = {*LOOKUPS, DiskOp.LEAVE, DiskOp.CLOSE}  # change nothing of what is stored
 
 
 class _Died(BaseException):
@@ -52,15 +51,15 @@ class DiskServer:
         self.room = 0  # of each of its disks; 0: any
         self.slow: dict[str, float] = {}  # disk -> seconds a command takes; inf: it hangs
         self.lives = self.boots = 0
-        self._claims: dict[tuple[str, int], int] = {}  # the highest epoch answered for, whoever forgets it
-        self._destroyed: set[str] = set()  # disks that do not know their claims any more; a living server does
+        self._epochs: dict[tuple[str, int], int] = {}  # the highest epoch answered for, whoever forgets it
+        self._destroyed: set[str] = set()  # disks that do not know their tokens any more; a living server does
         self.service: DiskService
         self.start()
 
     def start(self) -> None:
         """A new life."""
         self.lives += 1
-        self._claims = {key: epoch for key, epoch in self._claims.items() if key[0] not in self._destroyed}
+        self._epochs = {key: epoch for key, epoch in self._epochs.items() if key[0] not in self._destroyed}
         self._destroyed.clear()
         places = {name: f"/{name}" for name in self.disks}
         self.service = DiskService(places, self.files, f"boot-{self.name}-{self.boots}", self.farm.next_life())
@@ -141,35 +140,35 @@ class DiskServer:
         if not self.alive:
             self.start()
 
-    def hello(self, hello: Hello) -> ServedLane:
-        """Raises what the service does, and `Lost` when it dies of it."""
+    def hello(self, hello: Hello) -> ServedChannel:
+        """Raises what the service does, and `ChannelLost` when it dies of it."""
         try:
-            lane = self.service.hello(hello)
+            channel = self.service.hello(hello)
         except _Died:
-            raise Lost(f"{self.name} died") from None
+            raise ChannelLost(f"{self.name} died") from None
         key = (hello.disk, hello.chain)
-        self._claims[key] = max(self._claims.get(key, 0), hello.epoch)
-        return lane
+        self._epochs[key] = max(self._epochs.get(key, 0), hello.epoch)
+        return channel
 
-    def run(self, lane: ServedLane, attempt: int, request: Request) -> Reply:
+    def run(self, channel: ServedChannel, attempt: int, request: Request) -> Reply:
         """Execute a command, and see that nobody writes who must not any more.
 
         A command that was executed before, and is sent again, is answered from memory and touches nothing. Under a
-        claim that is over meanwhile its answer is still true: it was executed, and synced if it said so, before the
-        new claim was answered for, so recovery, which reads after that, has seen it (protocol rule 13).
+        token that is over meanwhile its answer is still true: it was executed, and synced if it said so, before the
+        new token was answered for, so recovery, which reads after that, has seen it (protocol rule 13).
         """
-        again = request.seq == lane.seq
+        again = request.seq == channel.seq
         try:
-            reply = self.service.run(lane, attempt, request)
+            reply = self.service.run(channel, attempt, request)
         except _Died:
-            raise Lost(f"{self.name} died") from None
+            raise ChannelLost(f"{self.name} died") from None
         if reply.status == Status.OK and request.op not in _QUIET_OPS and not again:
             self.farm.commands += 1
-            chain = lane.chain
-            if request.epoch < self._claims.get((chain.disk, chain.number), 0):
+            chain = channel.chain
+            if request.epoch < self._epochs.get((chain.disk, chain.number), 0):
                 self.farm.intruders.append(
-                    f"{self.name}/{chain.disk}: {Op(request.op).name} of chain {chain.number} under epoch"
-                    f" {request.epoch} after epoch {self._claims[chain.disk, chain.number]} had begun"
+                    f"{self.name}/{chain.disk}: {DiskOp(request.op).name} of chain {chain.number} under epoch"
+                    f" {request.epoch} after epoch {self._epochs[chain.disk, chain.number]} had begun"
                 )
         return reply
 
@@ -237,7 +236,7 @@ class DiskFarm:
 
 
 class SimFiles(RemoteFiles):
-    """The shipped remote files over lanes without sockets."""
+    """The shipped remote files over channels without sockets."""
 
     def __init__(
         self,
@@ -304,7 +303,7 @@ class SimFiles(RemoteFiles):
 
 
 class _SimDisk(RemoteDisk):
-    """The shipped waiting and asking again, on lanes of the simulation."""
+    """The shipped waiting and asking again, on channels of the simulation."""
 
     def __init__(self, *arguments: object, held: Counter[str], farm: DiskFarm, process: SimProcess) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
@@ -312,20 +311,20 @@ class _SimDisk(RemoteDisk):
         self._changed = SimCondition()  # type: ignore[assignment]
         self._settling = SimLock(held, self.root)  # type: ignore[assignment]
 
-    def _take(self, generation: int, give_up_s: float) -> tuple[Lane, Any]:
+    def _take(self, generation: int, give_up_s: float) -> tuple[CommandChannel, Any]:
         if not self._free:
-            self._lanes += 1
-            self._free.append(SimLane(self._lanes, self._patience, self._farm, self._process))
+            self._channels += 1
+            self._free.append(SimCommandChannel(self._channels, self._patience, self._farm, self._process))
         return super()._take(generation, give_up_s)
 
 
-class SimLane(Lane):
+class SimCommandChannel(CommandChannel):
     """One line of commands, carried by hand."""
 
     def __init__(self, number: int, patience: Patience, farm: DiskFarm, process: SimProcess) -> None:
         super().__init__(number, None, patience)
         self._farm, self._process = farm, process
-        self._far: tuple[DiskServer, DiskService, ServedLane, int] | None = None
+        self._far: tuple[DiskServer, DiskService, ServedChannel, int] | None = None
 
     @property
     def connected(self) -> bool:
@@ -338,44 +337,44 @@ class SimLane(Lane):
         server = self._farm.servers.get(host)
         self._travel()
         if server is None or not server.alive:
-            raise Lost(f"{host} refuses")
+            raise ChannelLost(f"{host} refuses")
         waited = 0.0
         while server.hung or self._farm.parted(self._process.name, host):
             if waited >= self._patience.connect_s:
-                raise Lost(f"{host} does not answer")
+                raise ChannelLost(f"{host} does not answer")
             pause(_STEP_S)
             waited += _STEP_S
             self._live()
         if not server.alive:
-            raise Lost(f"{host} refuses")
+            raise ChannelLost(f"{host} refuses")
         try:
-            lane = server.hello(hello._replace(lane=self.number, attempt=self._attempt))
+            channel = server.hello(hello._replace(channel=self.number, attempt=self._attempt))
         except DiskFenced as error:
             raise DiskFenced(errno.ESTALE, str(error.strerror or error)) from None
         except Busy:
-            raise Lost("an earlier command has not ended") from None
+            raise ChannelLost("an earlier command has not ended") from None
         except FileNotFoundError as error:
             raise OSError(error.errno or errno.EIO, str(error.strerror)) from None
         self.server, self.boot = server.service.server, f"boot-{server.name}-{server.boots}"
-        self._far = (server, server.service, lane, self._attempt)
+        self._far = (server, server.service, channel, self._attempt)
 
     def exchange(self, request: Request) -> Reply:
         far, farm = self._far, self._farm
         self._live()
         if far is None:
-            raise Lost("not connected")
-        server, _, lane, attempt = far
+            raise ChannelLost("not connected")
+        server, _, channel, attempt = far
         farm.command_of(self._process, request.op)
         self._travel()
-        self._wait(far, lane.chain.disk)
-        chance = max(farm.cut_chance, farm.farewell_chance if request.op == Op.LEAVE else 0.0)
+        self._wait(far, channel.chain.disk)
+        chance = max(farm.cut_chance, farm.farewell_chance if request.op == DiskOp.LEAVE else 0.0)
         if chance and farm.random.random() < chance:
             farm.lost_before += 1
             self.break_off()
-            raise Lost("the connection broke")
+            raise ChannelLost("the connection broke")
         try:
-            reply = server.run(lane, attempt, request)
-        except Lost:
+            reply = server.run(channel, attempt, request)
+        except ChannelLost:
             self.break_off()
             raise
         self._travel()
@@ -383,11 +382,11 @@ class SimLane(Lane):
         if chance and farm.random.random() < chance:
             farm.lost_after += 1
             self.break_off()
-            raise Lost("the connection broke before the answer came")
+            raise ChannelLost("the connection broke before the answer came")
         self._wait(far, None)
         if reply.status == Status.STALE or reply.seq != request.seq:
             self.break_off()
-            raise Lost("the connection was replaced")
+            raise ChannelLost("the connection was replaced")
         return reply
 
     def break_off(self) -> None:
@@ -402,22 +401,22 @@ class SimLane(Lane):
         if not self._process.alive:
             raise Killed
 
-    def _wait(self, far: tuple[DiskServer, DiskService, ServedLane, int], disk: str | None) -> None:
-        """Until the server can be heard and its disk has had its time; raises `Lost` after too long a silence."""
+    def _wait(self, far: tuple[DiskServer, DiskService, ServedChannel, int], disk: str | None) -> None:
+        """Until the server answers and its disk has had its time; raises `ChannelLost` after too long a silence."""
         server, service, _, _ = far
         silent, worked = 0.0, 0.0
         while True:
             step_s = _STEP_S
             self._live()
             if self._far is not far:
-                raise Lost("hung up")
+                raise ChannelLost("hung up")
             if not server.alive or server.service is not service:
                 self.break_off()
-                raise Lost(f"{server.name} died")
+                raise ChannelLost(f"{server.name} died")
             if server.hung or self._farm.parted(self._process.name, server.name):
                 if silent >= self._patience.silence_s:
                     self.break_off()
-                    raise Lost(f"{server.name} is silent")
+                    raise ChannelLost(f"{server.name} is silent")
                 silent += _STEP_S
             elif disk is not None and worked < server.slow.get(disk, 0.0):
                 silent = 0.0  # it says that it works on it

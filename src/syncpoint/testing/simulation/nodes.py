@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from syncpoint.control.registration import Registration
+from syncpoint.diskserver.remote_disk import DiskAddress
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Change
 from syncpoint.model.cluster import ChainRecord, Member
@@ -20,7 +21,6 @@ from syncpoint.publish.host import ChainHost
 from syncpoint.publish.service import ChainsService
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.storage.remote.disk import DiskAddress
 from syncpoint.testing.simulation.accidents import Accident, Accidents
 from syncpoint.testing.simulation.deletions import Deletions
 from syncpoint.testing.simulation.disks import SimFiles

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from syncpoint.diskserver.remote_disk import DiskAddress
 from syncpoint.metadata.sqlite import SqliteStore
 from syncpoint.node.doors import Doors
 from syncpoint.node.metadata import open_metadata
@@ -21,7 +22,6 @@ from syncpoint.node.process import Node
 from syncpoint.node.settings import ServeSettings
 from syncpoint.runtime.clock import Clock, ManualClock
 from syncpoint.runtime.random import Random
-from syncpoint.storage.remote.disk import DiskAddress
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.workers import Notify
 from syncpoint.testing.simulation.accidents import Accidents

@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from syncpoint.diskserver.disk_service import DiskService, ServedChannel
+from syncpoint.diskserver.protocol import DiskOp, Hello, Reply, Request
 from syncpoint.model.delivery import Batch
 from syncpoint.publish import chain as chain_module
 from syncpoint.publish import follow
@@ -25,9 +27,6 @@ from syncpoint.storage.disks import Disks
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import find_tail
 from syncpoint.storage.recovery import recover as recover_module
-from syncpoint.storage.remote.service import DiskService
-from syncpoint.storage.remote.service import Lane as ServedLane
-from syncpoint.storage.remote.wire import Hello, Op, Reply, Request
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.fetch import Cursor
 from syncpoint.subscribe.gather import Gatherer
@@ -69,15 +68,15 @@ def no_epoch_check() -> AbstractContextManager[None]:
     """A disk executes whatever anybody sends."""
     hello, run = DiskService.hello, DiskService.run
 
-    def any_hello(self: DiskService, asked: Hello) -> ServedLane:
-        known = self._chain(asked).claim
+    def any_hello(self: DiskService, asked: Hello) -> ServedChannel:
+        known = self._chain(asked).token
         if (asked.epoch, asked.session) < known:
             asked = asked._replace(epoch=known.epoch, session=known.session)
         return hello(self, asked)
 
-    def any_run(self: DiskService, lane: ServedLane, attempt: int, request: Request) -> Reply:
-        lane.claim = lane.chain.claim
-        return run(self, lane, attempt, request._replace(epoch=lane.claim.epoch))
+    def any_run(self: DiskService, channel: ServedChannel, attempt: int, request: Request) -> Reply:
+        channel.token = channel.chain.token
+        return run(self, channel, attempt, request._replace(epoch=channel.token.epoch))
 
     return patched(DiskService, hello=any_hello, run=any_run)
 
@@ -86,21 +85,21 @@ def recovery_does_not_fence() -> AbstractContextManager[None]:
     """A new owner shuts the old one out only when it writes to a file for the first time, not before it reads."""
     run = DiskService.run
 
-    def late_run(self: DiskService, lane: ServedLane, attempt: int, request: Request) -> Reply:
-        chain = lane.chain
-        held = chain.claim
+    def late_run(self: DiskService, channel: ServedChannel, attempt: int, request: Request) -> Reply:
+        chain = channel.chain
+        held = chain.token
         if (
-            request.op in (Op.CHANGE, Op.FDATASYNC)
+            request.op in (DiskOp.CHANGE, DiskOp.FDATASYNC)
             and request.changes
-            and lane.claim >= getattr(chain, "wrote", lane.claim)
+            and channel.token >= getattr(chain, "wrote", channel.token)
         ):
-            chain.wrote = lane.claim  # type: ignore[attr-defined]
-        if lane.claim >= getattr(chain, "wrote", lane.claim):
-            chain.claim = lane.claim
+            chain.wrote = channel.token  # type: ignore[attr-defined]
+        if channel.token >= getattr(chain, "wrote", channel.token):
+            chain.token = channel.token
         try:
-            return run(self, lane, attempt, request)
+            return run(self, channel, attempt, request)
         finally:
-            chain.claim = held
+            chain.token = held
 
     return patched(DiskService, run=late_run)
 

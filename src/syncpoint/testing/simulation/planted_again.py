@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from syncpoint.control import registration
+from syncpoint.diskserver.remote_disk import RemoteDisk
 from syncpoint.metadata.contract import Compare
 from syncpoint.publish import sessions
 from syncpoint.publish.host import ChainHost
@@ -23,7 +24,6 @@ from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import Record
 from syncpoint.storage.recovery import recover
 from syncpoint.storage.recovery.recover import Recovery
-from syncpoint.storage.remote.disk import RemoteDisk
 from syncpoint.storage.segment import NOBODY
 from syncpoint.subscribe import delivery, fetch
 from syncpoint.subscribe.gather import Gatherer

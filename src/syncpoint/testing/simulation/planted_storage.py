@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from syncpoint.diskserver.fencing import FENCING_FILE, ChainFolders, FencingRecord, decode_record
 from syncpoint.runtime.files import read_file
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import recover, repair
 from syncpoint.storage.recovery.recover import Recovery
-from syncpoint.storage.remote.claims import CLAIM_FILE, Claims, Record, decode_record
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
 from syncpoint.testing.simulation.planted_again import together
@@ -68,13 +68,13 @@ def rule_10() -> AbstractContextManager[None]:
 
 def rule_13() -> AbstractContextManager[None]:
     """A server of disks that was restarted has forgotten who took a chain over, and lets an older owner write."""
-    right = Claims.store
+    right = ChainFolders.store
 
-    def store(self: Claims, chain: int, record: Record) -> None:
-        known = decode_record(read_file(self._files, f"{self.folder(chain)}/{CLAIM_FILE}") or b"")
-        right(self, chain, record if known is None else record._replace(claim=known.claim))
+    def store(self: ChainFolders, chain: int, record: FencingRecord) -> None:
+        known = decode_record(read_file(self._files, f"{self.folder(chain)}/{FENCING_FILE}") or b"")
+        right(self, chain, record if known is None else record._replace(token=known.token))
 
-    return patched(Claims, store=store)
+    return patched(ChainFolders, store=store)
 
 
 def rule_14() -> AbstractContextManager[None]:

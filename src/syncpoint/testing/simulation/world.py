@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
+from syncpoint.diskserver.remote_disk import DiskAddress
 from syncpoint.metadata import contract as metadata
 from syncpoint.metadata.layout import OPEN
 from syncpoint.metadata.memory import MemoryStore
@@ -28,7 +29,6 @@ from syncpoint.node.cluster.settings import ClusterSettings, DurabilityClass, Pr
 from syncpoint.proxy.key_care import rotate
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import Files
-from syncpoint.storage.remote.disk import DiskAddress
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulation.api_clients import ApiClients
 from syncpoint.testing.simulation.base import Trace

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from syncpoint.diskserver.protocol import CREATE, WRITE, DiskOp, Hello, Request, Status
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.remote.wire import CREATE, WRITE, Hello, Op, Request, Status
 from syncpoint.testing.simulation.disks import DiskFarm, DiskServer
 from syncpoint.testing.simulation.planted import no_epoch_check
 
@@ -17,20 +17,20 @@ def hello(epoch: int) -> Hello:
     return Hello("d", 1, epoch, epoch, "sync", 1, 1)
 
 
-def request(op: Op, seq: int, path: str = "") -> Request:
+def request(op: DiskOp, seq: int, path: str = "") -> Request:
     return Request(op, 1, path=path, flags=CREATE | WRITE, seq=seq, epoch=1)
 
 
 def test_what_was_executed_before_the_claim_may_be_confirmed_again_and_nothing_is_executed() -> None:
     disk = server()
     lane = disk.hello(hello(1))
-    assert disk.run(lane, 1, request(Op.OPEN, 1, "file")).status == Status.OK
-    synced = disk.run(lane, 1, request(Op.FDATASYNC, 2))
+    assert disk.run(lane, 1, request(DiskOp.OPEN, 1, "file")).status == Status.OK
+    synced = disk.run(lane, 1, request(DiskOp.FDATASYNC, 2))
     assert synced.status == Status.OK
     disk.hello(hello(2))
     before = disk.service.syncs
-    assert disk.run(lane, 1, request(Op.FDATASYNC, 2)) == synced
-    assert disk.run(lane, 1, request(Op.FDATASYNC, 3)).status == Status.FENCED
+    assert disk.run(lane, 1, request(DiskOp.FDATASYNC, 2)) == synced
+    assert disk.run(lane, 1, request(DiskOp.FDATASYNC, 3)).status == Status.FENCED
     assert (disk.service.syncs, disk.farm.intruders) == (before, [])
 
 
@@ -38,7 +38,7 @@ def test_what_is_executed_after_the_claim_is_an_intrusion() -> None:
     with no_epoch_check():
         disk = server()
         lane = disk.hello(hello(1))
-        disk.run(lane, 1, request(Op.OPEN, 1, "file"))
+        disk.run(lane, 1, request(DiskOp.OPEN, 1, "file"))
         disk.hello(hello(2))
-        disk.run(lane, 1, request(Op.OPEN, 2, "file"))
+        disk.run(lane, 1, request(DiskOp.OPEN, 2, "file"))
         assert len(disk.farm.intruders) == 1

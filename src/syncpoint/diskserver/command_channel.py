@@ -1,8 +1,8 @@
 """One connection to a disk server, which may be lost and made anew: one command after the other, each answered once.
 
-Place: below `disk`, which decides whether to wait, to ask again or to give up.
-Promise: after `connect` the server executes nothing of this lane's earlier connections any more, and a command sent
-again with its number is not executed twice. `Lost` says that nothing is known of the command sent last.
+Place: below `remote_disk`, which decides whether to wait, to ask again or to give up.
+Promise: after `connect` the server executes nothing of this channel's earlier connections any more, and a command sent
+again with its number is not executed twice. `ChannelLost` says that nothing is known of the command sent last.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 
-from syncpoint.runtime.files import DiskFenced, FolderExchanged
-from syncpoint.storage.remote.sockets import FrameReader, hang_up, send_frame, tune
-from syncpoint.storage.remote.wire import (
+from syncpoint.diskserver.protocol import (
     Hello,
     Reply,
     Request,
@@ -24,9 +22,11 @@ from syncpoint.storage.remote.wire import (
     encode_hello,
     encode_request,
 )
+from syncpoint.diskserver.sockets import FrameReader, hang_up, send_frame, tune
+from syncpoint.runtime.files import DiskFenced, FolderExchanged
 
 
-class Lost(Exception):
+class ChannelLost(Exception):
     """There is no connection, or it does not answer."""
 
 
@@ -41,7 +41,7 @@ class Patience:
     quiet_s: float = 1.0  # after a failure, before those who can do without try again
 
 
-class Lane:
+class CommandChannel:
     """Used by one thread at a time; `break_off` by any."""
 
     def __init__(self, number: int, tls: ssl.SSLContext | None, patience: Patience) -> None:
@@ -62,14 +62,14 @@ class Lane:
         return self._sock is not None
 
     def connect(self, host: str, port: int, hello: Hello) -> None:
-        """Make a new connection. Raises `Lost`, `DiskFenced`, and `OSError` for what the server cannot do."""
+        """Make a new connection. Raises `ChannelLost`, `DiskFenced`, and `OSError` for what the server cannot do."""
         self.break_off()
         self._attempt += 1
         self._where = f"{host}:{port}"
         try:
             sock = socket.create_connection((host, port), self._patience.connect_s)
         except OSError as error:
-            raise Lost(f"{self._where}: {error}") from error
+            raise ChannelLost(f"{self._where}: {error}") from error
         try:
             tune(sock)
             if self._tls is not None:
@@ -77,12 +77,12 @@ class Lane:
             self._sock = sock
             sock.settimeout(self._patience.silence_s)
             reader = FrameReader(sock)
-            send_frame(sock, encode_hello(hello._replace(lane=self.number, attempt=self._attempt)))
+            send_frame(sock, encode_hello(hello._replace(channel=self.number, attempt=self._attempt)))
             welcome = decode_welcome(reader.read()[0])
         except (OSError, ValueError) as error:
             self.break_off()
             hang_up(sock)
-            raise Lost(f"{self._where} does not say who it is: {error}") from error
+            raise ChannelLost(f"{self._where} does not say who it is: {error}") from error
         if welcome.status == Status.OK:
             self.server, self.boot, self._reader = welcome.server, welcome.boot, reader
             return
@@ -93,13 +93,13 @@ class Lane:
             raise FolderExchanged(errno.ESTALE, welcome.message, self._where)
         if welcome.status == Status.ERROR:
             raise OSError(welcome.errno, welcome.message)
-        raise Lost("an earlier command has not ended")
+        raise ChannelLost("an earlier command has not ended")
 
     def exchange(self, request: Request) -> Reply:
-        """Send one command and wait for its answer, however long a server that works on it takes. Raises `Lost`."""
+        """Send one command and wait for its answer, however long the server works on it. Raises `ChannelLost`."""
         sock, reader = self._sock, self._reader
         if sock is None or reader is None:
-            raise Lost("not connected")
+            raise ChannelLost("not connected")
         try:
             send_frame(sock, encode_request(request))
             reply = Reply(Status.WORKING)
@@ -108,14 +108,14 @@ class Lane:
                 reply = decode_reply(head, bytes(payload))
         except (OSError, ValueError) as error:
             self.break_off()
-            raise Lost(f"{self._where}: {error}") from error
+            raise ChannelLost(f"{self._where}: {error}") from error
         if reply.status == Status.STALE or reply.seq != request.seq:
             self.break_off()
-            raise Lost("the connection was replaced")
+            raise ChannelLost("the connection was replaced")
         return reply
 
     def break_off(self) -> None:
-        """Hang up; a thread that waits for an answer sees `Lost`."""
+        """Hang up; a thread that waits for an answer sees `ChannelLost`."""
         sock, self._sock, self._reader = self._sock, None, None
         if sock is not None:
             hang_up(sock)

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syncpoint.diskserver.command_channel import CommandChannel
+from syncpoint.diskserver.protocol import ChangeKind, FileChange, Reply, Request
+from syncpoint.diskserver.remote_files import RemoteFiles, as_changes, overlay
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable
-from syncpoint.storage.remote.files import RemoteFiles, as_changes, overlay
-from syncpoint.storage.remote.lane import Lane
-from syncpoint.storage.remote.wire import Change, Kind, Reply, Request
 from tests.kit.disk_process import DiskProcess, hang_up, remote
 
 ROOT = "/c0/d0"
@@ -365,10 +365,14 @@ def test_reading_threads_at_once(served: DiskProcess) -> None:
 
 changes = st.lists(
     st.one_of(
-        st.builds(lambda at, data: Change(Kind.WRITE, at, len(data), data), st.integers(0, 30), st.binary(max_size=10)),
-        st.builds(lambda at, size: Change(Kind.ZERO, at, size), st.integers(0, 30), st.integers(0, 10)),
-        st.builds(lambda size: Change(Kind.TRUNCATE, 0, size), st.integers(0, 40)),
-        st.builds(lambda size: Change(Kind.ALLOCATE, 0, size), st.integers(1, 40)),
+        st.builds(
+            lambda at, data: FileChange(ChangeKind.WRITE, at, len(data), data),
+            st.integers(0, 30),
+            st.binary(max_size=10),
+        ),
+        st.builds(lambda at, size: FileChange(ChangeKind.ZERO, at, size), st.integers(0, 30), st.integers(0, 10)),
+        st.builds(lambda size: FileChange(ChangeKind.TRUNCATE, 0, size), st.integers(0, 40)),
+        st.builds(lambda size: FileChange(ChangeKind.ALLOCATE, 0, size), st.integers(1, 40)),
     ),
     max_size=6,
 )
@@ -376,22 +380,22 @@ changes = st.lists(
 
 @given(st.binary(max_size=40), changes, st.integers(0, 45), st.integers(1, 45), st.integers(0, 6))
 def test_what_a_read_finds_whatever_the_server_has_done_already(
-    base: bytes, todo: list[Change], offset: int, size: int, done: int
+    base: bytes, todo: list[FileChange], offset: int, size: int, done: int
 ) -> None:
-    def apply(data: bytes, some: list[Change]) -> bytes:
+    def apply(data: bytes, some: list[FileChange]) -> bytes:
         held = bytearray(data)
         for change in some:
-            if change.kind == Kind.TRUNCATE:
+            if change.kind == ChangeKind.TRUNCATE:
                 held = held[: change.size].ljust(change.size, b"\0")
-            elif change.kind == Kind.ALLOCATE:
+            elif change.kind == ChangeKind.ALLOCATE:
                 held = held.ljust(change.size, b"\0")
             elif change.size:
                 held = held.ljust(change.offset + change.size, b"\0")
-                new = change.data if change.kind == Kind.WRITE else bytes(change.size)
+                new = change.data if change.kind == ChangeKind.WRITE else bytes(change.size)
                 held[change.offset : change.offset + change.size] = new
         return bytes(held)
 
-    if any(change.kind in (Kind.TRUNCATE, Kind.ALLOCATE) for change in todo):
+    if any(change.kind in (ChangeKind.TRUNCATE, ChangeKind.ALLOCATE) for change in todo):
         done = len(todo)  # these are sent at once, with what came before them
     server = apply(base, todo[:done])
     found = overlay(server[offset : offset + size], offset, size, todo)
@@ -415,13 +419,13 @@ def test_the_same_bytes_travel_once_to_the_disks_of_a_process(
     served: DiskProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[tuple[int, int]] = []
-    exchange = Lane.exchange
+    exchange = CommandChannel.exchange
 
-    def listen(lane: Lane, request: Request) -> Reply:
+    def listen(channel: CommandChannel, request: Request) -> Reply:
         sent.extend((change.kind, change.size) for change in request.changes)
-        return exchange(lane, request)
+        return exchange(channel, request)
 
-    monkeypatch.setattr(Lane, "exchange", listen)
+    monkeypatch.setattr(CommandChannel, "exchange", listen)
     files = remote([served])
     data = bytes(range(256)) * 400
     handles = [files.open(f"/c0/{disk}/{name}", create=True) for name in ("first", "second") for disk in ("d0", "d1")]
@@ -429,7 +433,7 @@ def test_the_same_bytes_travel_once_to_the_disks_of_a_process(
         files.pwritev(handle, [b"header", data], 0)
         files.fdatasync(handle)
     size = len(data)
-    assert sent == [(Kind.WRITE, 6), (Kind.WRITE, size), (Kind.WRITE, 6), (Kind.COPY, size)]
+    assert sent == [(ChangeKind.WRITE, 6), (ChangeKind.WRITE, size), (ChangeKind.WRITE, 6), (ChangeKind.COPY, size)]
     for disk in ("d0", "d1"):
         assert (served.folders[disk] / "chains/0000000007/first").read_bytes() == b"header" + data
 

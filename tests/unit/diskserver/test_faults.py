@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.build_shim import Faults, compiler
 from tests.kit.disk_process import DiskProcess, hang_up, remote
-from tests.unit.storage_remote.test_store import Chain
+from tests.unit.diskserver.test_store_on_remote_disks import Chain
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler")
 

@@ -3,10 +3,10 @@
     first disk    WRITE with a name and how many others will ask ──► written there, and kept in the server's memory
     the others    COPY with that name                            ──► written from there
 
-Place: `Sent` at the forwarder, used by `disk`; `Kept` at the server, used by `service`.
-Promise: what a COPY writes is what the WRITE of its name brought, under the same chain and epoch, since the chain was
-claimed last. A server that has it not (any more) does nothing and says so (`LACKING`), and all is sent. Each disk
-stays on its own otherwise: its command, its number, its claim, its errors, its answer. Neither side keeps more than
+Place: `SentPayloads` at the forwarder, used by `remote_disk`; `PayloadCache` at the server, used by `disk_service`.
+Promise: what a COPY writes is what the WRITE of its name brought, under the same chain and epoch, since the last
+new fencing token. A server that has it not (any more) does nothing and says so (`LACKING`), and all is sent. Each disk
+stays on its own otherwise: its command, its number, its token, its errors, its answer. Neither side keeps more than
 its bound.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from syncpoint.storage.remote.wire import Change, Kind
+from syncpoint.diskserver.protocol import ChangeKind, FileChange
 
 SHARE_MIN = 8 << 10  # bytes; what is smaller is sent to each disk
 SENT_MAX = 16 << 20  # per chain and server: what is further behind is sent again
@@ -34,7 +34,7 @@ class _Name:
         self.left = left
 
 
-class Sent:
+class SentPayloads:
     """Which buffers went to which server already, for one opening of a chain. Any thread.
 
     A buffer is known by being the very same object: the log gives all its disks the same entries.
@@ -73,7 +73,7 @@ class Sent:
                 if not roots:
                     del self._disks[server]
 
-    def name(self, server: int, changes: Sequence[Change]) -> Sequence[Change]:
+    def name(self, server: int, changes: Sequence[FileChange]) -> Sequence[FileChange]:
         """The changes as they are to be sent to this life of a server."""
         with self._lock:
             takers = len(self._disks.get(server, ())) - 1
@@ -82,12 +82,12 @@ class Sent:
             names = self._names.setdefault(server, {})
             return [
                 self._name(server, names, takers, one)
-                if one.kind == Kind.WRITE and one.size >= self.share_min and type(one.data) is bytes
+                if one.kind == ChangeKind.WRITE and one.size >= self.share_min and type(one.data) is bytes
                 else one
                 for one in changes
             ]
 
-    def _name(self, server: int, names: dict[int, _Name], takers: int, change: Change) -> Change:
+    def _name(self, server: int, names: dict[int, _Name], takers: int, change: FileChange) -> FileChange:
         data = change.data
         assert type(data) is bytes
         known = names.get(id(data))
@@ -95,7 +95,7 @@ class Sent:
             known.left -= 1
             if not known.left:
                 self._forget(server, names, id(data))
-            return Change(Kind.COPY, change.offset, change.size, b"", known.number)
+            return FileChange(ChangeKind.COPY, change.offset, change.size, b"", known.number)
         number, self._next = self._next, self._next + 1
         names[id(data)] = _Name(number, data, takers)
         self._held[server] = self._held.get(server, 0) + len(data)
@@ -112,12 +112,12 @@ class _Data:
 
     __slots__ = ("data", "left")
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: FileChange) -> None:
         self.data = change.data
         self.left = change.takers
 
 
-class Kept:
+class PayloadCache:
     """What commands brought for other disks. Any thread."""
 
     def __init__(self, wait_s: float) -> None:
@@ -127,9 +127,9 @@ class Kept:
         self._came = threading.Condition()
         self._kept: dict[tuple[int, int, int], _Data] = {}  # chain, epoch, name; oldest first
 
-    def keep(self, chain: int, epoch: int, changes: Sequence[Change]) -> None:
+    def keep(self, chain: int, epoch: int, changes: Sequence[FileChange]) -> None:
         """Keep what is named and written. The data must stay unchanged."""
-        named = [one for one in changes if one.takers and one.kind == Kind.WRITE]
+        named = [one for one in changes if one.takers and one.kind == ChangeKind.WRITE]
         if not named:
             return
         with self._came:
@@ -141,9 +141,9 @@ class Kept:
                 self._drop(next(iter(self._kept)))
             self._came.notify_all()
 
-    def complete(self, chain: int, epoch: int, changes: Sequence[Change]) -> Sequence[Change] | None:
+    def complete(self, chain: int, epoch: int, changes: Sequence[FileChange]) -> Sequence[FileChange] | None:
         """The changes with what they only name; None when something is not here, and does not come soon."""
-        wanted = [((chain, epoch, one.name), one.size) for one in changes if one.kind == Kind.COPY]
+        wanted = [((chain, epoch, one.name), one.size) for one in changes if one.kind == ChangeKind.COPY]
         if not wanted:
             return changes
         with self._came:
@@ -157,7 +157,9 @@ class Kept:
                 if found[key[2]].left <= 0:
                     self._drop(key)
             return [
-                Change(Kind.WRITE, one.offset, one.size, found[one.name].data) if one.kind == Kind.COPY else one
+                FileChange(ChangeKind.WRITE, one.offset, one.size, found[one.name].data)
+                if one.kind == ChangeKind.COPY
+                else one
                 for one in changes
             ]
 
@@ -167,7 +169,7 @@ class Kept:
             self.bytes -= len(found.data)
 
     def forget(self, chain: int) -> None:
-        """Somebody claims the chain: nothing of before is written any more."""
+        """The chain has a new fencing token: nothing sent under an older one is written any more."""
         with self._came:
             for key in [key for key in self._kept if key[0] == chain]:
                 self._drop(key)

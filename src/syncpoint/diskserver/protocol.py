@@ -7,7 +7,7 @@
                  request of another disk
     reply        sequence number, status, error number, three numbers; the payload is what was read, or the error's text
 
-Place: spoken by `lane` and `server`; `service` executes what `Request` says.
+Place: spoken by `command_channel` and `disk_server`; `disk_service` executes what `Request` says.
 Promise: a frame longer than `FRAME_MAX` or cut short raises `ValueError`, and nothing of it is executed.
 """
 
@@ -34,7 +34,7 @@ _REPLY = struct.Struct("<QBiQQQ")
 _NUMBER = struct.Struct("<Q")
 
 
-class Op(IntEnum):
+class DiskOp(IntEnum):
     """What a request asks for."""
 
     OPEN = 1
@@ -59,14 +59,14 @@ class Op(IntEnum):
     SKIP_ZEROS = 20
 
 
-LOOKUPS = frozenset({Op.PREAD, Op.SKIP_ZEROS, Op.FSTAT, Op.STAT, Op.LISTDIR, Op.FREE_BYTES})
+LOOKUPS = frozenset({DiskOp.PREAD, DiskOp.SKIP_ZEROS, DiskOp.FSTAT, DiskOp.STAT, DiskOp.LISTDIR, DiskOp.FREE_BYTES})
 """Operations that change nothing: they are done again when an answer was lost."""
 
 CREATE, WRITE, REOPEN, AGAIN = 1, 2, 4, 8
 """Flags. REOPEN: open the handle's file if the server does not have it. AGAIN: an earlier server may have done it."""
 
 
-class Kind(IntEnum):
+class ChangeKind(IntEnum):
     """What a change does to a file. All of them may be done twice."""
 
     WRITE = 1
@@ -76,11 +76,11 @@ class Kind(IntEnum):
     COPY = 5  # write what another disk's request brought
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """One change of a file; `data` only for WRITE.
 
     Of a WRITE with a `name` the server keeps the data until `takers` other disks have written them, too: each by a COPY
-    with that name and size. See `shares`.
+    with that name and size. See `payload_cache`.
     """
 
     kind: int
@@ -92,7 +92,7 @@ class Change(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One command. What `a`, `b` and the texts are depends on the operation, see `service`."""
+    """One command. What `a`, `b` and the texts are depends on the operation, see `disk_service`."""
 
     op: int
     handle: int = 0
@@ -101,7 +101,7 @@ class Request(NamedTuple):
     path: str = ""
     other: str = ""
     flags: int = 0
-    changes: Sequence[Change] = ()
+    changes: Sequence[FileChange] = ()
     closes: Sequence[int] = ()
     epoch: int = 0
     seq: int = 0
@@ -132,14 +132,14 @@ class Reply(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """Who is calling: the claim on a chain, and the lane, of which only the newest connection counts."""
+    """Who is calling: the token on a chain, and the channel, of which only the newest connection counts."""
 
     disk: str
     chain: int
     epoch: int
     session: int
     durability: str
-    lane: int
+    channel: int
     attempt: int
 
 
@@ -176,7 +176,7 @@ def decode_hello(head: bytes) -> Hello:
             int(found["epoch"]),
             int(found["session"]),
             str(found["durability"]),
-            int(found["lane"]),
+            int(found["channel"]),
             int(found["attempt"]),
         )
     except (KeyError, TypeError) as error:
@@ -241,7 +241,7 @@ def encode_request(request: Request) -> list[Buffer]:
     buffers: list[Buffer] = []
     for change in changes:
         parts.append(_CHANGE.pack(change.kind, change.takers, change.offset, change.size, change.name))
-        if change.kind == Kind.WRITE:
+        if change.kind == ChangeKind.WRITE:
             buffers.append(change.data)
             size += change.size
     head = b"".join(parts)
@@ -268,16 +268,16 @@ def decode_request(head: bytes, payload: memoryview) -> Request:
         for _ in range(n_changes):
             kind, takers, offset, size, name = _CHANGE.unpack_from(head, at)
             at += _CHANGE.size
-            if kind == Kind.WRITE:
+            if kind == ChangeKind.WRITE:
                 if begin + size > len(payload):
                     raise ValueError("a payload that is too short")
-                changes.append(Change(kind, offset, size, payload[begin : begin + size], name, takers))
+                changes.append(FileChange(kind, offset, size, payload[begin : begin + size], name, takers))
                 begin += size
             else:
-                changes.append(Change(Kind(kind), offset, size, b"", name, takers))
+                changes.append(FileChange(ChangeKind(kind), offset, size, b"", name, takers))
         if begin != len(payload):
             raise ValueError("a payload that is too long")
-        return Request(Op(op), handle, a, b, path, other, flags, changes, closes, epoch, seq)
+        return Request(DiskOp(op), handle, a, b, path, other, flags, changes, closes, epoch, seq)
     except struct.error as error:
         raise ValueError(f"a request cut short: {error}") from error
 

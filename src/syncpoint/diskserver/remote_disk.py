@@ -1,10 +1,10 @@
 """One remote disk as its user sees it: commands that wait until the server is back, or give up.
 
-Place: between `files`, which knows paths and handles, and `lane`.
+Place: between `remote_files`, which knows paths and handles, and `command_channel`.
 Promise: a command is executed once and in full, however often the connection was lost on the way, unless `call` raised
 `DiskUnreachable`; then it was, or it never will be once another command of ours was executed. After `abandon` nothing
 of before is executed any more once this disk has answered again.
-Threads: any number. Each command takes a lane of its own; there are as many as were ever needed at once.
+Threads: any number. Each command takes a channel of its own; there are as many as were ever needed at once.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+from syncpoint.diskserver.command_channel import ChannelLost, CommandChannel, Patience
+from syncpoint.diskserver.payload_cache import SentPayloads
+from syncpoint.diskserver.protocol import LOOKUPS, DiskOp, Hello, Reply, Request, Status
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable, FolderExchanged
-from syncpoint.storage.remote.lane import Lane, Lost, Patience
-from syncpoint.storage.remote.shares import Sent
-from syncpoint.storage.remote.wire import LOOKUPS, Hello, Op, Reply, Request, Status
 
 Make = Callable[[int, bool], Request]
 """(which life of the server is asked, whether an earlier life may have done it) -> the request."""
@@ -39,7 +39,7 @@ Where = Callable[[], DiskAddress | None]
 
 
 class _Terms(NamedTuple):
-    """Of one command: its claim, the disk's generation, how long it waits, handles to close with it."""
+    """Of one command: its token, the disk's generation, how long it waits, handles to close with it."""
 
     hello: Hello
     generation: int
@@ -59,7 +59,7 @@ class RemoteDisk:
         patience: Patience,
         tls: ssl.SSLContext | None,
         silent: dict[tuple[str, int], float],
-        sent: Sent,
+        sent: SentPayloads,
     ) -> None:
         """`silent`: servers that do not answer, and until when not to ask; `sent`: what they got. Of all disks."""
         self.root = root
@@ -73,10 +73,10 @@ class RemoteDisk:
         self._tls = tls
         self._changed = threading.Condition()
         self._settling = threading.Lock()
-        self._free: list[Lane] = []
-        self._busy: list[Lane] = []
-        self._doubtful: list[Lane] = []  # their last command was given up and may be under way
-        self._lanes = 0
+        self._free: list[CommandChannel] = []
+        self._busy: list[CommandChannel] = []
+        self._doubtful: list[CommandChannel] = []  # their last command was given up and may be under way
+        self._channels = 0
         self._closing: list[int] = []
         self._fenced: str | None = None
         self._silent = silent
@@ -99,16 +99,16 @@ class RemoteDisk:
         return self._call(make, generation, math.inf if forever else self._patience.give_up_s)
 
     def _call(self, make: Make, generation: int, give_up_s: float) -> Reply:
-        lane, terms = self._take(generation, give_up_s)
+        channel, terms = self._take(generation, give_up_s)
         try:
-            reply = self._until_answered(lane, terms, make)
+            reply = self._until_answered(channel, terms, make)
         except BaseException:
             with self._changed:
                 if generation == self.generation:
                     self._closing += terms.closing
             raise
         finally:
-            self._give_back(lane)
+            self._give_back(channel)
         if reply.status == Status.FENCED:
             raise self._note_fence(terms, bytes(reply.payload).decode())
         if reply.status == Status.ERROR and reply.errno == errno.ESTALE:
@@ -117,26 +117,26 @@ class RemoteDisk:
             raise OSError(reply.errno, bytes(reply.payload).decode(), self.root)
         return reply
 
-    def _until_answered(self, lane: Lane, terms: _Terms, make: Make) -> Reply:
+    def _until_answered(self, channel: CommandChannel, terms: _Terms, make: Make) -> Reply:
         hello = terms.hello
         heard = self._clock.monotonic()  # of the server, or of nothing else when the command began
         sent_to = 0  # the life of the server that may have got it
         again = whole = False
         request: Request | None = None
-        lane.seq += 1
+        channel.seq += 1
         while True:
             try:
                 self._settle(hello)
-                if not lane.connected:
-                    self._connect(lane, hello)
+                if not channel.connected:
+                    self._connect(channel, hello)
                 heard = self._clock.monotonic()
-                if sent_to not in (0, lane.server):
+                if sent_to not in (0, channel.server):
                     again = True
-                request = make(lane.server, again)
-                sent_to = lane.server
-                changes = request.changes if whole else self._sent.name(lane.server, request.changes)
-                reply = lane.exchange(
-                    request._replace(seq=lane.seq, epoch=hello.epoch, closes=terms.closing, changes=changes)
+                request = make(channel.server, again)
+                sent_to = channel.server
+                changes = request.changes if whole else self._sent.name(channel.server, request.changes)
+                reply = channel.exchange(
+                    request._replace(seq=channel.seq, epoch=hello.epoch, closes=terms.closing, changes=changes)
                 )
                 self._silent.pop(self._place, None)
                 whole = True  # whatever comes now: what was named may not be there
@@ -147,17 +147,17 @@ class RemoteDisk:
                 return reply
             except DiskFenced as error:
                 raise self._note_fence(terms, str(error.strerror)) from None
-            except Lost as error:
+            except ChannelLost as error:
                 whole = True
                 patient = self._clock.monotonic() - heard < terms.give_up_s
                 if not self.reached or terms.generation != self.generation or not patient:
-                    self._note_silence(lane, request, sent=sent_to != 0)
+                    self._note_silence(channel, request, sent=sent_to != 0)
                     raise self._unreachable(str(error)) from error
                 with self._changed:
                     self._changed.wait(self._patience.retry_s)
             except OSError:
                 if sent_to:
-                    self._note_silence(lane, request, sent=True)
+                    self._note_silence(channel, request, sent=True)
                 raise
 
     def _note_fence(self, terms: _Terms, why: str) -> OSError:
@@ -168,22 +168,22 @@ class RemoteDisk:
             self._fenced = why
             return DiskFenced(errno.ESTALE, why)
 
-    def _connect(self, lane: Lane, hello: Hello) -> None:
+    def _connect(self, channel: CommandChannel, hello: Hello) -> None:
         address = self._where()
         if address is None:
-            raise Lost("nobody serves it")
+            raise ChannelLost("nobody serves it")
         self._place = (address.host, address.port)
-        lane.connect(address.host, address.port, hello._replace(disk=address.disk))
+        channel.connect(address.host, address.port, hello._replace(disk=address.disk))
         with self._changed:
-            if self._boot not in ("", lane.boot):
+            if self._boot not in ("", channel.boot):
                 self.restarts += 1
-            self._boot = lane.boot
-        self._sent.found(lane.server, self.root)
+            self._boot = channel.boot
+        self._sent.found(channel.server, self.root)
 
-    def _note_silence(self, lane: Lane, request: Request | None, *, sent: bool) -> None:
+    def _note_silence(self, channel: CommandChannel, request: Request | None, *, sent: bool) -> None:
         self._silent[self._place] = self._clock.monotonic() + self._patience.quiet_s
-        lane.break_off()
-        lane.doubtful = sent and request is not None and request.op not in LOOKUPS
+        channel.break_off()
+        channel.doubtful = sent and request is not None and request.op not in LOOKUPS
 
     def _settle(self, hello: Hello) -> None:
         """Make sure that the commands given up are not executed from now on."""
@@ -191,36 +191,36 @@ class RemoteDisk:
             return
         with self._settling:
             while self._doubtful:
-                lane = self._doubtful[0]
-                self._connect(lane, hello)
+                channel = self._doubtful[0]
+                self._connect(channel, hello)
                 with self._changed:
-                    lane.doubtful = False
-                    if lane in self._doubtful:  # the disk was not abandoned meanwhile
-                        self._doubtful.remove(lane)
-                        self._free.append(lane)
+                    channel.doubtful = False
+                    if channel in self._doubtful:  # the disk was not abandoned meanwhile
+                        self._doubtful.remove(channel)
+                        self._free.append(channel)
 
-    def _take(self, generation: int, give_up_s: float) -> tuple[Lane, _Terms]:
+    def _take(self, generation: int, give_up_s: float) -> tuple[CommandChannel, _Terms]:
         with self._changed:
             if self._fenced is not None:
                 raise DiskFenced(errno.ESTALE, self._fenced)
             if generation != self.generation:
                 raise self._unreachable("it was given up")
             if self._free:
-                lane = self._free.pop()
+                channel = self._free.pop()
             else:
-                self._lanes += 1
-                lane = Lane(self._lanes, self._tls, self._patience)
-            self._busy.append(lane)
+                self._channels += 1
+                channel = CommandChannel(self._channels, self._tls, self._patience)
+            self._busy.append(channel)
             closing, self._closing = self._closing, []
-            return lane, _Terms(self._hello, generation, give_up_s, closing)
+            return channel, _Terms(self._hello, generation, give_up_s, closing)
 
-    def _give_back(self, lane: Lane) -> None:
+    def _give_back(self, channel: CommandChannel) -> None:
         with self._changed:
-            if lane not in self._busy:
-                lane.break_off()  # the disk was abandoned meanwhile
+            if channel not in self._busy:
+                channel.break_off()  # the disk was abandoned meanwhile
                 return
-            self._busy.remove(lane)
-            (self._doubtful if lane.doubtful else self._free).append(lane)
+            self._busy.remove(channel)
+            (self._doubtful if channel.doubtful else self._free).append(channel)
 
     def abandon(self, session: int) -> None:
         """Commands under way fail now; whatever comes later is done under another session, which ends this one's."""
@@ -228,10 +228,10 @@ class RemoteDisk:
             self.generation += 1
             self.reached = False
             self._hello = self._hello._replace(session=session)
-            lanes = self._busy + self._free + self._doubtful
+            channels = self._busy + self._free + self._doubtful
             self._busy, self._free, self._doubtful, self._closing = [], [], [], []
-            for lane in lanes:
-                lane.break_off()
+            for channel in channels:
+                channel.break_off()
             self._changed.notify_all()
         self._sent.lost(self.root)
 
@@ -243,7 +243,7 @@ class RemoteDisk:
         session = None
         try:
             if self.reached and self._fenced is None:
-                request = Request(Op.LEAVE, a=int(clean))
+                request = Request(DiskOp.LEAVE, a=int(clean))
                 self._call(lambda server, again: request, self.generation, 0.0)
                 session = self._hello.session
         except OSError:

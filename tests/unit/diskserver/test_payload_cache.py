@@ -8,25 +8,36 @@ import threading
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syncpoint.diskserver.disk_service import DiskService, ServedChannel
+from syncpoint.diskserver.payload_cache import KEPT_MAX, SENT_MAX, SHARE_MIN, PayloadCache, SentPayloads
+from syncpoint.diskserver.protocol import (
+    CREATE,
+    WRITE,
+    ChangeKind,
+    DiskOp,
+    FileChange,
+    Hello,
+    Reply,
+    Request,
+    Status,
+    encode_reply,
+)
+from syncpoint.diskserver.sockets import FrameReader, send_frame
 from syncpoint.runtime.memory_files import MemoryFiles
-from syncpoint.storage.remote.service import DiskService, Lane
-from syncpoint.storage.remote.shares import KEPT_MAX, SENT_MAX, SHARE_MIN, Kept, Sent
-from syncpoint.storage.remote.sockets import FrameReader, send_frame
-from syncpoint.storage.remote.wire import CREATE, WRITE, Change, Hello, Kind, Op, Reply, Request, Status, encode_reply
 
 BIG = SHARE_MIN
 
 
-def write(offset: int, data: bytes) -> Change:
-    return Change(Kind.WRITE, offset, len(data), data)
+def write(offset: int, data: bytes) -> FileChange:
+    return FileChange(ChangeKind.WRITE, offset, len(data), data)
 
 
 def big(filler: int) -> bytes:
     return bytes([filler]) * BIG
 
 
-def sent_to(server: int, *roots: str) -> Sent:
-    sent = Sent(1000)
+def sent_to(server: int, *roots: str) -> SentPayloads:
+    sent = SentPayloads(1000)
     for root in roots:
         sent.found(server, root)
     return sent
@@ -35,9 +46,9 @@ def sent_to(server: int, *roots: str) -> Sent:
 def test_the_first_disk_brings_it_and_the_others_name_it() -> None:
     sent, data = sent_to(7, "a", "b", "c"), big(1)
     first = sent.name(7, [write(0, b"head"), write(4, data)])
-    assert first == [write(0, b"head"), Change(Kind.WRITE, 4, BIG, data, 1000, 2)]
+    assert first == [write(0, b"head"), FileChange(ChangeKind.WRITE, 4, BIG, data, 1000, 2)]
     for _ in range(2):
-        assert sent.name(7, [write(8, data)]) == [Change(Kind.COPY, 8, BIG, b"", 1000)]
+        assert sent.name(7, [write(8, data)]) == [FileChange(ChangeKind.COPY, 8, BIG, b"", 1000)]
     assert sent.name(7, [write(8, data)])[0].name == 1001, "all have it: it is not remembered any longer"
 
 
@@ -63,32 +74,34 @@ def test_a_disk_far_behind_is_sent_everything_again() -> None:
     sent = sent_to(7, "a", "b")
     many = [bytes(bytearray(big(number % 256))) for number in range(SENT_MAX // BIG + 1)]
     for data in many:
-        assert sent.name(7, [write(0, data)])[0].kind == Kind.WRITE
-    assert sent.name(7, [write(0, many[0])])[0].kind == Kind.WRITE
-    assert sent.name(7, [write(0, many[-1])])[0].kind == Kind.COPY
+        assert sent.name(7, [write(0, data)])[0].kind == ChangeKind.WRITE
+    assert sent.name(7, [write(0, many[0])])[0].kind == ChangeKind.WRITE
+    assert sent.name(7, [write(0, many[-1])])[0].kind == ChangeKind.COPY
 
 
 def test_what_is_kept_is_bounded_and_forgotten() -> None:
-    kept = Kept(0.0)
+    kept = PayloadCache(0.0)
     data = bytes(1 << 20)
     for name in range(KEPT_MAX // len(data) + 5):
-        kept.keep(1, 1, [Change(Kind.WRITE, 0, len(data), data, name, 2)])
+        kept.keep(1, 1, [FileChange(ChangeKind.WRITE, 0, len(data), data, name, 2)])
     assert kept.bytes == KEPT_MAX
-    assert kept.complete(1, 1, [Change(Kind.COPY, 0, len(data), b"", 4)]) is None
-    assert kept.complete(1, 1, [Change(Kind.COPY, 9, len(data), b"", 5)]) == [write(9, data)]
-    assert kept.complete(2, 1, [Change(Kind.COPY, 9, len(data), b"", 5)]) is None, "of another chain"
-    assert kept.complete(1, 2, [Change(Kind.COPY, 9, len(data), b"", 5)]) is None, "under another epoch"
+    assert kept.complete(1, 1, [FileChange(ChangeKind.COPY, 0, len(data), b"", 4)]) is None
+    assert kept.complete(1, 1, [FileChange(ChangeKind.COPY, 9, len(data), b"", 5)]) == [write(9, data)]
+    assert kept.complete(2, 1, [FileChange(ChangeKind.COPY, 9, len(data), b"", 5)]) is None, "of another chain"
+    assert kept.complete(1, 2, [FileChange(ChangeKind.COPY, 9, len(data), b"", 5)]) is None, "under another epoch"
     kept.forget(1)
     assert kept.bytes == 0
-    assert kept.complete(1, 1, [Change(Kind.COPY, 9, len(data), b"", 5)]) is None
+    assert kept.complete(1, 1, [FileChange(ChangeKind.COPY, 9, len(data), b"", 5)]) is None
 
 
 def test_who_comes_first_waits_for_bytes_on_their_way() -> None:
-    kept = Kept(60.0)
+    kept = PayloadCache(60.0)
     found: list[object] = []
-    waiting = threading.Thread(target=lambda: found.append(kept.complete(1, 1, [Change(Kind.COPY, 3, 2, b"", 5)])))
+    waiting = threading.Thread(
+        target=lambda: found.append(kept.complete(1, 1, [FileChange(ChangeKind.COPY, 3, 2, b"", 5)]))
+    )
     waiting.start()
-    kept.keep(1, 1, [Change(Kind.WRITE, 0, 2, b"ab", 5, 1)])
+    kept.keep(1, 1, [FileChange(ChangeKind.WRITE, 0, 2, b"ab", 5, 1)])
     waiting.join(30)
     assert found == [[write(3, b"ab")]]
     assert kept.bytes == 0
@@ -101,21 +114,21 @@ class _Disks:
         self.files = MemoryFiles()
         self.service = DiskService({name: f"/{name}" for name in "abc"}, self.files, "boot", 7)
         self.service.start()
-        self.lanes = {name: self.hello(name, 1) for name in "abc"}
+        self.channels = {name: self.hello(name, 1) for name in "abc"}
         self.seq = 0
         for name in "abc":
-            assert self.run(name, Op.OPEN, path="f", flags=CREATE | WRITE).status == Status.OK
+            assert self.run(name, DiskOp.OPEN, path="f", flags=CREATE | WRITE).status == Status.OK
 
-    def hello(self, disk: str, session: int) -> Lane:
+    def hello(self, disk: str, session: int) -> ServedChannel:
         return self.service.hello(Hello(disk, 1, 1, session, "sync", 1, 1))
 
-    def run(self, disk: str, op: Op, **more: object) -> Reply:
+    def run(self, disk: str, op: DiskOp, **more: object) -> Reply:
         self.seq += 1
         request = Request(op, 1, epoch=1, seq=self.seq, **more)  # type: ignore[arg-type]
-        return self.service.run(self.lanes[disk], 1, request)
+        return self.service.run(self.channels[disk], 1, request)
 
     def content(self, disk: str) -> bytes:
-        return bytes(self.run(disk, Op.PREAD, a=1 << 20).payload)
+        return bytes(self.run(disk, DiskOp.PREAD, a=1 << 20).payload)
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -139,44 +152,44 @@ def test_whatever_is_lost_each_disk_has_what_was_written_to_it(steps: list[tuple
         named = sent.name(7, changes)
         if lost:
             disks.service._kept.forget(1)  # nothing of before is there
-        reply = disks.run(disk, Op.FDATASYNC, changes=named)
+        reply = disks.run(disk, DiskOp.FDATASYNC, changes=named)
         if reply.status == Status.LACKING:
             assert disks.content(disk) == expected[disk], "nothing was done"
-            reply = disks.run(disk, Op.FDATASYNC, changes=changes)
+            reply = disks.run(disk, DiskOp.FDATASYNC, changes=changes)
         assert reply.status == Status.OK
         expected[disk] += b"".join(log[at[disk] : at[disk] + count])
         at[disk] += count
         assert disks.content(disk) == expected[disk]
 
 
-def test_a_claim_ends_what_was_kept_before_it() -> None:
+def test_a_token_ends_what_was_kept_before_it() -> None:
     disks, sent, data = _Disks(), sent_to(7, "a", "b"), big(3)
-    assert disks.run("a", Op.FDATASYNC, changes=sent.name(7, [write(0, data)])).status == Status.OK
-    disks.lanes["b"] = disks.hello("b", 2)
-    assert disks.run("b", Op.OPEN, path="f", flags=WRITE).status == Status.OK
+    assert disks.run("a", DiskOp.FDATASYNC, changes=sent.name(7, [write(0, data)])).status == Status.OK
+    disks.channels["b"] = disks.hello("b", 2)
+    assert disks.run("b", DiskOp.OPEN, path="f", flags=WRITE).status == Status.OK
     named = sent.name(7, [write(0, data)])
-    assert named[0].kind == Kind.COPY
-    assert disks.run("b", Op.FDATASYNC, changes=named).status == Status.LACKING
+    assert named[0].kind == ChangeKind.COPY
+    assert disks.run("b", DiskOp.FDATASYNC, changes=named).status == Status.LACKING
 
 
 def test_one_disk_that_fails_does_not_touch_the_others() -> None:
     disks, sent, data = _Disks(), sent_to(7, "a", "b", "c"), big(3)
     disks.service.hello(Hello("a", 1, 2, 1, "sync", 1, 1))  # another owner has disk a
-    assert disks.run("a", Op.FDATASYNC, changes=sent.name(7, [write(0, data)])).status == Status.FENCED
+    assert disks.run("a", DiskOp.FDATASYNC, changes=sent.name(7, [write(0, data)])).status == Status.FENCED
     for disk in "bc":
         changes = [write(0, data)]
-        reply = disks.run(disk, Op.FDATASYNC, changes=sent.name(7, changes))
+        reply = disks.run(disk, DiskOp.FDATASYNC, changes=sent.name(7, changes))
         if reply.status == Status.LACKING:
-            reply = disks.run(disk, Op.FDATASYNC, changes=changes)
+            reply = disks.run(disk, DiskOp.FDATASYNC, changes=changes)
         assert reply.status == Status.OK
         assert disks.content(disk) == data
 
 
 def test_a_name_with_another_size_is_not_taken() -> None:
-    kept = Kept(0.0)
-    kept.keep(1, 1, [Change(Kind.WRITE, 0, 2, b"ab", 5, 1)])
-    assert kept.complete(1, 1, [Change(Kind.COPY, 3, 1, b"", 5)]) is None
-    twice = [Change(Kind.COPY, 3, 2, b"", 5), Change(Kind.COPY, 7, 2, b"", 5)]
+    kept = PayloadCache(0.0)
+    kept.keep(1, 1, [FileChange(ChangeKind.WRITE, 0, 2, b"ab", 5, 1)])
+    assert kept.complete(1, 1, [FileChange(ChangeKind.COPY, 3, 1, b"", 5)]) is None
+    twice = [FileChange(ChangeKind.COPY, 3, 2, b"", 5), FileChange(ChangeKind.COPY, 7, 2, b"", 5)]
     assert kept.complete(1, 1, twice) == [write(3, b"ab"), write(7, b"ab")]
     assert kept.bytes == 0
 

@@ -1,7 +1,7 @@
 """One command on the files of one chain's folder.
 
-Place: called by `service`, which has decided that it may be executed.
-Promise: no path leaves the chain's folder, and the claim in it is out of reach. A command that an earlier life of the
+Place: called by `disk_service`, which has decided that it may be executed.
+Promise: no path leaves the chain's folder, and the token in it is out of reach. A command that an earlier life of the
 server may have executed is not an error for having been done.
 """
 
@@ -10,9 +10,20 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
+from syncpoint.diskserver.fencing import FENCING_FILE
+from syncpoint.diskserver.protocol import (
+    AGAIN,
+    CREATE,
+    READ_MAX,
+    REOPEN,
+    WRITE,
+    ChangeKind,
+    DiskOp,
+    FileChange,
+    Reply,
+    Request,
+)
 from syncpoint.runtime.files import Buffer, Files, FileStat, read_exactly, write_all
-from syncpoint.storage.remote.claims import CLAIM_FILE
-from syncpoint.storage.remote.wire import AGAIN, CREATE, READ_MAX, REOPEN, WRITE, Change, Kind, Op, Reply, Request
 
 Handles = dict[int, tuple[int, bool]]
 """The caller's number -> our handle, and whether it may be written."""
@@ -28,29 +39,29 @@ def execute(files: Files, folder: str, handles: Handles, request: Request) -> Re
     if request.handle:
         return _on_handle(files, folder, handles, request)
     path = _inside(folder, request.path)
-    if op == Op.STAT:
+    if op == DiskOp.STAT:
         found = files.stat(path)
         return Reply(a=found.size, b=found.inode, c=found.device)
-    if op == Op.LISTDIR:
-        names = [name for name in files.listdir(path) if request.path or not name.startswith(CLAIM_FILE)]
+    if op == DiskOp.LISTDIR:
+        names = [name for name in files.listdir(path) if request.path or not name.startswith(FENCING_FILE)]
         return Reply(payload="\0".join(names).encode())
-    if op == Op.FREE_BYTES:
+    if op == DiskOp.FREE_BYTES:
         return Reply(a=files.free_bytes(path))
-    if op == Op.MKDIR:
+    if op == DiskOp.MKDIR:
         files.mkdir(path)
-    elif op == Op.SYNC_DIR:
+    elif op == DiskOp.SYNC_DIR:
         files.sync_dir(path)
-    elif op == Op.RENAME:
+    elif op == DiskOp.RENAME:
         _rename(files, path, _inside(folder, request.other), again=again)
-    elif op == Op.LINK:
+    elif op == DiskOp.LINK:
         try:
             files.link(path, _inside(folder, request.other))
         except FileExistsError:
             if not again:
                 raise
-    elif op in (Op.RMDIR, Op.UNLINK):
+    elif op in (DiskOp.RMDIR, DiskOp.UNLINK):
         try:
-            (files.rmdir if op == Op.RMDIR else files.unlink)(path)
+            (files.rmdir if op == DiskOp.RMDIR else files.unlink)(path)
         except FileNotFoundError:
             if not again:
                 raise
@@ -61,32 +72,32 @@ def execute(files: Files, folder: str, handles: Handles, request: Request) -> Re
 
 def _on_handle(files: Files, folder: str, handles: Handles, request: Request) -> Reply:
     op, number = request.op, request.handle
-    if op == Op.OPEN or (request.flags & REOPEN and number not in handles):
+    if op == DiskOp.OPEN or (request.flags & REOPEN and number not in handles):
         _open(files, folder, handles, request)
     try:
         handle, writable = handles[number]
     except KeyError:
         raise OSError(errno.EBADF, "no such handle") from None
-    if op == Op.PREAD:
+    if op == DiskOp.PREAD:
         data = read_exactly(files, handle, min(request.a, READ_MAX), request.b)
         # Whoever opens a chain reads the part of segments that was never written: nothing but zeros, not worth sending.
         return Reply(a=len(data)) if _ZEROS.startswith(data) else Reply(payload=data)
-    if op == Op.SKIP_ZEROS:
+    if op == DiskOp.SKIP_ZEROS:
         return Reply(a=files.skip_zeros(handle, request.b))
     if request.changes:
         if not writable:
             raise OSError(errno.EBADF, "not open for writing")
         _change(files, handle, request.changes)
-    if op == Op.FDATASYNC:
+    if op == DiskOp.FDATASYNC:
         files.fdatasync(handle)
-    elif op == Op.LOCK:
+    elif op == DiskOp.LOCK:
         files.lock(handle)
-    elif op == Op.CLOSE:
+    elif op == DiskOp.CLOSE:
         _close(files, handles, number)
         return Reply()
-    elif op not in (Op.OPEN, Op.FSTAT, Op.CHANGE):
+    elif op not in (DiskOp.OPEN, DiskOp.FSTAT, DiskOp.CHANGE):
         raise OSError(errno.EINVAL, f"operation {op} on a handle")
-    if op in (Op.OPEN, Op.FSTAT):
+    if op in (DiskOp.OPEN, DiskOp.FSTAT):
         found = files.fstat(handle)
         return Reply(a=found.size, b=found.inode, c=found.device)
     return Reply()
@@ -122,25 +133,25 @@ def _close(files: Files, handles: Handles, number: int) -> None:
         files.close(found[0])
 
 
-def _change(files: Files, handle: int, changes: Sequence[Change]) -> None:
+def _change(files: Files, handle: int, changes: Sequence[FileChange]) -> None:
     """Do the changes in their order; writes that follow each other in the file are one."""
     writes: list[Buffer] = []
     begin = end = 0
     for change in changes:
-        if writes and (change.kind != Kind.WRITE or change.offset != end):
+        if writes and (change.kind != ChangeKind.WRITE or change.offset != end):
             write_all(files, handle, writes, begin)
             writes = []
-        if change.kind == Kind.WRITE:
+        if change.kind == ChangeKind.WRITE:
             begin = begin if writes else change.offset
             end = change.offset + change.size
             writes.append(change.data)
-        elif change.kind == Kind.ZERO:
+        elif change.kind == ChangeKind.ZERO:
             offset, upto = change.offset, change.offset + change.size
             while offset < upto:
                 offset = write_all(files, handle, [_ZEROS[: upto - offset]], offset)
-        elif change.kind == Kind.TRUNCATE:
+        elif change.kind == ChangeKind.TRUNCATE:
             files.truncate(handle, change.size)
-        elif change.kind == Kind.ALLOCATE:
+        elif change.kind == ChangeKind.ALLOCATE:
             files.allocate(handle, change.size)
         else:
             raise OSError(errno.EINVAL, f"change {change.kind} of a file")
@@ -158,10 +169,10 @@ def _rename(files: Files, old: str, new: str, *, again: bool) -> None:
 
 
 def _inside(folder: str, path: str) -> str:
-    """The place of a chain's path. Raises `PermissionError` for one that leads out of the folder or to the claim."""
+    """The place of a chain's path. Raises `PermissionError` for one that leads out of the folder or to the token."""
     if not path:
         return folder
     parts = path.split("/")
-    if "\0" in path or any(part in ("", ".", "..") for part in parts) or parts[0].startswith(CLAIM_FILE):
+    if "\0" in path or any(part in ("", ".", "..") for part in parts) or parts[0].startswith(FENCING_FILE):
         raise PermissionError(errno.EACCES, f"no path of a chain: {path!r}")
     return f"{folder}/{path}"

@@ -1,6 +1,6 @@
-"""The process that serves disks: sockets and threads around `service`, nothing else.
+"""The process that serves disks: sockets and threads around `disk_service`, nothing else.
 
-Place: started by the role process; forwarders connect with `files.RemoteFiles`.
+Place: started by the role process; forwarders connect with `remote_files.RemoteFiles`.
 Promise: one thread per connection, so that a disk that hangs holds up nobody but those who wait for it. `stop` lets
 the commands under way end, syncs what is open, and leaves no thread behind that could still write.
 """
@@ -18,11 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from syncpoint.runtime.files import DiskFenced, Files, OsFiles
-from syncpoint.runtime.random import Random, SystemRandom
-from syncpoint.storage.remote.service import Busy, DiskService, Lane
-from syncpoint.storage.remote.sockets import FrameReader, hang_up, send_frame, tune
-from syncpoint.storage.remote.wire import (
+from syncpoint.diskserver.disk_service import Busy, DiskService, ServedChannel
+from syncpoint.diskserver.protocol import (
     Reply,
     Request,
     Status,
@@ -32,6 +29,9 @@ from syncpoint.storage.remote.wire import (
     encode_reply,
     encode_welcome,
 )
+from syncpoint.diskserver.sockets import FrameReader, hang_up, send_frame, tune
+from syncpoint.runtime.files import DiskFenced, Files, OsFiles
+from syncpoint.runtime.random import Random, SystemRandom
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _HELLO_S = 10.0
@@ -154,10 +154,10 @@ class DiskServer:
     def _talk(self, sock: socket.socket) -> None:
         reader = FrameReader(sock)
         hello = decode_hello(reader.read(_HELLO_MAX)[0])
-        lane: Lane | None = None
+        channel: ServedChannel | None = None
         welcome = Welcome(self.service.server, self._boot)
         try:
-            lane = self.service.hello(hello)
+            channel = self.service.hello(hello)
         except DiskFenced as error:
             welcome = welcome._replace(status=Status.FENCED, errno=errno.ESTALE, message=str(error.strerror))
         except Busy:
@@ -167,13 +167,13 @@ class DiskServer:
             welcome = welcome._replace(status=Status.ERROR, errno=error.errno or errno.EIO, message=text)
         send_frame(sock, encode_welcome(welcome))
         sock.settimeout(None)
-        while lane is not None:
+        while channel is not None:
             head, payload = reader.read()
             request = _keeping(decode_request(head, payload), reader)
             answer = _Answer(sock)
             self._working[answer] = None
             try:
-                reply = self.service.run(lane, hello.attempt, request)
+                reply = self.service.run(channel, hello.attempt, request)
             finally:
                 del self._working[answer]
             answer.give(reply)

@@ -1,6 +1,6 @@
 """An open remote file: what was changed and not synced yet, and how much of it the server's present life has got.
 
-Place: a part of `files`; knows requests, no sockets.
+Place: a part of `remote_files`; knows requests, no sockets.
 Promise: the changes kept here are all that a restarted server may lack; they are sent again in their order, and doing
 one twice changes nothing. After an error the file is broken for good: no later `fdatasync` pretends otherwise.
 """
@@ -10,13 +10,13 @@ from __future__ import annotations
 import errno
 import threading
 
-from syncpoint.storage.remote.disk import RemoteDisk
-from syncpoint.storage.remote.wire import REOPEN, WRITE, Change, Kind, Reply, Request
+from syncpoint.diskserver.protocol import REOPEN, WRITE, ChangeKind, FileChange, Reply, Request
+from syncpoint.diskserver.remote_disk import RemoteDisk
 
 KEEP_MAX = 8 << 20  # more than this is synced at once, so that it need not be kept
 
 
-class Handle:
+class RemoteFile:
     """`lock` is held while changes are added or sent; lookups need none."""
 
     def __init__(self, number: int, disk: RemoteDisk, path: str, *, writable: bool) -> None:
@@ -26,7 +26,7 @@ class Handle:
         self.writable = writable
         self.generation = disk.generation
         self.lock = threading.RLock()
-        self.changes: list[Change] = []
+        self.changes: list[FileChange] = []
         self.kept_bytes = 0
         self.broken: OSError | None = None
         self.locked = False
@@ -39,7 +39,7 @@ class Handle:
     def unsent(self) -> bool:
         return self._sent < len(self.changes)
 
-    def add(self, change: Change) -> None:
+    def add(self, change: FileChange) -> None:
         """Keep a change until it is synced."""
         self.changes.append(change)
         self.kept_bytes += len(change.data)
@@ -58,7 +58,7 @@ class Handle:
         self._server = self._asking
         self._file = f"{reply.b}:{reply.c}"
 
-    def same_file(self, other: Handle) -> bool:
+    def same_file(self, other: RemoteFile) -> bool:
         return self._file == other._file and self.disk is other.disk
 
     def lookup(self, request: Request) -> Request:
@@ -87,7 +87,7 @@ class Handle:
     def size_after(self, size: int) -> int:
         """The length of the file once all changes are done to one of `size` bytes."""
         for change in self.changes:
-            if change.kind == Kind.TRUNCATE:
+            if change.kind == ChangeKind.TRUNCATE:
                 size = change.size
             else:
                 size = max(size, change.offset + change.size)

@@ -17,13 +17,24 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from syncpoint.diskserver.command_channel import Patience
+from syncpoint.diskserver.payload_cache import SHARE_MIN, SentPayloads
+from syncpoint.diskserver.protocol import (
+    AGAIN,
+    CREATE,
+    READ_MAX,
+    WRITE,
+    ChangeKind,
+    DiskOp,
+    FileChange,
+    Hello,
+    Reply,
+    Request,
+)
+from syncpoint.diskserver.remote_disk import DiskAddress, Make, RemoteDisk, Where
+from syncpoint.diskserver.remote_file import KEEP_MAX, RemoteFile
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Buffer, DiskUnreachable, FileStat, cut, waits_for_disk
-from syncpoint.storage.remote.disk import DiskAddress, Make, RemoteDisk, Where
-from syncpoint.storage.remote.handle import KEEP_MAX, Handle
-from syncpoint.storage.remote.lane import Patience
-from syncpoint.storage.remote.shares import SHARE_MIN, Sent
-from syncpoint.storage.remote.wire import AGAIN, CREATE, READ_MAX, WRITE, Change, Hello, Kind, Op, Reply, Request
 from syncpoint.storage.settings import Durability
 
 __all__ = ["DiskAddress", "Patience", "RemoteFiles"]
@@ -59,13 +70,13 @@ class RemoteFiles:
         self._lock = threading.Lock()
         self._disks: dict[str, RemoteDisk] = {}
         self._silent: dict[tuple[str, int], float] = {}
-        self._sent = Sent(self._session, share_min)
+        self._sent = SentPayloads(self._session, share_min)
         for root, place in places.items():
             hello = Hello("", chain, epoch, self._session, str(Durability(durability)), 0, 0)
             self._disks[root] = RemoteDisk(
                 root, _where(place), hello, clock, patience or Patience(), tls, self._silent, self._sent
             )
-        self._handles: dict[int, Handle] = {}
+        self._handles: dict[int, RemoteFile] = {}
         self._numbers = itertools.count(1)
         self._unsynced_names: dict[str, int] = {}  # folder -> starts of the machine seen when its names were changed
         self._clean = dict.fromkeys(self._disks, True)
@@ -74,9 +85,9 @@ class RemoteFiles:
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> int:
         disk, inner = self._find(path)
-        handle = Handle(next(self._numbers), disk, inner, writable=write)
+        handle = RemoteFile(next(self._numbers), disk, inner, writable=write)
         flags = (CREATE if create else 0) | (WRITE if write else 0)
-        request = Request(Op.OPEN, handle.number, path=inner, flags=flags)
+        request = Request(DiskOp.OPEN, handle.number, path=inner, flags=flags)
         if create:
             self._names_change(disk, path)
         reply = self._call(disk, lambda server, again: handle.opening(server, request), handle.generation)
@@ -92,7 +103,7 @@ class RemoteFiles:
             if found.broken is not None or not found.unsent:
                 found.disk.close_later(found.number)
             else:
-                self._on(found, Request(Op.CLOSE))
+                self._on(found, Request(DiskOp.CLOSE))
             if found.changes:
                 self._clean[found.disk.root] = False
         if found.locked:
@@ -104,13 +115,13 @@ class RemoteFiles:
         The lock ends when the server does; what really keeps others out is the epoch.
         """
         found = self._handle(handle)
-        self._change(found, Request(Op.LOCK))
+        self._change(found, Request(DiskOp.LOCK))
         found.locked = True
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         found, size = self._handle(handle), min(size, READ_MAX)
         unsynced = [one.changes[:] for one in list(self._handles.values()) if one.changes and one.same_file(found)]
-        request = found.lookup(Request(Op.PREAD, a=size, b=offset))
+        request = found.lookup(Request(DiskOp.PREAD, a=size, b=offset))
         reply = self._call(found.disk, lambda server, again: request, found.generation)
         data = bytes(reply.payload) or bytes(reply.a)  # so many zeros
         for changes in unsynced:
@@ -126,7 +137,7 @@ class RemoteFiles:
         found = self._handle(handle)
         if any(one.changes and one.same_file(found) for one in list(self._handles.values())):
             return offset
-        request = found.lookup(Request(Op.SKIP_ZEROS, b=offset))
+        request = found.lookup(Request(DiskOp.SKIP_ZEROS, b=offset))
         return self._call(found.disk, lambda server, again: request, found.generation).a
 
     def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
@@ -136,49 +147,49 @@ class RemoteFiles:
 
     def zero(self, handle: int, offset: int, size: int) -> None:
         """Write zeros, without sending them."""
-        self._add(self._handle(handle), [Change(Kind.ZERO, offset, size)])
+        self._add(self._handle(handle), [FileChange(ChangeKind.ZERO, offset, size)])
 
-    def _add(self, found: Handle, changes: Sequence[Change]) -> None:
+    def _add(self, found: RemoteFile, changes: Sequence[FileChange]) -> None:
         if not found.writable:
             raise OSError(errno.EBADF, "not open for writing")
         with found.lock:
             for change in changes:
                 found.add(change)
             if found.kept_bytes > KEEP_MAX:
-                self._on(found, Request(Op.FDATASYNC))
+                self._on(found, Request(DiskOp.FDATASYNC))
             elif self._at_once:
-                self._on(found, Request(Op.CHANGE))
+                self._on(found, Request(DiskOp.CHANGE))
 
     def fdatasync(self, handle: int) -> None:
-        self._change(self._handle(handle), Request(Op.FDATASYNC))
+        self._change(self._handle(handle), Request(DiskOp.FDATASYNC))
 
     def truncate(self, handle: int, size: int) -> None:
-        self._change(self._handle(handle), Request(Op.CHANGE), Change(Kind.TRUNCATE, 0, size))
+        self._change(self._handle(handle), Request(DiskOp.CHANGE), FileChange(ChangeKind.TRUNCATE, 0, size))
 
     def allocate(self, handle: int, size: int) -> None:
-        self._change(self._handle(handle), Request(Op.CHANGE), Change(Kind.ALLOCATE, 0, size))
+        self._change(self._handle(handle), Request(DiskOp.CHANGE), FileChange(ChangeKind.ALLOCATE, 0, size))
 
     def fstat(self, handle: int) -> FileStat:
         found = self._handle(handle)
         with found.lock:
-            request = found.lookup(Request(Op.FSTAT))
+            request = found.lookup(Request(DiskOp.FSTAT))
             reply = self._call(found.disk, lambda server, again: request, found.generation)
             return FileStat(found.size_after(reply.a), reply.b, reply.c)
 
     def stat(self, path: str) -> FileStat:
-        reply = self._on_path(Op.STAT, path)
+        reply = self._on_path(DiskOp.STAT, path)
         return FileStat(reply.a, reply.b, reply.c)
 
     def listdir(self, path: str) -> list[str]:
-        text = bytes(self._on_path(Op.LISTDIR, path).payload).decode()
+        text = bytes(self._on_path(DiskOp.LISTDIR, path).payload).decode()
         return text.split("\0") if text else []
 
     def mkdir(self, path: str) -> None:
         self._names_change(self._find(path)[0], path)
-        self._on_path(Op.MKDIR, path)
+        self._on_path(DiskOp.MKDIR, path)
 
     def rmdir(self, path: str) -> None:
-        self._on_path(Op.RMDIR, path)
+        self._on_path(DiskOp.RMDIR, path)
         self._unsynced_names.pop(path, None)
 
     def rename(self, old: str, new: str) -> None:
@@ -186,7 +197,7 @@ class RemoteFiles:
         if self._find(old)[0] is not disk:
             raise OSError(errno.EXDEV, "rename from one disk to another")
         self._names_change(disk, old, new)
-        self._on_path(Op.RENAME, old, inner)
+        self._on_path(DiskOp.RENAME, old, inner)
         before = self._find(old)[1]
         for handle in list(self._handles.values()):
             if handle.disk is disk and (handle.path == before or handle.path.startswith(before + "/")):
@@ -195,11 +206,11 @@ class RemoteFiles:
     def link(self, old: str, new: str) -> None:
         disk, inner = self._find(new)
         self._names_change(disk, new)
-        self._on_path(Op.LINK, old, inner)
+        self._on_path(DiskOp.LINK, old, inner)
 
     def unlink(self, path: str) -> None:
         self._names_change(self._find(path)[0], path)
-        self._on_path(Op.UNLINK, path)
+        self._on_path(DiskOp.UNLINK, path)
 
     def _names_change(self, disk: RemoteDisk, *paths: str) -> None:
         for path in paths:
@@ -209,14 +220,14 @@ class RemoteFiles:
         """Fails where the machine was restarted since the names were changed: they may be the old ones again."""
         disk = self._find(path)[0]
         since = self._unsynced_names.get(path)
-        self._on_path(Op.SYNC_DIR, path)
+        self._on_path(DiskOp.SYNC_DIR, path)
         if since is not None:
             self._unsynced_names.pop(path, None)
             if since != disk.restarts:
                 raise OSError(errno.EIO, "the machine was restarted before the names were synced", path)
 
     def free_bytes(self, path: str) -> int:
-        return self._on_path(Op.FREE_BYTES, path).a
+        return self._on_path(DiskOp.FREE_BYTES, path).a
 
     # ------------------------------------------------------------------------------------------------ beyond files
 
@@ -249,11 +260,11 @@ class RemoteFiles:
 
     def tombstone(self, root: str) -> None:
         """Allow that the chain's folder on this disk is deleted."""
-        self._on_path(Op.TOMBSTONE, root)
+        self._on_path(DiskOp.TOMBSTONE, root)
 
     def delete(self, root: str) -> None:
         """Delete the chain's folder. Raises `PermissionError` without a tombstone."""
-        self._on_path(Op.DELETE, root)
+        self._on_path(DiskOp.DELETE, root)
 
     def close_all(self) -> None:
         """Leave all disks. What was written and not synced is lost, as with any process that ends."""
@@ -282,7 +293,7 @@ class RemoteFiles:
                 return disk, path[len(root) + 1 :]
         raise FileNotFoundError(errno.ENOENT, "on none of the disks", path)
 
-    def _handle(self, number: int) -> Handle:
+    def _handle(self, number: int) -> RemoteFile:
         try:
             found = self._handles[number]
         except KeyError:
@@ -294,19 +305,19 @@ class RemoteFiles:
     def _call(self, disk: RemoteDisk, make: Make, generation: int) -> Reply:
         return disk.call(make, forever=self._waits(), generation=generation)
 
-    def _on_path(self, op: Op, path: str, other: str = "") -> Reply:
+    def _on_path(self, op: DiskOp, path: str, other: str = "") -> Reply:
         disk, inner = self._find(path)
         request = Request(op, path=inner, other=other)
         again = request._replace(flags=AGAIN)
         return self._call(disk, lambda server, repeated: again if repeated else request, disk.generation)
 
-    def _change(self, found: Handle, request: Request, change: Change | None = None) -> None:
+    def _change(self, found: RemoteFile, request: Request, change: FileChange | None = None) -> None:
         with found.lock:
             if change is not None:
                 found.add(change)
             self._on(found, request)
 
-    def _on(self, found: Handle, request: Request) -> None:
+    def _on(self, found: RemoteFile, request: Request) -> None:
         """Send what is unsent with a command; under the handle's lock."""
         found.check()
         count = len(found.changes)
@@ -317,19 +328,19 @@ class RemoteFiles:
         except OSError as error:
             found.broken = error
             raise
-        found.done(reply, count, synced=request.op == Op.FDATASYNC)
+        found.done(reply, count, synced=request.op == DiskOp.FDATASYNC)
 
 
 def _where(place: DiskAddress | Where) -> Where:
     return (lambda: place) if isinstance(place, DiskAddress) else place
 
 
-def as_changes(buffers: Sequence[Buffer], offset: int, share_min: int) -> list[Change]:
+def as_changes(buffers: Sequence[Buffer], offset: int, share_min: int) -> list[FileChange]:
     """The writes of `buffers`, one after the other from `offset` on, at most `_WRITE_MAX` bytes.
 
-    Large `bytes` stay what they are: nothing is copied, and `shares` knows them again. The rest is joined.
+    Large `bytes` stay what they are: nothing is copied, and `payload_cache` knows them again. The rest is joined.
     """
-    changes: list[Change] = []
+    changes: list[FileChange] = []
     small: list[Buffer] = []
     begin = at = offset
     end = offset + _WRITE_MAX
@@ -340,7 +351,7 @@ def as_changes(buffers: Sequence[Buffer], offset: int, share_min: int) -> list[C
             if at > begin:
                 changes.append(_joined(small, begin, at))
             small = []
-            changes.append(Change(Kind.WRITE, at, len(data), data))
+            changes.append(FileChange(ChangeKind.WRITE, at, len(data), data))
             begin = at + len(data)
         else:
             small.append(data)
@@ -350,25 +361,25 @@ def as_changes(buffers: Sequence[Buffer], offset: int, share_min: int) -> list[C
     return changes
 
 
-def _joined(parts: Sequence[Buffer], begin: int, end: int) -> Change:
+def _joined(parts: Sequence[Buffer], begin: int, end: int) -> FileChange:
     """One write. Its data is this disk's own: a view, so that nobody takes it for something to share."""
-    return Change(Kind.WRITE, begin, end - begin, memoryview(b"".join(parts)))
+    return FileChange(ChangeKind.WRITE, begin, end - begin, memoryview(b"".join(parts)))
 
 
-def overlay(data: bytes, offset: int, size: int, changes: Sequence[Change]) -> bytes:
+def overlay(data: bytes, offset: int, size: int, changes: Sequence[FileChange]) -> bytes:
     """What a read of `size` bytes at `offset` finds once `changes` were done to a file that has `data` there."""
     held = bytearray(data)
     for change in changes:
-        reach = change.size if change.kind == Kind.TRUNCATE else change.offset + change.size
+        reach = change.size if change.kind == ChangeKind.TRUNCATE else change.offset + change.size
         end = max(0, min(reach - offset, size))  # where the file ends now, as far as it is read
-        if change.kind == Kind.TRUNCATE:
+        if change.kind == ChangeKind.TRUNCATE:
             del held[end:]
         if len(held) < end and change.size:
             held.extend(bytes(end - len(held)))
         begin = max(change.offset, offset)
-        if begin - offset >= end or change.kind not in (Kind.WRITE, Kind.ZERO):
+        if begin - offset >= end or change.kind not in (ChangeKind.WRITE, ChangeKind.ZERO):
             continue
-        if change.kind == Kind.WRITE:
+        if change.kind == ChangeKind.WRITE:
             held[begin - offset : end] = change.data[begin - change.offset : end + offset - change.offset]
         else:
             held[begin - offset : end] = bytes(end + offset - begin)

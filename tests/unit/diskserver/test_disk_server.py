@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from syncpoint.diskserver.command_channel import ChannelLost, CommandChannel
+from syncpoint.diskserver.disk_server import DiskServer, DiskServerSettings, serve_disks
+from syncpoint.diskserver.protocol import DiskOp, Reply, Request
+from syncpoint.diskserver.remote_files import DiskAddress, Patience, RemoteFiles
 from syncpoint.runtime.clock import ManualClock, SystemClock
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable, FolderExchanged
 from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.remote.files import DiskAddress, Patience, RemoteFiles
-from syncpoint.storage.remote.lane import Lane, Lost
-from syncpoint.storage.remote.server import DiskServer, DiskServerSettings, serve_disks
-from syncpoint.storage.remote.wire import Op, Reply, Request
 
 FAST = Patience(connect_s=1.0, silence_s=1.0, give_up_s=1.0, retry_s=0.02, quiet_s=0.1)
 
@@ -97,7 +97,7 @@ def test_what_it_says_of_itself(served: Served) -> None:
     assert status["syncs"] == 1
     assert status["connections"] == 1
     disk = status["disks"]["d"]
-    assert disk["chains"] == {1: {"epoch": 3, "open_files": 1, "lanes": 1}}
+    assert disk["chains"] == {1: {"epoch": 3, "open_files": 1, "channels": 1}}
     assert disk["free_bytes"] > 0
 
 
@@ -115,9 +115,9 @@ def test_a_polite_stop_is_clean(served: Served) -> None:
 
 def test_a_machine_that_lost_its_memory_makes_the_disk_unknown(served: Served) -> None:
     put(served.files(durability="memory"), "disk.json", b"me")
-    claim = (served.root / "d/chains/0000000001/claim.json").read_bytes()
+    token = (served.root / "d/chains/0000000001/fencing.json").read_bytes()
     served.stop()
-    (served.root / "d/chains/0000000001/claim.json").write_bytes(claim)  # as if it had not been polite
+    (served.root / "d/chains/0000000001/fencing.json").write_bytes(token)  # as if it had not been polite
     served.boot = "second"
     served.start()
     with pytest.raises(FileNotFoundError):
@@ -185,7 +185,7 @@ def test_leaving_clean_and_unclean(served: Served) -> None:
             files.pwritev(handle, [b"x"], 0)
             files.close(handle)
         files.close_all()
-        text = (served.root / "d/chains/0000000001/claim.json").read_text()
+        text = (served.root / "d/chains/0000000001/fencing.json").read_text()
         assert ('"clean": true' in text) is clean
 
 
@@ -194,7 +194,7 @@ def test_going_on_after_leaving_ends_the_cleanness(served: Served) -> None:
     put(files, "a", b"1")
     files.close_all()
     assert get(files, "a") == b"1"
-    assert '"clean": false' in (served.root / "d/chains/0000000001/claim.json").read_text()
+    assert '"clean": false' in (served.root / "d/chains/0000000001/fencing.json").read_text()
 
 
 def test_closing_the_lock_is_leaving(served: Served) -> None:
@@ -203,7 +203,7 @@ def test_closing_the_lock_is_leaving(served: Served) -> None:
     files.lock(lock)
     put(files, "a", b"1")
     files.close(lock)
-    assert '"clean": true' in (served.root / "d/chains/0000000001/claim.json").read_text()
+    assert '"clean": true' in (served.root / "d/chains/0000000001/fencing.json").read_text()
     assert served.server.status()["disks"]["d"]["chains"][1]["open_files"] == 0
     assert get(files, "a") == b"1"
 
@@ -237,7 +237,7 @@ def test_deleting_a_chain(served: Served) -> None:
     assert served.server.quarantine([]) == {"d": []}
 
 
-def test_nothing_changes_once_a_greater_claim_was_answered_for(served: Served) -> None:
+def test_nothing_changes_once_a_greater_token_was_answered_for(served: Served) -> None:
     ended = threading.Event()
     newest = 0
 
@@ -350,17 +350,17 @@ def test_a_lost_farewell_does_not_lock_its_sender_out(
     files.mkdir("/r")
     held = files.open("/r/lock", create=True)
     files.lock(held)
-    exchange = Lane.exchange
+    exchange = CommandChannel.exchange
 
-    def lossy(lane: Lane, request: Request) -> Reply:
-        if request.op == Op.LEAVE:
+    def lossy(channel: CommandChannel, request: Request) -> Reply:
+        if request.op == DiskOp.LEAVE:
             if answered:
-                exchange(lane, request)
-            lane.break_off()
-            raise Lost("the connection broke")
-        return exchange(lane, request)
+                exchange(channel, request)
+            channel.break_off()
+            raise ChannelLost("the connection broke")
+        return exchange(channel, request)
 
-    monkeypatch.setattr(Lane, "exchange", lossy)
+    monkeypatch.setattr(CommandChannel, "exchange", lossy)
     files.close(held)
     monkeypatch.undo()
     again = files.open("/r/lock", create=True)

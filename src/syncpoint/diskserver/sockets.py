@@ -1,6 +1,6 @@
 """Whole frames over blocking sockets, plain or TLS.
 
-Place: below `lane` and `server`.
+Place: below `command_channel` and `disk_server`.
 Promise: a frame comes whole or not at all; `ConnectionError` where the other side hung up, `TimeoutError` where it is
 silent, `ValueError` for what is no frame.
 """
@@ -11,8 +11,8 @@ import socket
 import ssl
 from collections.abc import Sequence
 
+from syncpoint.diskserver.protocol import FRAME_MAX, LENGTHS, check_lengths
 from syncpoint.runtime.files import Buffer
-from syncpoint.storage.remote.wire import FRAME_MAX, LENGTHS, check_lengths
 
 _IOV_MAX = 512
 _KEEP_BYTES = 6 << 20  # more than a disk's commit

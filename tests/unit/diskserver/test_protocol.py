@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.storage.remote.wire import (
+from syncpoint.diskserver.protocol import (
     FRAME_MAX,
     LENGTHS,
-    Change,
+    ChangeKind,
+    DiskOp,
+    FileChange,
     Hello,
-    Kind,
-    Op,
     Reply,
     Request,
     Status,
@@ -33,19 +33,19 @@ from syncpoint.storage.remote.wire import (
 numbers = st.integers(0, 2**64 - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
 writes = st.builds(
-    lambda offset, data, name, takers: Change(Kind.WRITE, offset, len(data), data, name, takers),
+    lambda offset, data, name, takers: FileChange(ChangeKind.WRITE, offset, len(data), data, name, takers),
     numbers,
     st.binary(max_size=100),
     numbers,
     st.integers(0, 255),
 )
-kinds = st.sampled_from([Kind.ZERO, Kind.TRUNCATE, Kind.ALLOCATE, Kind.COPY])
+kinds = st.sampled_from([ChangeKind.ZERO, ChangeKind.TRUNCATE, ChangeKind.ALLOCATE, ChangeKind.COPY])
 others = st.builds(
-    lambda kind, offset, size, name: Change(kind, offset, size, b"", name), kinds, numbers, numbers, numbers
+    lambda kind, offset, size, name: FileChange(kind, offset, size, b"", name), kinds, numbers, numbers, numbers
 )
 requests = st.builds(
     Request,
-    st.sampled_from(list(Op)),
+    st.sampled_from(list(DiskOp)),
     numbers,
     numbers,
     numbers,
@@ -76,7 +76,7 @@ def test_requests_there_and_back(request: Request) -> None:
 def test_a_frame_that_is_not_whole_is_refused(request: Request, data: st.DataObject) -> None:
     head, payload = split(b"".join(encode_request(request)))
     cut = data.draw(st.integers(0, len(head) - 1))
-    with pytest.raises(ValueError, match=r"cut|wrong|long|short|valid|decode|Kind"):
+    with pytest.raises(ValueError, match=r"cut|wrong|long|short|valid|decode|ChangeKind"):
         decode_request(head[:cut], payload)
     with pytest.raises(ValueError, match="too long"):
         decode_request(head, memoryview(bytes(payload) + b"x"))
@@ -127,4 +127,4 @@ def test_too_long() -> None:
     with pytest.raises(ValueError, match="bytes"):
         check_lengths(LENGTHS.pack(FRAME_MAX, 1))
     with pytest.raises(ValueError, match="bytes"):
-        encode_request(Request(Op.CHANGE, changes=[Change(Kind.WRITE, 0, FRAME_MAX, bytes(FRAME_MAX))]))
+        encode_request(Request(DiskOp.CHANGE, changes=[FileChange(ChangeKind.WRITE, 0, FRAME_MAX, bytes(FRAME_MAX))]))

@@ -1,14 +1,14 @@
 """What a served disk knows of each chain besides the chain's own files: who may write, and whether all of it is synced.
 
-    chains/<number>/claim.json     epoch and session of the owner, durability, boot of the machine, clean or not
+    chains/<number>/fencing.json     epoch and session of the owner, durability, boot of the machine, clean or not
     chains/<number>/...            the chain's folder, see `storage.layout`
     tombstones/<number>            the chain may be deleted
     quarantine/<number>-<stamp>/   chains nobody knew; never deleted by itself
 
-Place: below `service`; on `Files`, so that simulations run it.
-Promise: a claim that was answered for is durable, and a lower one is never accepted again, whatever restarts. Where a
-machine restarted under an `async` or `memory` chain that was not synced to the end, the file that says who the disk is
-is set aside, so that the disk counts as unknown (protocol rule 3).
+Place: below `disk_service`; on `Files`, so that simulations run it.
+Promise: a fencing token that was answered for is durable, and a lower one is never accepted again, whatever restarts.
+Where a machine restarted under an `async` or `memory` chain that was not synced to the end, the file that says which
+disk this is is set aside, so that the disk counts as unknown (protocol rule 3).
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.settings import Durability
 
 CHAINS = "chains"  # the folder that every disk has had since it was served first
-CLAIM_FILE = "claim.json"
+FENCING_FILE = "fencing.json"
 UNCLEAN = ".unclean"
-_CLAIM_ROOM = 1024  # bytes of the file: it is written again on a disk without one free byte
+_FILE_ROOM = 1024  # bytes of the file: it is written again on a disk without one free byte
 
 
-class Claim(NamedTuple):
-    """Of two claims the greater one holds. Sessions tell apart what one owner opened one after the other."""
+class FencingToken(NamedTuple):
+    """Of two tokens the greater one holds. Sessions tell apart what one owner opened one after the other."""
 
     epoch: int
     session: int
 
 
-class Record(NamedTuple):
-    """The content of `claim.json`."""
+class FencingRecord(NamedTuple):
+    """The content of `fencing.json`."""
 
-    claim: Claim
+    token: FencingToken
     durability: str
     boot: str
     clean: bool
@@ -48,16 +48,16 @@ class Record(NamedTuple):
         return checked_json(self._asdict())
 
 
-def decode_record(data: bytes) -> Record | None:
+def decode_record(data: bytes) -> FencingRecord | None:
     """None for a damaged one."""
     try:
         values = checked_content(data) or {}
-        return Record(Claim(*values["claim"]), values["durability"], values["boot"], values["clean"])
+        return FencingRecord(FencingToken(*values["token"]), values["durability"], values["boot"], values["clean"])
     except (ValueError, TypeError, KeyError):
         return None
 
 
-class Claims:
+class ChainFolders:
     """The chains of one disk folder. Not for several threads at once for one chain."""
 
     def __init__(self, root: str, files: Files, boot: str, *, required: bool = False) -> None:
@@ -107,10 +107,10 @@ class Claims:
             ) from None
 
     def hold(self, chain: int) -> None:
-        """The chain's folder means this very folder from now on, as long as its claim is the file it is now."""
+        """The chain's folder means this very folder from now on, as long as its token is the file it is now."""
         folder = self.folder(chain)
         self._files.hold(folder)
-        self._files.anchor(folder, CLAIM_FILE)
+        self._files.anchor(folder, FENCING_FILE)
 
     def hold_new(self, chain: int) -> None:
         """Where the chain's folder was deleted or emptied, it may be begun anew. Raises `FolderExchanged`."""
@@ -123,15 +123,15 @@ class Claims:
             return
         except FolderExchanged:
             self.look_again()
-            self._files.hold_new(folder, (CLAIM_FILE, DISK_FILE))
+            self._files.hold_new(folder, (FENCING_FILE, DISK_FILE))
 
     def chains(self) -> list[int]:
         """Chains this disk has a folder of."""
         return sorted(int(name) for name in self._list("chains") if name.isdecimal())
 
-    def load(self, chain: int) -> Record | None:
+    def load(self, chain: int) -> FencingRecord | None:
         """What is known of the chain; None when nothing is. Sets the identity aside where it cannot be believed."""
-        data = read_file(self._files, f"{self.folder(chain)}/{CLAIM_FILE}")
+        data = read_file(self._files, f"{self.folder(chain)}/{FENCING_FILE}")
         if data is None:
             return None
         record = decode_record(data)
@@ -142,21 +142,21 @@ class Claims:
             self._distrust(chain)
         return record
 
-    def store(self, chain: int, record: Record) -> None:
+    def store(self, chain: int, record: FencingRecord) -> None:
         """Write it durably, and the folder if it is new."""
         folder = self.folder(chain)
         try:
-            self._files.stat(f"{folder}/{CLAIM_FILE}")
+            self._files.stat(f"{folder}/{FENCING_FILE}")
         except FileNotFoundError:
             self._files.mkdir(folder)
             self._files.sync_dir(f"{self.root}/chains")
             self._files.sync_dir(self.root)
-        overwrite_file(self._files, f"{folder}/{CLAIM_FILE}", record.encode(), _CLAIM_ROOM)
+        overwrite_file(self._files, f"{folder}/{FENCING_FILE}", record.encode(), _FILE_ROOM)
 
-    def ensure(self, chain: int, record: Record) -> None:
+    def ensure(self, chain: int, record: FencingRecord) -> None:
         """Write it again where somebody wiped the folder."""
         try:
-            self._files.stat(f"{self.folder(chain)}/{CLAIM_FILE}")
+            self._files.stat(f"{self.folder(chain)}/{FENCING_FILE}")
         except FileNotFoundError:
             self.store(chain, record)
             self.hold(chain)
