@@ -45,10 +45,10 @@ test: dev ## everything: check, unit, property, uncompiled kernel, official clie
 	@tools/setup.sh etcd || echo "without etcd the tests of clusters are skipped" >&2
 	@$(BIN)/python tools/test_parts.py all
 
-sim: dev ## replay one simulated world and all that happens in it: make sim SEED=42 [WORLD=chains|delivery|cluster|pipelines]
+sim: dev ## replay one simulated world and all that happens in it: make sim SEED=42 [WORLD=chains|delivery|cluster|pipelines|cluster-pipelines]
 	@$(BIN)/python tools/sim.py $(or $(SEED),42) --world $(or $(WORLD),chains)
 
-sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from FIRST on: [WORLD=chains|delivery|cluster|pipelines]
+sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from FIRST on: [WORLD=chains|delivery|cluster|pipelines|cluster-pipelines]
 	@$(BIN)/python tools/sim.py --seconds $(or $(SECONDS_MAX),3600) --first $(or $(FIRST),100000) --world $(or $(WORLD),chains)
 
 faults: dev ## break networks, disks, etcd and clocks of a real cluster, under load (needs root); result into docs/faults.md; FAULTS="--seed 2 --only pairs"

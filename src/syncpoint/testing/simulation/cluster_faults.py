@@ -29,6 +29,7 @@ FAULTS = (
     "disk full",
     "clock jump",
 )
+IN_A_COMMIT = ("owner killed in a commit", "owner hangs in a commit", "proxies killed in a commit")  # of pipelines
 FULL_BYTES = 64 * 1024
 
 

@@ -23,6 +23,7 @@ from syncpoint.testing.simulation.pipeline_judges import (
     copies_are_mapped,
     epochs_are_whole,
     epochs_in_order,
+    everything_is_read,
     links_copy_once,
     links_count,
     nothing_else_is_visible,
@@ -56,11 +57,17 @@ def small_steps(shape: PipelineShape) -> Iterator[None]:
         yield
 
 
+def _keeper(topic: str) -> str:
+    """The subscription because of which a topic keeps its messages."""
+    return f"keeps-{topic.rpartition('/')[2]}"
+
+
 class JobsRun(SimRun[W]):
     """See the module. `patience_s`: how long clients ask again; `last_s`: within so long all that live get on."""
 
     patience_s = 4.0
     drain_s, settle_s, last_s = DRAIN_S, SETTLE_S, 40.0
+    keeping = frozenset(f"projects/p/subscriptions/{_keeper(topic)}" for topic in TARGETS)
 
     def __init__(self, world: W, seed: int, random: SeededRandom) -> None:
         super().__init__(world, seed, random)
@@ -136,7 +143,7 @@ class JobsRun(SimRun[W]):
         await world.create_topic(SOURCE, KEPT_S if world.shape.kept else 0)
         for topic in TARGETS:
             await world.create_topic(topic)
-            await world.subscribe(f"keeps-{topic.rpartition('/')[2]}", topic=topic, judged_as=topic)
+            await world.subscribe(_keeper(topic), topic=topic, judged_as=topic)
         if ALONE in world.shape.queries:
             await world.subscribe(ALONE, topic=SOURCE, judged_as=SOURCE)
         for creation in world.history.creations:
@@ -307,8 +314,14 @@ class JobsRun(SimRun[W]):
             links_copy_once(pipelines, rows, links),
             links_count(pipelines, rows, links),
             copies_are_mapped(rows, mapped),
+            everything_is_read(self.world.history, pipelines, rows, self._began()),
             *await self.verdicts_of(rows),
         ]
+
+    def _began(self) -> dict[str, int]:
+        """By query, since when it has read everything; a subscription that is read alone is judged by itself."""
+        checkpoints = [job.checkpoint for job in self.jobs if job.kind != ALONE]
+        return {one.query: one.began for one in checkpoints if one.began}
 
     async def verdicts_of(self, rows: list[Found]) -> list[Verdict]:
         """Further ones."""

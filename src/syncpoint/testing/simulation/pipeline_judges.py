@@ -223,6 +223,24 @@ def sought_is_read_again(history: History, pipelines: PipelineHistory, rows: Row
     return Verdict("sought is read again", len(owed), tuple(bad))
 
 
+def everything_is_read(history: History, pipelines: PipelineHistory, rows: Rows, began: Mapping[str, int]) -> Verdict:
+    """A query has read whatever was published since it began. `began`: by query, the stamp when it had been told where
+    it begins.
+    """
+    bad, looked = [], 0
+    for query, stamp in began.items():
+        if _is_link(query):
+            told = [one for one in pipelines.commits if one.query == query and one.result is not None]
+            places = {Place(one[0], at) for commit in told for one in commit.planned for at in range(one[1], one[2])}
+        else:
+            places = {row.place for _, _, row in rows if row.query == query}
+        read = {unseal(pipelines.data[place]) for place in places if place in pipelines.data}
+        owed = [one for one in history.publishes if one.outcome is Outcome.OK and one.begun > stamp]
+        looked += len(owed)
+        bad += [f"{one.identity} was not read by {query}" for one in owed if one.identity not in read]
+    return Verdict("everything is read", looked, tuple(bad))
+
+
 def stays(before: Mapping[str, Any], after: Mapping[str, Any]) -> Verdict:
     """What was there when all was quiet is there after a restart, too."""
     bad = [

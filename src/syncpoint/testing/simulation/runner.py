@@ -17,6 +17,7 @@ from itertools import islice
 
 from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.cluster_faults import FAULTS as CLUSTER_FAULTS
+from syncpoint.testing.simulation.cluster_faults import IN_A_COMMIT
 from syncpoint.testing.simulation.coverage import missing
 from syncpoint.testing.simulation.delivery_runs import FURTHER, LIES, run_delivery
 from syncpoint.testing.simulation.faults import FAULTS
@@ -256,9 +257,33 @@ DELIVERY_WANTED = frozenset(
 )
 """What has to come up in the shapes that are hard on delivery."""
 
+CLUSTER_PIPELINES_WANTED = frozenset(
+    {
+        *(f"fault: {kind}" for kind in (*CLUSTER_FAULTS, *IN_A_COMMIT)),
+        "a batch is committed",
+        "a commit stays unknown",
+        "a driver goes on as a zombie",
+        "a driver is killed",
+        "a run is fenced",
+        "a task dies in the middle",
+        "a topic lies in several chains",
+        "an epoch is told to be repeated",
+        "what everybody has read is deleted",
+    }
+)
+"""What has to come up where clusters serve pipelines."""
+
+
+def _run_cluster_pipelines(seed: int, trace: Callable[[str], None] | None = None) -> Result:
+    from syncpoint.testing.simulation.pipeline_clusters import run_cluster_pipelines  # needs pyspark
+
+    return run_cluster_pipelines(seed, trace=trace)
+
+
 WORLDS = {
     "chains": World(run_chains, CHAINS_WANTED, 1_000, 400),
     "delivery": World(run_delivery, DELIVERY_WANTED, 100, 80),
     "cluster": World(run_cluster, CLUSTER_WANTED, 30, 30),
     "pipelines": World(_run_pipelines, PIPELINES_WANTED, 100, 100),
+    "cluster-pipelines": World(_run_cluster_pipelines, CLUSTER_PIPELINES_WANTED, 25, 60),
 }

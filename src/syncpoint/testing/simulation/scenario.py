@@ -60,9 +60,7 @@ class ClusterRun(SimRun[ClusterWorld]):
     async def run(self) -> None:
         """All of it."""
         world = self.world
-        for name in world.settings.processes:
-            world.begin(name)
-            await asyncio.sleep(0.01)
+        await world.begin_all()
         await self.within([world.create_topic(retention_s=86_400 if self.seeking else 0)], 60)
         early: list[tuple[str, dict[str, Any]]] = [
             ("plain", {}),
@@ -172,11 +170,8 @@ class ClusterRun(SimRun[ClusterWorld]):
 
     def unfinished(self) -> list[str]:
         world = self.world
-        found = [f"{name} is not up" for name, member in world.members.items() if not member.up]
-        chains = world.chains()
-        if len(chains) < 2:
-            found.append(f"{len(chains)} of 2 chains are served")
-        for chain in chains:
+        found = world.not_up()
+        for chain in world.chains():
             found += self.unfinished_of(chain)
             found += leftovers(chain, world.registered()) if self.settling else []
         return found + self.owed()

@@ -40,6 +40,7 @@ class Checkpoint:
     def __init__(self, query: str) -> None:
         self.query = query
         self.initial: Offsets | None = None
+        self.began = 0  # stamp of the history, from after it was told where it begins
         self.offsets: dict[int, Offsets] = {}
         self.commits: set[int] = set()
         self.planned: dict[int, int] = {}  # batch -> stamp of the history, from before its positions were asked for
@@ -154,6 +155,7 @@ class Driver:
         before = checkpoint.offsets[number - 1] if number else checkpoint.initial
         if before is None:
             before = checkpoint.initial = await self._initial()
+            checkpoint.began = self.world.history.stamp()
         listing, lost = await self._ask(processed=before)
         if number != checkpoint.next or number in checkpoint.offsets:
             raise Concurrent  # so far another driver has come meanwhile
@@ -222,6 +224,7 @@ class Driver:
         ]
         listing = Listing(answer.topic, answer.topic_incarnation, answer.universe, tuple(sources), answer.generation)
         self.world.coverage.sometimes("what everybody has read is deleted", any(one.begin for one in sources))
+        self.world.coverage.sometimes("a topic lies in several chains", len({one.chain for one in sources}) > 1)
         return listing, [Range(one.source, one.begin, one.end) for one in answer.lost]
 
     def _refused(self, error: SyncpointError) -> None:

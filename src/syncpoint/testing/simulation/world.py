@@ -27,6 +27,7 @@ from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole
 from syncpoint.node.cluster.settings import ClusterSettings, DurabilityClass, ProcessSettings
 from syncpoint.proxy.key_care import rotate
+from syncpoint.publish.chain import Chain
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import Files
 from syncpoint.storage.settings import StorageSettings
@@ -151,6 +152,7 @@ class ClusterWorld(ApiClients):
         trace: Trace | None,
         disks: int,
         *,
+        publishers: int = 2,
         subscribers: int = 2,
         sealed: bool = False,
     ) -> None:
@@ -169,10 +171,11 @@ class ClusterWorld(ApiClients):
                 disks_listen=f"{name}:7000",
             )  # fmt: skip
             self.farm.serve(name, names)
-        for roles, count in ((("publish-forwarder",), 2), (("subscribe-forwarder",), subscribers), (("router",), 1)):
+        self.publishers = publishers
+        for role, count in (("publish-forwarder", publishers), ("subscribe-forwarder", subscribers), ("router", 1)):
             for number in range(count):
-                name = f"{roles[0][0]}{number}"
-                processes[name] = ProcessSettings(name, roles, f"{name}:1")
+                name = f"{role[0]}{number}"
+                processes[name] = ProcessSettings(name, (role,), f"{name}:1")
         for number in range(2):
             name = f"proxy{number}"
             processes[name] = ProcessSettings(name, ("proxy",), f"{name}:1", public=f"{name}:443")
@@ -186,6 +189,18 @@ class ClusterWorld(ApiClients):
         inner.gc = SimpleNamespace(collect=int, freeze=int)  # that is for processes with a memory of their own
 
     # -- processes ---------------------------------------------------------------------------------------------------
+
+    async def begin_all(self) -> None:
+        """Start everything, one after the other."""
+        for name in self.settings.processes:
+            self.begin(name)
+            await asyncio.sleep(0.01)
+
+    def not_up(self) -> list[str]:
+        """Who does not run as it should, in words."""
+        found = [f"{name} is not up" for name, member in self.members.items() if not member.up]
+        chains = len(self.chains())
+        return found if chains >= self.publishers else [*found, f"{chains} of {self.publishers} chains are served"]
 
     def begin(self, name: str) -> None:
         """Start a process."""
@@ -259,14 +274,18 @@ class ClusterWorld(ApiClients):
             if shared is not None and self.members[name].process.alive:
                 shared.cut = cut
 
-    def chains(self) -> list[Any]:
-        """All chains that are open somewhere."""
-        found = []
-        for member in self.members.values():
+    def owners(self) -> list[tuple[str, Chain]]:
+        """All chains that are open somewhere, and where."""
+        found: list[tuple[str, Chain]] = []
+        for name, member in self.members.items():
             role = member.cluster.roles.get("publish-forwarder") if member.cluster is not None else None
             if isinstance(role, PublishRole) and member.process.alive and member.up:
-                found += list(role.host.chains.values())
+                found += [(name, chain) for chain in role.host.chains.values()]
         return found
+
+    def chains(self) -> list[Chain]:
+        """The same without where."""
+        return [chain for _, chain in self.owners()]
 
     async def close(self) -> None:
         """End everything."""

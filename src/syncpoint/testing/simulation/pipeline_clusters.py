@@ -1,0 +1,183 @@
+"""One seed of a cluster that serves pipelines: jobs read and write through proxies while owners and metadata fail.
+
+Place: jobs and what is judged of them are in `pipeline_jobs`, the cluster is the one of `world`, whose faults are in
+`cluster_faults`; beside them somebody strikes just when a commit is asked for, because epochs are short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from syncpoint.metadata.layout import LINK_HOMES, QUERY_HOMES
+from syncpoint.pipeline.homes import link_key, query_key
+from syncpoint.pipeline.mounting import ChainPipelines
+from syncpoint.pipeline.writing import EpochWriter
+from syncpoint.publish.chain import Chain
+from syncpoint.runtime.clock import ManualClock
+from syncpoint.runtime.random import SeededRandom
+from syncpoint.testing.checkers import Verdict
+from syncpoint.testing.simulation.base import Trace
+from syncpoint.testing.simulation.cluster_faults import FAULTS, IN_A_COMMIT, ClusterFaults
+from syncpoint.testing.simulation.invariants import leftovers
+from syncpoint.testing.simulation.loop import ProcessLoop
+from syncpoint.testing.simulation.pipeline_jobs import JobsRun, small_steps
+from syncpoint.testing.simulation.pipeline_judges import Found
+from syncpoint.testing.simulation.pipeline_world import LINK, PLAIN, JobsWorld, PipelineShape
+from syncpoint.testing.simulation.runs import Result, simulate
+from syncpoint.testing.simulation.world import ClusterWorld
+
+CLUSTER_PIPELINE_FAULTS = (*FAULTS, *IN_A_COMMIT)
+QUERIES = ((LINK,), (PLAIN,), (LINK, PLAIN))
+
+
+def run_cluster_pipelines(
+    seed: int, *, shape: PipelineShape | None = None, kinds: tuple[str, ...] = (), trace: Trace | None = None
+) -> Result:
+    """Run one seed. `shape` and `kinds` of faults are drawn from it unless given."""
+    drawn = shape or _draw(SeededRandom(seed * 3 + 7))
+
+    def make(loop: ProcessLoop, clock: ManualClock) -> ClusterPipelineRun:
+        return ClusterPipelineRun(ClusterPipelinesWorld(loop, clock, seed, drawn, trace), seed, kinds)
+
+    with ExitStack() as stack:
+        stack.enter_context(small_steps(drawn))
+        return simulate(seed, make, trace)
+
+
+def _draw(random: SeededRandom) -> PipelineShape:
+    return PipelineShape(
+        queries=QUERIES[random.randrange(0, len(QUERIES))],
+        small=random.random() < 0.7,
+        kept=random.random() < 0.3,
+        pulled=random.random() < 0.2,
+    )
+
+
+class ClusterPipelinesWorld(ClusterWorld, JobsWorld):
+    """See the module. Each disk is a cluster of its own."""
+
+    def __init__(
+        self, loop: ProcessLoop, clock: ManualClock, seed: int, shape: PipelineShape, trace: Trace | None
+    ) -> None:
+        super().__init__(loop, clock, seed, trace, 1, subscribers=1, publishers=2 + (seed % 3 == 0))
+        self.of_jobs(shape)
+
+    def homes(self) -> dict[str, int]:
+        """Where queries and links are at home, by the metadata's key."""
+        prefixes = (QUERY_HOMES, LINK_HOMES)
+        return {item.key: int(item.value) for prefix in prefixes for item in self.store.range(prefix).items}
+
+
+class JobFaults(ClusterFaults):
+    """Those of a cluster, and what hits those who have to do with a commit."""
+
+    def __init__(self, world: ClusterPipelinesWorld, random: SeededRandom, kinds: tuple[str, ...]) -> None:
+        drawn = kinds or tuple(kind for kind in CLUSTER_PIPELINE_FAULTS if random.random() < 0.4) or ("crash",)
+        super().__init__(world, random, drawn)
+        self.jobs = world
+
+    def heal(self) -> None:
+        self.jobs.on_commit = None
+        super().heal()
+
+    def _begin(self, kind: str) -> Callable[[], None] | None:
+        return self._in_a_commit(kind) if kind in IN_A_COMMIT else super()._begin(kind)
+
+    def _in_a_commit(self, kind: str) -> Callable[[], None]:
+        """Some time after the next commit was asked for."""
+        world, after_s = self.jobs, self.random.random() ** 2 * 0.1
+        struck: list[str] = []
+
+        def strike() -> None:
+            homes = set(world.homes().values())
+            names = [name for name, chain in world.owners() if chain.number in homes]
+            if kind == "proxies killed in a commit":
+                names = ["proxy0", "proxy1"]
+            for name in names:
+                process = world.members[name].process
+                if not process.alive or process.hung:
+                    continue
+                world.note(f"fault: {kind} {name}")
+                struck.append(name)
+                if "hangs" in kind:
+                    process.hang()
+                else:
+                    world.crash(name)
+
+        def armed() -> None:
+            world.on_commit = None
+            world.loop.call_later(after_s, strike)
+
+        def heal() -> None:
+            world.on_commit = None
+            for name in struck:
+                process = world.members[name].process
+                if process.hung:
+                    process.go_on()
+                elif not process.alive:
+                    world.begin(name)
+            struck.clear()
+
+        world.on_commit = armed
+        return heal
+
+
+class ClusterPipelineRun(JobsRun[ClusterPipelinesWorld]):
+    """See the module."""
+
+    patience_s = 8.0
+    drain_s, settle_s, last_s = 90.0, 40.0, 90.0
+
+    def __init__(self, world: ClusterPipelinesWorld, seed: int, kinds: tuple[str, ...]) -> None:
+        super().__init__(world, seed, SeededRandom(seed * 5 + 2))
+        self.faults = JobFaults(world, SeededRandom(seed * 2), kinds)
+        world.note(f"seed {seed}: {world.shape}, {self.seconds:.1f} s, faults: {', '.join(self.faults.kinds)}")
+
+    async def begin(self) -> None:
+        await self.world.begin_all()
+
+    async def go_wrong(self) -> None:
+        await self.faults.go_wrong(self.seconds)
+
+    def heal(self) -> None:
+        self.faults.heal()
+
+    async def strike(self) -> None:
+        names = [name for name in self.world.members if name not in self.world.farm.servers]
+        for name in names:
+            self.world.crash(name)
+        for name in names:
+            self.world.begin(name)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def writers(self) -> list[EpochWriter]:
+        return [_mounted(chain).writer for chain in self.world.chains()]
+
+    def unfinished(self) -> list[str]:
+        world = self.world
+        found = [*super().unfinished(), *world.not_up()]
+        for chain in world.chains():
+            found += self.unfinished_of(chain)
+            found += leftovers(chain, world.registered()) if self.settling else []
+        return found + (self.staged() if self.settling else [])
+
+    async def verdicts_of(self, rows: list[Found]) -> list[Verdict]:
+        return [self._homes()]
+
+    def _homes(self) -> Verdict:
+        """What is in a chain's log is at home there, so that it is in no other one."""
+        known, bad, looked = self.world.homes(), [], 0
+        for chain in self.world.chains():
+            book = _mounted(chain).writer.book
+            for key in (*map(query_key, book.queries), *map(link_key, book.links)):
+                looked += 1
+                if known.get(key) != chain.number:
+                    bad.append(f"{key} is in the log of chain {chain.number}, and at home in {known.get(key)}")
+        return Verdict("queries have one home", looked, tuple(bad))
+
+
+def _mounted(chain: Chain) -> ChainPipelines:
+    assert isinstance(chain.mounted, ChainPipelines)
+    return chain.mounted
