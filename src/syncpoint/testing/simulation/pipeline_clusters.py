@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from syncpoint.metadata.layout import LINK_HOMES, QUERY_HOMES
+from syncpoint.pipeline import mounting
 from syncpoint.pipeline.homes import link_key, query_key
 from syncpoint.pipeline.mounting import ChainPipelines
 from syncpoint.pipeline.writing import EpochWriter
@@ -25,6 +26,7 @@ from syncpoint.testing.simulation.pipeline_jobs import JobsRun, small_steps
 from syncpoint.testing.simulation.pipeline_judges import Found
 from syncpoint.testing.simulation.pipeline_world import LINK, PLAIN, JobsWorld, PipelineShape
 from syncpoint.testing.simulation.runs import Result, simulate
+from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.world import ClusterWorld
 
 CLUSTER_PIPELINE_FAULTS = (*FAULTS, *IN_A_COMMIT)
@@ -42,6 +44,7 @@ def run_cluster_pipelines(
 
     with ExitStack() as stack:
         stack.enter_context(small_steps(drawn))
+        stack.enter_context(patched(mounting, TIDY_S=3.0))
         return simulate(seed, make, trace)
 
 
@@ -86,7 +89,7 @@ class JobFaults(ClusterFaults):
 
     def _in_a_commit(self, kind: str) -> Callable[[], None]:
         """Some time after the next commit was asked for."""
-        world, after_s = self.jobs, self.random.random() ** 2 * 0.1
+        world, after_s = self.jobs, self.random.random() ** 2 * 0.03
         struck: list[str] = []
 
         def strike() -> None:

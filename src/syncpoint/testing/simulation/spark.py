@@ -56,8 +56,11 @@ class Checkpoint:
             raise Concurrent
         self.offsets[number], self.planned[number] = offsets, stamp
 
-    def over(self, number: int) -> None:
-        if number in self.commits:
+    def over(self, number: int, planned: Offsets) -> None:
+        """A batch was run as planned. After a power cut took its plan, somebody else may have planned it anew: Spark
+        would take that plan for run, and its link would refuse the gap.
+        """
+        if number in self.commits or self.offsets.get(number) is not planned:
             raise Concurrent
         self.commits.add(number)
 
@@ -139,7 +142,7 @@ class Driver:
             await self._pause()
         await self._batch(number, planned)
         await self._pause()
-        checkpoint.over(number)
+        checkpoint.over(number, planned)
         self.world.coverage.sometimes("a batch is committed")
         return True
 
@@ -171,6 +174,7 @@ class Driver:
         if after is before:
             return None
         checkpoint.plan(number, after, stamp)
+        self.job.note(f"{self.run} plans batch {number}: {after.ranges()}")
         return after
 
     def _told_lost(self, lost: list[Range]) -> None:
@@ -405,6 +409,7 @@ class Driver:
             raise Failed(error.message) from None
         if error.code is Code.OUT_OF_RANGE:
             self.world.coverage.sometimes("a gap is refused")
+            self.job.note(f"{self.run} is refused: {error.message}")
             self.world.coverage.always(
                 "only a reader that began behind it leaves a gap", self.world.pipelines.gaps_begun, error.message
             )

@@ -1,0 +1,116 @@
+"""Bugs planted into what serves pipelines on clusters; see `planted`. Noticed in the world of `pipeline_clusters`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from pyspark_pubsub import offsets as plans
+from syncpoint.model.errors import Unavailable
+from syncpoint.pipeline import mounting
+from syncpoint.pipeline.home import OneLog
+from syncpoint.pipeline.mounting import ChainHome, ChainPipelines
+from syncpoint.pipeline.writing import EpochWriter
+from syncpoint.proxy.pipeline_chains import ChainCalls
+from syncpoint.proxy.pipeline_reading import ClusterReader
+from syncpoint.proxy.pipeline_writing import ClusterWriter
+from syncpoint.testing.simulation.pipeline_world import LINK, PLAIN, PipelineShape
+from syncpoint.testing.simulation.runs import Result
+from syncpoint.testing.simulation.scaled import patched
+from syncpoint.wire.messages import pipeline
+
+ONE_LINK = PipelineShape(queries=(LINK,))
+ONE_PLAIN = PipelineShape(queries=(PLAIN,))
+
+
+def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyond: bool = False) -> Result:
+    """One seed of this world, as `planted` runs it."""
+    from syncpoint.testing.simulation.pipeline_clusters import run_cluster_pipelines  # needs pyspark
+
+    return run_cluster_pipelines(seed, shape=shape, kinds=kinds)
+
+
+@contextmanager
+def queries_have_no_home() -> Iterator[None]:
+    """Every call of a query goes to the chain that comes first of those that are open now, which takes it."""
+
+    async def anywhere(self: ClusterWriter, query: str, link: str, topic: Any, deadline: float) -> int:
+        return await self._chosen(link or query, topic, deadline)
+
+    async def unknown(self: ClusterWriter, query: str, link: str) -> int | None:
+        return None
+
+    async def admit(self: ChainHome, query: str, link: str) -> None:
+        """Everybody is welcome."""
+
+    with (
+        patched(ClusterWriter, _home=anywhere, _known_home=unknown),
+        patched(ChainHome, admit=admit, knows=OneLog.knows),
+    ):
+        yield
+
+
+def a_chain_that_is_away_is_left_out() -> AbstractContextManager[None]:
+    """Positions are those of the chains that answer."""
+    call = ChainCalls.call
+
+    async def told(self: ChainCalls, chain: int, path: str, request: bytes, deadline: float, **more: Any) -> bytes:
+        try:
+            return await call(self, chain, path, request, deadline - 29.0 if "Positions" in path else deadline, **more)
+        except Unavailable:
+            if "Positions" not in path:
+                raise
+            empty: bytes = pipeline.Positions().SerializeToString()
+            return empty
+
+    return patched(ChainCalls, call=told)
+
+
+def decisions_are_not_pinned() -> AbstractContextManager[None]:
+    """A chain is not registered for the topics of an epoch before it decides it."""
+
+    async def pin(self: ChainHome, topics: Collection[int]) -> None:
+        """Nobody is told."""
+
+    return patched(ChainHome, pin=pin, unpin=lambda self, topics: None)
+
+
+def cursors_begin_late() -> AbstractContextManager[None]:
+    """A chain has a cursor from when it hears of it from a reader, not from its first message of the topic on."""
+    return patched(ChainPipelines, opening=lambda self, topic: None)
+
+
+def decided_epochs_are_left() -> AbstractContextManager[None]:
+    """The next owner of a chain does not finish what was decided."""
+
+    async def nothing(self: EpochWriter) -> None:
+        """It is left as it is."""
+
+    return patched(EpochWriter, finish_decided=nothing)
+
+
+def fenced_owners_tell_positions() -> AbstractContextManager[None]:
+    """Whoever has a chain open tells its positions, whether it still owns it or not."""
+    return patched(mounting, OBEYED_MS=1 << 40)
+
+
+def an_epoch_says_what_was_read() -> AbstractContextManager[None]:
+    """A source is taken for read when one of a later epoch was, in whatever chain."""
+
+    def passed(number: int, place: tuple[int, int], places: Mapping[int, tuple[int, int]]) -> bool:
+        return any((other[0], other[1], later) > (*place, number) for later, other in places.items())
+
+    return patched(plans, _passed=passed)
+
+
+def ranges_are_read_from_any_chain() -> AbstractContextManager[None]:
+    """Positions of what was processed go to one chain of the topic only."""
+    ask = ClusterReader._ask
+
+    async def asked(self: ClusterReader, topic: Any, request: Any, deadline: float) -> dict[int, Any]:
+        for one in request.processed:
+            one.chain = 1
+        return await ask(self, topic, request, deadline)
+
+    return patched(ClusterReader, _ask=asked)
