@@ -32,6 +32,7 @@ from syncpoint.subscribe.fetch import Cursor
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.served import Served
 from syncpoint.testing.simulation import planted_again as again
+from syncpoint.testing.simulation import planted_cluster_pipelines as on_clusters
 from syncpoint.testing.simulation import planted_delivery as delivering
 from syncpoint.testing.simulation import planted_pipelines as pipelines
 from syncpoint.testing.simulation import planted_rules as rules
@@ -409,6 +410,33 @@ PLANTED: dict[str, Planted] = {
         ("disk fails", "crash in a commit"),
         seed=117,
         run=pipelines.run,
+    ),
+    "queries have no home": Planted(
+        on_clusters.queries_have_no_home,
+        pipelines.ONE_PLAIN,
+        ("owner killed in a commit", "crash"),
+        seed=11,
+        run=on_clusters.run,
+    ),
+    "a chain that is away is left out": Planted(
+        on_clusters.a_chain_that_is_away_is_left_out,
+        pipelines.ONE_PLAIN,
+        ("crash", "hang", "partition"),
+        seed=0,
+        run=on_clusters.run,
+    ),
+    "decisions are not pinned": Planted(
+        on_clusters.decisions_are_not_pinned, pipelines.ONE_PLAIN, ("crash",), seed=1, run=on_clusters.run
+    ),
+    "cursors begin late": Planted(
+        on_clusters.cursors_begin_late, pipelines.ONE_PLAIN, ("crash", "restart"), seed=0, run=on_clusters.run
+    ),
+    "an epoch says what was read": Planted(
+        on_clusters.an_epoch_says_what_was_read,
+        pipelines.ONE_PLAIN,
+        ("crash", "restart", "metadata outage"),
+        seed=0,
+        run=on_clusters.run,
     ),
 }
 

@@ -6,22 +6,15 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from pyspark_pubsub import offsets as plans
 from syncpoint.model.errors import Unavailable
-from syncpoint.pipeline import mounting
 from syncpoint.pipeline.home import OneLog
 from syncpoint.pipeline.mounting import ChainHome, ChainPipelines
-from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.proxy.pipeline_chains import ChainCalls
-from syncpoint.proxy.pipeline_reading import ClusterReader
 from syncpoint.proxy.pipeline_writing import ClusterWriter
-from syncpoint.testing.simulation.pipeline_world import LINK, PLAIN, PipelineShape
+from syncpoint.testing.simulation.pipeline_world import PipelineShape
 from syncpoint.testing.simulation.runs import Result
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.wire.messages import pipeline
-
-ONE_LINK = PipelineShape(queries=(LINK,))
-ONE_PLAIN = PipelineShape(queries=(PLAIN,))
 
 
 def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyond: bool = False) -> Result:
@@ -81,36 +74,11 @@ def cursors_begin_late() -> AbstractContextManager[None]:
     return patched(ChainPipelines, opening=lambda self, topic: None)
 
 
-def decided_epochs_are_left() -> AbstractContextManager[None]:
-    """The next owner of a chain does not finish what was decided."""
-
-    async def nothing(self: EpochWriter) -> None:
-        """It is left as it is."""
-
-    return patched(EpochWriter, finish_decided=nothing)
-
-
-def fenced_owners_tell_positions() -> AbstractContextManager[None]:
-    """Whoever has a chain open tells its positions, whether it still owns it or not."""
-    return patched(mounting, OBEYED_MS=1 << 40)
-
-
 def an_epoch_says_what_was_read() -> AbstractContextManager[None]:
     """A source is taken for read when one of a later epoch was, in whatever chain."""
+    from pyspark_pubsub import offsets as plans  # needs pyspark
 
     def passed(number: int, place: tuple[int, int], places: Mapping[int, tuple[int, int]]) -> bool:
         return any((other[0], other[1], later) > (*place, number) for later, other in places.items())
 
     return patched(plans, _passed=passed)
-
-
-def ranges_are_read_from_any_chain() -> AbstractContextManager[None]:
-    """Positions of what was processed go to one chain of the topic only."""
-    ask = ClusterReader._ask
-
-    async def asked(self: ClusterReader, topic: Any, request: Any, deadline: float) -> dict[int, Any]:
-        for one in request.processed:
-            one.chain = 1
-        return await ask(self, topic, request, deadline)
-
-    return patched(ClusterReader, _ask=asked)
