@@ -173,8 +173,8 @@ class ClusterPipelineRun(JobsRun[ClusterPipelinesWorld]):
         """What is in a chain's log is at home there, so that it is in no other one."""
         known, bad, looked = self.world.homes(), [], 0
         for chain in self.world.chains():
-            book = _mounted(chain).writer.book
-            for key in (*map(query_key, book.queries), *map(link_key, book.links)):
+            state = _mounted(chain).writer.state
+            for key in (*map(query_key, state.queries), *map(link_key, state.links)):
                 looked += 1
                 if known.get(key) != chain.number:
                     bad.append(f"{key} is in the log of chain {chain.number}, and at home in {known.get(key)}")
