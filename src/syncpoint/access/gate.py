@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from syncpoint.access.policy import Policies
+from syncpoint.access.roles import INTERNAL
 from syncpoint.access.rules import Need, Rule, resource, rule_of
 from syncpoint.access.tokens import ANONYMOUS, Authenticator, Identity, Refused
 from syncpoint.kernel.errors import Malformed
@@ -134,11 +135,16 @@ class Gate:
             return run
         permission, _ = rule.hot
         monotonic, catalog, sessions = self.clock.monotonic, self.catalog, self._sessions
+        authenticator = self.authenticator
 
         def run_hot(call: Call, request: bytes) -> None:
             # All the time: the same token, the same name, and nothing has changed.
             session = sessions.get(call.metadata.get(_HEADER, b""))
-            if session is not None and session.revision == catalog.revision:
+            if (
+                session is not None
+                and session.revision == catalog.revision
+                and session.generation == authenticator.generation
+            ):
                 now = monotonic()
                 if session.until > now and session.allowed.get((permission, _name(request)), 0.0) > now:
                     handler(call, request)
@@ -197,6 +203,8 @@ class Gate:
 
     def _allows(self, session: Session, permission: str, resource: str) -> bool:
         identity = session.identity
+        if permission == INTERNAL:
+            return False  # processes of a cluster call each other at doors of their own
         if identity.owner:
             return True
         now = self.clock.monotonic()

@@ -15,12 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import jwt
 
 from syncpoint.access.accounts import find_account
-from syncpoint.access.keysets import KeySets, VerifyingKey, key_of_pem
+from syncpoint.access.keysets import KeySets, VerifyingKey, key_of_pem, keys_of_set
 from syncpoint.access.policy import ALL_AUTHENTICATED, ALL_USERS, is_member, normal
 from syncpoint.access.settings import PUBSUB_AUDIENCES, AuthSettings, Issuer
 from syncpoint.metadata.catalog import Catalog
@@ -33,6 +32,7 @@ SELF_SIGNED_S_MAX: Final = 3600
 GROUPS_MAX: Final = 200
 FRESH_S: Final = 10.0  # a key that is not in a set this young does not exist
 _SCOPES = frozenset({"https://www.googleapis.com/auth/pubsub", "https://www.googleapis.com/auth/cloud-platform"})
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-._")
 _FOREIGN_KEYS = ("crit", "jku", "jwk", "x5u", "x5c")
 
 
@@ -72,7 +72,7 @@ class Authenticator:
     ) -> None:
         self._catalog, self._clock, self._files = catalog, clock, files
         self.sets = KeySets()
-        self._reloads = 0
+        self.settings, self._reloads = settings, 0
         self.take(settings)
 
     def take(self, settings: AuthSettings) -> None:
@@ -85,9 +85,14 @@ class Authenticator:
             except InvalidArgument as error:
                 raise InvalidArgument(f"service_accounts: {email}", error.message) from None
         sets = {one.issuer: self._files(one.jwks_file) for one in settings.issuers.values() if one.jwks_file}
+        for data in sets.values():
+            keys_of_set(data)
+        before = self.settings.issuers if self._reloads else {}
+        self.sets.keep(
+            {one.issuer for one in settings.issuers.values() if _source(before.get(one.issuer)) == _source(one)}
+        )
         for issuer, data in sets.items():
             self.sets.put(issuer, data, self._clock.monotonic())
-        self.sets.keep(set(settings.issuers))
         self.settings, self._accounts = settings, accounts
         self._reloads += 1
 
@@ -142,7 +147,7 @@ class Authenticator:
         if not isinstance(subject, str) or not subject:
             raise Refused("the token has no subject")
         if issuer.claim == "sub":
-            address = f"{quote(subject, safe='')}@{issuer.domains[0]}"
+            address = f"{_spelled(subject)}@{issuer.domains[0]}"
         else:
             address = claims.get("email", "")
             if not isinstance(address, str) or claims.get("email_verified") is not True:
@@ -255,6 +260,15 @@ def _for_us(claims: Mapping[str, Any], audiences: Sequence[str]) -> None:
     wanted = {one.rstrip("/") for one in audiences}
     if not any(isinstance(one, str) and one.rstrip("/") in wanted for one in named):
         raise Refused(f"the token is for {str(audience)[:200]!r}, not for this server")
+
+
+def _source(issuer: Issuer | None) -> tuple[object, object] | None:
+    return None if issuer is None else (issuer.jwks_url, issuer.jwks_file)
+
+
+def _spelled(subject: str) -> str:
+    """A subject as the first part of an address, another one for each: addresses are the same in capitals."""
+    return "".join(char if char in _PLAIN else "".join(f"%{byte:02x}" for byte in char.encode()) for char in subject)
 
 
 def _groups(claims: Mapping[str, Any], issuer: Issuer) -> list[str]:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from syncpoint.cli import exposed
 from syncpoint.cli.errors import Problem
+from syncpoint.cli.output import said
 
 if TYPE_CHECKING:
-    from syncpoint.node.cluster.settings import ClusterSettings
+    from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings
 
 
 @click.command()
@@ -38,6 +40,11 @@ if TYPE_CHECKING:
     help="Refuse a disk folder that is new, wiped or not mounted, at the start and later [from the file].",
 )
 @click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen where others than this machine reach it without TLS, or, as a proxy, without knowing who calls.",
+)
+@click.option(
     "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="Written once the process is ready."
 )
 def run(
@@ -48,6 +55,7 @@ def run(
     public: str | None,
     region: str | None,
     require_disks: bool,
+    insecure: bool,
     ready_file: Path | None,
 ) -> None:
     """Run one process of a cluster until it is told to stop (Ctrl-C or SIGTERM: it drains first).
@@ -80,9 +88,41 @@ def run(
         process = replace(process, region=region)
     if require_disks:
         process = replace(process, require_disks=True)
+    for text in exposures(settings, process, insecure=insecure or settings.insecure):
+        said(text)
     code = run_process(settings, process, ready_file)
     if code:
         raise SystemExit(code)  # the last line on standard error says why
+
+
+def exposures(settings: ClusterSettings, process: ProcessSettings, *, insecure: bool) -> list[str]:
+    """Warnings for doors of a process that let in whoever reaches them. Raises `Problem` unless that is meant."""
+    from syncpoint.transport.network import split_address
+
+    within = settings.tls is not None
+    known = settings.tls is not None and settings.tls.client_certificates
+    doors = [
+        exposed.warning(
+            split_address(address)[0],
+            tls=within,
+            known=known,
+            insecure=insecure,
+            ways="Give `tls` in the cluster's file, or say that it is meant: --insecure, or `insecure: true` there.",
+        )
+        for address in {process.listen, process.disks_listen} - {""}
+    ]
+    if "proxy" in process.roles and process.public:
+        doors.append(
+            exposed.warning(
+                split_address(process.public)[0],
+                tls=process.tls_cert is not None,
+                known=settings.auth is not None or process.tls_client_ca is not None,
+                insecure=insecure,
+                ways="Give the proxy `tls_cert` and `tls_key` and the cluster's file `auth` (or the proxy "
+                "`tls_client_ca`), or say that it is meant: --insecure, or `insecure: true` in the file.",
+            )
+        )
+    return sorted(filter(None, doors))
 
 
 def _stranger(settings: ClusterSettings, path: Path, name: str, roles: tuple[str, ...], region: str | None) -> None:

@@ -6,7 +6,6 @@ Promise: once the server can be called, one line `syncpoint ready on HOST:PORT` 
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import ssl
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from syncpoint.cli import exposed
 from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import count, said
 from syncpoint.cli.settings import ENDPOINT_DEFAULT
@@ -66,6 +66,16 @@ key_file = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=key_file,
     help="Clients must show a certificate that this one (PEM) signed; with --tls-cert.",
 )
+@click.option(
+    "--auth",
+    type=key_file,
+    help="File that says whose tokens and certificates are believed, and who owns the server; nobody else comes in.",
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen where others than this machine reach the port without TLS, or without knowing who calls.",
+)
 def serve(
     host: str,
     port: int,
@@ -77,6 +87,8 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_client_ca: Path | None,
+    auth: Path | None,
+    insecure: bool,
 ) -> None:
     """Run a server until it is told to stop (Ctrl-C or SIGTERM: it ends what it is doing first).
 
@@ -86,6 +98,7 @@ def serve(
       syncpoint serve --port 9000 --data /srv/syncpoint
       syncpoint serve --disk /mnt/a/sp --disk /mnt/b/sp --disk /mnt/c/sp
       syncpoint serve --workers 8
+      syncpoint serve --host 0.0.0.0 --tls-cert s.pem --tls-key s.key --auth auth.yaml
     """
     if disks and len(disks) % 2 == 0:
         raise click.UsageError(f"{len(disks)} disks cannot outvote each other; give an odd number of --disk folders.")
@@ -102,6 +115,17 @@ def serve(
             f"cannot serve TLS with {tls_cert} and {tls_key}: {reason}",
             "Both must be in PEM form, and the key, without a password, must be that of the first certificate.",
         )
+    if auth is not None:
+        from syncpoint.access.settings import load
+
+        load(auth)  # what is wrong with it is said now
+    warning = exposed.warning(
+        host,
+        tls=tls_cert is not None,
+        known=auth is not None or tls_client_ca is not None,
+        insecure=insecure,
+        ways="Give --tls-cert, --tls-key and --auth (or --tls-client-ca), or say that it is meant: --insecure.",
+    )
 
     from syncpoint.node.serve import PORT_TAKEN, run
     from syncpoint.node.settings import ServeSettings
@@ -120,6 +144,7 @@ def serve(
         tls_cert=tls_cert,
         tls_key=tls_key,
         tls_client_ca=tls_client_ca,
+        auth=auth,
         workers=workers,
         storage=StorageSettings(require_disks=require_disks),
     )
@@ -130,12 +155,9 @@ def serve(
         said(f"Serving {data.absolute()}, durability {durability}{crew}; Ctrl-C ends it.")
         for disk in new:  # not before it is known that the others suffice
             said(f"Disk {disk} is new: it is filled from the others.")
-        if tls_client_ca is None and not loopback(host):
-            said(
-                f"Warning: {host} is not this machine alone, and there is no access control: who reaches the port may "
-                "do everything. --tls-client-ca lets in only who shows a certificate."
-            )
-        if tls_cert is None:  # clients speak plain text to what PUBSUB_EMULATOR_HOST names
+        if warning:
+            said(warning)
+        if tls_cert is None and auth is None:  # clients speak plain text to what PUBSUB_EMULATOR_HOST names
             where = "" if endpoint == ENDPOINT_DEFAULT else f" --endpoint {endpoint}"
             said(f'In another terminal: eval "$(syncpoint env-init --project demo{where})"')
 
@@ -148,14 +170,6 @@ def serve(
         )
     if failed:
         raise Problem("the server did not start", "What stands above says what is in the way.")
-
-
-def loopback(host: str) -> bool:
-    """Whether only programs of this machine reach what listens there, as far as the name tells."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def no_authority(path: Path) -> str:

@@ -7,8 +7,8 @@ elsewhere, open calls finish, a last checkpoint is written, the log is sealed.
 
 import asyncio
 import logging
-import ssl
 
+from syncpoint.access.door import Access
 from syncpoint.access.policy import Policies
 from syncpoint.api.accounts import AccountsService
 from syncpoint.api.admin_handlers import CatalogService
@@ -32,6 +32,7 @@ from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.doors import Doors
 from syncpoint.node.metadata import align
+from syncpoint.node.public_tls import PublicTls
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import anchor_ns
@@ -44,6 +45,7 @@ from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening
 from syncpoint.wire import methods
 
@@ -76,6 +78,8 @@ class Node:
         self.clock, self.random = clock or SystemClock(), random or SystemRandom()
         self.doors = doors or Doors()
         self.locks = self.doors.make_locks()
+        self.access: Access | None = None
+        self.tls: PublicTls | None = None
 
     async def start(self) -> None:
         """Recover and open the door. Raises `SyncpointError` with what to do when the folders can not be used."""
@@ -175,14 +179,16 @@ class Node:
         self.streams = StreamingPullService(self.subscribe, self.limits)
         self.pulls = SubscriberService(self.subscribe)
         self.health = HealthService()
-        methods = {
+        self.access = Access(settings.auth, self.control.catalog, self.clock) if settings.auth is not None else None
+        gate = self.access.gate if self.access is not None else None
+        methods: Methods = {
             **unimplemented_methods(),
             **publisher_methods(self.publish),
             **self.pulls.methods(),
             **self.streams.methods(),
             **seek_methods(self.control),
             **CatalogService(self.control).methods(),
-            **IamService(self.control, Policies(self.control.catalog)).methods(),
+            **IamService(self.control, Policies(self.control.catalog), gate).methods(),
             **AccountsService(self.control).methods(),
             **self.admin.methods(),
             **self.reader.methods(),
@@ -190,13 +196,16 @@ class Node:
             **self.health.methods(),
             **reflection_methods((*SERVICES, *PIPELINES)),
         }
+        if self.access is not None:
+            methods = self.access.gate.guarded(methods)
+            await self.access.start()
         tls = None
-        if settings.tls_cert is not None:
-            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            tls.load_cert_chain(settings.tls_cert, settings.tls_key)
-            if settings.tls_client_ca is not None:
-                tls.load_verify_locations(settings.tls_client_ca)
-                tls.verify_mode = ssl.CERT_REQUIRED
+        if settings.tls_cert is not None and settings.tls_key is not None:
+            self.tls = PublicTls(
+                settings.tls_cert, settings.tls_key, settings.tls_client_ca, optional=self.access is not None
+            )
+            self.tls.start()
+            tls = self.tls.context
         return await self.doors.serve(methods, settings.host, settings.port, tls=tls, limits=settings.door)
 
     def _log_failed(self) -> None:
@@ -210,6 +219,10 @@ class Node:
         self.health.stop()
         self.pulls.drain()
         await self.server.drain(self.settings.drain_s)
+        if self.access is not None:
+            await self.access.stop()
+        if self.tls is not None:
+            await self.tls.stop()
         await self.upkeep.stop()
         await self.owner.close()
         self.mirror.flush()

@@ -19,6 +19,7 @@ class ServeSettings:
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_client_ca: Path | None = None  # clients must show a certificate that it signed
+    auth: Path | None = None  # the file that says who may come in; None: everybody may do everything
     workers: int = 0  # processes behind the port; 0: one that does everything itself
     drain_s: float = 5.0  # how long open calls may take to finish after SIGTERM
     storage: StorageSettings = field(default_factory=StorageSettings)

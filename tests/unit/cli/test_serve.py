@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from syncpoint.cli.errors import Problem
+from syncpoint.cli.run import exposures
 from syncpoint.cli.serve import new_disks, serve
+from syncpoint.node.cluster.settings import ProcessSettings, TlsFiles, parse
 from syncpoint.node.settings import ServeSettings
+from syncpoint.testing.certificates import Authority
 
 
 def disks(tmp_path: Path, *named: str) -> list[Path]:
@@ -76,14 +80,50 @@ def test_the_running_server_knows_of_it(tmp_path: Path, monkeypatch: pytest.Monk
     assert [settings.storage.require_disks for settings in seen] == [required]
 
 
-@pytest.mark.parametrize(
-    ("host", "warned"),
-    [("0.0.0.0", True), ("::", True), ("db.example", True), ("127.0.0.1", False), ("::1", False), ("localhost", False)],
-)
-def test_who_is_reached_by_others_is_warned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, warned: bool
+HOSTS = [(host, True) for host in ("0.0.0.0", "::", "db.example")] + [
+    (host, False) for host in ("127.0.0.1", "::1", "localhost")
+]
+
+
+@pytest.mark.parametrize(("host", "reached"), HOSTS)
+def test_where_others_reach_it_a_server_without_access_control_has_to_be_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, reached: bool
 ) -> None:
     monkeypatch.setattr("syncpoint.node.serve.run", lambda settings, announce: announce("h:1"))
-    outcome = CliRunner().invoke(serve, ["--data", str(tmp_path / "data"), "--host", host])
+    arguments = ["--data", str(tmp_path / "data"), "--host", host]
+    outcome = CliRunner().invoke(serve, arguments)
+    assert outcome.exit_code == (2 if reached else 0)
+    assert ("--insecure" in outcome.output) == reached
+    outcome = CliRunner().invoke(serve, [*arguments, "--insecure"])
     assert outcome.exit_code == 0
-    assert ("no access control" in outcome.output) == warned
+    assert ("Warning: " in outcome.output) == reached
+
+
+def test_a_file_of_auth_does_not_stand_in_for_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[ServeSettings] = []
+    monkeypatch.setattr("syncpoint.node.serve.run", lambda settings, announce: seen.append(settings))
+    auth = tmp_path / "auth.yaml"
+    auth.write_text("owners: ['user:ann@example.com']\n")
+    arguments = ["--data", str(tmp_path / "data"), "--auth", str(auth)]
+    assert "not encrypted" in CliRunner().invoke(serve, [*arguments, "--host", "0.0.0.0"]).output
+    cert, key = map(str, Authority(tmp_path / "ca").issue("server"))
+    tls = ["--tls-cert", cert, "--tls-key", key]
+    assert CliRunner().invoke(serve, [*arguments, *tls, "--host", "0.0.0.0"]).exit_code == 0
+    assert [settings.auth for settings in seen] == [auth]
+    assert CliRunner().invoke(serve, ["--data", str(tmp_path), *tls, "--host", "0.0.0.0"]).exit_code == 2
+
+
+def test_doors_of_a_cluster_that_others_reach_need_tls_and_a_proxy_more() -> None:
+    process = ProcessSettings("p", ("proxy",), listen="127.0.0.1:0")
+    plain = parse({"metadata": {"etcd": ["h:1"]}})
+    assert exposures(plain, process, insecure=False) == []
+    for exposed in (replace(process, listen="10.0.0.1:7000"), replace(process, public="0.0.0.0:8085")):
+        with pytest.raises(Problem):
+            exposures(plain, exposed, insecure=False)
+        assert len(exposures(plain, exposed, insecure=True)) == 1
+    files = TlsFiles(Path("c"), Path("k"), Path("ca"))
+    assert exposures(replace(plain, tls=files), replace(process, listen="10.0.0.1:7000"), insecure=False) == []
+    shown = replace(process, public="0.0.0.0:8085", tls_cert=Path("c"), tls_key=Path("k"))
+    with pytest.raises(Problem, match="access control"):
+        exposures(plain, shown, insecure=False)
+    assert exposures(replace(plain, auth=Path("auth.yaml")), shown, insecure=False) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from syncpoint.access.door import Access
 from syncpoint.access.policy import Policies
 from syncpoint.api.accounts import AccountsService
 from syncpoint.api.admin_handlers import CatalogService
@@ -24,6 +25,7 @@ from syncpoint.model.cluster import PROXY
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.router_role import in_milliseconds
 from syncpoint.node.cluster.tls import public_tls
+from syncpoint.node.public_tls import PublicTls
 from syncpoint.proxy.front import Proxy
 from syncpoint.proxy.key_care import KeyCleaner
 from syncpoint.proxy.keys import KeyRing, TopicKeys
@@ -46,6 +48,7 @@ class ProxyRole:
     def __init__(self, joined: Joined) -> None:
         self._joined = joined
         self._door: Listening | None = None
+        self.tls: PublicTls | None = None
 
     async def start(self) -> None:
         """Make the parts; clients can not call yet."""
@@ -82,9 +85,11 @@ class ProxyRole:
         self.expiry = Expiry(self.control, joined.store, joined.clock)
         self.cleaner = KeyCleaner(joined.store, self._topic_exists, self._cleans, joined.random)
         self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, joined.random)
+        self.access = Access(settings.auth, joined.catalog, joined.doors.clock) if settings.auth is not None else None
+        gate = self.access.gate if self.access is not None else None
         self._methods = self.proxy.methods(
             CatalogService(self.control).methods(),
-            IamService(self.control, Policies(joined.catalog)).methods(),
+            IamService(self.control, Policies(joined.catalog), gate).methods(),
             AccountsService(self.control).methods(),
             seek_methods(self.control),
             self.admin.methods(),
@@ -107,8 +112,15 @@ class ProxyRole:
         if self.proxy.sealer is not None:
             self.cleaner.start()
         host, port = split_address(joined.process.public or "127.0.0.1:0")
-        network = joined.doors.public_network(public_tls(joined.process))
-        self._door = await network.serve(self._methods, host, port)
+        methods = self._methods
+        if self.access is not None:
+            methods = self.access.gate.guarded(methods)
+            await self.access.start()
+        self.tls = public_tls(joined.process, optional=self.access is not None)
+        if self.tls is not None:
+            self.tls.start()
+        network = joined.doors.public_network(None if self.tls is None else self.tls.context)
+        self._door = await network.serve(methods, host, port)
 
     @property
     def public_address(self) -> str:
@@ -129,6 +141,10 @@ class ProxyRole:
         await closing
 
     async def stop(self) -> None:
+        if self.access is not None:
+            await self.access.stop()
+        if self.tls is not None:
+            await self.tls.stop()
         await self.cleaner.stop()
         await self.cursor_cleaner.stop()
         await self.expiry.stop()

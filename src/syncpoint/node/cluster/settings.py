@@ -94,6 +94,8 @@ class ClusterSettings:
     etcd_ca: Path | None = None
     metadata: str = ""  # instead of etcd: HOST:PORT of a process that serves its own store
     tls: TlsFiles | None = None  # between processes; None: plain TCP
+    auth: Path | None = None  # proxies: the file that says who may come in; None: everybody may do everything
+    insecure: bool = False  # doors that others than this machine reach may go without TLS, and without `auth`
     sealing_key_file: Path | None = None  # given: message data is sealed under this key-encryption key
     balance: float = 0.25  # no forwarder above (1 + balance) times the average
     split_at: float = SPLIT_AT  # messages and KiB per second below which no topic or subscription is split
@@ -208,6 +210,8 @@ def parse(content: Any, base: Path = Path()) -> ClusterSettings:
         etcd_ca=metadata.path("ca_file"),
         metadata=served,
         tls=_tls(top.section("tls")) if top.has("tls") else None,
+        auth=top.path("auth"),
+        insecure=top.flag("insecure", False),
         sealing_key_file=top.section("sealing").path("key_file"),
         balance=top.number("balance", 0.25),
         split_at=top.number("split_at", SPLIT_AT),

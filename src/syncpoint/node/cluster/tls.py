@@ -18,6 +18,7 @@ from pathlib import Path
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings, TlsFiles
+from syncpoint.node.public_tls import PublicTls
 from syncpoint.transport.frames import PREFACE
 from syncpoint.transport.network import split_address
 
@@ -83,16 +84,16 @@ def operator_tls(settings: ClusterSettings) -> Tls | None:
     raise InvalidArgument("tls.certificate", "no process's certificate is on this machine; a command needs one, too")
 
 
-def public_tls(process: ProcessSettings) -> ssl.SSLContext | None:
-    """What a proxy shows its clients; None: plain TCP. Raises `InvalidArgument`."""
+def public_tls(process: ProcessSettings, *, optional: bool = False) -> PublicTls | None:
+    """What a proxy shows its clients; None: plain TCP. `optional`: clients may come without a certificate, too. Raises
+    `InvalidArgument`."""
     if process.tls_cert is None or process.tls_key is None:
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    _load(context, "tls_cert", process.tls_cert, "tls_key", process.tls_key)
+    for key, path in (("tls_cert", process.tls_cert), ("tls_key", process.tls_key)):
+        _readable(key, path)
     if process.tls_client_ca is not None:
-        context.load_verify_locations(_readable("tls_client_ca", process.tls_client_ca))
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
+        _readable("tls_client_ca", process.tls_client_ca)
+    return PublicTls(process.tls_cert, process.tls_key, process.tls_client_ca, optional=optional)
 
 
 async def welcome(tls: Tls | None, name: str, members: Iterable[Member]) -> None:

@@ -35,6 +35,7 @@ class Plan:
     tls_client_ca: Path | None
     drain_s: float
     require_disks: bool = False
+    auth: Path | None = None
 
     def encode(self) -> str:
         """As one argument of a command line."""
@@ -50,6 +51,7 @@ class Plan:
             "tls_client_ca": str(self.tls_client_ca or ""),
             "drain_s": self.drain_s,
             "require_disks": self.require_disks,
+            "auth": str(self.auth or ""),
         }
         return json.dumps(values)
 
@@ -58,14 +60,14 @@ class Plan:
         """The other way."""
         found = json.loads(text)
         found["disks"] = {name: Path(path) for name, path in found["disks"].items()}
-        for key in ("tls_cert", "tls_key", "tls_client_ca"):
+        for key in ("tls_cert", "tls_key", "tls_client_ca", "auth"):
             found[key] = Path(found[key]) if found[key] else None
         return Plan(**found)
 
     def settings(self) -> ClusterSettings:
         """The cluster that the workers are."""
         klass = DurabilityClass(clusters=1, disks=len(self.disks), durability=self.durability, placement="any")
-        base = ClusterSettings("node", (), {DEFAULT_CLASS: klass}, {}, metadata=self.metadata)
+        base = ClusterSettings("node", (), {DEFAULT_CLASS: klass}, {}, metadata=self.metadata, auth=self.auth)
         cache = max(CACHE_MIN, 192 * MIB // self.workers)
         return replace(base, storage=replace(base.storage, cache_bytes=cache, require_disks=self.require_disks))
 
@@ -103,6 +105,7 @@ def plan_of(settings: ServeSettings, metadata: str, port: int) -> Plan:
         settings.tls_client_ca,
         settings.drain_s,
         settings.storage.require_disks,
+        settings.auth,
     )
 
 

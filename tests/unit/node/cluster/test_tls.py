@@ -144,12 +144,15 @@ def test_what_a_proxy_shows_its_clients(authority: Authority) -> None:
     proxy = ProcessSettings("p", ("proxy",))
     assert public_tls(proxy) is None
     shown = ProcessSettings("p", ("proxy",), tls_cert=authority.folder / "p.pem", tls_key=authority.folder / "p.key")
-    context = public_tls(shown)
-    assert context is not None
-    assert context.verify_mode is ssl.CERT_NONE
+    found = public_tls(shown)
+    assert found is not None
+    assert found.context.verify_mode is ssl.CERT_NONE
     asking = ProcessSettings(
         "p", ("proxy",), tls_cert=shown.tls_cert, tls_key=shown.tls_key, tls_client_ca=authority.ca
     )
-    context = public_tls(asking)
-    assert context is not None
-    assert context.verify_mode is ssl.CERT_REQUIRED
+    found = public_tls(asking)
+    assert found is not None
+    assert found.context.verify_mode is ssl.CERT_REQUIRED
+    found = public_tls(asking, optional=True)
+    assert found is not None
+    assert found.context.verify_mode is ssl.CERT_OPTIONAL

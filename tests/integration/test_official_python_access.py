@@ -1,0 +1,203 @@
+"""The official Python client at a server that asks who calls: key files of accounts, tokens of an issuer, TLS."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import google.auth.transport.grpc
+import grpc
+import jwt
+import pytest
+import yaml
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from google.api_core.exceptions import Aborted, PermissionDenied, Unauthenticated
+from google.cloud import pubsub_v1
+from google.iam.v1 import iam_policy_pb2, policy_pb2
+from google.oauth2 import credentials as tokens
+from google.oauth2 import service_account
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+from syncpoint.access.keysets import canonical, key_id
+from syncpoint.testing.certificates import Authority
+from syncpoint.testing.server import ServerProcess
+
+ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
+OWNER = "root@demo.example"
+TOPIC, SUBSCRIPTION = "projects/a/topics/orders", "projects/a/subscriptions/billing"
+
+
+class Door:
+    """A server with an owner who has a key file, and an issuer whose key the test has."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        authority = Authority(folder / "ca")
+        self.ca, (self.cert, self.key) = authority.ca, authority.issue("server", ["localhost", "127.0.0.1"])
+        self.issuer_key = ec.generate_private_key(ec.SECP256R1())
+        public = {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self.issuer_key.public_key())), "kid": "k1"}
+        (folder / "keys.json").write_text(json.dumps({"keys": [public]}))
+        self.owner = self.key_file(OWNER)
+        self.auth = folder / "auth.yaml"
+        self.auth.write_text(
+            yaml.safe_dump(
+                {
+                    "audiences": [AUDIENCE],
+                    "owners": [f"serviceAccount:{OWNER}"],
+                    "issuers": [{"issuer": ISSUER, "jwks_file": "keys.json", "domains": ["example.com"]}],
+                    "service_accounts": [{"email": OWNER, "key_files": ["root@demo.example.pub"]}],
+                }
+            )
+        )
+
+    def key_file(self, email: str) -> Path:
+        """A key file as the official libraries read it, and its public half beside it."""
+        key = rsa.generate_private_key(65537, 2048)
+        (self.folder / f"{email}.pub").write_text(canonical(key.public_key()))
+        path = self.folder / f"{email}.json"
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+        content = {
+            "type": "service_account", "project_id": "a", "client_email": email, "private_key": pem,
+            "private_key_id": key_id(key.public_key()), "token_uri": "https://localhost/token",
+        }  # fmt: skip
+        path.write_text(json.dumps(content))
+        return path
+
+    def token(self, email: str, seconds: int = 600) -> str:
+        now = int(time.time())
+        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": email, "email": email, "email_verified": True}
+        return jwt.encode({**claims, "iat": now, "exp": now + seconds}, self.issuer_key, "ES256", {"kid": "k1"})
+
+    def channel(self, endpoint: str, credentials: Any) -> Any:
+        plugin = google.auth.transport.grpc.AuthMetadataPlugin(credentials, None)
+        ssl = grpc.ssl_channel_credentials(self.ca.read_bytes())
+        both = grpc.composite_channel_credentials(ssl, grpc.metadata_call_credentials(plugin))
+        return grpc.secure_channel(f"localhost:{endpoint.rpartition(':')[2]}", both)
+
+
+@pytest.fixture(scope="module", params=[(), ("--workers", "2")], ids=["one", "workers"])
+def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Door, str]]:
+    made = Door(tmp_path_factory.mktemp("door"))
+    files = ("--tls-cert", str(made.cert), "--tls-key", str(made.key), "--auth", str(made.auth))
+    with ServerProcess(made.folder / "data", args=[*files, *request.param]) as server:
+        yield made, server.endpoint
+
+
+Clients = Callable[[Any], tuple[pubsub_v1.PublisherClient, pubsub_v1.SubscriberClient]]
+
+
+@pytest.fixture
+def clients(door: tuple[Door, str]) -> Iterator[Clients]:
+    made, endpoint = door
+    channels = []
+
+    def of(credentials: Any) -> tuple[pubsub_v1.PublisherClient, pubsub_v1.SubscriberClient]:
+        channels.append(channel := made.channel(endpoint, credentials))
+        return (
+            pubsub_v1.PublisherClient(transport=PublisherGrpcTransport(channel=channel)),
+            pubsub_v1.SubscriberClient(transport=SubscriberGrpcTransport(channel=channel)),
+        )
+
+    yield of
+    for channel in channels:
+        channel.close()
+
+
+def signing(path: Path) -> Any:
+    """What the official clients make of a key file: tokens that they sign themselves."""
+    scopes = ["https://www.googleapis.com/auth/pubsub"]
+    found = service_account.Credentials.from_service_account_file(str(path), scopes=scopes)
+    return found.with_always_use_jwt_access(True)
+
+
+def bearer(token: str) -> Any:
+    return tokens.Credentials(token)
+
+
+def granted(role: str, *members: str) -> policy_pb2.Policy:
+    return policy_pb2.Policy(bindings=[policy_pb2.Binding(role=role, members=members)])
+
+
+def test_an_owner_grants_and_others_may_what_is_granted(door: tuple[Door, str], clients: Clients) -> None:
+    made, _ = door
+    publisher, subscriber = clients(signing(made.owner))
+    ann, ann_subscriber = clients(bearer(made.token("ann@example.com")))
+    with pytest.raises(PermissionDenied, match="User not authorized to perform this action"):
+        ann.create_topic(name=TOPIC)
+    publisher.create_topic(name=TOPIC)
+    subscriber.create_subscription(name=SUBSCRIPTION, topic=TOPIC)
+    with pytest.raises(PermissionDenied):
+        ann.publish(TOPIC, b"no").result(10)
+    policy = publisher.set_iam_policy(
+        request=iam_policy_pb2.SetIamPolicyRequest(
+            resource=TOPIC, policy=granted("roles/pubsub.publisher", "user:ann@example.com")
+        )
+    )
+    assert publisher.get_iam_policy(request=iam_policy_pb2.GetIamPolicyRequest(resource=TOPIC)) == policy
+    with pytest.raises(Aborted):
+        publisher.set_iam_policy(
+            request=iam_policy_pb2.SetIamPolicyRequest(resource=TOPIC, policy=policy_pb2.Policy(etag=b"other"))
+        )
+    deadline = time.monotonic() + 10  # until every worker has heard of it
+    while True:
+        try:
+            assert ann.publish(TOPIC, b"hello").result(10)
+            break
+        except PermissionDenied:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    asked = ["pubsub.topics.publish", "pubsub.topics.delete"]
+    mine = ann.test_iam_permissions(request=iam_policy_pb2.TestIamPermissionsRequest(resource=TOPIC, permissions=asked))
+    assert list(mine.permissions) == ["pubsub.topics.publish"]
+    with pytest.raises(PermissionDenied):
+        ann_subscriber.pull(subscription=SUBSCRIPTION, max_messages=1)
+    with pytest.raises(PermissionDenied):
+        ann.set_iam_policy(
+            request=iam_policy_pb2.SetIamPolicyRequest(resource=TOPIC, policy=granted("roles/owner", "allUsers"))
+        )
+    (received,) = subscriber.pull(subscription=SUBSCRIPTION, max_messages=10).received_messages
+    assert received.message.data == b"hello"
+    future = ann_subscriber.subscribe(SUBSCRIPTION, callback=lambda message: None)
+    with pytest.raises(PermissionDenied):
+        future.result(20)
+    publisher.delete_topic(topic=TOPIC)
+    subscriber.delete_subscription(subscription=SUBSCRIPTION)
+
+
+def test_who_shows_nothing_or_something_false_does_not_come_in(door: tuple[Door, str], clients: Clients) -> None:
+    made, endpoint = door
+    stranger = made.key_file("stranger@demo.example")
+    for credentials in (bearer("junk"), bearer(made.token("ann@example.com", -60)), signing(stranger)):
+        publisher, _ = clients(credentials)
+        with pytest.raises(Unauthenticated):
+            publisher.get_topic(topic=TOPIC)
+    target, ssl = f"localhost:{endpoint.rpartition(':')[2]}", grpc.ssl_channel_credentials(made.ca.read_bytes())
+    with grpc.secure_channel(target, ssl) as channel:
+        publisher = pubsub_v1.PublisherClient(transport=PublisherGrpcTransport(channel=channel))
+        with pytest.raises(Unauthenticated):
+            publisher.get_topic(topic=TOPIC)
+
+
+def test_a_key_that_is_added_is_believed_without_a_restart(door: tuple[Door, str], clients: Clients) -> None:
+    made, _ = door
+    path = made.key_file("late@demo.example")
+    publisher, _ = clients(signing(path))
+    with pytest.raises(Unauthenticated):
+        publisher.get_topic(topic=TOPIC)
+    content = yaml.safe_load(made.auth.read_text())
+    content["service_accounts"].append({"email": "late@demo.example", "key_files": ["late@demo.example.pub"]})
+    content["owners"].append("serviceAccount:late@demo.example")
+    made.auth.write_text(yaml.safe_dump(content))
+    deadline, found = time.monotonic() + 30, 0
+    while found < 5:  # by every worker
+        try:
+            list(publisher.list_topics(project="projects/a"))
+            found += 1
+        except Unauthenticated:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)

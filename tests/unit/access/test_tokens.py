@@ -1,0 +1,249 @@
+"""Tokens: who they say calls, and every way to forge one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from syncpoint.access.accounts import Account, Key
+from syncpoint.access.keysets import canonical, key_id, keys_of_set
+from syncpoint.access.settings import parse
+from syncpoint.access.tokens import ANONYMOUS, Refused
+from syncpoint.metadata.records import Change
+from syncpoint.model.errors import InvalidArgument, Unavailable
+
+from .conftest import ACCOUNT, AUDIENCE, ISSUER, KEY, OTHER_KEY, RSA_KEY, World, jwks
+
+URL = "https://login.example.com/keys"
+
+
+def who(world: World, token: bytes) -> Any:
+    return world.authenticator.by_token(token.removeprefix(b"Bearer "))
+
+
+def piece(value: Any) -> bytes:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=")
+
+
+def test_a_token_of_an_issuer_names_a_user(world: World) -> None:
+    ann = who(world, world.token(email="Ann@Example.com"))
+    assert ann.principal == "user:ann@example.com"
+    assert {"domain:example.com", "allUsers", "allAuthenticatedUsers"} < ann.members
+    assert not ann.owner
+    assert who(world, world.token(email="root@example.com")).owner
+    rsa_token = world.token(key=RSA_KEY, alg="RS256", header={"kid": "rsa"})
+    assert who(world, rsa_token).principal == ann.principal
+
+
+def test_a_service_account_signs_for_itself(world: World) -> None:
+    app = who(world, world.signed_by_itself())
+    assert app.principal == f"serviceAccount:{ACCOUNT}"
+    scoped = world.signed_by_itself(aud=None, scope="openid https://www.googleapis.com/auth/pubsub")
+    assert who(world, scoped).principal == app.principal
+    assert who(world, world.signed_by_itself(aud="https://pubsub.googleapis.com/")).principal == app.principal
+
+
+def test_a_certificate_names_a_principal(world: World) -> None:
+    found = world.authenticator.by_certificate({"subject": ((("commonName", "etl"),),)})
+    assert found.principal == "serviceAccount:etl@a.example"
+    for certificate in (None, {}, {"subject": ((("commonName", "other"),),)}, {"subject": ((("title", "etl"),),)}):
+        assert world.authenticator.by_certificate(certificate) is ANONYMOUS
+
+
+FORGED: dict[str, Any] = {
+    "of another audience": lambda w: w.token(aud="https://other.example.com"),
+    "of none": lambda w: w.token(aud=None),
+    "expired": lambda w: w.token(exp=w.claims()["iat"] - 11),
+    "without an end": lambda w: w.token(exp=None),
+    "with an end that is no number": lambda w: w.token(exp=True),
+    "not good yet": lambda w: w.token(nbf=w.claims()["iat"] + 60),
+    "issued later": lambda w: w.token(iat=w.claims()["iat"] + 60),
+    "without a subject": lambda w: w.token(sub=None),
+    "of an issuer that is not listed": lambda w: w.token(iss="https://evil.example.com"),
+    "without an issuer": lambda w: w.token(iss=None),
+    "of an address the issuer does not speak for": lambda w: w.token(email="ann@other.com"),
+    "of an address below a domain of the issuer": lambda w: w.token(email="ann@evil.com/@example.com"),
+    "of an address that is not verified": lambda w: w.token(email_verified=False),
+    "of an address that is said to be verified": lambda w: w.token(email_verified="true"),
+    "without an address": lambda w: w.token(email=None),
+    "of an unknown key": lambda w: w.token(header={"kid": "key-2"}),
+    "of no key": lambda w: b".".join((piece({"alg": "ES256"}), *w.token().split(b".")[1:])),
+    "of a key that is a path": lambda w: w.token(header={"kid": "../../etc/passwd"}),
+    "of a key that is a query": lambda w: w.token(header={"kid": "' OR 1=1 --"}),
+    "by another key": lambda w: w.token(key=OTHER_KEY),
+    "with a key in its header": lambda w: w.token(key=OTHER_KEY, header={"jwk": jwk(OTHER_KEY)}),
+    "with a key elsewhere": lambda w: w.token(header={"jku": "https://evil.example.com/keys"}),
+    "with a certificate elsewhere": lambda w: w.token(header={"x5u": "https://evil.example.com/cert"}),
+    "with something critical": lambda w: w.token(header={"crit": ["exp"]}),
+    "by its own key under another kind": lambda w: w.token(key=RSA_KEY, alg="RS256"),
+    "of an account, with another subject": lambda w: w.signed_by_itself(sub="root@example.com"),
+    "of an account, by another key": lambda w: w.signed_by_itself(key=OTHER_KEY),
+    "of an account, for more than an hour": lambda w: w.signed_by_itself(exp=w.claims()["iat"] + 3700),
+    "of an account, issued at no time": lambda w: w.signed_by_itself(iat=None),
+    "of an account, for another service": lambda w: w.signed_by_itself(aud="https://storage.googleapis.com/"),
+    "of an account, for no service": lambda w: w.signed_by_itself(aud=None),
+    "of an account, for other services": lambda w: w.signed_by_itself(aud=None, scope="https://www.googleapis.com/auth/x"),
+    "of an account that is not registered": lambda w: w.signed_by_itself(email="other@a.example"),
+    "unsigned": lambda w: b".".join((piece({"alg": "none", "kid": "key-1"}), piece(w.claims()), b"")),
+    "unsigned in capitals": lambda w: b".".join((piece({"alg": "NoNe", "kid": "key-1"}), piece(w.claims()), b"")),
+    "by the public key as a secret": lambda w: public_as_secret(w),
+    "cut": lambda w: w.token()[:-8],
+    "empty": lambda w: b"",
+    "no token": lambda w: b"a.b.c",
+    "deep": lambda w: b".".join((base64.urlsafe_b64encode(b"[" * 9000), piece(w.claims()), b"")),
+    "long": lambda w: w.token(filler="x" * 20_000),
+    "with a text instead of claims": lambda w: b".".join((piece({"alg": "ES256", "kid": "key-1"}), piece("x"), b"")),
+}  # fmt: skip
+
+
+def jwk(key: Any) -> Any:
+    return json.loads(jwks(x=key))["keys"][0]
+
+
+def public_as_secret(world: World) -> bytes:
+    signed = piece({"alg": "HS256", "kid": "rsa"}) + b"." + piece(world.claims())
+    secret = canonical(RSA_KEY.public_key()).encode()
+    mac = hmac.digest(secret, signed, hashlib.sha256)
+    return signed + b"." + base64.urlsafe_b64encode(mac).rstrip(b"=")
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_forged_token_is_refused(world: World, kind: str) -> None:
+    token = FORGED[kind](world)
+    with pytest.raises(Refused):
+        who(world, token)
+    assert not world.authenticator.sets.wanted, "nothing is fetched because a token says so"
+
+
+def test_a_key_that_is_taken_from_an_account_ends_its_tokens(world: World) -> None:
+    key = Key(key_id(OTHER_KEY.public_key()), canonical(OTHER_KEY.public_key()))
+    account = Account("etl@a.example", "projects/a", keys=(key,))
+    token = world.signed_by_itself(key=OTHER_KEY, kid=key.id, email=account.email)
+    with pytest.raises(Refused):
+        who(world, token)
+    world.apply(Change.put(account.setting()))
+    etl = who(world, token)
+    assert world.authenticator.still(etl)
+    world.apply(Change.put(Account("etl@a.example", "projects/a").setting()))
+    assert not world.authenticator.still(etl)
+    with pytest.raises(Refused):
+        who(world, token)
+
+
+def test_a_key_of_an_account_expires(world: World) -> None:
+    ends = world.clock.time_ns() // 10**9 + 60
+    key = Key(key_id(OTHER_KEY.public_key()), canonical(OTHER_KEY.public_key()), expire_s=ends)
+    world.apply(Change.put(Account("etl@a.example", "projects/a", keys=(key,)).setting()))
+    etl = who(world, world.signed_by_itself(key=OTHER_KEY, kid=key.id, email="etl@a.example"))
+    assert world.authenticator.still(etl)
+    world.clock.advance(61)
+    assert not world.authenticator.still(etl)
+
+
+def test_keys_of_an_issuer_are_asked_for_when_they_are_new_and_go_when_withdrawn(world: World) -> None:
+    world.content["issuers"] = [{"issuer": ISSUER, "jwks_url": URL, "domains": ["example.com"]}]
+    world.authenticator.take(parse(world.content))
+    sets = world.authenticator.sets
+    with pytest.raises(Unavailable):
+        who(world, world.token())  # those of the file count no more
+    sets.put(ISSUER, jwks(key_1=KEY), world.clock.monotonic())
+    assert who(world, world.token()).principal == "user:ann@example.com"
+    with pytest.raises(Refused):
+        who(world, world.token(header={"kid": "key-2"}))  # the set was read a moment ago
+    world.clock.advance(11)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            who(world, world.token(header={"kid": "key-2"}))
+    assert sets.wanted == {ISSUER}
+    before = world.authenticator.generation
+    sets.put(ISSUER, jwks(key_2=OTHER_KEY), world.clock.monotonic())
+    assert not sets.wanted
+    assert world.authenticator.generation > before
+    assert who(world, world.token(key=OTHER_KEY, header={"kid": "key-2"})).principal == "user:ann@example.com"
+    with pytest.raises(Refused):
+        who(world, world.token())
+    same = world.authenticator.generation
+    sets.put(ISSUER, jwks(key_2=OTHER_KEY), world.clock.monotonic())
+    assert world.authenticator.generation == same
+    with pytest.raises(InvalidArgument):
+        sets.put(ISSUER, b"<html>", world.clock.monotonic())
+    assert sets.find(ISSUER, "key-2") is not None, "what can not be read changes nothing"
+
+
+def test_weak_secret_and_foreign_keys_do_not_get_into_a_set() -> None:
+    weak = rsa.generate_private_key(65537, 1024)
+    good = json.loads(jwks(good=KEY))["keys"][0]
+    listed = [
+        good,
+        json.loads(jwks(weak=weak))["keys"][0],
+        json.loads(jwks(curve=ec.generate_private_key(ec.SECP521R1())))["keys"][0],
+        {"kty": "oct", "kid": "secret", "k": "c2VjcmV0", "alg": "HS256"},
+        {**good, "kid": "sealing", "use": "enc"},
+        {key: value for key, value in good.items() if key != "kid"},
+        {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(KEY)), "kid": "private"},
+        {"kty": "EC", "kid": "broken", "crv": "P-256", "x": "!", "y": "!"},
+        "no key",
+    ]
+    assert set(keys_of_set(json.dumps({"keys": listed}).encode())) == {"good"}
+
+
+def test_a_subject_becomes_an_address_that_no_other_subject_has(world: World) -> None:
+    kubernetes = {"issuer": "https://k8s", "jwks_file": "keys.json", "domains": ["k8s.example"], "claim": "sub"}
+    world.content["issuers"].append({**kubernetes, "kind": "serviceAccount"})
+    world.authenticator.take(parse(world.content))
+    named = [
+        who(world, world.token(iss="https://k8s", sub=sub, email=None)).principal
+        for sub in ("system:serviceaccount:ns:app", "system.serviceaccount.ns.app", "x@root.example", "App", "app")
+    ]
+    assert named[0] == "serviceAccount:system%3aserviceaccount%3ans%3aapp@k8s.example"
+    assert len(set(named)) == 5
+    assert all(one.endswith("@k8s.example") for one in named)
+
+
+def test_groups_come_only_from_the_claim_the_file_names_and_in_the_issuers_domains(world: World) -> None:
+    listed = ["ops@example.com", "root@other.com", 5, "x"]
+    assert not any(one.startswith("group:") for one in who(world, world.token(groups=listed)).members)
+    world.content["issuers"][0]["groups_claim"] = "groups"
+    world.authenticator.take(parse(world.content))
+    found = {one for one in who(world, world.token(groups=listed)).members if one.startswith("group:")}
+    assert found == {"group:ops@example.com"}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"owner": []}, "owner"),
+        ({"owners": ["allUsers"]}, "owners"),
+        ({"owners": ["domain:example.com"]}, "owners"),
+        ({"issuers": [{"issuer": "i", "jwks_file": "k"}]}, "issuers[0].domains"),
+        ({"issuers": [{"issuer": "i", "jwks_url": "http://x/y", "domains": ["d"]}]}, "issuers[0].jwks_url"),
+        ({"issuers": [{"issuer": "i", "jwks_url": "file:///x", "domains": ["d"]}]}, "issuers[0].jwks_url"),
+        ({"issuers": [{"issuer": "i", "jwks_file": "k", "domains": ["d"], "algorithms": ["HS256"]}]}, "algorithms"),
+        ({"issuers": [{"issuer": "i", "jwks_file": "k", "domains": ["d"], "algorithms": ["none"]}]}, "algorithms"),
+        ({"certificates": [{"match": "etl", "principal": "user:a@b.c"}]}, "certificates[0].match"),
+        ({"certificates": [{"match": "CN:etl", "principal": "allUsers"}]}, "certificates[0].principal"),
+        ({"service_accounts": [{"email": "X", "key_files": []}]}, "email"),
+        ({"audiences": AUDIENCE}, "audiences"),
+    ],
+)
+def test_a_file_that_means_nothing_is_refused_with_the_place(world: World, change: Any, named: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        parse({**world.content, **change})
+    assert named in refused.value.message
+
+
+def test_a_file_that_can_not_be_taken_over_leaves_everything_as_it_was(world: World) -> None:
+    ann = who(world, world.token())
+    world.files[Path("app.pem")] = b"no key"
+    with pytest.raises(InvalidArgument):
+        world.authenticator.take(parse(world.content))
+    assert who(world, world.token()) == ann
+    assert who(world, world.signed_by_itself()).account == ACCOUNT
