@@ -1,7 +1,7 @@
 """One running node: every role in one process, put together from settings and parts.
 
-Order of start: locks, storage (which recovers the log), the forwarders' memory, upkeep, epochs that were decided and
-not finished, and last the door. `ready` is only said when the door answers. Order of stop: streams are told to go
+Order of start: locks, the chain (storage recovers the log, epochs that were decided and not finished are), subscribe
+forwarder, upkeep, and last the door. `ready` is only said when the door answers. Order of stop: streams are told to go
 elsewhere, open calls finish, a last checkpoint is written, the log is sealed.
 """
 
@@ -36,8 +36,8 @@ from syncpoint.node.public_tls import PublicTls
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import anchor_ns
-from syncpoint.pipeline.reading import LogReader
-from syncpoint.pipeline.writing import EpochWriter
+from syncpoint.pipeline.home import SoloHomes
+from syncpoint.pipeline.mounting import ChainPipelines
 from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.recovery import Memory
@@ -120,6 +120,7 @@ class Node:
                 notify=doors.notifier(loop),
                 own_catalog=own_catalog,
                 counter_floor=identities.log_counter_floor,
+                mount=lambda chain: ChainPipelines(chain, SoloHomes(SOLO_CHAIN)),
             )
         )
         self.owner = SoloOwnership(self.host, ChainRecord(SOLO_CHAIN, "", "", "", "", durability=settings.durability))
@@ -138,8 +139,9 @@ class Node:
             random=self.random,
             soon=loop.call_soon,
         )
-        self.reader = LogReader(self.publish, self.subscribe, loop.call_soon)
-        self.writer = EpochWriter(self.publish, loop.call_soon, loop.call_later)
+        assert isinstance(chain.mounted, ChainPipelines)
+        self.pipelines = chain.mounted
+        self.pipelines.reader.deliver_alone(self.subscribe)
         self.admin = NodeAdmin(
             self.control, self.publish, self.subscribe, self.limits, settings.durability, self.clock.time_ns()
         )
@@ -150,11 +152,9 @@ class Node:
             self.control,
             mirror,
             self.clock,
-            steps=(self.reader.tick,),
         )
         self.host.start()
         await commits.start()
-        await self.writer.recover()
         await self.upkeep.catch_up()
         self.server = await self._open_door()
         self.host.on_ended = lambda number, error: self._log_failed()
@@ -191,8 +191,7 @@ class Node:
             **IamService(self.control, Policies(self.control.catalog), gate).methods(),
             **AccountsService(self.control).methods(),
             **self.admin.methods(),
-            **self.reader.methods(),
-            **self.writer.methods(),
+            **self.pipelines.methods(),
             **self.health.methods(),
             **reflection_methods((*SERVICES, *PIPELINES)),
         }

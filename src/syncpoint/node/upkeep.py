@@ -6,7 +6,6 @@ in `publish/upkeep`.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
 
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.mirror import CatalogMirror
@@ -39,16 +38,12 @@ class Upkeep:
         control: ControlPlane,
         mirror: CatalogMirror,
         clock: Clock,
-        *,
-        steps: Sequence[Callable[[], object]] = (),
     ) -> None:
-        """`steps`: what other rooms do about twice a second."""
         publish = log.publish
         self.publish, self.subscribe, self.control, self.clock = publish, subscribe, control, clock
         self.log, self.rounds = log, rounds
         self.rounds.every(TICK_S, subscribe.tick)
-        for step in (lambda: mirror.flush(), *steps):
-            self.rounds.every(SLOWLY_S, step)
+        self.rounds.every(SLOWLY_S, lambda: mirror.flush())
         self.rounds.every(EXPIRE_S, self._expire)
         self._uses = Uses(control.catalog, publish.clock, subscribe.used)
         publish.extensions.append(self._uses)

@@ -1,10 +1,10 @@
 """Where pipelines are at home: what one log must know of the world around it before it takes an epoch.
 
-Place: under `writing`, `staging` and `recovery`. One node has one log, so everything is at home in it (`OneLog`); a
-chain asks the metadata (`mounting.ChainHome`).
+Place: under `writing`, `staging` and `recovery`. A chain asks the metadata (`mounting.ChainHome`, `homes.Homes`); the
+only chain of one node is the home of everything (`SoloHomes`).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from syncpoint.publish.forwarder import PublishForwarder
@@ -30,8 +30,39 @@ class Home(Protocol):
         """The open source of a topic that is pinned."""
 
 
+class HomeRecords(Protocol):
+    """Who knows in which chain queries and links are at home, by keys. All raise `Unavailable`."""
+
+    async def chain_at(self, key: str) -> int | None:
+        """The chain that a key names; None: it has no home yet."""
+
+    async def claim(self, chain: int, keys: Collection[str]) -> set[str]:
+        """See that keys of which a chain's log tells have their records; returns those that name another chain."""
+
+    async def leave(self, chain: int, keys: Iterable[str]) -> None:
+        """These have no home any more, where it was this chain."""
+
+
+class SoloHomes:
+    """`HomeRecords` of one node, whose only chain is the home of everything."""
+
+    def __init__(self, chain: int) -> None:
+        self._chain = chain
+
+    async def chain_at(self, key: str) -> int | None:
+        """See `HomeRecords`."""
+        return self._chain
+
+    async def claim(self, chain: int, keys: Collection[str]) -> set[str]:
+        """See `HomeRecords`."""
+        return set()
+
+    async def leave(self, chain: int, keys: Iterable[str]) -> None:
+        """See `HomeRecords`."""
+
+
 class OneLog:
-    """The home of everything: the log of one node."""
+    """`Home` of a log that is opened by itself, with nothing around it."""
 
     def __init__(self, publish: PublishForwarder) -> None:
         self._publish = publish

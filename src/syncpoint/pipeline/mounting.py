@@ -18,7 +18,8 @@ from functools import partial
 from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.pipeline.cursor_names import cursors_of
-from syncpoint.pipeline.homes import Homes, link_key, query_key
+from syncpoint.pipeline.home import HomeRecords
+from syncpoint.pipeline.homes import link_key, query_key
 from syncpoint.pipeline.reading import LogReader
 from syncpoint.pipeline.writing import TIDY_S, EpochWriter
 from syncpoint.publish.chain import Chain
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 class ChainHome:
     """`home.Home` of a chain: the metadata say what is at home there, the entrance opens its sources."""
 
-    def __init__(self, chain: Chain, homes: Homes) -> None:
+    def __init__(self, chain: Chain, homes: HomeRecords) -> None:
         self._chain, self._homes = chain, homes
         self.queries: Collection[str] = ()  # those in the chain's log
         self.links: Collection[str] = ()
@@ -93,7 +94,7 @@ class ChainHome:
 class ChainPipelines:
     """Both sides of one chain; `publish.chain.Mounted`."""
 
-    def __init__(self, chain: Chain, homes: Homes) -> None:
+    def __init__(self, chain: Chain, homes: HomeRecords) -> None:
         loop = asyncio.get_running_loop()
         self._chain, self._homes = chain, homes
         self._clock = chain.around.clock
@@ -107,6 +108,10 @@ class ChainPipelines:
         self._leaving: asyncio.Task[None] | None = None
         self._read_at = self._tidy_at = self._clock.monotonic()
         self._recovered = self._closed = False
+
+    def methods(self) -> Methods:
+        """The methods of both services, for who serves this chain alone."""
+        return {**self.reader.methods(), **self.writer.methods()}
 
     async def recover(self) -> None:
         """See `Mounted`: homes have their records, decided epochs are finished."""
@@ -162,7 +167,7 @@ class ChainPipelines:
 class Pipelines:
     """The methods of LogReader and EpochWriter for all chains of a process."""
 
-    def __init__(self, homes: Homes, shared: CatalogCopy) -> None:
+    def __init__(self, homes: HomeRecords, shared: CatalogCopy) -> None:
         self._homes, self._shared = homes, shared
         self._tasks = Tasks()
 

@@ -55,13 +55,18 @@ class LogReader:
         self.cursors = Cursors(publish.sources, publish.catalog, publish.clock, self.means.of, found)
         self.cursors.on_more = publish.needs.more
         publish.extensions.append(self.cursors)
-        self._exclusive = None if subscribe is None else ExclusiveReaders(publish, subscribe, publish.clock)
+        self._exclusive: ExclusiveReaders | None = None
         if subscribe is not None:
-            subscribe.check_free = self.exclusive.check_free
+            self.deliver_alone(subscribe)
         self._ranges: list[RangeStream] = []
         self.rows = self.bytes = 0  # sent to readers
         self._soon = soon
         self._expire_at = self.clock.monotonic() + EXPIRE_S
+
+    def deliver_alone(self, subscribe: SubscribeForwarder) -> None:
+        """Everything that lies in this log is delivered by this one: whoever has a subscription alone is told to it."""
+        self._exclusive = ExclusiveReaders(self.publish, subscribe, self.clock)
+        subscribe.check_free = self._exclusive.check_free
 
     def methods(self) -> Methods:
         """The method table of this service."""

@@ -53,7 +53,7 @@ class EpochWriter:
         staged_bytes_max: int = STAGED_BYTES_MAX,
         home: Home | None = None,
     ) -> None:
-        """`home`: what is around the log; None: it is that of one node."""
+        """`home`: what is around the log; None: nothing."""
         self.publish, self.catalog, self.clock = publish, publish.catalog, publish.clock
         self.home: Home = home or OneLog(publish)
         self.leaving: set[str] = set()  # queries that are about to be forgotten: nobody may use them now

@@ -96,7 +96,7 @@ class PipelineRun(JobsRun[PipelinesWorld]):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def writers(self) -> list[EpochWriter]:
-        return [self.world.life.node.writer] if self.world.serving else []
+        return [self.world.life.node.pipelines.writer] if self.world.serving else []
 
     def unfinished(self) -> list[str]:
         world = self.world
