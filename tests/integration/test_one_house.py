@@ -1,0 +1,166 @@
+"""The same features on one server, on `serve --workers` and on a cluster: one composition, which answers alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncpoint.node.cluster.local import Shape
+from syncpoint.testing.etcd import why_not
+from syncpoint.testing.official import attributes_of, bodies, refused
+from syncpoint.testing.server import ServerProcess
+from syncpoint.wire.messages import pipeline
+from tests.integration.conftest import Space
+from tests.integration.test_pipeline_cluster import KEPT, Program, numbered, numbers
+from tests.kit.clusters import Kit
+
+SHAPE = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
+
+
+@pytest.fixture(scope="module", params=["node", "workers", "cluster"])
+def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where one of the three is served; each is started once."""
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    if request.param != "cluster":
+        server = ServerProcess(folder / "data", args=["--workers", "2"] if request.param == "workers" else [])
+        try:
+            yield server.start().endpoint
+        finally:
+            server.close()
+        return
+    if why_not():
+        pytest.skip("etcd is not installed (Debian: apt-get install etcd-server)")
+    kit = Kit(folder, SHAPE)
+    try:
+        yield kit.up().proxies[0]
+    finally:
+        kit.down()
+
+
+@pytest.fixture
+def space(house: str) -> Iterator[Space]:
+    made = Space(house)
+    yield made
+    made.close()
+
+
+def test_what_is_published_is_pulled_and_what_is_acknowledged_is_gone(space: Space) -> None:
+    topic, subscription = space.pair()
+    ids = space.publish(topic, b"a", b"b", b"c")
+    got = space.pull(subscription, 3)
+    assert {one.message.message_id: one.message.data for one in got} == dict(zip(ids, (b"a", b"b", b"c"), strict=True))
+    space.ack(subscription, *got)
+    space.publish(topic, b"d")
+    assert bodies(space.pull(subscription, ack=True)) == [b"d"]
+
+
+def test_a_key_is_delivered_in_order_one_message_behind_the_other(space: Space) -> None:
+    topic, subscription = space.pair(enable_message_ordering=True)
+    for number in range(5):
+        space.publish(topic, b"%d" % number, key="k")
+    stream = space.stream(subscription, stream_ack_deadline_seconds=600)
+    while len(stream.bodies) < 5:
+        stream.acknowledge(*stream.wait(len(stream.bodies) + 1))
+    assert stream.bodies == [b"%d" % number for number in range(5)]
+
+
+def test_with_exactly_once_delivery_only_the_newest_ack_id_is_good(space: Space) -> None:
+    topic, subscription = space.pair(enable_exactly_once_delivery=True, ack_deadline_seconds=600)
+    space.publish(topic, b"x")
+    (old,) = space.pull(subscription)
+    space.nack(subscription, old)
+    (new,) = space.pull(subscription)
+    with refused("INVALID_ARGUMENT"):
+        space.ack(subscription, old)
+    space.ack(subscription, new)
+    space.publish(topic, b"y")
+    assert bodies(space.pull(subscription, ack=True)) == [b"y"]
+
+
+def test_what_is_refused_five_times_is_a_dead_letter(space: Space) -> None:
+    topic, letters = space.topic("main"), space.topic("dead")
+    policy = {"dead_letter_topic": letters, "max_delivery_attempts": 5}
+    subscription = space.subscription(topic, "main-sub", dead_letter_policy=policy, ack_deadline_seconds=600)
+    dead = space.subscription(letters, "dead-sub")
+    space.publish(topic, b"poison")
+    for _ in range(5):
+        space.nack(subscription, *space.pull(subscription))
+    (letter,) = space.pull(dead, ack=True)
+    assert letter.message.data == b"poison"
+    assert attributes_of(letter)["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
+    assert not space.peek(subscription)
+
+
+def test_a_filter_passes_over_what_it_does_not_want(space: Space) -> None:
+    topic, subscription = space.pair(filter='attributes.kind = "red"')
+    space.publish(topic, b"1", attributes={"kind": "blue"})
+    space.publish(topic, b"2", attributes={"kind": "red"})
+    assert bodies(space.pull(subscription, ack=True)) == [b"2"]
+
+
+def test_a_seek_to_a_snapshot_brings_back_what_it_holds(space: Space) -> None:
+    topic, subscription = space.pair()
+    space.publish(topic, b"a", b"b")
+    got = space.pull(subscription, 2)
+    space.ack(subscription, *(one for one in got if one.message.data == b"a"))
+    snapshot = space.path("snapshots", "snap")
+    space.api.create_snapshot({"name": snapshot, "subscription": subscription})
+    space.publish(topic, b"c")
+    space.ack(subscription, *(one for one in got if one.message.data == b"b"), *space.pull(subscription))
+    space.api.seek({"subscription": subscription, "snapshot": snapshot})
+    assert sorted(bodies(space.pull(subscription, 2, ack=True))) == [b"b", b"c"]
+    space.publish(topic, b"d")
+    space.api.seek({"subscription": subscription, "time": "2100-01-01T00:00:00Z"})
+    space.publish(topic, b"e")
+    assert bodies(space.pull(subscription, ack=True)) == [b"e"]
+
+
+def test_a_subscription_has_everything_from_its_creation_on(space: Space) -> None:
+    topic = space.topic()
+    for number in range(5):
+        space.publish(topic, b"before")
+        subscription = space.subscription(topic, f"sub-{number}")
+        space.publish(topic, b"after", b"after %d" % number)
+        assert Counter(bodies(space.pull(subscription, 2, ack=True))) == Counter([b"after", b"after %d" % number])
+
+
+def test_epochs_are_stored_once_and_read_by_ranges(space: Space) -> None:
+    topic = space.topic(**KEPT)
+    subscription, query = space.subscription(topic), space.project
+    stream = space.stream(subscription, stream_ack_deadline_seconds=600)
+    program = Program(space.endpoint)
+    program.positions(topic, cursor=pipeline.Cursor(name="reader"), first=True)
+    space.publish(topic, b"published")
+    for epoch in range(2):
+        begin = 100 * epoch
+        program.stage(query, "run", epoch, "x", topic, numbered(begin, begin + 50), numbered(begin + 50, begin + 100))
+        assert program.commit(query, "run", epoch, "x").rows == 100
+        assert program.commit(query, "run", epoch, "x").repeated_epoch
+    stream.wait(201)
+    read = program.everything(topic)
+    assert Counter(read) == Counter(stream.bodies)
+    assert numbers([body for body in read if body != b"published"]) == list(range(200))
+    assert [cursor.name for cursor in program.cursors(topic)] == ["reader"]
+    program.channel.close()
+
+
+def test_what_there_is_is_listed(space: Space) -> None:
+    topic, subscription = space.pair()
+    snapshot = space.api.create_snapshot({"name": space.path("snapshots", "one"), "subscription": subscription}).name
+    project = f"projects/{space.project}"
+
+    def names(answer: Any, field: str) -> list[str]:
+        return [one if isinstance(one, str) else one.name for one in getattr(answer, field)]
+
+    assert names(space.api.list_topics({"project": project}), "topics") == [topic]
+    assert names(space.api.list_subscriptions({"project": project}), "subscriptions") == [subscription]
+    assert names(space.api.list_snapshots({"project": project}), "snapshots") == [snapshot]
+    assert names(space.api.list_topic_subscriptions({"topic": topic}), "subscriptions") == [subscription]
+    space.api.delete_topic({"topic": topic})
+    with refused("NOT_FOUND"):
+        space.publish(topic, b"x")
+    assert space.api.get_subscription({"subscription": subscription}).topic == "_deleted-topic_"
