@@ -19,7 +19,7 @@ from syncpoint.cli.main import cli
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster.local import Shape
 from syncpoint.node.cluster.tls import tls_of
-from syncpoint.proxy.keys import REFRESH_S
+from syncpoint.proxy.data_keys import REFRESH_S
 from syncpoint.testing.certificates import Authority
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import bodies, eventually

@@ -18,15 +18,15 @@ from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainRecord, Member, Owner
 from syncpoint.model.errors import NotFound, OtherTopic, StaleEpoch, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
-from syncpoint.proxy.front import Proxy
-from syncpoint.proxy.keys import KeyRing, TopicKeys
-from syncpoint.proxy.seal import Sealer
+from syncpoint.proxy.data_keys import KeyRing, TopicKeys
+from syncpoint.proxy.proxy import Proxy
+from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.envelope import PublishBatch, read_publish
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.distance import Distances
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.subscribe.lenders import lender_of
+from syncpoint.subscribe.lease_holder import lender_of
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
 from syncpoint.testing.simulation.network import SimNetwork
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, SUBSCRIBE, ChainRecord, DiskPlace, Member, Owner
-from syncpoint.router.constraints import Policy, Rule
+from syncpoint.router.cluster_state import ClusterState
 from syncpoint.router.planner import Changes, State
-from syncpoint.router.world import World
+from syncpoint.router.routing_rules import Policy, Rule
 
 
 def topic(number: int, **more: object) -> Topic:
@@ -58,9 +58,9 @@ class Site:
         return {number for number, chain in self.chains.items() if chain.region == region}
 
     @property
-    def world(self) -> World:
+    def cluster_state(self) -> ClusterState:
         policy = Policy(self.rules, self.drains)
-        return World(dict(self.members), dict(self.chains), dict(self.owners), policy)
+        return ClusterState(dict(self.members), dict(self.chains), dict(self.owners), policy)
 
 
 def state(topics: Iterable[Topic], subscriptions: Iterable[Subscription] = ()) -> State:

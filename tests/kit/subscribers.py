@@ -21,11 +21,11 @@ from syncpoint.model.identity import UNIVERSE_MIN, id_prefix, make_source
 from syncpoint.model.times import GRANT_S
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.subscribe.flow import Consumer
-from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.gather import Gatherer
-from syncpoint.subscribe.lenders import lender_of
+from syncpoint.subscribe.lease_holder import lender_of
 from syncpoint.subscribe.peers import Peer
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.wire.messages import internal, pubsub
 
 TOPIC, SUB = "projects/p/topics/orders", "projects/p/subscriptions/billing"
@@ -350,7 +350,7 @@ class TwinDoor:
 
 
 class Forwarder:
-    """A subscribe forwarder process; its `lending`, `settle` and the rest are what `testing.forwarders` expects."""
+    """A subscribe forwarder process; its `leases`, `settle` and the rest are what `testing.forwarders` expects."""
 
     def __init__(self, world: "GatherWorld", member: str, registered: int | None = 1) -> None:
         self.world, self.member = world, member
@@ -412,16 +412,16 @@ class Client:
                 self.world.confirmed.append(text)
 
         request = pubsub.AcknowledgeRequest(subscription=SUB, ack_ids=[ack_id]).SerializeToString()
-        lending = self.forwarder.subscribe.delivery(self.world.record).lending
+        leases = self.forwarder.subscribe.delivery(self.world.record).leases
         try:
-            lending.acknowledge(request, 2, self.world.clock.monotonic(), confirmed)
+            leases.acknowledge(request, 2, self.world.clock.monotonic(), confirmed)
         except Exception:  # nothing is to be reached: as if it had not been sent
             self.held[ack_id] = text
 
     def nack(self, ack_id: str) -> None:
         del self.held[ack_id]
         request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=[ack_id]).SerializeToString()
-        self.forwarder.subscribe.delivery(self.world.record).lending.modify(request, 4, 0, self.world.clock.monotonic())
+        self.forwarder.subscribe.delivery(self.world.record).leases.modify(request, 4, 0, self.world.clock.monotonic())
 
     def leave(self) -> None:
         self.forwarder.subscribe.leave(self.world.record, self.consumer)

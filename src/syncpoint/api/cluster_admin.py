@@ -17,7 +17,7 @@ from syncpoint.control.operations import Drained, Operations
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.flow import FlowLimits
-from syncpoint.router.constraints import ALLOW, DENY, Rule
+from syncpoint.router.routing_rules import ALLOW, DENY, Rule
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin
 from syncpoint.wire.methods import ADMIN

@@ -10,7 +10,7 @@ from syncpoint.control.plane import ControlPlane
 from syncpoint.model.flow import FlowLimits
 from syncpoint.publish import states
 from syncpoint.publish.forwarder import PublishForwarder
-from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.wire.messages import admin, internal
 
 CHAIN = 0  # a node's log has no number among chains

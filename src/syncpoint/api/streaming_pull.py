@@ -16,8 +16,8 @@ from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimit, FlowLimits
 from syncpoint.model.limits import ACK_DEADLINE_SECONDS_MAX, ACK_DEADLINE_SECONDS_MIN, MODIFY_DEADLINE_SECONDS_MAX
 from syncpoint.subscribe.confirm import Confirmed
-from syncpoint.subscribe.flow import Consumer
-from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.subscribe.consumer import Consumer
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Methods, Stream, Streaming
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub

@@ -16,8 +16,8 @@ from syncpoint.model.limits import (
     PULL_MESSAGES_MAX,
     PULL_WAIT_SECONDS_MAX,
 )
-from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
-from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.subscribe.consumer import RESPONSE_BYTES_MAX
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
@@ -118,11 +118,11 @@ class SubscriberService:
         asked = parsed(pubsub.AcknowledgeRequest, request)
         record = self._with_ids(asked, request)
 
-        lending = self.forwarder.delivery(record).lending
+        leases = self.forwarder.delivery(record).leases
 
         def confirmed(failed: list[bytes], unknown: list[bytes]) -> None:
             if unknown and not record.exactly_once:
-                why = lending.cannot_record()
+                why = leases.cannot_record()
                 told = "It is not known whether the acknowledgements were recorded"
                 call.fail(Unavailable(f"{told}: {why.message}" if why is not None else f"{told}."))
             else:

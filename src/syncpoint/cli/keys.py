@@ -1,6 +1,6 @@
 """`syncpoint keys`: the keys that message data is sealed with, for the operator of a cluster.
 
-Place: over `proxy.key_care`, on the cluster's metadata and the key file that `cluster.yaml` names; no proxy need run.
+Place: over `proxy.key_admin`, on the cluster's metadata and the key file that `cluster.yaml` names; no proxy need run.
 Promise: no key is ever printed, wrapped or not. Key-encryption keys are named by an id, the beginning of their SHA-256.
 """
 
@@ -20,8 +20,8 @@ from syncpoint.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
     from syncpoint.metadata.shared import SharedStore
-    from syncpoint.proxy.key_care import KeyInfo
-    from syncpoint.proxy.keys import TopicKeys
+    from syncpoint.proxy.data_keys import TopicKeys
+    from syncpoint.proxy.key_admin import KeyInfo
 
 _T = TypeVar("_T")
 
@@ -45,7 +45,7 @@ def _with_keys(path: Path, act: Callable[[SharedStore, TopicKeys], Awaitable[_T]
     from syncpoint.node.cluster.doors import Doors
     from syncpoint.node.cluster.settings import load
     from syncpoint.node.cluster.tls import operator_tls
-    from syncpoint.proxy.keys import KeyRing, TopicKeys
+    from syncpoint.proxy.data_keys import KeyRing, TopicKeys
 
     settings = load(path)
     if settings.sealing_key_file is None:
@@ -82,7 +82,7 @@ def list_all(settings: Settings, path: Path) -> None:
     Example:
       syncpoint keys list --config cluster.yaml
     """
-    from syncpoint.proxy.key_care import listed, needed, topics_now
+    from syncpoint.proxy.key_admin import listed, needed, topics_now
 
     async def look(store: SharedStore, keys: TopicKeys) -> tuple[list[KeyInfo], dict[int, str], list[str]]:
         return await listed(store), await topics_now(store), keys.ring.ids
@@ -153,22 +153,22 @@ def rotate(settings: Settings, path: Path, topic: tuple[str, ...]) -> None:
       syncpoint keys rotate --config cluster.yaml
       syncpoint keys rotate --config cluster.yaml orders --project shop
     """
-    from syncpoint.proxy import key_care
+    from syncpoint.proxy import key_admin
 
     wanted = [settings.name("topics", given) for given in topic]
 
     async def act(store: SharedStore, keys: TopicKeys) -> int:
-        names = await key_care.topics_now(store)
+        names = await key_admin.topics_now(store)
         if not wanted:
-            having = {one.topic for one in await key_care.listed(store)}
-            return await key_care.rotate(keys, sorted(having & names.keys()))
+            having = {one.topic for one in await key_admin.listed(store)}
+            return await key_admin.rotate(keys, sorted(having & names.keys()))
         numbers = {name: number for number, name in names.items()}
         unknown = [name for name in wanted if name not in numbers]
         if unknown:
             raise Problem(
                 f"there is no topic {', '.join(unknown)}", "No key was changed; `syncpoint topics list` shows them.", 3
             )
-        return await key_care.rotate(keys, [numbers[name] for name in wanted])
+        return await key_admin.rotate(keys, [numbers[name] for name in wanted])
 
     said(f"{count(_with_keys(path, act), 'topic')} will be sealed with a new data key within a minute.")
 
@@ -185,12 +185,12 @@ def rewrap(path: Path) -> None:
     Example:
       syncpoint keys rewrap --config cluster.yaml
     """
-    from syncpoint.proxy import key_care
+    from syncpoint.proxy import key_admin
 
     async def act(store: SharedStore, keys: TopicKeys) -> tuple[int, int, int, str]:
-        removed = await key_care.remove_gone(store)
+        removed = await key_admin.remove_gone(store)
         changed = await keys.rewrap()
-        left = key_care.needed(await key_care.listed(store))
+        left = key_admin.needed(await key_admin.listed(store))
         return removed, changed, left.total() - left[keys.ring.current], keys.ring.current
 
     removed, changed, left, current = _with_keys(path, act)

@@ -16,7 +16,7 @@ from syncpoint.cli.output import print_json, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
-    from syncpoint.router.simulation import Result, Row
+    from syncpoint.testing.route_simulation import SpreadResult, SpreadRow
 
 BLUE, RED, GREEN, GREY = "#1f6fb4", "#c8442c", "#3a8f3a", "#888888"
 COLUMNS = ["highest", "gone", "gone_anew", "come", "come_anew", "churn", "churn_anew"]
@@ -58,8 +58,8 @@ def routing(
       syncpoint simulate routing --forwarders 1000 --clients 1000000 --plot routing.svg
     """
     try:
-        from syncpoint.router.simulation import Scenario
-        from syncpoint.router.simulation import simulate as run
+        from syncpoint.testing.route_simulation import Scenario
+        from syncpoint.testing.route_simulation import simulate as run
     except ImportError as error:
         raise Problem(f"numpy is needed for this: {error}", "pip install 'syncpoint[simulate]'") from error
 
@@ -75,14 +75,14 @@ def routing(
     print_table(headings, [_cells(row) for row in result.rows])
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: SpreadRow) -> list[str]:
     e = "unbounded" if row.e is None else f"{row.e:g}"
     return [e, f"{row.highest:.3f}", *(f"{100 * getattr(row, name):.4f} %" for name in COLUMNS[1:])]
 
 
-def drawn(result: Result) -> str:
+def drawn(result: SpreadResult) -> str:
     """The plot."""
-    from syncpoint.router.plot import Axis, Line, Panel, svg, ticks
+    from syncpoint.testing.route_plot import Axis, Line, Panel, svg, ticks
 
     rows = [row for row in result.rows if row.e is not None]
     free = result.rows[-1]

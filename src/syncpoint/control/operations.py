@@ -21,7 +21,7 @@ from syncpoint.metadata.shared import answered, read_all
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
-from syncpoint.router.constraints import Matches, Policy, Rule, drain_refusal, matches, refusal, rule_refusal
+from syncpoint.router.routing_rules import Matches, Policy, Rule, drain_refusal, matches, refusal, rule_refusal
 from syncpoint.runtime.clock import Clock
 
 

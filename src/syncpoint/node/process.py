@@ -44,7 +44,7 @@ from syncpoint.publish.recovery import Memory
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening
 from syncpoint.wire import methods

@@ -15,7 +15,7 @@ from syncpoint.node.uses import Uses
 from syncpoint.publish.upkeep import TICK_S, LogUpkeep, Rounds
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 
 log = logging.getLogger(__name__)
 

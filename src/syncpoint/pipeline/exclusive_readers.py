@@ -11,7 +11,7 @@ from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, ResetBySeek
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.runtime.clock import Clock
-from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 
 SECONDS_DEFAULT = 60.0
 SECONDS_MAX = 3600.0

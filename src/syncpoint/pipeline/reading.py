@@ -26,7 +26,7 @@ from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.tasks import outcome_of
 from syncpoint.storage.record import Kind
-from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Methods, Stream, Streaming
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline

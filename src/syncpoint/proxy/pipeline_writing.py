@@ -19,7 +19,7 @@ from syncpoint.model.names import parse_topic
 from syncpoint.pipeline.epochs import check_name
 from syncpoint.pipeline.homes import Homes, link_key, query_key
 from syncpoint.proxy.pipeline_chains import ChainCalls, ClientStream, Relays, deadline_of
-from syncpoint.proxy.routes import Routes
+from syncpoint.proxy.route_cache import RouteCache
 from syncpoint.router import rendezvous
 from syncpoint.router.location import durability_class, may_pass
 from syncpoint.runtime.tasks import stop
@@ -44,7 +44,7 @@ class ClusterWriter:
         homes: Homes,
         chains: ChainCalls,
         relays: Relays,
-        routes: Routes,
+        routes: RouteCache,
         refresh: Callable[[], Awaitable[None]],
         *,
         sealed: bool,
@@ -173,12 +173,12 @@ class ClusterWriter:
         return int(rendezvous.pick(name.encode(), [str(one) for one in candidates]))
 
     def _candidates(self, topic: Topic) -> list[int]:
-        world = self.routes.lists.world
+        cluster_state = self.routes.lists.cluster_state
         usable = {
             number: record
-            for number, record in world.chains.items()
-            if (owner := world.owner(number)) is not None
-            and world.takes_new(owner)
+            for number, record in cluster_state.chains.items()
+            if (owner := cluster_state.owner(number)) is not None
+            and cluster_state.takes_new(owner)
             and self.routes.allowed(number, topic)
         }
         near = [number for number, record in usable.items() if record.region == self.routes.region]

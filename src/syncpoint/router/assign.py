@@ -32,7 +32,7 @@ class Item:
     bins: tuple[str, ...]
 
 
-class Plan(NamedTuple):
+class AssignmentPlan(NamedTuple):
     """`homes`: the bins of each item, in the item's own order. `bound`: what no load should exceed, in terms of the
     bin's weight; `worst`: the highest there is. `moved`: weight that left a bin which is still there."""
 
@@ -54,7 +54,7 @@ def assign(
     *,
     e: float = E,
     base: Mapping[str, float] | None = None,
-) -> Plan:
+) -> AssignmentPlan:
     """Where every item goes. `bins`: name -> weight, its share of the load; `current`: where items are now; `base`:
     what is in bins besides, and stays there."""
     problem = _Problem(items, bins, current, base or {})
@@ -176,7 +176,7 @@ class _Problem:
         best = min(found, key=lambda one: one.worst())
         return best if not best.over or best.worst() < sticky.worst() * (1 - WORTH) else sticky
 
-    def plan(self, packing: Packing, bound: float) -> Plan:
+    def plan(self, packing: Packing, bound: float) -> AssignmentPlan:
         homes: list[list[int]] = [[] for _ in self.items]
         moved = 0.0
         for part, home in enumerate(packing.homes):
@@ -192,7 +192,7 @@ class _Problem:
         loads = zip(packing.loads, self.bin_weights, strict=True)
         worst = max((load / weight for load, weight in loads), default=0.0)
         named = {item.key: tuple(self.names[bin] for bin in homes[index]) for index, item in enumerate(self.items)}
-        return Plan(named, bound, worst, moved)
+        return AssignmentPlan(named, bound, worst, moved)
 
 
 def worst_ratio(homes: Mapping[int, Collection[str]], items: Iterable[Item], bins: Mapping[str, float]) -> float:

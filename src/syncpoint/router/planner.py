@@ -19,11 +19,11 @@ from typing import Generic, NamedTuple, TypeVar
 from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.router.assign import E, Item, assign
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
-from syncpoint.router.choices import Choices
+from syncpoint.router.cluster_state import ClusterState
+from syncpoint.router.eligibility import Eligibility
+from syncpoint.router.load_scaling import FORGOTTEN, Scaler, ScalingSettings
 from syncpoint.router.location import durability_class
 from syncpoint.router.rendezvous import order
-from syncpoint.router.scaling import FORGOTTEN, Scaler, ScalingSettings
-from syncpoint.router.world import World
 
 MOVES_MAX = 32  # topics, and subscriptions, that one plan moves for nothing but balance
 SETTLED_S = 30.0  # so long a subscription stays where it was put, before it is moved for nothing but balance
@@ -84,11 +84,11 @@ class Planner:
         """Whether there has been no load for so long that nothing is left to be joined or balanced."""
         return self._quiet_since is not None and now - self._quiet_since > 8 * self.settings.scaling.shrink_after_s
 
-    def plan(self, world: World, state: State, now: float, *, only_new: bool = False) -> Changes:
+    def plan(self, cluster_state: ClusterState, state: State, now: float, *, only_new: bool = False) -> Changes:
         """What should change. `only_new`: assign what is assigned to nothing, and leave the rest."""
-        choices = Choices(world)
+        choices = Eligibility(cluster_state)
         return Changes(
-            self._plan_topics(world, choices, state, now, only_new),
+            self._plan_topics(cluster_state, choices, state, now, only_new),
             self._plan_subscriptions(choices, state, now, only_new),
         )
 
@@ -106,17 +106,17 @@ class Planner:
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def _plan_topics(
-        self, world: World, choices: Choices, state: State, now: float, only_new: bool
+        self, cluster_state: ClusterState, choices: Eligibility, state: State, now: float, only_new: bool
     ) -> dict[int, TopicAssignment]:
         wanted: dict[tuple[str, str], list[_Wanted]] = {pool: [] for pool in choices.pools}
-        owned = frozenset(str(number) for number in world.chains if world.owner(number) is not None)
+        owned = frozenset(str(number) for number in cluster_state.chains if cluster_state.owner(number) is not None)
         homes: dict[int, str] = {}
         for topic in state.topics.values():
             assigned = state.topic_homes.get(topic.incarnation)
             if only_new and assigned is not None:
                 continue
             allowed = choices.chains(topic)
-            home = self._home(topic, allowed, world, assigned)
+            home = self._home(topic, allowed, cluster_state, assigned)
             if not home:
                 continue  # nothing can be done
             homes[topic.incarnation] = home
@@ -128,7 +128,7 @@ class Planner:
                     usable = tuple(name for name in names if name in owned or name in known) or names
                 wanted[region, durability_class(topic)].append(_Wanted(topic.incarnation, usable, known))
         found: dict[int, dict[str, tuple[int, ...]]] = {number: {} for number in homes}
-        base = self._topic_base(world, state) if only_new else None
+        base = self._topic_base(cluster_state, state) if only_new else None
         for (region, klass), topics in wanted.items():
             bins = {str(chain.number): chain.weight for chain in choices.pools[region, klass]}
             for number, names in self._place(self._topics.of(region), topics, bins, now, base).items():
@@ -140,7 +140,7 @@ class Planner:
             if assigned is None:
                 needed[number] = TopicAssignment(1, chains or (), by_region)
                 continue
-            by_region |= {one: kept for one, kept in assigned.elsewhere.items() if one in world.dark_regions}
+            by_region |= {one: kept for one, kept in assigned.elsewhere.items() if one in cluster_state.dark_regions}
             if chains is None or set(chains) == set(assigned.chains):
                 if by_region != assigned.elsewhere:
                     needed[number] = replace(assigned, elsewhere=by_region)
@@ -153,13 +153,17 @@ class Planner:
                 needed[number] = made
         return needed | wished.heaviest()
 
-    def _home(self, topic: Topic, allowed: Mapping[str, object], world: World, assigned: TopicAssignment | None) -> str:
+    def _home(
+        self, topic: Topic, allowed: Mapping[str, object], cluster_state: ClusterState, assigned: TopicAssignment | None
+    ) -> str:
         """The region of a topic's keys: where they are, else where it is stored most, else where most proxies are."""
         if assigned is not None:
-            for region in sorted({world.chains[chain].region for chain in assigned.chains if chain in world.chains}):
-                if region in allowed or region in world.dark_regions:
+            for region in sorted(
+                {cluster_state.chains[chain].region for chain in assigned.chains if chain in cluster_state.chains}
+            ):
+                if region in allowed or region in cluster_state.dark_regions:
                     return region
-        proxies = Counter(proxy.region for proxy in world.proxies)
+        proxies = Counter(proxy.region for proxy in cluster_state.proxies)
         ordered = topic.regions or order(topic.incarnation, sorted(allowed))
 
         def value(region: str) -> tuple[float, int, int]:
@@ -170,7 +174,7 @@ class Planner:
     # -- subscriptions -----------------------------------------------------------------------------------------------
 
     def _plan_subscriptions(
-        self, choices: Choices, state: State, now: float, only_new: bool
+        self, choices: Eligibility, state: State, now: float, only_new: bool
     ) -> dict[int, SubscriptionAssignment]:
         wanted: dict[str, list[_Wanted]] = {region: [] for region in choices.ready}
         for record in state.subscriptions.values():
@@ -221,18 +225,18 @@ class Planner:
             current[number] = known
         return assign(items, bins, current, e=self.settings.balance, base=base).homes
 
-    def _topic_base(self, world: World, state: State) -> dict[str, float]:
+    def _topic_base(self, cluster_state: ClusterState, state: State) -> dict[str, float]:
         """What every chain carries now."""
         base: dict[str, float] = {}
         for number, assigned in state.topic_homes.items():
             for chains in (assigned.chains, *assigned.elsewhere.values()):
                 for chain in chains:
-                    if chain in world.chains:
-                        load = self._topics.of(world.chains[chain].region).load(number) + IDLE
+                    if chain in cluster_state.chains:
+                        load = self._topics.of(cluster_state.chains[chain].region).load(number) + IDLE
                         base[str(chain)] = base.get(str(chain), 0.0) + load / len(chains)
         return base
 
-    def _subscription_base(self, choices: Choices, state: State) -> dict[str, float]:
+    def _subscription_base(self, choices: Eligibility, state: State) -> dict[str, float]:
         """What every subscribe forwarder carries now."""
         base: dict[str, float] = {}
         regions = {member.name: region for region, members in choices.ready.items() for member in members}

@@ -21,14 +21,14 @@ PREFIX = "CloudPubSubDeadLetterSource"
 
 def dead_letter(delivery: Delivery, source: int, offset: int, attempts: int) -> None:
     """Move one message of the subscription to its dead-letter topic. The answer comes later; nothing is raised."""
-    record, lending, publish = delivery.record, delivery.lending, delivery.publish
+    record, leases, publish = delivery.record, delivery.leases, delivery.publish
     policy, runs = record.dead_letter, encode_runs([(offset, 1)])
 
     def keep() -> None:
-        if lending.order is not None and lending.order.knows((source, offset)):
-            lending.order.unblock((source, offset))
+        if leases.order is not None and leases.order.knows((source, offset)):
+            leases.order.unblock((source, offset))
         else:
-            lending.redelivery.add(source, offset, at=delivery.now() + 1.0)
+            leases.redelivery.add(source, offset, at=delivery.now() + 1.0)
         delivery.wake()
 
     def fetched(batches: Sequence[Batch] | Exception) -> None:
@@ -37,7 +37,7 @@ def dead_letter(delivery: Delivery, source: int, offset: int, attempts: int) -> 
         if policy is None or unread:
             keep()
         elif batch is None:  # acknowledged meanwhile, or deleted; if it is neither, it must not become so by this
-            lending.settle(source, runs)
+            leases.settle(source, runs)
             delivery.wake()
         else:
             message = frames.message_at(batch.payload, offset - batch.first_offset)
@@ -54,7 +54,7 @@ def dead_letter(delivery: Delivery, source: int, offset: int, attempts: int) -> 
         if isinstance(answer, Exception):
             keep()
         else:
-            lending.drop(source, runs)
+            leases.drop(source, runs)
             delivery.wake()
 
     publish.fetch(record.incarnation, source, offset, 1, fetched)

@@ -16,13 +16,13 @@ from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch, PublishSide, SourceView, attempts_of, passed_over
 from syncpoint.model.errors import Unavailable
-from syncpoint.subscribe.fetch import CREDIT_BYTES, Cursor
-from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX, Consumer
-from syncpoint.subscribe.lease import TICKS_PER_S, Lending
+from syncpoint.subscribe.consumer import RESPONSE_BYTES_MAX, Consumer
+from syncpoint.subscribe.fetch import CREDIT_BYTES, FetchCursor
+from syncpoint.subscribe.lease import TICKS_PER_S, LeaseManager
 from syncpoint.subscribe.ordering import Identity, KeyOrder
 from syncpoint.subscribe.passed import PassedOver
-from syncpoint.subscribe.retry import Run, rest_s
-from syncpoint.subscribe.sources import Sources
+from syncpoint.subscribe.retry import OffsetRun, rest_s
+from syncpoint.subscribe.subscription_sources import SubscriptionSources
 
 REDELIVER_AT_ONCE = 1024
 REDELIVER_BYTES = 8 << 20
@@ -56,14 +56,14 @@ class Delivery:
         self.table = table
         self.program = program
         self.now = now
-        self.lending = Lending(self, table, publish)
-        self.lending.generation = generation
+        self.leases = LeaseManager(self, table, publish)
+        self.leases.generation = generation
         self.consumers: deque[Consumer] = deque()
         self.delivered = 0
         self.stalled = False  # a fetch failed: look again at the next tick
         self._soon = soon
         self._dead_letter, self._doubted = dead_letter, doubted
-        self._sources = Sources(self._read_on, ordered=record.ordered)
+        self._sources = SubscriptionSources(self._read_on, ordered=record.ordered)
         self._grants: dict[int, int] = {}  # of the sources that are, or were last, delivered here
         self._behind: set[int] = set()  # sources to begin anew, behind one that was voided
         self._wanted = False
@@ -82,7 +82,7 @@ class Delivery:
         messages, nbytes = self.table.total()
         return (
             f"<Delivery {self.record.name} consumers={len(self.consumers)} outstanding={messages} ({nbytes} B) "
-            f"redeliver={len(self.lending.redelivery)}>"
+            f"redeliver={len(self.leases.redelivery)}>"
         )
 
     # -- what happens around it --------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class Delivery:
                 self._grants.pop(view.source, None)
                 self._drop_read_again(view.source)
                 self._passed.forget_source(view.source)
-                self.lending.finish(view.source)
+                self.leases.finish(view.source)
             elif view.held:
                 if self.strict and self._grants.get(view.source, view.grant) != view.grant:
                     self._void(view.source)  # somebody else may have delivered from it meanwhile
@@ -135,10 +135,10 @@ class Delivery:
         self._resuming.clear()
         self._unread_keys.clear()
         self._refetching = 0
-        before, self.lending = self.lending, Lending(self, self.table, self.publish, self.lending.unsure)
-        self.lending.generation = self.publish.generation(self.record.incarnation)
-        before.close(None if sought else self.lending)
-        self.table.reset(self.lending.generation)
+        before, self.leases = self.leases, LeaseManager(self, self.table, self.publish, self.leases.unsure)
+        self.leases.generation = self.publish.generation(self.record.incarnation)
+        before.close(None if sought else self.leases)
+        self.table.reset(self.leases.generation)
         self.start()
         self.wake()
 
@@ -161,7 +161,7 @@ class Delivery:
         self._passed.forget_source(source)
         for identity in [one for one in self._resuming if one[0] == source]:
             del self._resuming[identity]
-        self.lending.void(source)
+        self.leases.void(source)
 
     def _go_back(self) -> None:
         """Begin anew what lies behind a source that was voided."""
@@ -170,7 +170,7 @@ class Delivery:
             for source in sorted(behind):
                 self._drop_read_again(source)
                 self._passed.forget_source(source)
-                self.lending.void(source)
+                self.leases.void(source)
                 self._sources.begin_again(source)
             self.start()
 
@@ -180,7 +180,7 @@ class Delivery:
         for consumer in consumers:
             consumer.closed = True
             consumer.gone()
-        self.lending.close()
+        self.leases.close()
 
     def add(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)
@@ -192,17 +192,17 @@ class Delivery:
         """Something could not be read, or recorded, some time ago."""
         self.stalled = False
         keys, self._unread_keys = self._unread_keys, []
-        if self.lending.order is not None:
+        if self.leases.order is not None:
             for key in keys:
-                self.lending.order.started(key)
-        self.lending.resend()
+                self.leases.order.started(key)
+        self.leases.resend()
         self.wake()
 
     def review(self, now: float) -> None:
         """Every tick: whether sources are wanted here, and how far others are where keys wait for them."""
         if self._has_room():
             self._could_take = now
-        out = self.strict and self.lending.is_out
+        out = self.strict and self.leases.is_out
         if self.consumers:
             wanted = out or now - self._could_take < WANTED_FULL_S
         elif out:  # acknowledged it may still be, but whoever has subscribers does not wait for that without end
@@ -211,7 +211,7 @@ class Delivery:
             linger_s = WANTED_IDLE_S if self._pulled else 0.0 if self.strict else WANTED_GONE_S
             wanted = now - self._could_take < linger_s
         self._want(wanted)
-        self.lending.examine(self._sources.holds, self._fetch, now)
+        self.leases.examine(self._sources.holds, self._fetch, now)
         if self._passed and self.consumers:
             for run in self._passed.take_due(now):
                 if not self._read_again(run):
@@ -246,7 +246,7 @@ class Delivery:
     @property
     def at_rest(self) -> bool:
         """Nobody listens and nothing is lent: it may be forgotten, the ledger knows all that matters."""
-        return not self.consumers and not self._redelivered and not self._refetching and self.lending.at_rest
+        return not self.consumers and not self._redelivered and not self._refetching and self.leases.at_rest
 
     # -- the pump ----------------------------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class Delivery:
                 self.wake()  # one consumer: the next response belongs to the next turn
                 break
         self._ask()
-        if self.lending.redelivery.has_due and not self._redelivered and not self._refetching and self._has_room():
+        if self.leases.redelivery.has_due and not self._redelivered and not self._refetching and self._has_room():
             self.wake()  # more came back than was read at once
 
     def _serve(self, consumer: Consumer, sharers: int) -> bool:
@@ -278,7 +278,7 @@ class Delivery:
         if not room:
             return False
         moved = False
-        if self.lending.order is not None:
+        if self.leases.order is not None:
             moved = self._go_on_with_keys(consumer, room, room_bytes)
             room, room_bytes = consumer.room(self.table)
         share = self._share(room, sharers)
@@ -290,7 +290,7 @@ class Delivery:
             if ready is None:
                 break
             batch, attempt, cursor = ready
-            if self.lending.order is not None:
+            if self.leases.order is not None:
                 most = min(room_bytes, RESPONSE_BYTES_MAX - size) if parts else room_bytes
                 response, at, count, nbytes = self._lend_in_order(
                     batch, consumer, left, most, attempt, any_first=free and not parts
@@ -328,11 +328,11 @@ class Delivery:
         ready += self._sources.ready()
         return min(room, max(1, -(-ready // sharers)))
 
-    def _next_ready(self) -> tuple[Batch, int, Cursor | None] | None:
+    def _next_ready(self) -> tuple[Batch, int, FetchCursor | None] | None:
         if self._redelivered:
             batch, attempt = self._redelivered[0]
             return batch, attempt, None
-        order = self.lending.order
+        order = self.leases.order
         if order is not None and order.full:
             return None
         ready = self._sources.next_ready()
@@ -358,14 +358,14 @@ class Delivery:
             first_max,
         )
         if dropped:
-            self.lending.drop(batch.source, dropped)
+            self.leases.drop(batch.source, dropped)
         return response, at, count, nbytes
 
     def _lend_in_order(
         self, batch: Batch, consumer: Consumer, room: int, room_bytes: int, attempt: int, *, any_first: bool
     ) -> tuple[bytes, int, int, int]:
         """Like `_lend`, leaving out what its ordering key holds back. `any_first`: one message may be of any size."""
-        order = self.lending.order
+        order = self.leases.order
         assert order is not None
         sizes, keys = frames.describe(batch.payload)
         skip = bytearray(batch.skip or bytes((len(sizes) + 7) // 8))
@@ -398,26 +398,26 @@ class Delivery:
         limit = REDELIVER_AT_ONCE - self._refetching - len(self._redelivered)
         if not self.consumers or limit <= 0:
             return
-        for run in self.lending.redelivery.take_due(limit):
+        for run in self.leases.redelivery.take_due(limit):
             self._read_again(run)
             if sum(len(batch.payload) for batch, _ in self._redelivered) >= REDELIVER_BYTES:
                 break  # large messages: the rest is read when these are lent
 
-    def _read_again(self, run: Run) -> bool:
+    def _read_again(self, run: OffsetRun) -> bool:
         """False if nothing of it is to be read outside of its keys."""
-        order = self.lending.order
+        order = self.leases.order
         parts = [run] if order is None else list(_without_keys(run, order))
         for part in parts:
             self._refetching += part.end - part.begin
             self._fetch(part.source, part.begin, part.end, partial(self._refetched, part))
         return bool(parts)
 
-    def _refetched(self, run: Run, batches: Sequence[Batch] | Exception) -> None:
+    def _refetched(self, run: OffsetRun, batches: Sequence[Batch] | Exception) -> None:
         self._refetching -= run.end - run.begin
         if isinstance(batches, Exception):
             self._pass_over(run, ())
             for offset in range(run.begin, run.end):
-                self.lending.redelivery.add(run.source, offset, at=self.now() + 0.1)
+                self.leases.redelivery.add(run.source, offset, at=self.now() + 0.1)
             return
         self._pass_over(run, batches)
         read_to = run.begin if batches else run.end  # nothing came: nothing of the run is unacknowledged any more
@@ -426,10 +426,10 @@ class Delivery:
                 self._redelivered.append((batch._replace(end=min(batch.end, run.end)), run.attempt))
             read_to = batch.end
         for offset in range(read_to, run.end):
-            self.lending.redelivery.add(run.source, offset)  # beyond what the credit brought: its turn comes next
+            self.leases.redelivery.add(run.source, offset)  # beyond what the credit brought: its turn comes next
         self.wake()
 
-    def _pass_over(self, run: Run, batches: Sequence[Batch]) -> None:
+    def _pass_over(self, run: OffsetRun, batches: Sequence[Batch]) -> None:
         """What of a run could not be read is tried again later. Whatever its keys were, they go on without it."""
         passed = passed_over(batches)
         if passed or self._passed:
@@ -453,11 +453,11 @@ class Delivery:
             for offset in range(batch.begin, batch.end):
                 index = offset - batch.first_offset
                 if not (batch.skip and batch.skip[index >> 3] >> (index & 7) & 1):
-                    self.lending.redelivery.add(batch.source, offset)
+                    self.leases.redelivery.add(batch.source, offset)
 
     def _go_on_with_keys(self, consumer: Consumer, room: int, room_bytes: int) -> bool:
         """Messages that were held back by their keys, or came back, go to this consumer now. True if there were any."""
-        order = self.lending.order
+        order = self.leases.order
         assert order is not None
         before, free = room, consumer.free(self.table)
         while room > 0 and room_bytes > 0:
@@ -487,7 +487,7 @@ class Delivery:
     def _lend_key(
         self, consumer: Consumer, key: bytes, messages: list[tuple[Identity, Sequence[Batch] | Exception]]
     ) -> None:
-        order = self.lending.order
+        order = self.leases.order
         assert order is not None
         parts: list[bytes] = []
         serials: list[int] = []
@@ -503,7 +503,7 @@ class Delivery:
                 continue
             batch = next((b for b in batches if b.begin == identity[1]), None)
             at, count = identity[1] + 1, 0
-            attempt = self.lending.redelivery.attempts.get(identity, 0) + 1
+            attempt = self.leases.redelivery.attempts.get(identity, 0) + 1
             if batch is not None:
                 one = batch._replace(end=identity[1] + 1)
                 most = min(room_bytes, RESPONSE_BYTES_MAX - size) if parts else room_bytes
@@ -514,7 +514,7 @@ class Delivery:
                 serials.append(self.table.last_serial)
                 room, room_bytes, size = room - count, room_bytes - nbytes, size + nbytes
             elif at > identity[1]:
-                self._pass_over(Run(*identity, at, attempt), batches)
+                self._pass_over(OffsetRun(*identity, at, attempt), batches)
                 order.settle(identity)  # acknowledged meanwhile, deleted, or not to be read now
             else:
                 unread = True  # no room for it
@@ -534,14 +534,14 @@ class Delivery:
     # -- fetching ----------------------------------------------------------------------------------------------------
 
     def _fetch(self, source: int, begin: int, end: int, reply: Callable[[Sequence[Batch] | Exception], None]) -> None:
-        voided, void = self._voided, self.lending.voids.get(source, 0)
+        voided, void = self._voided, self.leases.voids.get(source, 0)
 
         def answer(batches: Sequence[Batch] | Exception) -> None:
             if self.strict:
                 self.publish.check_grants(self.record.incarnation)
             if voided != self._voided:
                 return
-            if void != self.lending.voids.get(source, 0):
+            if void != self.leases.voids.get(source, 0):
                 reply(())
             elif self.strict and (self._doubted() or not self._sources.holds(source)):
                 reply(Unavailable("whether the source is still granted here is in doubt"))
@@ -550,20 +550,20 @@ class Delivery:
 
         self.publish.fetch(self.record.incarnation, source, begin, min(CREDIT_BYTES, (end - begin) << 10), answer)
 
-    def _read_on(self, cursor: Cursor) -> None:
+    def _read_on(self, cursor: FetchCursor) -> None:
         if cursor.wants_more and self.now() < cursor.not_before:
             self.stalled = True
         elif cursor.wants_more:
             cursor.asking = True
             self._fetch(cursor.source, cursor.begin, cursor.begin + CREDIT_BYTES, partial(self._read, cursor))
 
-    def _read(self, cursor: Cursor, batches: Sequence[Batch] | Exception) -> None:
+    def _read(self, cursor: FetchCursor, batches: Sequence[Batch] | Exception) -> None:
         if isinstance(batches, Exception):
             cursor.failed(self.now())
             self.stalled = True  # unknown: a later tick asks again
             return
         for begin, end in passed_over(batches):
-            self._pass_over(Run(cursor.source, begin, end, 1), batches)
+            self._pass_over(OffsetRun(cursor.source, begin, end, 1), batches)
         if attempts_of(batches):
             batches = self._resume(cursor.source, batches)
         cursor.received(batches)
@@ -587,11 +587,11 @@ class Delivery:
                     if batch.source != source or skip[index >> 3] >> (index & 7) & 1:
                         continue
                     at = now + rest if rest else None
-                    attempts = self.lending.redelivery.attempts
+                    attempts = self.leases.redelivery.attempts
                     attempts[source, offset] = max(run.times, attempts.get((source, offset), 0))
-                    if self.lending.order is None:
+                    if self.leases.order is None:
                         skip[index >> 3] |= 1 << (index & 7)
-                        self.lending.redelivery.add(source, offset, at=at)
+                        self.leases.redelivery.add(source, offset, at=at)
                     else:
                         self._resuming[source, offset] = at
         return [one._replace(skip=bytes(skip)) for one, skip in zip(batches, skips, strict=True)]
@@ -603,7 +603,7 @@ class Delivery:
             order.admit(key, identity, holder, nbytes)
             order.take_back(identity, block=at is not None)
         if not key or at is not None:
-            self.lending.redelivery.add(*identity, at=at)
+            self.leases.redelivery.add(*identity, at=at)
 
     def _has_room(self) -> bool:
         return any(consumer.room(self.table)[0] for consumer in self.consumers)
@@ -614,7 +614,7 @@ class Delivery:
             self._sources.ask_ahead()
 
 
-def _without_keys(run: Run, order: KeyOrder) -> Iterator[Run]:
+def _without_keys(run: OffsetRun, order: KeyOrder) -> Iterator[OffsetRun]:
     """The parts of a run that no ordering key holds; the retry time of the others has come, their keys may go on."""
     begin = run.begin
     for offset in range(run.begin, run.end):

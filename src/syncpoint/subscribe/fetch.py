@@ -14,7 +14,7 @@ CREDIT_BYTES = 2 << 20
 AGAIN_FIRST_S, AGAIN_MOST_S = 0.05, 2.0  # after an answer that is unknown; doubled every time
 
 
-class Cursor:
+class FetchCursor:
     """How far one source was read for one subscription."""
 
     __slots__ = ("_again_s", "_news", "asking", "batches", "begin", "chain", "epoch", "idle", "not_before", "sealed",

@@ -17,16 +17,16 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.model.delivery import Attempts, Batch, Done, Listener, Reply, SourceView
 from syncpoint.model.errors import FailedPrecondition, NotFound, Unavailable
 from syncpoint.runtime.clock import Clock
-from syncpoint.subscribe.guard import Guard
 from syncpoint.subscribe.peers import Door, Peer
-from syncpoint.subscribe.served import Served
+from syncpoint.subscribe.step_guard import StepGuard
+from syncpoint.subscribe.subscription_view import SubscriptionView
 from syncpoint.wire.messages import internal
 
 AGAIN_S = 1.0  # between two attempts to learn the same thing
 PublishFunction = Callable[[str, bytes, Callable[[bytes | Exception], None]], None]
 
 
-class Directory(Protocol):
+class ChainDirectory(Protocol):
     """Where chains are; the node keeps it from the metadata, and calls `Gatherer.changed` when it has changed."""
 
     def owners(self) -> Mapping[int, str]:
@@ -47,7 +47,7 @@ class Gatherer:
         member: str,
         incarnation: int,
         catalog: Catalog,
-        directory: Directory,
+        directory: ChainDirectory,
         clock: Clock,
         *,
         connect: Callable[[str, Peer], Door],
@@ -61,12 +61,12 @@ class Gatherer:
         self.publish = publish
         self.peers: dict[str, Peer] = {}
         self._member, self._incarnation, self._connect = member, incarnation, connect
-        self._served: dict[int, Served] = {}
+        self._served: dict[int, SubscriptionView] = {}
         self._owners: dict[int, str] = {}
         self._refused: list[tuple[int, Callable[[], None]]] = []  # answers, each about a subscription
         self._again: set[tuple[int, str]] = set()  # (subscription, address): name your sources again, at the next beat
         self._again_at = 0.0
-        self.guard = Guard()
+        self.guard = StepGuard()
         self._registered, self._streams = registered, count(1)
         self.changed()
 
@@ -78,7 +78,7 @@ class Gatherer:
             raise NotFound(str(subscription))
         served = self._served.get(subscription)
         if served is None:
-            served = self._served[subscription] = Served(record, listener)
+            served = self._served[subscription] = SubscriptionView(record, listener)
         served.listener = listener
         if served.sources:
             listener.on_sources(list(served.sources.values()), self._complete(served))
@@ -177,7 +177,7 @@ class Gatherer:
             )
 
     @staticmethod
-    def _is_in_doubt(served: Served, view: SourceView) -> bool:
+    def _is_in_doubt(served: SubscriptionView, view: SourceView) -> bool:
         """Whether we will hear more of its grant. Of a done source there is nothing more to hear: its owner decides."""
         return view.source in served.sources and not view.held
 
@@ -205,7 +205,7 @@ class Gatherer:
             self.peers.pop(address).close()
         moved = {chain for chain, address in self._owners.items() if before.get(chain) != address}
 
-        def move(served: Served) -> None:
+        def move(served: SubscriptionView) -> None:
             chains = self._chains_of(served)
             self._doubt(served, {chain for chain in chains if before.get(chain) != self._owners.get(chain)})
             for peer in self._peers_of(served):
@@ -229,7 +229,7 @@ class Gatherer:
             again, self._again = self._again, set()
             self._each(lambda served: self._ask_again(served, again))
 
-    def _review(self, served: Served, now: float) -> None:
+    def _review(self, served: SubscriptionView, now: float) -> None:
         record = self.catalog.subscription_by_incarnation(served.subscription)
         if record is not None:
             served.record = record
@@ -237,7 +237,7 @@ class Gatherer:
                 self._renew(served, record.generation)
         self._doubt_unowned(served, now)
 
-    def _ask_again(self, served: Served, again: Collection[tuple[int, str]]) -> None:
+    def _ask_again(self, served: SubscriptionView, again: Collection[tuple[int, str]]) -> None:
         late = {self._owners.get(chain) for chain in self._lacking(served)} if served.record.ordered else set()
         for peer in self.peers.values():
             if (served.subscription, peer.address) in again or peer.address in late:
@@ -275,7 +275,7 @@ class Gatherer:
             opened = set(what.chains) - peer.chains
             gone = {chain for chain in peer.chains - set(what.chains) if self._owners.get(chain) == peer.address}
 
-            def own(served: Served) -> None:
+            def own(served: SubscriptionView) -> None:
                 self._doubt(served, gone)
                 if not opened.isdisjoint(self._chains_of(served)):
                     self._attach(served, peer)
@@ -288,7 +288,7 @@ class Gatherer:
         elif kind == "revoke":
             self._released(peer, what)
 
-    def _said(self, served: Served, peer: Peer, kind: str, what: Any) -> None:
+    def _said(self, served: SubscriptionView, peer: Peer, kind: str, what: Any) -> None:
         """About one subscription."""
         if kind == "sources":
             self._named(served, peer, what)
@@ -308,7 +308,7 @@ class Gatherer:
             else:
                 self._again.add((served.subscription, peer.address))  # it does not know it yet, or knew it longer
 
-    def _named(self, served: Served, peer: Peer, what: Any) -> None:
+    def _named(self, served: SubscriptionView, peer: Peer, what: Any) -> None:
         owner = self._owners.get(what.chain)
         if owner is not None and owner != peer.address:
             return  # it is the owner no longer, or we will hear that it is and ask again
@@ -328,7 +328,7 @@ class Gatherer:
             self._look(served)
         served.listener.on_sources(views, self._complete(served))
 
-    def _revoked(self, served: Served, peer: Peer, what: Any) -> None:
+    def _revoked(self, served: SubscriptionView, peer: Peer, what: Any) -> None:
         if served.revoked(what.source, what.grant):
             served.listener.on_revoked(what.source)
         self._released(peer, what)
@@ -338,14 +338,14 @@ class Gatherer:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _doubt(self, served: Served, chains: Collection[int]) -> None:
+    def _doubt(self, served: SubscriptionView, chains: Collection[int]) -> None:
         """Nobody knows whether what these chains granted still stands: a strict subscription lends nothing of it."""
         if served.strict:
             views = served.doubt(chains)
             if views:
                 served.listener.on_sources(views, self._complete(served))
 
-    def _doubt_unowned(self, served: Served, now: float) -> None:
+    def _doubt_unowned(self, served: SubscriptionView, now: float) -> None:
         """The same of chains whose owners do not know lately that they still are. They are asked again."""
         if not served.strict:
             return
@@ -358,12 +358,12 @@ class Gatherer:
                 self._again.add((served.subscription, peer.address))
                 self._doubt(served, unowned)
 
-    def _renew(self, served: Served, generation: int) -> None:
+    def _renew(self, served: SubscriptionView, generation: int) -> None:
         """A seek: nothing of before counts."""
         served.renew(generation)
         served.listener.on_reset()
 
-    def _look(self, served: Served) -> None:
+    def _look(self, served: SubscriptionView) -> None:
         """For the order of keys: which chains hold sources of the topic, with nothing missing."""
         if not served.record.ordered or served.registered is not None or served.looking:
             return
@@ -378,17 +378,17 @@ class Gatherer:
 
         self.directory.look(served.topic, self.guard.answer(found, served.subscription))
 
-    def _complete(self, served: Served) -> bool:
+    def _complete(self, served: SubscriptionView) -> bool:
         looked = served.registered is not None or not served.record.ordered
         return looked and not self._lacking(served)
 
-    def _lacking(self, served: Served) -> list[int]:
+    def _lacking(self, served: SubscriptionView) -> list[int]:
         """Chains that have not named their sources; for the order of keys all of those before the newest epoch."""
         known = set(self.directory.chains_of(served.topic)) | (served.registered or frozenset())
         epoch = served.newest_epoch if served.record.ordered else 0
         return [chain for chain in known if served.answered.get(chain, -1) < epoch]
 
-    def _each(self, step: Callable[[Served], None]) -> None:
+    def _each(self, step: Callable[[SubscriptionView], None]) -> None:
         """Do it for all that is served, each in a step of its own."""
         for served in list(self._served.values()):
             self.guard.run(partial(step, served), served.subscription)
@@ -408,14 +408,14 @@ class Gatherer:
         peer = self.peers.get(self._owners.get(chain, ""))
         return peer if peer is not None and peer.up else None
 
-    def _chains_of(self, served: Served) -> set[int]:
+    def _chains_of(self, served: SubscriptionView) -> set[int]:
         """Chains of the topic, and those of whose sources something is known: a chain that has let go of the topic
         since then says that they are done, and nobody else does.
         """
         chains = {view.chain for view in served.sources.values()}
         return chains.union(self.directory.chains_of(served.topic), served.registered or ())
 
-    def _peers_of(self, served: Served) -> list[Peer]:
+    def _peers_of(self, served: SubscriptionView) -> list[Peer]:
         """Who owns such chains, and is up."""
         chains = self._chains_of(served)
         return [
@@ -424,7 +424,7 @@ class Gatherer:
             if (peer := self.peers.get(address)) is not None and peer.up
         ]
 
-    def _attach(self, served: Served, peer: Peer) -> None:
+    def _attach(self, served: SubscriptionView, peer: Peer) -> None:
         if not peer.up:
             return
         peer.attached.add(served.subscription)

@@ -25,7 +25,7 @@ TICKS_PER_S = 100
 Fetch = Callable[[int, int, int, Callable[[Sequence[Batch] | Exception], None]], None]
 
 
-class Owner(Protocol):
+class LeaseListener(Protocol):
     """The delivery this machine belongs to."""
 
     record: Subscription
@@ -48,10 +48,12 @@ class _Record(NamedTuple):
     maybe: bool = False
 
 
-class Lending:
+class LeaseManager:
     """Leases, redeliveries and ordering of one subscription."""
 
-    def __init__(self, owner: Owner, table: LeaseTable, publish: PublishSide, unsure: Unsure | None = None) -> None:
+    def __init__(
+        self, owner: LeaseListener, table: LeaseTable, publish: PublishSide, unsure: Unsure | None = None
+    ) -> None:
         """`unsure`: what is remembered from before a seek."""
         self.owner, self.table, self.publish = owner, table, publish
         self.redelivery = Redelivery()
@@ -64,7 +66,7 @@ class Lending:
         self.unsure = Unsure() if unsure is None else unsure
         self._under_way = 0
         self._closed = False
-        self._heir: Lending | None = None
+        self._heir: LeaseManager | None = None
 
     # -- acknowledgements --------------------------------------------------------------------------------------------
 
@@ -205,7 +207,7 @@ class Lending:
         if self.order is not None:
             self.order.forget(source)
 
-    def close(self, heir: "Lending | None" = None) -> None:
+    def close(self, heir: "LeaseManager | None" = None) -> None:
         """A seek, or the end of the delivery: what is not recorded now is not sent again. Whoever waits is answered.
         `heir`: where neither is the reason, the one that goes on sending it.
         """

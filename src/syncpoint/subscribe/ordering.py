@@ -4,7 +4,7 @@ Place: beside `lease`. A key is *held* by the consumer that has messages of it o
 the key may go to the same consumer at once, everybody else's wait here. When a message of a key comes back (nack, or
 its lease ran out), it and everything of the key after it is taken back and delivered again in order. Messages without
 a key never come here, subscriptions without ordering neither. Identities are (source, offset); the order of a key is
-the order in which its messages are admitted, which `sources` sees to.
+the order in which its messages are admitted, which `subscription_sources` sees to.
 """
 
 from collections import deque

@@ -8,15 +8,15 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from syncpoint.subscribe.retry import Run
+from syncpoint.subscribe.retry import OffsetRun
 
 FIRST_S = 1.0
 MOST_S = 60.0
 
 
 @dataclass(slots=True)
-class _Waiting:
-    run: Run
+class _Passed:
+    run: OffsetRun
     at: float  # infinite while it is being tried
     delay: float
 
@@ -25,12 +25,12 @@ class PassedOver:
     """Runs of offsets, each with its time. Few: one for each entry that can not be read."""
 
     def __init__(self) -> None:
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_Passed] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def answered(self, run: Run, passed: Iterable[tuple[int, int]], now: float) -> None:
+    def answered(self, run: OffsetRun, passed: Iterable[tuple[int, int]], now: float) -> None:
         """A run was asked for, and these ranges of it could not be read: they are tried later, and more rarely every
         time. The rest of the run is no matter of this any more.
         """
@@ -42,16 +42,16 @@ class PassedOver:
                 continue
             delay = max(delay, min(MOST_S, 2 * one.delay))
             if known.begin < run.begin:
-                kept.append(_Waiting(known._replace(end=run.begin), one.at, one.delay))
+                kept.append(_Passed(known._replace(end=run.begin), one.at, one.delay))
             if run.end < known.end:
-                kept.append(_Waiting(known._replace(begin=run.end), one.at, one.delay))
+                kept.append(_Passed(known._replace(begin=run.end), one.at, one.delay))
         for begin, end in passed:
             left = run._replace(begin=max(begin, run.begin), end=min(end, run.end))
             if left.begin < left.end:
-                kept.append(_Waiting(left, now + delay, delay))
+                kept.append(_Passed(left, now + delay, delay))
         self._waiting = kept
 
-    def take_due(self, now: float) -> list[Run]:
+    def take_due(self, now: float) -> list[OffsetRun]:
         """Runs whose time has come; each has to be `answered`."""
         due = [one for one in self._waiting if one.at <= now]
         for one in due:

@@ -16,7 +16,7 @@ from syncpoint.model.delivery import Attempts, Batch, Fetched
 from syncpoint.model.errors import SyncpointError, Unavailable, received
 from syncpoint.model.times import BEAT_S, HOLD_S
 from syncpoint.runtime.clock import Clock
-from syncpoint.subscribe.guard import EVERYTHING, Guard
+from syncpoint.subscribe.step_guard import EVERYTHING, StepGuard
 from syncpoint.wire.messages import internal
 
 ANSWER_S = 15.0  # a request that is not answered on a living stream is asked again by who needs it
@@ -68,17 +68,17 @@ class Peer:
         *,
         registered: int = 0,
         streams: Iterator[int] | None = None,
-        guard: Guard | None = None,
+        guard: StepGuard | None = None,
     ) -> None:
         """`registered`: the revision the process is a member since. `streams` numbers streams, upward over all peers of
-        the process. `guard`: the one of all peers.
+        the process. `step_guard`: the one of all peers.
         """
         self.address, self.up = address, False
         self.chains: frozenset[int] = frozenset()  # what it says to have open
         self._owned_at: dict[int, float] = {}  # chain -> as of when its disks are known to have obeyed it
         self.attached: set[int] = set()
         self._hello = internal.Hello(member=member, incarnation=incarnation, version=VERSION, registered=registered)
-        self._streams, self._guard = streams or count(1), guard or Guard()
+        self._streams, self._guard = streams or count(1), guard or StepGuard()
         self._clock, self._visitor = clock, visitor
         self._asked: dict[int, _Asked] = {}
         self._last_id = self._last_beat = 0

@@ -16,7 +16,7 @@ from syncpoint.model.delivery import Attempts
 RUN_MAX = 256
 
 
-class Run(NamedTuple):
+class OffsetRun(NamedTuple):
     """Consecutive offsets of one source to be delivered again, all in the same attempt."""
 
     source: int
@@ -105,7 +105,7 @@ class Redelivery:
         self.attempts[source, offset] = n
         return n
 
-    def take_due(self, limit: int) -> Iterator[Run]:
+    def take_due(self, limit: int) -> Iterator[OffsetRun]:
         """Runs of due messages, at most `limit` messages in all. They leave the queue."""
         while self._due and limit > 0:
             source, begin = heapq.heappop(self._due)
@@ -125,4 +125,4 @@ class Redelivery:
                 self._waiting.discard((source, end))
                 end += 1
             limit -= end - begin
-            yield Run(source, begin, end, attempt + 1)
+            yield OffsetRun(source, begin, end, attempt + 1)

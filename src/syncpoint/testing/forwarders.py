@@ -13,8 +13,8 @@ from syncpoint.publish.recovery import replay
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.record import Kind
-from syncpoint.subscribe.flow import Consumer
-from syncpoint.subscribe.forwarder import SubscribeForwarder
+from syncpoint.subscribe.consumer import Consumer
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.testing.links import LossyLink
 from syncpoint.testing.memory_store import MemoryStore
 from syncpoint.wire.messages import pubsub
@@ -78,7 +78,7 @@ class Subscriber:
             failed.extend(refused)
             self.unknown.extend(unknown)
 
-        self.world.lending.acknowledge(request, 2, self.world.clock.monotonic(), confirmed)
+        self.world.leases.acknowledge(request, 2, self.world.clock.monotonic(), confirmed)
         self.world.settle()
         return failed
 
@@ -86,7 +86,7 @@ class Subscriber:
         for one in ack_ids:
             self.held.pop(one, None)
         request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=ack_ids).SerializeToString()
-        self.world.lending.modify(request, 4, 0, self.world.clock.monotonic())
+        self.world.leases.modify(request, 4, 0, self.world.clock.monotonic())
         self.world.settle()
 
 
@@ -159,8 +159,8 @@ class World:
         self.commit(Change.put(Snapshot(number, name, 1, TOPIC, expire_ns=expire_ns, subscription=subscription)))
 
     @property
-    def lending(self):  # type: ignore[no-untyped-def]
-        return self.subscribe.delivery(self.record).lending
+    def leases(self):  # type: ignore[no-untyped-def]
+        return self.subscribe.delivery(self.record).leases
 
     def send(self, *data: str, key: str = "", topic: str = TOPIC, settle: bool = True, **attributes: str) -> Caller:
         caller = Caller()

@@ -16,7 +16,7 @@ from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import Topic, encode_record
 from syncpoint.node.cluster.doors import Doors
-from syncpoint.proxy.keys import KeyRing
+from syncpoint.proxy.data_keys import KeyRing
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncpoint.router.assign import E, Item, Plan, assign, worst_ratio
+from syncpoint.router.assign import AssignmentPlan, E, Item, assign, worst_ratio
 from syncpoint.router.rendezvous import order
 
 EPSILONS = st.sampled_from([0.05, 0.1, 0.25, 0.5, 1.0])
@@ -28,7 +28,7 @@ def items(weights: Sequence[float], bins: Sequence[str], parts: int = 1) -> list
     return [Item(key, weight, parts, tuple(bins)) for key, weight in enumerate(weights)]
 
 
-def loads(plan: Plan, items: Sequence[Item], bins: Mapping[str, float]) -> dict[str, float]:
+def loads(plan: AssignmentPlan, items: Sequence[Item], bins: Mapping[str, float]) -> dict[str, float]:
     found = dict.fromkeys(bins, 0.0)
     for item in items:
         for name in plan.homes[item.key]:

@@ -10,8 +10,8 @@ import pytest
 
 from syncpoint.model.cluster import SUBSCRIBE
 from syncpoint.router.assignment import TopicAssignment
-from syncpoint.router.constraints import Rule
 from syncpoint.router.planner import MOVES_MAX, SETTLED_S, Changes, Loads, Planner, State
+from syncpoint.router.routing_rules import Rule
 from tests.kit.router import Site, after, state, subscription, topic
 
 NONE = Loads({}, {})
@@ -20,7 +20,7 @@ NONE = Loads({}, {})
 def settled(planner: Planner, site: Site, before: State, now: float = 0.0) -> State:
     """Plan until nothing changes."""
     for _ in range(100):
-        changes = planner.plan(site.world, before, now)
+        changes = planner.plan(site.cluster_state, before, now)
         if not changes.topics and not changes.subscriptions:
             return before
         before = after(before, changes)
@@ -34,7 +34,7 @@ def test_topics_without_load_are_spread_and_stay() -> None:
     assert all(len(chains) == 1 for chains in counts)
     assert max(counts.values()) <= 50
     assert all(one.epoch == 1 for one in found.topic_homes.values())
-    assert planner.plan(site.world, found, 100.0) == Changes({}, {})
+    assert planner.plan(site.cluster_state, found, 100.0) == Changes({}, {})
 
 
 def test_a_forwarder_of_twice_the_weight_gets_twice_the_share() -> None:
@@ -53,7 +53,7 @@ def test_a_forwarder_of_twice_the_weight_gets_twice_the_share() -> None:
         assert 1.6 <= counts[heavy] / (sum(light) / 2) <= 2.5, counts  # type: ignore[index]
     site.lose("publish-eu-1")
     site.adopt(1, "publish-eu-2")
-    assert planner.plan(site.world, found, 1.0).topics == {}, "adopted, the chain keeps its share"
+    assert planner.plan(site.cluster_state, found, 1.0).topics == {}, "adopted, the chain keeps its share"
 
 
 def test_a_forwarder_that_dies_moves_no_key_and_moves_its_subscriptions_only() -> None:
@@ -63,11 +63,11 @@ def test_a_forwarder_that_dies_moves_no_key_and_moves_its_subscriptions_only() -
         planner, site, state(topics, [subscription(100 + one.incarnation, one.incarnation) for one in topics])
     )
     site.lose("publish-eu-2")
-    assert planner.plan(site.world, found, 1.0) == Changes({}, {})
+    assert planner.plan(site.cluster_state, found, 1.0) == Changes({}, {})
     site.adopt(2, "publish-eu-3")
-    assert planner.plan(site.world, found, 2.0) == Changes({}, {})
+    assert planner.plan(site.cluster_state, found, 2.0) == Changes({}, {})
     site.lose("subscribe-eu-1")
-    changes = planner.plan(site.world, found, 3.0)
+    changes = planner.plan(site.cluster_state, found, 3.0)
     assert changes.topics == {}
     had = {number for number, one in found.subscription_homes.items() if "subscribe-eu-1" in one.members}
     assert changes.subscriptions.keys() == had
@@ -89,7 +89,7 @@ def test_a_hot_topic_is_split_in_a_new_epoch_and_joined_again() -> None:
     for _ in range(30):
         now += 2
         planner.observe(now, Loads({"eu": {1: 1_200_000.0}}, {"eu": {11: 1_200_000.0}}))
-        found = after(found, planner.plan(site.world, found, now))
+        found = after(found, planner.plan(site.cluster_state, found, now))
         epochs.append(found.topic_homes[1].epoch)
     assert set(found.topic_homes[1].chains) == {1, 2, 3, 4, 5, 6}
     assert len(found.subscription_homes[11].members) == 6
@@ -98,7 +98,7 @@ def test_a_hot_topic_is_split_in_a_new_epoch_and_joined_again() -> None:
     for _ in range(400):
         now += 2
         planner.observe(now, NONE)
-        found = after(found, planner.plan(site.world, found, now))
+        found = after(found, planner.plan(site.cluster_state, found, now))
     assert len(found.topic_homes[1].chains) == 1
     assert len(found.subscription_homes[11].members) == 1
 
@@ -123,7 +123,7 @@ def test_the_bound_is_kept_as_loads_change(seed: int) -> None:
         for number in chance.sample(sorted(loads), 3):
             loads[number] *= chance.choice((0.5, 2))
         planner.observe(now, Loads({"eu": loads}, {}))
-        changes = planner.plan(site.world, found, now)
+        changes = planner.plan(site.cluster_state, found, now)
         moved += len(changes.topics) if step > 50 else 0
         found = after(found, changes)
         assert len(changes.topics) <= MOVES_MAX or not step
@@ -132,7 +132,7 @@ def test_the_bound_is_kept_as_loads_change(seed: int) -> None:
     for _ in range(20):
         now += 4
         planner.observe(now, Loads({"eu": loads}, {}))
-        found = after(found, planner.plan(site.world, found, now))
+        found = after(found, planner.plan(site.cluster_state, found, now))
     assert worst(site, found, loads) <= 1.25
 
 
@@ -152,13 +152,15 @@ def test_a_subscription_is_not_torn_away_from_its_first_subscribers_for_balance_
     site, planner = Site(forwarders=1), Planner()
     found = settled(planner, site, state([topic(1)], [subscription(10 + number, 1) for number in range(8)]))
     site._add("subscribe-eu-2", SUBSCRIBE, "eu")
-    assert planner.plan(site.world, found, SETTLED_S - 1).subscriptions == {}
-    moved = planner.plan(site.world, found, SETTLED_S).subscriptions
+    assert planner.plan(site.cluster_state, found, SETTLED_S - 1).subscriptions == {}
+    moved = planner.plan(site.cluster_state, found, SETTLED_S).subscriptions
     assert len(moved) == 3  # down to 1.25 times the average
     later = after(found, Changes({}, moved))
-    assert planner.plan(site.world, later, SETTLED_S + 1).subscriptions == {}
+    assert planner.plan(site.cluster_state, later, SETTLED_S + 1).subscriptions == {}
     site.lose("subscribe-eu-1")
-    assert len(planner.plan(site.world, later, SETTLED_S + 1).subscriptions) == 5  # who has none waits for nothing
+    assert (
+        len(planner.plan(site.cluster_state, later, SETTLED_S + 1).subscriptions) == 5
+    )  # who has none waits for nothing
 
 
 def test_keys_lie_in_one_region_and_messages_without_a_key_in_each() -> None:
@@ -192,7 +194,7 @@ def test_location_policy() -> None:
     [home] = {site.chains[chain].region for chain in found.topic_homes[3].chains}
     other = "us" if home == "eu" else "eu"
     changed = found._replace(topics={**found.topics, 3: topic(3, regions=(other,))})
-    moved = planner.plan(site.world, changed, 1.0).topics[3]
+    moved = planner.plan(site.cluster_state, changed, 1.0).topics[3]
     assert moved.epoch == 2
     assert set(moved.chains) <= site.in_region(other)
 
@@ -218,13 +220,13 @@ def test_a_region_that_is_drained_is_left_and_a_dark_one_is_not() -> None:
     found = settled(planner, site, state([topic(number) for number in range(1, 21)]))
     in_us = {number for number, one in found.topic_homes.items() if set(one.chains) <= site.in_region("us")}
     site.drains.append("region/us")
-    changes = planner.plan(site.world, found, 1.0)
+    changes = planner.plan(site.cluster_state, found, 1.0)
     assert in_us <= changes.topics.keys()
     assert all(set(one.chains) <= site.in_region("eu") and not one.elsewhere for one in changes.topics.values())
     site.drains.clear()
     for name in [name for name, one in site.members.items() if one.region == "us"]:
         site.lose(name)
-    dark = planner.plan(site.world, found, 1.0).topics
+    dark = planner.plan(site.cluster_state, found, 1.0).topics
     assert not in_us & dark.keys()
     assert all(one.epoch == 1 for one in dark.values())
 
@@ -237,7 +239,7 @@ def test_what_all_clients_share_avoids_what_a_rule_shuts_some_out_of() -> None:
     # A chain is where its owner is: adopted by the forwarder of the rule, it is left.
     [chain] = found.topic_homes[1].chains
     site.adopt(chain, "publish-eu-1")
-    moved = planner.plan(site.world, found, 1.0)
+    moved = planner.plan(site.cluster_state, found, 1.0)
     assert list(moved.topics) == [1]
     assert moved.topics[1].epoch == 2
 
@@ -246,9 +248,9 @@ def test_nothing_at_all() -> None:
     planner = Planner()
     found = state([topic(1)], [subscription(11, 1)])
     site = Site(forwarders=0)
-    assert planner.plan(site.world, found, 0.0) == Changes({}, {})
+    assert planner.plan(site.cluster_state, found, 0.0) == Changes({}, {})
     held = found._replace(topic_homes={1: TopicAssignment(3, (7,))})
-    assert planner.plan(site.world, held, 0.0) == Changes({}, {})
+    assert planner.plan(site.cluster_state, held, 0.0) == Changes({}, {})
 
 
 def test_only_new_ones() -> None:
@@ -256,13 +258,13 @@ def test_only_new_ones() -> None:
     found = settled(planner, site, state([topic(1), topic(2)]))
     site.drains.append("publish-eu-1")
     more = found._replace(topics={**found.topics, 3: topic(3)})
-    assert list(planner.plan(site.world, more, 0.0, only_new=True).topics) == [3]
+    assert list(planner.plan(site.cluster_state, more, 0.0, only_new=True).topics) == [3]
 
 
 def test_two_routers_decide_alike() -> None:
     site = Site(("eu", "us"), forwarders=7)
     given = state([topic(number) for number in range(1, 100)], [subscription(500 + n, n) for n in range(1, 100)])
-    assert Planner().plan(site.world, given, 0.0) == Planner().plan(site.world, given, 99.0)
+    assert Planner().plan(site.cluster_state, given, 0.0) == Planner().plan(site.cluster_state, given, 99.0)
 
 
 def test_a_member_that_is_about_to_stop_gets_nothing_new() -> None:

@@ -18,7 +18,7 @@ from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.publish.backlog import unacknowledged
 from syncpoint.publish.seek import seek_to_snapshot, seek_to_time
 from syncpoint.storage.record import Kind
-from syncpoint.subscribe.flow import RESPONSE_BYTES_MAX
+from syncpoint.subscribe.consumer import RESPONSE_BYTES_MAX
 from syncpoint.testing.forwarders import SUB, TOPIC, Subscriber, World
 from syncpoint.wire.messages import pubsub
 
@@ -71,11 +71,11 @@ def test_what_was_delivered_early_is_not_forgotten_where_that_is_switched_off(op
     world.send("early", key="k", settle=False)
     turns(world)
     for _ in range(4):
-        world.lending.modify(nack(subscriber), 4, 0, world.clock.monotonic())
+        world.leases.modify(nack(subscriber), 4, 0, world.clock.monotonic())
         turns(world)
     assert subscriber.data == ["early"] * 5
     change(world, early_delivery=False)
-    world.lending.modify(nack(subscriber), 4, 0, world.clock.monotonic())
+    world.leases.modify(nack(subscriber), 4, 0, world.clock.monotonic())
     turns(world)
     world.send("later", key="k", settle=False)
     world.advance(3)
@@ -115,7 +115,7 @@ def test_what_was_delivered_early_and_is_nowhere_to_be_read_comes_back_later(mon
     with monkeypatch.context() as patched:
         read = world.store.read
         patched.setattr(world.store, "read", lambda *asked, early=False: read(*asked))  # memory has let go of it
-        world.lending.modify(nack(subscriber), 4, 0, world.clock.monotonic())
+        world.leases.modify(nack(subscriber), 4, 0, world.clock.monotonic())
         turns(world)
         assert subscriber.data == ["early"]
     world.advance(1)
@@ -214,12 +214,12 @@ def test_what_a_step_that_failed_in_its_middle_left_undone_comes_back(options: d
     subscriber = Subscriber(world)
     world.send("a", "b")
     assert subscriber.data == ["a", "b"]
-    lending = world.lending
+    leases = world.leases
 
     def fails(*_: object, **__: object) -> None:
         raise MemoryError
 
-    lending.came_back = fails  # type: ignore[method-assign]
+    leases.came_back = fails  # type: ignore[method-assign]
     for _ in range(30):
         world.advance(0.5)
     assert subscriber.data[:4] == ["a", "b", "a", "b"]
@@ -448,7 +448,7 @@ def test_a_subscriber_that_leaves_gives_back_what_was_not_sent() -> None:
     world = World()
     subscriber = Subscriber(world)
     world.send("a", "b")
-    serial = world.lending.table.last_serial
+    serial = world.leases.table.last_serial
     world.subscribe.leave(world.record, subscriber.consumer, [serial])
     other = Subscriber(world)
     world.settle()
@@ -462,7 +462,7 @@ def test_a_subscriber_that_is_gone_gives_back_what_it_never_confirmed() -> None:
         world.send("a", "b")
         by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
         request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=[by_data["a"]]).SerializeToString()
-        assert world.lending.modify(request, 4, 20, world.clock.monotonic()) == []
+        assert world.leases.modify(request, 4, 20, world.clock.monotonic()) == []
         world.subscribe.leave(world.record, subscriber.consumer, broken=True)
         other = Subscriber(world)
         world.settle()
@@ -527,7 +527,7 @@ def test_over_a_link_that_delays_and_drops_nothing_is_lost_and_keys_stay_in_orde
         world.advance(0.5)
         ledger = world.publish.ledgers[world.record.incarnation]
         (source,) = world.publish.sources.of_topic(1)
-        if ledger.covers(source.number, 0, len(sent)) and world.lending.at_rest:
+        if ledger.covers(source.number, 0, len(sent)) and world.leases.at_rest:
             break
     else:
         raise AssertionError(f"not everything was delivered: {sent} but {acked}")

@@ -356,12 +356,12 @@ def test_what_a_step_that_failed_in_its_middle_left_undone_is_delivered_again(ex
     world.publish("m")
     world.advance(1)
     subscribe = client.forwarder.subscribe
-    lending = subscribe.delivery(world.record).lending
+    leases = subscribe.delivery(world.record).leases
 
     def fails(*_: object, **__: object) -> None:
         raise MemoryError
 
-    lending.came_back = fails  # type: ignore[method-assign]
+    leases.came_back = fails  # type: ignore[method-assign]
     world.advance(10)
     assert (subscribe.guard.failures, client.data.count("m") > 1) == (1, True)
 

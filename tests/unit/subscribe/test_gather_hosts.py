@@ -9,11 +9,11 @@ import pytest
 from syncpoint.model.errors import SyncpointError
 from syncpoint.publish.service import ChainsService
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.subscribe.gather import Gatherer
-from syncpoint.subscribe.lenders import lender_of
+from syncpoint.subscribe.lease_holder import lender_of
 from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.transport.memory import Faults, MemoryChannel
 from tests.kit.chain import ChainWorld, Process, simulated
 from tests.kit.subscribers import Client, hash_of

@@ -7,7 +7,7 @@ import pytest
 from syncpoint.metadata.records import Change, DeadLetter, Retry, Topic
 from syncpoint.storage.record import Kind
 from syncpoint.subscribe.passed import FIRST_S, MOST_S, PassedOver
-from syncpoint.subscribe.retry import Run
+from syncpoint.subscribe.retry import OffsetRun
 from syncpoint.testing.forwarders import Subscriber, World
 
 
@@ -17,13 +17,13 @@ def positions(world: World) -> list[int]:
 
 
 def test_runs_are_tried_ever_more_rarely_until_they_are_read() -> None:
-    passed, run, now = PassedOver(), Run(5, 10, 20, 1), 0.0
+    passed, run, now = PassedOver(), OffsetRun(5, 10, 20, 1), 0.0
     passed.answered(run, [(0, 15), (18, 30)], now)
     times = []
     for _ in range(9):
         while not (due := passed.take_due(now)):
             now += 0.5
-        assert sorted(due) == [Run(5, 10, 15, 1), Run(5, 18, 20, 1)]
+        assert sorted(due) == [OffsetRun(5, 10, 15, 1), OffsetRun(5, 18, 20, 1)]
         times.append(now)
         for one in due:
             passed.answered(one, [(one.begin, one.end)], now)
@@ -31,9 +31,9 @@ def test_runs_are_tried_ever_more_rarely_until_they_are_read() -> None:
     assert times[0] == FIRST_S
     assert waits == sorted(waits)
     assert waits[-1] == MOST_S
-    passed.answered(Run(5, 12, 19, 1), (), now)  # read in another way
+    passed.answered(OffsetRun(5, 12, 19, 1), (), now)  # read in another way
     now += MOST_S
-    assert sorted(passed.take_due(now)) == [Run(5, 10, 12, 1), Run(5, 19, 20, 1)]
+    assert sorted(passed.take_due(now)) == [OffsetRun(5, 10, 12, 1), OffsetRun(5, 19, 20, 1)]
     assert passed.take_due(now + MOST_S) == [], "not while it is being tried"
     passed.forget_source(5)
     assert not passed

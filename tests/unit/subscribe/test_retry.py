@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.kernel.acks import encode_runs
-from syncpoint.subscribe.retry import Redelivery, Run
+from syncpoint.subscribe.retry import OffsetRun, Redelivery
 
 
 def test_due_messages_come_in_runs_in_publish_order() -> None:
     queue = Redelivery()
     for offset in (5, 3, 4, 9):
         queue.add(1, offset)
-    assert list(queue.take_due(100)) == [Run(1, 3, 6, 1), Run(1, 9, 10, 1)]
+    assert list(queue.take_due(100)) == [OffsetRun(1, 3, 6, 1), OffsetRun(1, 9, 10, 1)]
     assert len(queue) == 0
 
 
@@ -22,7 +22,7 @@ def test_a_backoff_holds_a_message_until_its_time() -> None:
     assert list(queue.take_due(10)) == []
     assert queue.next_time() == 10.0
     queue.wake(10.0)
-    assert list(queue.take_due(10)) == [Run(1, 0, 1, 1)]
+    assert list(queue.take_due(10)) == [OffsetRun(1, 0, 1, 1)]
 
 
 def test_different_attempts_are_different_runs() -> None:
@@ -32,7 +32,7 @@ def test_different_attempts_are_different_runs() -> None:
     queue.count(1, 1)
     queue.add(1, 0)
     queue.add(1, 1)
-    assert list(queue.take_due(10)) == [Run(1, 0, 1, 3), Run(1, 1, 2, 2)]
+    assert list(queue.take_due(10)) == [OffsetRun(1, 0, 1, 3), OffsetRun(1, 1, 2, 2)]
 
 
 def test_an_acknowledged_message_is_not_offered_again() -> None:
@@ -40,7 +40,7 @@ def test_an_acknowledged_message_is_not_offered_again() -> None:
     for offset in range(5):
         queue.add(1, offset)
     queue.forget_acked(1, encode_runs([(1, 3)]))
-    assert list(queue.take_due(10)) == [Run(1, 0, 1, 1), Run(1, 4, 5, 1)]
+    assert list(queue.take_due(10)) == [OffsetRun(1, 0, 1, 1), OffsetRun(1, 4, 5, 1)]
 
 
 @given(st.lists(st.tuples(st.integers(1, 2), st.integers(0, 20))), st.integers(1, 10))

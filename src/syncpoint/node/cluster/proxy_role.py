@@ -26,11 +26,11 @@ from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.router_role import in_milliseconds
 from syncpoint.node.cluster.tls import public_tls
 from syncpoint.node.public_tls import PublicTls
-from syncpoint.proxy.front import Proxy
-from syncpoint.proxy.key_care import KeyCleaner
-from syncpoint.proxy.keys import KeyRing, TopicKeys
+from syncpoint.proxy.data_keys import KeyRing, TopicKeys
+from syncpoint.proxy.key_admin import KeyCleaner
 from syncpoint.proxy.pipeline_cursors import CursorCleaner
-from syncpoint.proxy.seal import Sealer
+from syncpoint.proxy.proxy import Proxy
+from syncpoint.proxy.sealing import Sealer
 from syncpoint.router.distance import Distances, Prober
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening, join_address, split_address

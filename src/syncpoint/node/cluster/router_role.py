@@ -7,9 +7,9 @@ from typing import Any
 
 from syncpoint.control.peer_channels import Reach
 from syncpoint.node.cluster.joined import Joined
+from syncpoint.router.load_scaling import ScalingSettings
 from syncpoint.router.planner import PlannerSettings
-from syncpoint.router.scaling import ScalingSettings
-from syncpoint.router.service import RouterService
+from syncpoint.router.router import Router
 from syncpoint.transport.calls import Methods
 
 
@@ -29,7 +29,7 @@ class RouterRole:
     async def start(self) -> None:
         """Make the parts; nothing is planned before this process is a member."""
         joined = self._joined
-        self.service = RouterService(
+        self.service = Router(
             joined.store,
             joined.view,
             joined.shared,

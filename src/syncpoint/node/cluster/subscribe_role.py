@@ -19,10 +19,10 @@ from syncpoint.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.router.rendezvous import order
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.subscribe.forwarder import TICK_S, SubscribeForwarder
 from syncpoint.subscribe.gather import Gatherer
-from syncpoint.subscribe.lenders import lender_of
+from syncpoint.subscribe.lease_holder import lender_of
 from syncpoint.subscribe.link import ServeLink
+from syncpoint.subscribe.subscribe_forwarder import TICK_S, SubscribeForwarder
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal

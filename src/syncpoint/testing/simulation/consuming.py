@@ -10,11 +10,11 @@ from typing import Any
 
 from syncpoint.metadata.records import ACTIVE, Subscription
 from syncpoint.model.errors import SyncpointError, Unavailable
-from syncpoint.subscribe.forwarder import SubscribeForwarder
 from syncpoint.subscribe.gather import Gatherer
-from syncpoint.subscribe.lenders import lender_of
+from syncpoint.subscribe.lease_holder import lender_of
 from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.testing.history import Ack, Outcome
 from syncpoint.testing.simulation.nodes import Node
 from syncpoint.testing.simulation.sets import named
@@ -142,7 +142,7 @@ class Client:
     def _send(self, parts: Any, serials: Any) -> None:
         world, random = self.world, self.world.random
         loop = asyncio.get_running_loop()
-        name = named(self.record.name, self.node.subscribe.delivery(self.record).lending.generation)
+        name = named(self.record.name, self.node.subscribe.delivery(self.record).leases.generation)
         kept = 0.4 if self.doomed else 1.0 if world.shape.emptying else 0.85
         for one in pubsub.PullResponse.FromString(b"".join(parts)).received_messages:
             message = one.message
@@ -183,8 +183,8 @@ class Client:
 
         request = pubsub.AcknowledgeRequest(subscription=self.record.name, ack_ids=[ack_id]).SerializeToString()
         try:
-            lending = self.node.subscribe.delivery(self.record).lending
-            lending.acknowledge(request, 2, world.clock.monotonic(), confirmed)
+            leases = self.node.subscribe.delivery(self.record).leases
+            leases.acknowledge(request, 2, world.clock.monotonic(), confirmed)
         except SyncpointError as error:
             if isinstance(error, Unavailable) and world.shape.strict:
                 again()
@@ -194,4 +194,4 @@ class Client:
     def _nack(self, ack_id: str) -> None:
         request = pubsub.ModifyAckDeadlineRequest(subscription=self.record.name, ack_ids=[ack_id]).SerializeToString()
         with suppress(SyncpointError):  # the subscription was deleted
-            self.node.subscribe.delivery(self.record).lending.modify(request, 4, 0, self.world.clock.monotonic())
+            self.node.subscribe.delivery(self.record).leases.modify(request, 4, 0, self.world.clock.monotonic())

@@ -28,9 +28,9 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import find_tail
 from syncpoint.storage.recovery import recover as recover_module
 from syncpoint.subscribe.delivery import Delivery
-from syncpoint.subscribe.fetch import Cursor
+from syncpoint.subscribe.fetch import FetchCursor
 from syncpoint.subscribe.gather import Gatherer
-from syncpoint.subscribe.served import Served
+from syncpoint.subscribe.subscription_view import SubscriptionView
 from syncpoint.testing.simulation import planted_again as again
 from syncpoint.testing.simulation import planted_cluster_pipelines as on_clusters
 from syncpoint.testing.simulation import planted_delivery as delivering
@@ -221,7 +221,7 @@ def a_source_ends_early() -> AbstractContextManager[None]:
 def nobody_goes_on() -> AbstractContextManager[None]:
     """A source that turns out to have ended wakes nobody: what comes after it waits until something else happens."""
 
-    def read(self: Delivery, cursor: Cursor, batches: Sequence[Batch] | Exception) -> None:
+    def read(self: Delivery, cursor: FetchCursor, batches: Sequence[Batch] | Exception) -> None:
         if isinstance(batches, Exception):
             cursor.failed(self.now())
             self.stalled = True
@@ -236,7 +236,7 @@ def nobody_goes_on() -> AbstractContextManager[None]:
 def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
     """Keys of a new epoch are delivered by who has not heard what others still have of the one before."""
 
-    def once_is_enough(self: Gatherer, served: Served) -> list[int]:
+    def once_is_enough(self: Gatherer, served: SubscriptionView) -> list[int]:
         known = set(self.directory.chains_of(served.topic)) | (served.registered or frozenset())
         return [chain for chain in known if chain not in served.answered]
 

@@ -27,7 +27,7 @@ from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.segment import NOBODY
 from syncpoint.subscribe import delivery, fetch
 from syncpoint.subscribe.gather import Gatherer
-from syncpoint.subscribe.lease import Lending
+from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.testing.simulation.scaled import patched
 
 
@@ -168,11 +168,11 @@ def strict_delivery_goes_on_without_ownership() -> AbstractContextManager[None]:
 def an_acknowledgement_fails_by_our_own_word() -> AbstractContextManager[None]:
     """One that was under way when its source was granted anew is told as failed, whatever became of it."""
 
-    def failed(self: Lending, record: Any) -> None:
+    def failed(self: LeaseManager, record: Any) -> None:
         if record.waiting is not None:
             record.waiting.lost(record.source)
 
-    return patched(Lending, _doubt=failed)
+    return patched(LeaseManager, _doubt=failed)
 
 
 def one_clock_says_what_is_too_old() -> AbstractContextManager[None]:

@@ -12,8 +12,8 @@ from syncpoint.publish.append import Caller
 from syncpoint.publish.entrance import Entrance
 from syncpoint.publish.envelope import PublishBatch
 from syncpoint.subscribe.gather import Gatherer
-from syncpoint.subscribe.guard import Guard
 from syncpoint.subscribe.peers import Peer
+from syncpoint.subscribe.step_guard import StepGuard
 from syncpoint.testing.simulation.planted_again import together
 from syncpoint.testing.simulation.scaled import patched
 
@@ -29,10 +29,10 @@ def rule_22() -> AbstractContextManager[None]:
 def an_exception_ends_the_clock() -> AbstractContextManager[None]:
     """One step that fails in a subscribe forwarder ends heartbeats, deadlines and redelivery of everything."""
 
-    def bare(self: Guard, step: Callable[[], object], about: int = 0) -> None:
+    def bare(self: StepGuard, step: Callable[[], object], about: int = 0) -> None:
         step()
 
-    return patched(Guard, run=bare)
+    return patched(StepGuard, run=bare)
 
 
 def a_batch_goes_by_the_name_of_its_topic() -> AbstractContextManager[None]:

@@ -26,7 +26,7 @@ from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.proxy_role import ProxyRole
 from syncpoint.node.cluster.publish_role import PublishRole
 from syncpoint.node.cluster.settings import ClusterSettings, DurabilityClass, ProcessSettings
-from syncpoint.proxy.key_care import rotate
+from syncpoint.proxy.key_admin import rotate
 from syncpoint.publish.chain import Chain
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import Files

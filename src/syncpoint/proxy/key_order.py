@@ -1,0 +1,78 @@
+"""Order of keyed publishes: nothing overtakes a batch that has to be sent again.
+
+Place: between the caller and the attempts of `publisher`. Batches of one key leave as they come, many may be underway
+together; when one fails, it is sent again only after all before it are complete, and those behind it that have not left
+wait.
+Leaves to the chain: the order of what arrives over one connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class BatchPlace:
+    """The place of one batch in the line of its key."""
+
+    __slots__ = ("failed", "line", "turn")
+
+    def __init__(self, line: deque[BatchPlace]) -> None:
+        self.line = line
+        self.failed = False
+        self.turn: asyncio.Future[None] | None = None
+
+    @property
+    def may_go(self) -> bool:
+        """Whether it may be sent now."""
+        if self.failed:
+            return self.line[0] is self
+        for other in self.line:
+            if other is self:
+                return True
+            if other.failed:
+                return False
+        return True
+
+    async def wait(self) -> None:
+        """Return when it may be sent."""
+        while not self.may_go:
+            if self.turn is None:
+                self.turn = asyncio.get_running_loop().create_future()
+            try:
+                await self.turn
+            finally:
+                self.turn = None
+
+    def wake(self) -> None:
+        """Something before it has changed."""
+        if self.turn is not None and not self.turn.done() and self.may_go:
+            self.turn.set_result(None)
+
+
+class PublishOrder:
+    """The lines of all keys that have something underway."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[int, bytes], deque[BatchPlace]] = {}
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def enter(self, topic: int, key: bytes) -> BatchPlace:
+        """A batch arrives."""
+        line = self._lines.get((topic, key))
+        if line is None:
+            line = self._lines[topic, key] = deque()
+        place = BatchPlace(line)
+        line.append(place)
+        return place
+
+    def leave(self, topic: int, key: bytes, place: BatchPlace) -> None:
+        """A batch is answered, whatever the answer."""
+        line = place.line
+        line.remove(place)
+        if not line:
+            del self._lines[topic, key]
+        for other in line:
+            other.wake()

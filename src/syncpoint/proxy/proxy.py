@@ -1,0 +1,196 @@
+"""The proxy, put together: what a process with this role needs, and the methods it serves to clients.
+
+Place: made by `node`, from parts that other rooms share with it. Stateless but for what can be looked up again: any
+number of proxies run, and a client may use any of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from syncpoint.api.health import HealthService
+from syncpoint.api.reflection import PIPELINES, SERVICES, reflection_methods
+from syncpoint.api.unimplemented import unimplemented_methods
+from syncpoint.control.peer_channels import PeerChannels
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.layout import CONSTRAINTS
+from syncpoint.metadata.records import Change
+from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.view import ClusterView, View
+from syncpoint.model.cluster import Member
+from syncpoint.model.errors import Unavailable
+from syncpoint.model.flow import FlowLimits
+from syncpoint.pipeline.homes import Homes
+from syncpoint.proxy.cancellable_calls import CancellableCalls
+from syncpoint.proxy.failure_detector import FailureDetector
+from syncpoint.proxy.pipeline_chains import ChainCalls, Relays
+from syncpoint.proxy.pipeline_cursors import ClusterCursors, Commit
+from syncpoint.proxy.pipeline_reading import ClusterReader
+from syncpoint.proxy.pipeline_writing import ClusterWriter
+from syncpoint.proxy.publisher import ClusterPublisher
+from syncpoint.proxy.pull_relays import PullRelays
+from syncpoint.proxy.route_cache import RouteCache
+from syncpoint.proxy.route_client import RouteClient
+from syncpoint.proxy.sealing import Sealer
+from syncpoint.proxy.subscription_routing import SubscriptionRouting
+from syncpoint.proxy.unary_relay import UnaryRelay
+from syncpoint.router.cluster_inputs import decode_rule
+from syncpoint.router.distance import Distances
+from syncpoint.router.routing_rules import Rule
+from syncpoint.transport.calls import Methods
+
+
+class Proxy:
+    """One proxy. `view` and the catalog's copy are started by whoever made them; `refresh` lets the copy catch up with
+    what other processes have changed. `me`: this process; `distances` of regions are measured by whoever made them;
+    `spanning`: durability classes whose disks may lie in several regions.
+    """
+
+    def __init__(
+        self,
+        *,
+        me: Member,
+        view: ClusterView,
+        catalog: Catalog,
+        refresh: Callable[[], Awaitable[None]],
+        store: SharedStore,
+        peers: PeerChannels,
+        limits: FlowLimits,
+        distances: Distances,
+        sealer: Sealer | None = None,
+        spanning: frozenset[str] = frozenset(),
+        universe: int = 0,
+        commit: Commit | None = None,
+    ) -> None:
+        self.sealer = sealer
+        self._rules: View[Rule] = View(store, CONSTRAINTS, decode_rule)
+        self.routes = RouteCache(view, me, distances.order, rules=self._rules, spanning=spanning)
+        distances.on_change.append(self.routes.changed)
+        self.route_client = RouteClient(self.routes, peers, store, name=me.name)
+        self.detector = FailureDetector(peers)
+        self.calls = CancellableCalls(peers, self.detector)
+        self.publisher = ClusterPublisher(
+            catalog,
+            self.routes,
+            self.route_client,
+            self.calls,
+            sender=me.incarnation,
+            limits=limits,
+            refresh=refresh,
+            sealer=sealer,
+        )
+        serving = SubscriptionRouting(catalog, self.routes, self.route_client, refresh)
+        spread = int.from_bytes(hashlib.blake2b(me.name.encode(), digest_size=4).digest(), "big")
+        self.relay = UnaryRelay(serving, self.calls, sealer=sealer, spread=spread)
+        self.streams = PullRelays(serving, self.relay, peers, self.detector, sealer=sealer)
+        self._relays = Relays()
+        chains = ChainCalls(view, peers, catalog)
+        self.cursors = ClusterCursors(catalog, store, chains, commit or _refused)
+        self.reader = ClusterReader(
+            catalog,
+            store,
+            chains,
+            self._relays,
+            self.cursors,
+            refresh,
+            universe=universe,
+            region=me.region,
+            sealed=sealer is not None,
+        )
+        self.writer = ClusterWriter(
+            catalog, Homes(store), chains, self._relays, self.routes, refresh, sealed=sealer is not None
+        )
+        self.health = HealthService()
+        self.detector.on_suspect = self._suspected
+        view.on_change.append(self._forget_the_dead)
+
+    def methods(self, *control: Methods) -> Methods:
+        """What clients may call. `control`: the methods of the control plane, which run in this process, too."""
+        table = dict(unimplemented_methods())
+        for methods in (
+            self.publisher.methods(),
+            self.relay.methods(),
+            self.streams.methods(),
+            self.reader.methods(),
+            self.writer.methods(),
+            *control,
+            self.health.methods(),
+            reflection_methods((*SERVICES, *PIPELINES)),
+        ):
+            table.update(methods)
+        return table
+
+    def internal_methods(self) -> Methods:
+        """Laid over `methods` at the door for other processes of the cluster."""
+        return self.publisher.internal_methods()
+
+    async def start(self) -> None:
+        """Begin to follow routers and rules. Raises `StoreUnavailable`."""
+        await self._rules.start()
+        self.route_client.start()
+
+    def drain(self) -> None:
+        """Before the server drains: tell clients and balancers that there are other proxies."""
+        self.health.stop()
+        self.relay.drain()
+
+    async def stop(self) -> None:
+        """After the server has closed: leave nothing behind."""
+        await self._relays.close()
+        await self.streams.close()
+        await self.publisher.close()
+        await self.relay.close()
+        await self.route_client.stop()
+        await self._rules.close()
+        self.detector.close()
+
+    def status(self) -> Mapping[str, Any]:
+        """Numbers for operators."""
+        rate_limiter = self.publisher.rate_limiter
+        found = {
+            "published": self.publisher.published,
+            "resent": self.publisher.resent,
+            "resent_duplicates": self.publisher.duplicate_reports.duplicates,
+            "resent_duplicates_late": self.publisher.duplicate_reports.late,
+            "resent_unknown": self.publisher.duplicate_reports.unknown,
+            "resent_pending": self.publisher.duplicate_reports.pending,
+            "underway_bytes": rate_limiter.underway,
+            "held_bytes": rate_limiter.held,
+            "delayed": rate_limiter.delayed,
+            "refused": rate_limiter.refused,
+            "relayed": self.relay.relayed,
+            "retried": self.relay.retried,
+            "streams": len(self.streams.open_streams),
+            "responses": self.streams.responses,
+            "moved_calls": self.calls.moved,
+            "moved_streams": self.streams.moved,
+            "suspected": sorted(self.routes.suspects),
+            "topics_routed": len(self.routes.topics),
+            "subscriptions_routed": len(self.routes.subscriptions),
+            "routers_asked": self.route_client.asked,
+            "assigned": self.route_client.assigned,
+        }
+        if self.sealer is not None:
+            found |= {"sealed": self.sealer.sealed, "kept_back": self.sealer.kept_back}
+        return found
+
+    def _suspected(self, address: str, suspected: bool) -> None:
+        self.routes.suspect(address, suspected)
+        if suspected:
+            self.publisher.suspected(address)
+            self.relay.suspected(address)
+            self.streams.suspected(address)
+
+    def _forget_the_dead(self) -> None:
+        """Who is no member any more is not waited for to answer again."""
+        if self.detector.suspected:
+            living = {seen.value.address for seen in self.routes.view.members.items.values()}
+            for address in self.detector.suspected - living:
+                self.detector.forget(address)
+                self.routes.suspect(address, False)
+
+
+async def _refused(changes: Sequence[Change]) -> None:
+    raise Unavailable("This proxy can not change the catalog.")

@@ -1,0 +1,342 @@
+"""One client's streaming pull, and the streams behind it, one after the other.
+
+Place: made by `pull_relays` for every call; between `calls.Stream` on one side and `network.AnyStream` on the other.
+Promise: see `pull_relays`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from syncpoint.kernel import split
+from syncpoint.kernel.errors import Malformed
+from syncpoint.kernel.publish import topic_of
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.cluster import Member
+from syncpoint.model.errors import Code, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.proxy.cancellable_calls import MOVABLE
+from syncpoint.proxy.publisher import LAG_S, PAUSES_S
+from syncpoint.proxy.sealing import Sealer
+from syncpoint.transport.calls import Stream
+from syncpoint.transport.network import AnyStream
+from syncpoint.wire import methods
+from syncpoint.wire.messages import pubsub
+
+if TYPE_CHECKING:
+    from syncpoint.proxy.pull_relays import PullRelays
+
+DEADLINE_FIELD = 5  # stream_ack_deadline_seconds
+TRY_AGAIN = "The service was unable to fulfill your request. Please try again. [code=8a75]"
+REVIEW_S = 1.0
+SETTLED_S = 3.0  # how long another forwarder must be the better one before a stream is moved to it
+END_S = 2.0  # how long a forwarder has to end a stream that is moved
+UPWARD_BYTES_MAX = 8 << 20  # requests of one client that wait for a forwarder
+ELSEWHERE = frozenset({Code.RESOURCE_EXHAUSTED, *MOVABLE})
+
+log = logging.getLogger(__name__)
+
+
+class PullRelay:
+    """One client's stream. `member`: the forwarder behind it now, None between two."""
+
+    def __init__(self, stream: Stream, streams: PullRelays, number: int) -> None:
+        self.stream, self.streams, self.number = stream, streams, number
+        self.record: Subscription | None = None
+        self.member: Member | None = None
+        self._first = b""
+        self._deadline_s = 0
+        self._behind: AnyStream | None = None
+        self._upward: deque[bytes] = deque()
+        self._upward_bytes = 0
+        self._sending: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._unsent: list[bytes] = []
+        self._half_closed = self._left = self._opened_once = False
+        self._ending: SyncpointError | None = None  # the proxy ends the stream with it
+        self._better_since: float | None = None
+        stream.on_message = self.message
+        stream.on_end = self.half_closed
+        stream.on_cancel = self.cancelled
+        stream.on_writable = self.writable
+        stream.on_drain = self.drain
+
+    # -- from the client ---------------------------------------------------------------------------------------------
+
+    def message(self, request: bytes) -> None:
+        """A request of the client: the first one opens a stream behind, the others follow it."""
+        if self._running is None:
+            self._first = request
+            self._running = self.streams.tasks.start(self._run())
+            return
+        try:
+            seconds = split.varint_of(request, DEADLINE_FIELD)
+        except Malformed as bad:
+            self._finish(InvalidArgument("", f"the request is malformed: {bad}"))
+            return
+        if 0 < seconds < 1 << 31:
+            self._deadline_s = seconds
+        self._upward.append(request)
+        self._upward_bytes += len(request)
+        if self._upward_bytes > UPWARD_BYTES_MAX:
+            self._finish(Unavailable(TRY_AGAIN))
+        else:
+            self._send_soon()
+
+    def half_closed(self) -> None:
+        """The client has nothing more to say, and waits for the end."""
+        self._half_closed = True
+        if self._running is None:
+            self._finish(InvalidArgument("", "first message must set subscription"))
+        else:
+            self._send_soon()
+
+    def cancelled(self) -> None:
+        """The client is gone. What did not reach it is given back, where the forwarder does not do so by itself."""
+        self._unsent += [token for token in self.stream.unsent() if isinstance(token, bytes)]
+        self._leave()
+
+    def writable(self) -> None:
+        """The client can take more."""
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def drain(self) -> None:
+        """The proxy is about to stop: the client opens its stream elsewhere, once all that is underway is there."""
+        if self._running is None:
+            self._finish(Unavailable(TRY_AGAIN))
+        elif self._ending is None:
+            self._ending = Unavailable(TRY_AGAIN)
+            self._close_behind()
+
+    # -- upwards -----------------------------------------------------------------------------------------------------
+
+    def _send_soon(self) -> None:
+        if self._sending is None and self._behind is not None:
+            self._sending = self.streams.tasks.start(self._send(self._behind))
+
+    async def _send(self, behind: AnyStream) -> None:
+        """Pass on what waits, as the forwarder takes it. What fails is seen by who receives."""
+        try:
+            while self._upward and behind is self._behind:
+                request = self._upward[0]
+                await behind.send(request)
+                if behind is self._behind and self._upward and self._upward[0] is request:
+                    self._upward.popleft()
+                    self._upward_bytes -= len(request)
+            if self._half_closed and behind is self._behind:
+                await behind.end()
+        except SyncpointError as error:
+            log.debug("a request is sent again when there is another forwarder: %s", error)
+        finally:
+            if self._sending is asyncio.current_task():
+                self._sending = None
+
+    # -- downwards ---------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            error = await self._serve()
+        except SyncpointError as failed:
+            error = failed
+        except asyncio.CancelledError:
+            self._finish(Unavailable(TRY_AGAIN))
+            raise
+        except Exception:
+            log.exception("relaying a stream failed")
+            error = SyncpointError(Code.INTERNAL, "Internal error.")
+        self._finish(error)
+
+    async def _serve(self) -> SyncpointError | None:
+        """Relay until the end of the client's stream, and say how it ends."""
+        loop = asyncio.get_running_loop()
+        record = self.record = await self._subscription()
+        turns, lag_until = 0, 0.0
+        tried: set[str] = set()
+        while not self._left:
+            if self._ending is not None:
+                return self._ending
+            members = self.streams.serving.members(record, self.number)
+            member = next((one for one in members if one.name not in tried), None)
+            if member is None:
+                tried.clear()
+                await self._pause(turns)
+                turns += 1
+                continue
+            began, error = loop.time(), None
+            try:
+                await self._relay(record, member)
+            except SyncpointError as failed:
+                error = failed
+            if self._is_over():
+                return None
+            if loop.time() >= began + REVIEW_S:
+                turns, lag_until = 0, 0.0
+                tried.clear()
+            if error is None or error.code in ELSEWHERE:
+                if self._half_closed or self._ending is not None:
+                    return self._ending
+                tried.add(member.name)
+            elif error.code is Code.NOT_FOUND and self.streams.serving.known(record):
+                lag_until = lag_until or loop.time() + LAG_S  # its copy of the catalog may be behind ours
+                if loop.time() > lag_until:
+                    return error
+                await self._pause(turns)
+                turns += 1
+            else:
+                return error
+        return None
+
+    def _is_over(self) -> bool:
+        return self._left
+
+    async def _pause(self, turns: int) -> None:
+        await asyncio.sleep(PAUSES_S[min(turns, len(PAUSES_S) - 1)])
+
+    async def _subscription(self) -> Subscription:
+        try:
+            name = topic_of(self._first).decode()
+        except Malformed as bad:
+            raise InvalidArgument("", f"the request is malformed: {bad}") from None
+        if not name:
+            raise InvalidArgument("", "first message must set subscription")
+        return await self.streams.serving.find(name)
+
+    async def _relay(self, record: Subscription, member: Member) -> None:
+        """Serve the client by one forwarder until that one ends the stream. Raises what it failed with."""
+        streams, stream, sealer = self.streams, self.stream, self.streams.sealer
+        behind = streams.peers.stream(member.address, methods.SUBSCRIBER.StreamingPull)
+        self.member, self._better_since = member, None
+        streams.detector.wait(member.address, self)
+        try:
+            await behind.send(self._opening())
+            self._behind = behind
+            self._send_soon()
+            while (response := await behind.receive()) is not None:
+                if sealer is not None:
+                    response = await self._opened(response, sealer)
+                if self._left:
+                    self._unsent.append(response)
+                    continue
+                streams.responses += 1
+                stream.send(response, response)
+                if not stream.writable:
+                    await self._until_writable()
+        finally:
+            self.member = self._behind = self._sending = None
+            if self._closing is not None:
+                self._closing.cancel()
+            behind.cancel()
+            streams.detector.done(member.address, self)
+            streams.peers.unpin(member.address)
+            if not self._left:
+                streams.moved += 1
+            elif self._unsent and record.exactly_once:
+                streams.relay.give_back(record, member, self._unsent)
+
+    def _opening(self) -> bytes:
+        """The first request, as it came or, from the second time on, without acknowledgements and with the newest
+        deadline.
+        """
+        if not self._opened_once:
+            self._opened_once = True
+            return self._first
+        try:
+            asked = pubsub.StreamingPullRequest.FromString(self._first)
+        except DecodeError:
+            return self._first  # the forwarder says what is wrong with it
+        for field in ("ack_ids", "modify_deadline_seconds", "modify_deadline_ack_ids"):
+            asked.ClearField(field)
+        if self._deadline_s:
+            asked.stream_ack_deadline_seconds = self._deadline_s
+        opening: bytes = asked.SerializeToString()
+        return opening
+
+    async def _opened(self, response: bytes, sealer: Sealer) -> bytes:
+        """The response with its data opened. Without the keys the client waits, as it would for a slow forwarder."""
+        turns = 0
+        while not self._left:
+            try:
+                return await sealer.open(response)
+            except SyncpointError as error:
+                if turns % 10 == 0:
+                    log.warning("messages of %s wait for their keys: %s", self.record and self.record.name, error)
+                await self._pause(turns)
+                turns += 1
+        return response
+
+    async def _until_writable(self) -> None:
+        self._room = asyncio.get_running_loop().create_future()
+        try:
+            while not (self._left or self.stream.writable):
+                await asyncio.wait((self._room,))
+                self._room = asyncio.get_running_loop().create_future()
+        finally:
+            self._room = None
+
+    # -- moving ------------------------------------------------------------------------------------------------------
+
+    def leave_silent(self) -> None:
+        """The forwarder is suspected: leave it, unless there is no other."""
+        if self._behind is not None and self._better() is not None:
+            self._behind.cancel()
+
+    def review(self, now: float) -> bool:
+        """Move to a better forwarder when it has been the better one for a while; True when it is done now."""
+        better = self._better()
+        if better is None or self._ending is not None or self._half_closed:
+            self._better_since = None
+            return False
+        if self._better_since is None:
+            self._better_since = now
+        if now < self._better_since + SETTLED_S:
+            return False
+        self._better_since = now
+        self._close_behind()
+        return True
+
+    def _better(self) -> Member | None:
+        if self.record is None or self.member is None:
+            return None
+        members = self.streams.serving.members(self.record, self.number)
+        same = not members or (members[0].name, members[0].incarnation) == (self.member.name, self.member.incarnation)
+        return None if same else members[0]
+
+    def _close_behind(self) -> None:
+        """Let the forwarder end the stream well, so that everything it sent arrives; it is cut off after a while."""
+        behind = self._behind
+        if behind is not None and self._closing is None:
+            self._closing = self.streams.tasks.start(self._end(behind))
+
+    async def _end(self, behind: AnyStream) -> None:
+        try:
+            async with asyncio.timeout(END_S):
+                await behind.end()
+            await asyncio.sleep(END_S)
+        except (SyncpointError, TimeoutError) as error:
+            log.debug("a stream is cut off: %s", error)
+        finally:
+            self._closing = None
+            behind.cancel()
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def _finish(self, error: SyncpointError | None) -> None:
+        """End the client's stream: OK only after a half-close."""
+        left = self._left
+        self._leave()
+        if not left and not self.stream.cancelled:
+            self.stream.finish(error if error is not None or self._half_closed else Unavailable(TRY_AGAIN))
+
+    def _leave(self) -> None:
+        self._left = True
+        self.streams.open_streams.pop(self, None)
+        if self._behind is not None:
+            self._behind.cancel()
+        self.writable()

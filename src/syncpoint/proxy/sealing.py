@@ -1,0 +1,81 @@
+"""Sealing in the proxy: what clients send is encrypted before it goes on, and opened when it comes back.
+
+Place: between clients and everything behind the proxy; the bytes are worked on in `kernel.seal`. Attributes and
+ordering keys stay readable, because filters and forwarders need them.
+Promise: with sealing on, no message leaves without being sealed: when there is no key, the publish fails. Data that was
+tampered with, or whose key is gone, is not delivered; it stays outstanding, is tried again at its deadline, goes to the
+dead letter topic where there is one, and is loud in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from google.protobuf.message import DecodeError
+
+from syncpoint.kernel import seal as kernel
+from syncpoint.kernel.errors import Malformed
+from syncpoint.model.errors import InvalidArgument
+from syncpoint.proxy.data_keys import TopicKeys
+from syncpoint.wire.messages import pubsub
+
+_MAGIC = kernel.header_of(0)[:-4]
+
+log = logging.getLogger(__name__)
+
+
+class Sealer:
+    """Counts messages `sealed` and `kept_back`. With `sealing` off it only opens what was sealed before."""
+
+    def __init__(self, keys: TopicKeys, *, sealing: bool = True) -> None:
+        self.keys, self.sealing = keys, sealing
+        self.sealed = self.kept_back = 0
+
+    async def seal(self, topic: int, request: bytes) -> bytes:
+        """A PublishRequest with its data sealed. Raises `SyncpointError`."""
+        if not self.sealing:
+            return request
+        key = self.keys.current_now(topic) or await self.keys.current(topic)
+        # Nothing suspends from here on, so the nonces belong to this request.
+        nonce = key.nonces(0)
+        try:
+            sealed, count = kernel.seal_request(request, key.header, nonce, key.encrypt)
+        except Malformed as bad:
+            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        key.nonces(count)
+        self.sealed += count
+        return sealed
+
+    async def lend(self, topic: int, request: bytes) -> None:
+        """For a PublishRequest whose data was sealed for another topic, a dead letter: its keys must outlive that one.
+        Raises `SyncpointError`.
+        """
+        try:
+            messages = pubsub.PublishRequest.FromString(request).messages
+        except DecodeError as bad:
+            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        for number in sorted({_number_of(one.data) for one in messages if one.data.startswith(_MAGIC)}):
+            await self.keys.lend(number, topic)
+
+    async def open(self, response: bytes) -> bytes:
+        """A PullResponse or StreamingPullResponse with its data opened. A message that can not be, because it was
+        tampered with or because its key is gone, is left out: one such message must not stop those behind it. Raises
+        `SyncpointError` while the keys can not be looked up.
+        """
+        self.keys.look_again()
+        opened, kept_back, missing = kernel.open_response(response, self.keys.ciphers)
+        while missing:
+            await self.keys.load(missing)
+            opened, kept_back, missing = kernel.open_response(response, self.keys.ciphers)
+        if kept_back:
+            self.kept_back += len(kept_back)
+            log.error(
+                "%d messages cannot be opened and are not delivered; the first has ack id %s",
+                len(kept_back),
+                kept_back[0].decode("ascii", "replace"),
+            )
+        return opened
+
+
+def _number_of(sealed: bytes) -> int:
+    return int.from_bytes(sealed[len(_MAGIC) : kernel.HEADER_BYTES], "little")

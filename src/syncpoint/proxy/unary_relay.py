@@ -1,0 +1,234 @@
+"""Pull, Acknowledge and ModifyAckDeadline, relayed to the subscribe forwarder that serves the subscription.
+
+Place: between clients and `api/subscriber` of a subscribe forwarder; requests and responses pass as bytes.
+Promise: a forwarder that died is not shown to the client while another one can answer in time. Ack ids go to who lent
+the message, as long as that one lives: it waits for them, also after the clients have moved on; otherwise to who serves
+the subscription now. Nothing that a forwarder returned about single ack ids is lost when an answer is put together
+from several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+
+from syncpoint.kernel import split
+from syncpoint.kernel.errors import Malformed
+from syncpoint.kernel.publish import topic_of
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.cluster import Member
+from syncpoint.model.errors import Code, InvalidArgument, SyncpointError, Unavailable
+from syncpoint.model.times import ACK_S, PULL_S
+from syncpoint.proxy.cancellable_calls import MOVABLE, CancellableCall, CancellableCalls
+from syncpoint.proxy.publisher import LAG_S, PAUSES_S, stepped
+from syncpoint.proxy.sealing import Sealer
+from syncpoint.proxy.subscription_routing import SubscriptionRouting
+from syncpoint.runtime.tasks import Tasks
+from syncpoint.transport.calls import Call, Methods, Unary
+from syncpoint.transport.tasks import unary_async
+from syncpoint.wire import methods
+from syncpoint.wire.status import EXACTLY_ONCE_REASON, error_info, unpacked
+
+PULL = methods.SUBSCRIBER.Pull
+ACKNOWLEDGE = methods.SUBSCRIBER.Acknowledge
+MODIFY = methods.SUBSCRIBER.ModifyAckDeadline
+ACK_IDS_FIELD = 2
+MODIFY_IDS_FIELD = 4
+
+log = logging.getLogger(__name__)
+
+
+class UnaryRelay:
+    """Unary calls of subscribers. `spread`: which of the forwarders that share a subscription serves the pulls here."""
+
+    def __init__(
+        self, serving: SubscriptionRouting, calls: CancellableCalls, *, sealer: Sealer | None = None, spread: int = 0
+    ) -> None:
+        self.serving, self.calls, self.sealer, self.spread = serving, calls, sealer, spread
+        self.relayed = self.retried = 0
+        self._waiting: set[Callable[[], None]] = set()
+        self._giving_back = Tasks()
+
+    def methods(self) -> Methods:
+        """The unary data-plane methods of google.pubsub.v1.Subscriber."""
+        return {
+            PULL.encode(): unary_async(self._pull),
+            ACKNOWLEDGE.encode(): self._acks(ACKNOWLEDGE, ACK_IDS_FIELD),
+            MODIFY.encode(): self._acks(MODIFY, MODIFY_IDS_FIELD),
+        }
+
+    def drain(self) -> None:
+        """Pulls that wait are answered now, with nothing: the proxy is about to stop."""
+        for answer in list(self._waiting):
+            answer()
+
+    # -- pulling -----------------------------------------------------------------------------------------------------
+
+    async def _pull(self, call: Call, request: bytes) -> bytes:
+        record = await self.serving.find(_name(request))
+        now = asyncio.get_running_loop().time()
+        deadline = now + PULL_S if call.deadline is None else call.deadline
+        work = asyncio.ensure_future(self._send(record, PULL, request, deadline, whole=True))
+
+        def stop() -> None:
+            if not work.done():
+                work.cancel()
+                call.reply(b"")
+
+        self._waiting.add(stop)
+        try:
+            response, member = await work
+        except asyncio.CancelledError:
+            if not work.cancel() and not work.cancelled() and work.exception() is None:
+                response, member = work.result()
+                self.give_back(record, member, [response])  # it came at the very moment when the caller left
+            raise
+        finally:
+            self._waiting.discard(stop)
+        return response if self.sealer is None else await self.sealer.open(response)
+
+    # -- acknowledging -----------------------------------------------------------------------------------------------
+
+    def _acks(self, path: str, field: int) -> Unary:
+        async def run(call: Call, request: bytes) -> bytes:
+            record = await self.serving.find(_name(request))
+            deadline = asyncio.get_running_loop().time() + ACK_S if call.deadline is None else call.deadline
+            parts = self._by_member(record, request, field)
+            if len(parts) == 1:
+                ((member, part),) = parts
+                response, _ = await self._send(record, path, part, deadline, first=member)
+                return response
+            results = await asyncio.gather(
+                *(self._send(record, path, part, deadline, first=member) for member, part in parts),
+                return_exceptions=True,
+            )
+            error = merged([one for one in results if isinstance(one, BaseException)])
+            if error is not None:
+                raise error
+            return b""
+
+        return unary_async(run)
+
+    def _by_member(self, record: Subscription, request: bytes, field: int) -> list[tuple[Member | None, bytes]]:
+        """Parts of a request, each with the forwarder that must hear it; None: whoever serves the subscription."""
+        try:
+            others, groups = split.by_lender(request, field)
+        except Malformed as bad:
+            raise InvalidArgument("", f"the request is malformed: {bad}") from None
+        parts: list[tuple[Member | None, bytes]] = []
+        unknown = b""
+        for lender, fields in groups.items():
+            members = self.serving.lease_holders(lender)
+            parts += [(member, others + fields) for member in members]
+            if not members:
+                unknown += fields  # it is gone: whoever serves the subscription now decides
+        if unknown or not parts:
+            parts.append((None, others + unknown))
+        return parts
+
+    def give_back(self, record: Subscription, member: Member, responses: list[bytes]) -> None:
+        """Messages that never reached a client are free again at once."""
+        self._giving_back.start(self._give_back(record, member, responses))
+
+    async def _give_back(self, record: Subscription, member: Member, responses: list[bytes]) -> None:
+        name = record.name.encode()
+        head = b"\x0a" + bytes((len(name) & 127 | 128, len(name) >> 7)) + name
+        deadline = asyncio.get_running_loop().time() + ACK_S
+        try:
+            for response in responses:
+                for fields in split.modify_fields(response):
+                    await self._send(record, MODIFY, head + fields, deadline, first=member)
+        except SyncpointError as error:
+            log.info("messages of %s come back when their deadline ends: %s", record.name, error)
+
+    # -- one call ----------------------------------------------------------------------------------------------------
+
+    async def _send(
+        self,
+        record: Subscription,
+        path: str,
+        request: bytes,
+        deadline: float,
+        *,
+        first: Member | None = None,
+        whole: bool = False,
+    ) -> tuple[bytes, Member]:
+        """The answer of the first forwarder that has one, and who that was. Raises what the client is told.
+
+        `whole`: the forwarder is told the deadline as it is, because it answers just before.
+        """
+        loop = asyncio.get_running_loop()
+        attempt, begun, turns = CancellableCall(), loop.time(), 0
+        tried: set[str] = set()
+        while True:
+            member = first or next((m for m in self._members(record) if m.name not in tried), None)
+            first = None
+            if member is None:
+                tried.clear()
+                await self._pause(deadline, turns)
+                turns += 1
+                continue
+            tried.add(member.name)
+            left_s = deadline - loop.time()
+            if left_s <= 0:
+                raise SyncpointError(Code.DEADLINE_EXCEEDED, "Deadline exceeded.")
+            timeout_s = max(0.05, math.floor(left_s * 10) / 10) if whole else stepped(left_s)
+            try:
+                answer = await self.calls.call(attempt, member.address, path, request, timeout_s)
+                self.relayed += 1
+                return answer, member
+            except SyncpointError as error:
+                self.retried += 1
+                if error.code is Code.NOT_FOUND and loop.time() < begun + LAG_S and self.serving.known(record):
+                    tried.discard(member.name)  # its copy of the catalog may be a moment behind ours
+                    await self._pause(deadline, turns)
+                    turns += 1
+                elif error.code not in MOVABLE or loop.time() >= deadline:
+                    raise
+
+    def _members(self, record: Subscription) -> list[Member]:
+        return self.serving.members(record, self.spread)
+
+    async def _pause(self, deadline: float, turns: int) -> None:
+        left_s = deadline - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            raise Unavailable("No subscribe forwarder answers now. Try again.")
+        await asyncio.sleep(min(left_s, PAUSES_S[min(turns, len(PAUSES_S) - 1)]))
+
+    def suspected(self, address: str) -> None:
+        """An address is silent: what waits there goes to the next one."""
+        for attempt in self.calls.at(address):
+            if type(attempt) is CancellableCall:
+                attempt.move()
+
+    async def close(self) -> None:
+        """Leave nothing behind."""
+        await self._giving_back.stop()
+
+
+def merged(errors: list[BaseException]) -> BaseException | None:
+    """One failure of several: what was said about single ack ids is joined, anything else comes first."""
+    outcomes: dict[str, str] = {}
+    texts: list[SyncpointError] = []
+    for error in errors:
+        if not isinstance(error, SyncpointError):
+            return error
+        infos = [one for one in unpacked(error.details) if getattr(one, "reason", "") == EXACTLY_ONCE_REASON]
+        if not infos:
+            return error
+        for info in infos:
+            outcomes.update(info.metadata)
+        texts.append(error)
+    if not texts:
+        return None
+    return SyncpointError(texts[0].code, texts[0].message, [error_info(EXACTLY_ONCE_REASON, outcomes)])
+
+
+def _name(request: bytes) -> str:
+    """The subscription a request names. Raises `InvalidArgument`."""
+    try:
+        return topic_of(request).decode()
+    except Malformed as bad:
+        raise InvalidArgument("", f"the request is malformed: {bad}") from None

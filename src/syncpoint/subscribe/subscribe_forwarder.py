@@ -1,0 +1,233 @@
+"""The subscribe forwarder: the driver of this room.
+
+It keeps a `Delivery` for each subscription that has subscribers or leases, gives it the clock's ticks, and translates
+what servicers ask. Everything runs on the event loop's thread. A subscription nobody listens to costs nothing here:
+the ledger on the publish side knows all that must survive.
+"""
+
+import hmac
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from syncpoint.kernel.leases import LeaseTable
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.delivery import PublishSide
+from syncpoint.model.errors import NotFound
+from syncpoint.rules import pubsub_filter
+from syncpoint.runtime.clock import Clock
+from syncpoint.runtime.random import Random
+from syncpoint.subscribe import lease_holder
+from syncpoint.subscribe.confirm import Confirmed
+from syncpoint.subscribe.consumer import PULLS, Consumer
+from syncpoint.subscribe.dead_letter import dead_letter
+from syncpoint.subscribe.delivery import Delivery
+from syncpoint.subscribe.step_guard import EVERYTHING, GuardedSide, StepGuard
+
+TICK_S = 0.1
+KNOWN_MAX = 1000
+ANEW_FIRST_S, ANEW_MAX_S = 1.0, 60.0  # between two times that the same is begun anew after steps that failed
+_NOTHING = b""
+
+
+class SubscribeForwarder:
+    """Deliveries of all subscriptions served here. `key` makes ack ids unforgeable.
+
+    `lender`: the number ack ids carry where there are several forwarders, see `lease_holder`. `linger_s`: how long a
+    subscription at rest is kept, where attaching to it again is not for nothing. `guard`: one that others use, too.
+    """
+
+    def __init__(
+        self,
+        publish: PublishSide,
+        catalog: Catalog,
+        clock: Clock,
+        *,
+        key: bytes,
+        random: Random,
+        soon: Callable[[Callable[[], None]], object],
+        lender: int | None = None,
+        linger_s: float = 0.0,
+        guard: StepGuard | None = None,
+    ) -> None:
+        self.publish, self.catalog, self.clock = publish, catalog, clock
+        self.deliveries: dict[int, Delivery] = {}
+        self.used: dict[
+            int, float
+        ] = {}  # subscription -> when somebody last pulled or acknowledged (monotonic seconds)
+        # Raises `FailedPrecondition` for new subscribers while a reader of a room above has a subscription to itself.
+        self.check_free: Callable[[Subscription], None] = lambda record: None
+        self._key, self._random, self._soon = key, random, soon
+        self._numbers = PULLS
+        self.guard = guard or StepGuard()
+        self._anew: dict[int, tuple[float, float]] = {}  # begun anew: not again before, and the wait that led to that
+        self._lender, self._linger_s = lender, linger_s
+        self._tables: dict[int, int] = {}  # subscription -> how many lease tables it has had here
+        self._known_max = KNOWN_MAX  # entries of `used` from which on those of deleted subscriptions are looked for
+
+    def delivery(self, record: Subscription) -> Delivery:
+        """The delivery of a subscription, begun when first needed."""
+        self.used[record.incarnation] = self.clock.monotonic()
+        found = self.deliveries.get(record.incarnation)
+        if found is not None:
+            found.record = record
+            return found
+        generation = self.publish.generation(record.incarnation)
+        key = hmac.digest(self._key, record.incarnation.to_bytes(8, "little"), "sha256")[:16]
+        found = Delivery(
+            record,
+            GuardedSide(self.publish, self.guard, record.incarnation),
+            table=LeaseTable(key, self._next_epoch(record.incarnation), generation),
+            generation=generation,
+            program=pubsub_filter.compile(record.filter_text) if record.filter_text else _NOTHING,
+            now=self.clock.monotonic,
+            soon=partial(self._step_soon, record.incarnation),
+            dead_letter=dead_letter,
+            doubted=partial(self.guard.doubts, record.incarnation),
+        )
+        found.start()
+        self.deliveries[record.incarnation] = found  # one that could not be started is begun again by who comes next
+        return found
+
+    def _step_soon(self, subscription: int, step: Callable[[], None]) -> None:
+        self._soon(partial(self.guard.run, step, subscription))
+
+    def _next_epoch(self, subscription: int) -> int:
+        """What tells the ack ids of one lease table from those of another of the subscription."""
+        if self._lender is None:
+            return self._random.randrange(0, 1 << 32)
+        number = self._tables[subscription] = self._tables.get(subscription, 0) + 1
+        return lease_holder.table_epoch(self._lender, number)
+
+    def named(self, name: str) -> Subscription:
+        """The subscription of that name. Raises `NotFound`."""
+        record = self.catalog.subscription(name)
+        if record is None:
+            raise NotFound(name)
+        return record
+
+    def join(
+        self,
+        record: Subscription,
+        send: Callable[[Sequence[bytes], Sequence[int]], None],
+        *,
+        max_messages: int,
+        max_bytes: int,
+        deadline_s: int,
+        gone: Callable[[], None],
+        single: bool = False,
+    ) -> Consumer:
+        """A subscriber arrives: a stream, or one unary pull (`single`)."""
+        self._numbers += 1
+        delivery = self.delivery(record)
+        number = PULLS if single else self._numbers
+        consumer = Consumer(
+            number,
+            self._numbers,
+            send,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            deadline_s=deadline_s,
+            gone=gone,
+            single=single,
+        )
+        try:
+            self.guard.ask(partial(delivery.add, consumer), record.incarnation)
+        except Exception:
+            delivery.remove(consumer)  # nobody will: its caller hears of no consumer
+            raise
+        return consumer
+
+    def acknowledge(self, record: Subscription, request: bytes, field: int, confirmed: Confirmed | None) -> None:
+        """See `Lending.acknowledge`."""
+        leases = self.delivery(record).leases
+        step = partial(leases.acknowledge, request, field, self.clock.monotonic(), confirmed)
+        self.guard.ask(step, record.incarnation)
+
+    def modify(self, record: Subscription, request: bytes, field: int, seconds: int | list[int]) -> list[bytes]:
+        """See `Lending.modify`."""
+        leases = self.delivery(record).leases
+        step = partial(leases.modify, request, field, seconds, self.clock.monotonic())
+        return self.guard.ask(step, record.incarnation)
+
+    def leave(
+        self, record: Subscription, consumer: Consumer | None, unsent: Sequence[int] = (), *, broken: bool = False
+    ) -> None:
+        """A subscriber goes. What it was never sent (by serials) is free again at once.
+
+        If it broke off, so is what it never said to have received, by extending its deadline as clients do at once;
+        everything else stays lent until its deadline. An exactly-once subscription delivers nothing again before its
+        deadline, whatever became of the subscriber.
+        """
+        delivery = self.deliveries.get(record.incarnation)
+        if delivery is not None:
+            self.guard.run(partial(self._leave, delivery, consumer, unsent, broken), record.incarnation)
+
+    def _leave(self, delivery: Delivery, consumer: Consumer | None, unsent: Sequence[int], broken: bool) -> None:
+        if consumer is not None:
+            delivery.remove(consumer)
+        now = self.clock.monotonic()
+        if unsent:
+            delivery.leases.release(list(unsent), now)
+        if broken and consumer is not None and not delivery.record.exactly_once:
+            delivery.leases.release_unconfirmed(consumer.number, now)
+
+    def wake(self, incarnation: int) -> None:
+        """A subscriber of this subscription can take more."""
+        delivery = self.deliveries.get(incarnation)
+        if delivery is not None:
+            delivery.wake()
+
+    def tick(self) -> None:
+        """Ten times a second: expire leases, look again where a fetch failed, forget what is at rest."""
+        now = self.clock.monotonic()
+        if self.guard.doubted:
+            self._begin_anew(now)
+        for incarnation, delivery in list(self.deliveries.items()):
+            self.guard.run(partial(self._tick, incarnation, delivery, now), incarnation)
+        if len(self.used) > self._known_max:
+            for gone in [one for one in self.used if self.catalog.subscription_by_incarnation(one) is None]:
+                del self.used[gone]
+                self._tables.pop(gone, None)
+            self._known_max = 2 * len(self.used) + KNOWN_MAX
+
+    def _begin_anew(self, now: float) -> None:
+        """What failed steps were about begins anew: soon, and ever later where steps about it go on failing."""
+        self._anew = {about: anew for about, anew in self._anew.items() if now < anew[0] + ANEW_MAX_S}
+        due = {about for about in self.guard.doubted if about not in self._anew or now >= self._anew[about][0]}
+        self.guard.doubted -= due
+        for about in due:
+            wait_s = min(ANEW_MAX_S, 2 * self._anew[about][1]) if about in self._anew else ANEW_FIRST_S
+            self._anew[about] = (now + wait_s, wait_s)
+        for incarnation, delivery in list(self.deliveries.items()):
+            if incarnation in due or EVERYTHING in due:
+                self.guard.run(delivery.begin_anew, incarnation)
+
+    def _tick(self, incarnation: int, delivery: Delivery, now: float) -> None:
+        record = self.catalog.subscription_by_incarnation(incarnation)
+        if record is None or record.detached:
+            self.removed(incarnation)
+            return
+        if delivery.consumers:
+            self.used[incarnation] = now
+        else:
+            delivery.put_back()
+        delivery.record = record
+        delivery.leases.expire(now)
+        delivery.review(now)
+        if delivery.stalled:
+            delivery.look_again()
+        if delivery.at_rest and now - self.used.get(incarnation, now) >= self._linger_s:
+            self.removed(incarnation)
+
+    def removed(self, incarnation: int) -> None:
+        """The subscription is gone, detached, or at rest."""
+        delivery = self.deliveries.pop(incarnation, None)
+        if delivery is not None:
+            delivery.on_removed()
+            self.publish.detach(incarnation)
+
+    def outstanding(self) -> tuple[int, int]:
+        """Messages and bytes lent by the whole forwarder."""
+        totals = [delivery.table.total() for delivery in self.deliveries.values()]
+        return sum(messages for messages, _ in totals), sum(nbytes for _, nbytes in totals)

@@ -1,0 +1,169 @@
+"""Sources: all publish message sources of one subscription, whose turn it is, and what must come first.
+
+Place: above `fetch`. Sources without order take turns, so one subscriber, even one unary pull after the other, is
+served from all of them. With ordering keys a source waits until those before it are out of the way: sealed, and either
+read here to the end (then the keys themselves keep the order) or, where somebody else delivers from them, acknowledged
+to the end. A source comes after all of a lower epoch and after those of its chain with a lower number; until every
+source is known nothing is read at all.
+"""
+
+from collections.abc import Callable, Iterator
+
+from syncpoint.model.delivery import Batch, SourceView
+from syncpoint.subscribe.fetch import FetchCursor
+
+SOURCES_AHEAD = 4  # sources read ahead at once: bounds memory after many restarts
+
+
+class SubscriptionSources:
+    """See the module. `read_on` asks for more of a cursor that wants it."""
+
+    def __init__(self, read_on: Callable[[FetchCursor], None], *, ordered: bool) -> None:
+        self._read_on, self._ordered = read_on, ordered
+        self._cursors: dict[int, FetchCursor] = {}  # in the order of their turns
+        self._elsewhere: dict[int, SourceView] = {}  # known, delivered by somebody else, not done
+        self._held: dict[int, SourceView] = {}  # as they were last named, also those that were read to their end
+        self._resting: dict[int, FetchCursor] = {}  # of sources whose grant is in doubt
+        self._eligible: list[int] | None = None
+        self.complete = not ordered
+
+    @property
+    def waits(self) -> bool:
+        """Whether keys wait for sources that come before theirs; it pays to ask how far those are."""
+        return self._ordered and (bool(self._elsewhere) or len(self._turns()) < len(self._cursors))
+
+    # -- what exists ---------------------------------------------------------------------------------------------------
+
+    def named(self, view: SourceView) -> None:
+        """A source may be delivered from here, or is delivered elsewhere."""
+        self._eligible = None
+        self._elsewhere.pop(view.source, None)
+        before = self._held.get(view.source)
+        cursor = self._cursors.get(view.source) or self._resting.pop(view.source, None)
+        if view.done:
+            self._held.pop(view.source, None)
+            self._cursors.pop(view.source, None)
+        elif not view.held:
+            self._elsewhere[view.source] = view
+            self._cursors.pop(view.source, None)
+            if cursor is not None and view.grant:
+                self._resting[view.source] = cursor  # what was read is not read again: it may be acknowledged by then
+        else:
+            self._held[view.source] = view
+            if cursor is not None:
+                self._cursors[view.source] = cursor
+                cursor.sealed = cursor.sealed or view.sealed
+                cursor.named()
+            elif before is None or before.grant != view.grant:
+                self._cursors[view.source] = FetchCursor(
+                    view.source, view.begin, sealed=view.sealed, epoch=view.epoch, chain=view.chain
+                )
+
+    def holds(self, source: int) -> bool:
+        """Whether it may be delivered from here now: it was named so, and is not in doubt."""
+        return source in self._held and source not in self._elsewhere
+
+    def data_came(self, source: int) -> None:
+        cursor = self._cursors.get(source)
+        if cursor is not None:
+            cursor.data_came()
+
+    def forget(self, source: int) -> None:
+        """Somebody else delivers from it from now on; how far it is will be heard."""
+        self._eligible = None
+        self._cursors.pop(source, None)
+        self._resting.pop(source, None)
+        view = self._held.pop(source, None)
+        if view is not None and self._ordered:
+            self._elsewhere[source] = view._replace(held=False)
+
+    def after(self, source: int) -> list[int]:
+        """Sources held here that come after this one in the order of keys."""
+        view = self._held.get(source) or self._elsewhere.get(source)
+        if view is None or not self._ordered:
+            return []
+        return [
+            one.source
+            for one in self._held.values()
+            if one.epoch > view.epoch or (one.chain == view.chain and one.source > view.source)
+        ]
+
+    def begin_again(self, source: int) -> None:
+        """Read a source anew, once it is named again: what comes before it is delivered again first."""
+        self._eligible = None
+        self._cursors.pop(source, None)
+        self._resting.pop(source, None)
+        view = self._held.pop(source, None)
+        if view is not None:
+            self._elsewhere[source] = view  # it has to come before others still
+
+    def clear(self) -> None:
+        self._cursors.clear()
+        self._resting.clear()
+        self._elsewhere.clear()
+        self._held.clear()
+        self._eligible = None
+        self.complete = not self._ordered
+
+    # -- whose turn it is ----------------------------------------------------------------------------------------------
+
+    def next_ready(self) -> tuple[Batch, FetchCursor] | None:
+        """The next batch that was read, of the source whose turn it is; asks for more where nothing is."""
+        again = True
+        while again:
+            again = False
+            for source in self._turns():
+                cursor = self._cursors[source]
+                self._read_on(cursor)
+                head = cursor.head()
+                if head is not None:
+                    self._turn_over(source)
+                    return head, cursor
+                if cursor.drained:
+                    del self._cursors[source]
+                    self._eligible = None
+                    again = self._ordered  # those behind it may begin
+        return None
+
+    def _turn_over(self, source: int) -> None:
+        """The others come first next time."""
+        if len(self._cursors) > 1:
+            self._cursors[source] = self._cursors.pop(source)
+            if self._eligible is not None:
+                self._eligible.remove(source)
+                self._eligible.append(source)
+
+    def ask_ahead(self) -> None:
+        """Read ahead, so that the next look finds something."""
+        ahead = 0
+        for source in self._turns():
+            cursor = self._cursors[source]
+            self._read_on(cursor)
+            ahead += bool(cursor.batches or cursor.asking)
+            if ahead >= SOURCES_AHEAD:
+                break
+
+    def ready(self) -> int:
+        """Messages that were read and wait."""
+        return sum(b.end - b.begin for cursor in self._cursors.values() for b in cursor.batches)
+
+    def _turns(self) -> list[int]:
+        if not self._ordered:
+            return list(self._cursors)
+        if not self.complete:
+            return []
+        if self._eligible is None:
+            self._eligible = list(self._first())
+        return list(self._eligible)
+
+    def _first(self) -> Iterator[int]:
+        """Sources that nothing comes before."""
+        places = [(c.epoch, c.chain, c.source) for c in self._cursors.values()]
+        places += [(view.epoch, view.chain, view.source) for view in self._elsewhere.values()]
+        lowest = min((epoch for epoch, _, _ in places), default=0)
+        first_of: dict[int, int] = {}
+        for _, chain, source in places:
+            first_of[chain] = min(first_of.get(chain, source), source)
+        for source, cursor in self._cursors.items():
+            if cursor.epoch == lowest and first_of[cursor.chain] == source:
+                yield source

@@ -1,0 +1,639 @@
+"""Publishing through a proxy: whatever happens behind it, a client hears ids of what is stored, or the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.layout import ASSIGNED_TOPICS
+from syncpoint.metadata.records import Change
+from syncpoint.model.errors import Code, InvalidArgument, MetadataSilent, ResourceExhausted, SyncpointError, Unavailable
+from syncpoint.router.assignment import TopicAssignment
+from syncpoint.router.rendezvous import pick_chain
+from syncpoint.wire.messages import internal, pubsub
+from tests.kit.proxy import (
+    PUBLISHER,
+    TOPIC,
+    ProxyProcess,
+    ProxyWorld,
+    PublishProcess,
+    RouterProcess,
+    in_world,
+    run,
+)
+
+
+async def cluster(world: ProxyWorld, owners: int = 2, **options: Any) -> tuple[Any, ...]:
+    """A proxy and owners with one chain each, numbered from 1."""
+    made = [await world.start(PublishProcess, f"f{number}") for number in range(1, owners + 1)]
+    for number, owner in enumerate(made, 1):
+        world.chain(number, owner)
+    proxy = await world.start(ProxyProcess, "proxy", **options)
+    await asyncio.sleep(0.1)
+    return (proxy.proxy, *made)
+
+
+async def failing(work: Any) -> SyncpointError:
+    with pytest.raises(SyncpointError) as caught:
+        await work
+    return caught.value
+
+
+@in_world()
+async def test_the_ids_of_the_chain_come_back_and_the_request_went_as_it_was(world: ProxyWorld) -> None:
+    await cluster(world)
+    world.assign([1])
+    request = pubsub.PublishRequest(
+        topic=TOPIC, messages=[pubsub.PubsubMessage(data=b"a"), pubsub.PubsubMessage(data=b"b")]
+    )
+    answer = await world.call(PUBLISHER + "Publish", request)
+    ((stored, ids),) = world.stored[1].values()
+    assert stored == request.SerializeToString()
+    assert list(pubsub.PublishResponse.FromString(answer).message_ids) == ids
+
+
+@in_world()
+async def test_an_unknown_topic_is_looked_for_once_more(world: ProxyWorld) -> None:
+    _proxy, *_ = await cluster(world)
+    error = await failing(world.publish(b"x", topic="projects/p/topics/nobody"))
+    assert (error.code, error.message) == (Code.NOT_FOUND, "Resource not found (resource=projects/p/topics/nobody).")
+    error = await failing(world.publish(b"x", topic="nonsense"))
+    assert error.code is Code.INVALID_ARGUMENT
+    name = "projects/p/topics/new"
+    world.on_refresh = lambda: world.catalog.topic(name) or world.add_topic(name)  # type: ignore[assignment, return-value]
+    assert await world.publish(b"x", topic=name)
+
+
+@in_world()
+async def test_what_is_no_request_is_refused(world: ProxyWorld) -> None:
+    await cluster(world)
+    error = await failing(world.call(PUBLISHER + "Publish", b"\x0a\x05x"))
+    assert error.code is Code.INVALID_ARGUMENT
+
+
+@in_world()
+async def test_keys_are_spread_over_the_chains_and_stay(world: ProxyWorld) -> None:
+    await cluster(world, 3)
+    world.assign([1, 2, 3])
+    for number in range(30):
+        await world.publish(b"%d" % (number % 10), key=f"k{number % 10}")
+    for number in range(10):
+        key = b"k%d" % number
+        assert world.found(pick_chain(world.topic.incarnation, key, [1, 2, 3])).count(b"%d" % number) == 3
+
+
+@in_world()
+async def test_messages_without_a_key_are_spread_over_the_chains_that_share_the_topic(world: ProxyWorld) -> None:
+    await cluster(world, 3)
+    world.assign([1, 3])
+    for _ in range(10):
+        await world.publish(b"x")
+    assert [len(world.found(chain)) for chain in (1, 2, 3)] == [5, 0, 5]
+
+
+@in_world()
+async def test_a_crash_is_not_seen_without_a_key(world: ProxyWorld) -> None:
+    proxy, one, _two = await cluster(world)
+    world.assign([1])
+    one.before_answer = lambda batch: one.crash()
+    began = world.loop.time()
+    assert len(await world.publish(b"x", b"y")) == 2
+    assert world.loop.time() - began < 0.1
+    assert world.found(2) == [b"x", b"y"]
+    assert proxy.publisher.resent == 1
+
+
+@in_world()
+async def test_a_hung_owner_is_left_after_a_moment_without_a_key(world: ProxyWorld) -> None:
+    proxy, one, _two = await cluster(world)
+    world.assign([1])
+    one.process.hang()
+    began = world.loop.time()
+    assert await world.publish(b"x")
+    assert world.loop.time() - began < 3
+    assert proxy.routes.suspects == {"f1:1"}
+    began = world.loop.time()
+    assert await world.publish(b"y")  # nobody waits for it again
+    assert world.loop.time() - began < 0.1
+    one.process.go_on()
+    await asyncio.sleep(2)
+    assert proxy.routes.suspects == set()
+    await world.publish(b"z")
+    assert b"z" in world.found(1)
+
+
+@in_world()
+async def test_a_slow_owner_is_waited_for(world: ProxyWorld) -> None:
+    _proxy, one, _two = await cluster(world)
+    world.assign([1])
+    one.commit_s = 8.0
+    assert await world.publish(b"x")
+    assert (world.found(1), world.found(2)) == ([b"x"], [])
+
+
+@in_world()
+async def test_with_a_key_the_new_owner_of_the_chain_answers_with_the_same_ids(world: ProxyWorld) -> None:
+    _proxy, one, two = await cluster(world)
+    world.assign([1])
+    one.before_answer = lambda batch: one.crash()
+    publishing = asyncio.ensure_future(world.publish(b"x", key="k"))
+    await asyncio.sleep(1)
+    assert not publishing.done()
+    world.chain(1, two, epoch=2)
+    ((_, ids),) = world.stored[1].values()
+    assert await publishing == ids
+    assert world.found(2) == []
+
+
+@in_world()
+async def test_with_a_key_a_hung_owner_is_left_when_the_chain_has_another(world: ProxyWorld) -> None:
+    _proxy, one, two = await cluster(world)
+    world.assign([1])
+    one.process.hang()
+    publishing = asyncio.ensure_future(world.publish(b"x", key="k"))
+    await asyncio.sleep(4)
+    assert not publishing.done()
+    one.lease_ends()
+    world.chain(1, two, epoch=2)
+    await asyncio.wait_for(publishing, 0.2)
+    assert world.found(1) == [b"x"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_keys_stay_in_order_while_owners_die(seed: int) -> None:
+    async def work(world: ProxyWorld) -> None:
+        proxy, *owners = await cluster(world, 3)
+        world.assign([1, 2, 3])
+        world.network.break_chance = 0.02
+        sent: dict[str, int] = {}
+        done: list[tuple[str, int]] = []
+
+        async def send(key: str) -> None:
+            number = sent[key] = sent.get(key, 0) + 1
+            while True:
+                try:
+                    await world.publish(b"%s %d" % (key.encode(), number), key=key)
+                    break
+                except SyncpointError as error:
+                    if error.code is not Code.UNAVAILABLE:  # the way to the proxy breaks, too
+                        raise
+            done.append((key, number))
+
+        async def client(key: str) -> None:
+            for _ in range(15):
+                await send(key)
+                await asyncio.sleep(world.random.random() * 0.2)
+
+        async def chaos() -> None:
+            epoch = 1
+            while True:
+                await asyncio.sleep(0.3 + world.random.random())
+                epoch += 1
+                chain = world.random.randrange(1, 4)
+                world.chain(chain, owners[world.random.randrange(0, 3)], epoch=epoch)
+
+        trouble = asyncio.ensure_future(chaos())
+        await asyncio.gather(*(client(f"k{number}") for number in range(6)))
+        trouble.cancel()
+        assert len(done) == 90
+        for number in range(6):
+            key = f"k{number}"
+            chain = pick_chain(world.topic.incarnation, key.encode(), [1, 2, 3])
+            seen = [int(one.split()[1]) for one in world.found(chain) if one.startswith(key.encode() + b" ")]
+            assert list(dict.fromkeys(seen)) == list(range(1, 16))  # first appearances are in order
+        assert len(proxy.publisher.order) == 0
+        assert proxy.publisher.rate_limiter.held == 0
+
+    run(work, seed)
+
+
+@in_world()
+async def test_nothing_overtakes_a_batch_of_its_key_that_failed(world: ProxyWorld) -> None:
+    _proxy, one, _two = await cluster(world)
+    world.assign([1])
+    await world.publish(b"before", key="k")
+    one.refusals = [ResourceExhausted("full")]
+    tasks = []
+    for number in range(5):
+        tasks.append(asyncio.ensure_future(world.publish(b"%d" % number, key="k")))
+        await asyncio.sleep(0.01)  # the first one is refused before the second one comes, and tried again after it
+    await asyncio.gather(*tasks)
+    assert world.found(1) == [b"before", b"0", b"1", b"2", b"3", b"4"]
+
+
+@in_world()
+async def test_an_old_epoch_makes_the_proxy_ask_again(world: ProxyWorld) -> None:
+    _proxy, one, two = await cluster(world)
+    world.assign([1])
+    await world.publish(b"x", key="k")
+    world.assign([2], epoch=2)
+    one.epochs, two.epochs = {1: 2}, {2: 2}
+    await world.publish(b"y", key="k")
+    assert (world.found(1), world.found(2)) == ([b"x"], [b"y"])
+
+
+@in_world()
+async def test_full_chains_are_told_of_after_a_while(world: ProxyWorld) -> None:
+    _proxy, one, two = await cluster(world)
+    world.assign([1, 2])
+    one.refusals = [ResourceExhausted("full")]
+    assert await world.publish(b"x", timeout=10)  # the other one has room
+    one.refusals = [ResourceExhausted("full")] * 100
+    two.refusals = [ResourceExhausted("full")] * 100
+    began = world.loop.time()
+    error = await failing(world.publish(b"x", timeout=10))
+    assert error.code is Code.RESOURCE_EXHAUSTED
+    assert 2.9 < world.loop.time() - began < 4
+
+
+@in_world()
+async def test_what_the_forwarder_refuses_is_refused_at_once(world: ProxyWorld) -> None:
+    _proxy, one, _two = await cluster(world)
+    world.assign([1])
+    for key in ("", "k"):
+        one.refusals = [InvalidArgument("messages[0]", "Some messages are empty")]
+        began = world.loop.time()
+        error = await failing(world.publish(b"x", key=key))
+        assert (error.code, error.message) == (Code.INVALID_ARGUMENT, "messages[0]: Some messages are empty")
+        assert world.loop.time() - began < 0.1
+
+
+@in_world()
+async def test_a_forwarder_that_does_not_know_the_topic_yet_is_given_time(world: ProxyWorld) -> None:
+    _proxy, one, _two = await cluster(world)
+    world.assign([1])
+    gone = SyncpointError(Code.NOT_FOUND, "Resource not found")
+    one.refusals = [gone, gone]
+    assert await world.publish(b"x", key="k")
+    one.refusals = [gone] * 1000
+    began = world.loop.time()
+    assert (await failing(world.publish(b"x", key="k"))).code is Code.NOT_FOUND
+    assert 3 <= world.loop.time() - began < 4
+
+
+@in_world()
+async def test_the_deadline_of_the_caller_holds(world: ProxyWorld) -> None:
+    proxy, one, two = await cluster(world)
+    world.assign([1])
+    for owner in (one, two):
+        owner.crash()
+    for key in ("", "k"):
+        began = world.loop.time()
+        error = await failing(world.publish(b"x", key=key, timeout=1.5))
+        assert error.code is Code.DEADLINE_EXCEEDED
+        assert world.loop.time() - began < 1.6
+    error = await failing(world.publish(b"x"))
+    assert error.code is Code.UNAVAILABLE
+    assert proxy.publisher.rate_limiter.held == 0
+
+
+@in_world()
+async def test_nothing_is_stored_outside_of_the_allowed_regions(world: ProxyWorld) -> None:
+    _proxy, _one, _two = await cluster(world)
+    three = await world.start(PublishProcess, "f3", "r2")
+    world.chain(3, three, region="r2")
+    name = "projects/p/topics/german"
+    topic = world.add_topic(name, regions=("r2",))
+    await asyncio.sleep(0.1)
+    for number in range(4):
+        await world.publish(b"x", key="k" * (number % 2), topic=name)
+    assert (len(world.found(1)), len(world.found(2)), len(world.found(3))) == (0, 0, 4)
+    three.lease_ends()
+    three.crash()
+    assert (await failing(world.publish(b"x", topic=name, timeout=3))).code is Code.DEADLINE_EXCEEDED
+    for key in ("", "k"):  # the caller has time: it is told before its time is over
+        error = await failing(world.publish(b"x", topic=name, key=key, timeout=20))
+        assert (error.code, "regions" in error.message) == (Code.UNAVAILABLE, True)
+    for key in ("", "k"):  # it has been so for long
+        begun = world.loop.time()
+        assert (await failing(world.publish(b"x", topic=name, key=key, timeout=3))).code is Code.UNAVAILABLE
+        assert world.loop.time() - begun < 0.5
+    world.delete(topic)
+    world.add_topic(name, regions=("r2",), enforce_in_transit=True)
+    assert (await failing(world.publish(b"x", topic=name))).code is Code.FAILED_PRECONDITION
+
+
+@in_world()
+async def test_a_region_that_cannot_be_reached_is_named_at_once(world: ProxyWorld) -> None:
+    """Its members live, by what the metadata say; from here nobody of them answers."""
+    _proxy, _one, _two = await cluster(world)
+    far = [await world.start(PublishProcess, f"far{number}", "r2") for number in range(3)]
+    for number, owner in enumerate(far, 3):
+        world.chain(number, owner, region="r2")
+    name = "projects/p/topics/german"
+    world.add_topic(name, regions=("r2",))
+    everywhere = "projects/p/topics/everywhere"
+    world.add_topic(everywhere, regions=("r1", "r2"))
+    await asyncio.sleep(0.1)
+    for key in ("", "k"):
+        await world.publish(b"x", topic=name, key=key)
+    for process in far:
+        process.process.hang()
+    begun = world.loop.time()
+    waiting = [failing(world.publish(b"y", topic=name, key=key, timeout=30)) for key in ("", "k")]
+    for error in await asyncio.gather(*waiting):
+        assert (error.code, "r2" in error.message) == (Code.UNAVAILABLE, True)
+    assert world.loop.time() - begun < 6
+    for key in ("", "k"):
+        begun = world.loop.time()
+        error = await failing(world.publish(b"y", topic=name, key=key, timeout=30))
+        assert error.code is Code.UNAVAILABLE
+        assert "no publish forwarder of r2 can be reached" in error.message
+        assert world.loop.time() - begun < 0.1
+    await world.publish(b"z", topic=everywhere)
+    for process in far:
+        process.process.go_on()
+    await asyncio.sleep(2)
+    for key in ("", "k"):
+        await world.publish(b"again", topic=name, key=key)
+
+
+@in_world()
+async def test_a_hung_forwarder_is_waited_for_where_others_of_its_region_answer(world: ProxyWorld) -> None:
+    _proxy, _one, _two = await cluster(world)
+    far = [await world.start(PublishProcess, f"far{number}", "r2") for number in range(2)]
+    for number, owner in enumerate(far, 3):
+        world.chain(number, owner, region="r2")
+    name = "projects/p/topics/german"
+    world.add_topic(name, regions=("r2",))
+    await asyncio.sleep(0.1)
+    await world.publish(b"x", topic=name, key="k")
+    victim = 3 if world.found(3) else 4
+    far[victim - 3].process.hang()
+    waiting = asyncio.ensure_future(world.publish(b"y", topic=name, key="k", timeout=60))
+    await asyncio.sleep(8)
+    assert not waiting.done()
+    world.chain(victim, far[4 - victim], region="r2", epoch=2)
+    assert await waiting
+
+
+@in_world()
+async def test_messages_without_a_key_stay_near(world: ProxyWorld) -> None:
+    owners = [await world.start(PublishProcess, f"f{number}", f"r{number}") for number in (1, 2)]
+    for number, owner in enumerate(owners, 1):
+        world.chain(number, owner, region=f"r{number}")
+    await world.start(ProxyProcess, "proxy", "r2")
+    world.assign([1], elsewhere={"r2": (2,)})
+    for _ in range(3):
+        await world.publish(b"near")
+        await world.publish(b"keyed", key="k")
+    assert set(world.found(2)) == {b"near"}
+    assert set(world.found(1)) == {b"keyed"}
+    owners[1].lease_ends()
+    owners[1].crash()
+    await world.publish(b"far")
+    assert b"far" in world.found(1)
+
+
+@in_world()
+async def test_all_routers_may_be_down(world: ProxyWorld) -> None:
+    proxy, *_ = await cluster(world)
+    other = await world.start(ProxyProcess, "proxy-2")
+    routers = [await world.start(RouterProcess, f"router-{number}") for number in (1, 2)]
+    for router in routers:
+        router.set_topic(world.topic.incarnation, 4, [2])
+    await asyncio.sleep(1)
+    await world.publish(b"routed", key="k")
+    for router in routers:
+        router.crash()
+    await world.publish(b"still routed", key="k")
+    assert world.found(2) == [b"routed", b"still routed"]
+    name = "projects/p/topics/new"
+    topic = world.add_topic(name)
+    both = [world.publish(b"x", key="k", topic=name, proxy=one) for one in ("proxy", "proxy-2") * 3]
+    await asyncio.gather(*both, world.publish(b"y", topic=name))
+    assert proxy.route_client.assigned + other.proxy.route_client.assigned == 1
+    kept = TopicAssignment.decode(world.store.get(ASSIGNED_TOPICS.key(topic.incarnation)).value)  # type: ignore[union-attr]
+    assert world.found(kept.chains[0]).count(b"x") == 6
+
+
+@in_world()
+async def test_a_router_that_is_back_is_followed_again(world: ProxyWorld) -> None:
+    await world.start(ProxyProcess, "proxy")
+    router = await world.start(RouterProcess, "router-1")
+    await asyncio.sleep(5)
+    assert router.watchers
+    router.crash()
+    await asyncio.sleep(5)  # nobody listens at its address, and its lease is not over
+    router = await world.start(RouterProcess, "router-1")
+    await asyncio.sleep(5)
+    assert router.watchers
+
+
+@in_world()
+async def test_routers_are_followed(world: ProxyWorld) -> None:
+    router = await world.start(RouterProcess, "router-1")
+    router.set_topic(world.topic.incarnation, 1, [1])
+    _proxy, _one, _two = await cluster(world)
+    await world.publish(b"x")
+    assert len(router.asked) == 1
+    router.set_topic(world.topic.incarnation, 2, [2])
+    await asyncio.sleep(0.1)
+    await world.publish(b"y")
+    assert len(router.asked) == 1
+    assert (world.found(1), world.found(2)) == ([b"x"], [b"y"])
+
+
+@in_world()
+async def test_what_may_have_changed_is_asked_for_again_when_it_is_used(world: ProxyWorld) -> None:
+    router = await world.start(RouterProcess, "router-1")
+    router.set_topic(world.topic.incarnation, 1, [1])
+    await cluster(world)
+    await world.publish(b"x")
+    router.topics[world.topic.incarnation] = internal.TopicRoute(
+        topic=world.topic.incarnation, epoch=1, chains=[1], nearest=[2]
+    )
+    router.tell(internal.RouteResponse())
+    await asyncio.sleep(0.1)
+    assert len(router.asked) == 1
+    await world.publish(b"y")  # nobody waits for the answer
+    await asyncio.sleep(0.1)
+    await world.publish(b"z")
+    assert len(router.asked) == 2
+    assert (world.found(1), world.found(2)) == ([b"x", b"y"], [b"z"])
+
+
+@in_world()
+async def test_a_topic_that_routers_assign_to_nothing_is_assigned_here(world: ProxyWorld) -> None:
+    router = await world.start(RouterProcess, "router-1")
+    router.set_topic(world.topic.incarnation, 0, [])
+    proxy, *_ = await cluster(world)
+    await world.publish(b"x", key="k")
+    assert proxy.route_client.assigned == 1
+
+
+@in_world()
+async def test_publishes_go_on_while_the_metadata_is_down(world: ProxyWorld) -> None:
+    _proxy, _one, _two = await cluster(world)
+    world.assign([1])
+    await world.publish(b"x", key="k")
+    world.processes["proxy"].store.cut = True
+    await world.publish(b"y", key="k")
+    await world.publish(b"z")
+    assert b"y" in world.found(1)
+
+
+@in_world()
+async def test_a_spike_waits_and_what_has_no_room_is_refused(world: ProxyWorld) -> None:
+    proxy, one, _two = await cluster(world)
+    world.assign([1])
+    limiter = proxy.publisher.rate_limiter
+    limiter.window, limiter.topic_window = 4_000, 4_000
+    world.limits.topic = type(world.limits.topic)(0, 20_000)
+    one.commit_s = 0.05
+    results = await asyncio.gather(*(world.publish(bytes(900), timeout=20) for _ in range(40)), return_exceptions=True)
+    refused = [one for one in results if isinstance(one, SyncpointError)]
+    assert {one.code for one in refused} == {Code.RESOURCE_EXHAUSTED}
+    assert len(world.found(1)) == 40 - len(refused) == 21
+    assert limiter.delayed > 0
+    assert limiter.held == limiter.underway == 0
+
+
+@in_world()
+async def test_sealed_data_is_nowhere_behind_the_proxy(world: ProxyWorld) -> None:
+    proxy, _one, _two = await cluster(world, sealed=True)
+    world.assign([1])
+    await world.publish(b"the plain secret", key="k")
+    ((stored, _),) = world.stored[1].values()
+    assert b"secret" not in stored
+    (message,) = pubsub.PublishRequest.FromString(stored).messages
+    assert message.ordering_key == "k"
+    assert proxy.status()["sealed"] == 1
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_for_a_topic_that_was_created_anew_it_is_sealed_again(key: str) -> None:
+    """It waits for its chain while the topic is deleted and created again: the key of the old one will be removed."""
+
+    @in_world()
+    async def run(world: ProxyWorld) -> None:
+        proxy, one, _two = await cluster(world, sealed=True)
+        world.assign([1])
+        old, held = world.topic, asyncio.Event()
+        one.refusals = [Unavailable("a failover")]
+        seal = proxy.sealer.seal
+
+        async def sealing(topic: int, request: bytes) -> bytes:
+            sealed: bytes = await seal(topic, request)
+            if topic == old.incarnation:
+                await held.wait()
+            return sealed
+
+        proxy.sealer.seal = sealing
+        publishing = asyncio.ensure_future(world.publish(b"secret", key=key))
+        await asyncio.sleep(0.1)
+        world.delete(old)
+        world.topic = world.add_topic(TOPIC)
+        world.assign([1])
+        held.set()
+        assert await publishing
+        ((stored, _),) = [batch for chain in world.stored.values() for batch in chain.values()]
+        number = int.from_bytes(pubsub.PublishRequest.FromString(stored).messages[0].data[8:12], "little")
+        (item,) = world.store.range(f"keys/data/{number}").items
+        assert json.loads(item.value)["topic"] == world.topic.incarnation
+
+    run()
+
+
+@in_world()
+async def test_a_forwarder_that_knows_an_older_topic_of_the_name_is_waited_for(world: ProxyWorld) -> None:
+    _proxy, one, two = await cluster(world)
+    world.assign([1])
+    behind = Catalog()
+    for change in behind.assign([Change.put(world.topic)]):
+        behind.apply(change)
+    one.catalog = two.catalog = behind
+    world.delete(world.topic)
+    world.topic = world.add_topic(TOPIC)
+    world.assign([1])
+    publishing = asyncio.ensure_future(world.publish(b"x", key="k"))
+    await asyncio.sleep(1)
+    assert not publishing.done()
+    one.catalog = two.catalog = world.catalog
+    assert await publishing
+
+
+@in_world()
+async def test_what_comes_from_within_the_cluster_is_sealed_already(world: ProxyWorld) -> None:
+    proxy, *_ = await cluster(world, sealed=True)
+    world.assign([1])
+    world.network._listening["proxy:1"][1].update(proxy.internal_methods())  # type: ignore[attr-defined]
+    assert await world.publish(b"a dead letter, as it was stored")
+    assert world.found(1) == [b"a dead letter, as it was stored"]
+
+
+@in_world()
+async def test_limits_are_those_of_the_plain_request(world: ProxyWorld) -> None:
+    _proxy, _one, _two = await cluster(world, sealed=True)
+    world.assign([1])
+    room = 10_000_000 - len(pubsub.PublishRequest(topic=TOPIC).SerializeToString())
+    largest = room - 10  # tags and lengths of the message and of its data
+    assert await world.publish(bytes(largest))
+    error = await failing(world.publish(bytes(largest + 1)))
+    assert (error.code, error.message) == (Code.INVALID_ARGUMENT, "request: request_size is too large")
+
+
+@in_world()
+async def test_without_a_key_for_sealing_nothing_is_published(world: ProxyWorld) -> None:
+    _proxy, _one, _two = await cluster(world, sealed=True)
+    world.assign([1])
+    world.processes["proxy"].store.cut = True
+    assert (await failing(world.publish(b"x"))).code is Code.UNAVAILABLE
+    assert world.stored == {}
+
+
+@in_world()
+async def test_stopping_fails_what_is_underway(world: ProxyWorld) -> None:
+    _proxy, one, _two = await cluster(world)
+    world.assign([1])
+    one.process.hang()
+    publishing = asyncio.ensure_future(world.publish(b"x", key="k"))
+    await asyncio.sleep(0.1)
+    await world.processes["proxy"].process.start(world.processes["proxy"].stop())
+    assert isinstance(await failing(publishing), SyncpointError)
+    assert publishing.exception().code is Unavailable("").code  # type: ignore[union-attr]
+
+
+@in_world()
+async def test_another_chain_may_take_what_one_cannot_while_the_metadata_does_not_answer(world: ProxyWorld) -> None:
+    _proxy, one, two = await cluster(world)
+    world.assign([1, 2])
+    one.refusals = [MetadataSilent("not open here")] * 10
+    for data in (b"a", b"b", b"c"):
+        assert await world.publish(data)
+    assert sorted(world.found(2)) == [b"a", b"b", b"c"]
+    assert one.refusals
+    assert not two.refusals
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_a_topic_that_cannot_be_opened_without_the_metadata_is_refused_soon(key: str) -> None:
+    async def work(world: ProxyWorld) -> None:
+        _proxy, one, two = await cluster(world)
+        world.assign([1, 2])
+        for owner in (one, two):
+            owner.refusals = [MetadataSilent("not open here") for _ in range(1000)]
+        begun = world.clock.monotonic()
+        error = await failing(world.publish(b"x", key=key, timeout=60.0))
+        assert error.code is Code.UNAVAILABLE
+        assert "the metadata does not answer" in error.message
+        assert "Nothing was stored" in error.message
+        assert world.clock.monotonic() - begun < 10.0
+        assert world.stored.get(1, {}) == world.stored.get(2, {}) == {}
+
+    run(work, 1)
+
+
+@in_world()
+async def test_a_key_of_a_topic_without_assignment_is_refused_soon_while_the_metadata_is_down(
+    world: ProxyWorld,
+) -> None:
+    await cluster(world)
+    world.processes["proxy"].store.cut = True
+    error = await failing(world.publish(b"x", key="k", timeout=60.0))
+    assert error.code is Code.UNAVAILABLE
+    assert "the metadata does not answer" in error.message

@@ -1,0 +1,195 @@
+"""Steps that fail in their middle: only what they were about begins anew, and nothing of it is left undone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from syncpoint.kernel.errors import BadAckId
+from syncpoint.metadata.records import Change, Subscription
+from syncpoint.publish.backlog import unacknowledged
+from syncpoint.subscribe.confirm import Confirmation
+from syncpoint.subscribe.delivery import Delivery
+from syncpoint.subscribe.fetch import FetchCursor
+from syncpoint.subscribe.lease import LeaseManager
+from syncpoint.testing.forwarders import SUB, TOPIC, Subscriber, World
+from syncpoint.wire.messages import pubsub
+from tests.kit.subscribers import SUB_NUMBER, Client, GatherWorld
+
+OTHER = "projects/p/subscriptions/other"
+
+
+def fails_once(
+    patched: pytest.MonkeyPatch, owner: type, name: str, of: Callable[[Any], bool] = lambda it: True
+) -> None:
+    """The next call of this method fails, of an object that is meant."""
+    right = getattr(owner, name)
+
+    def fails(self: Any, *args: Any, **named: Any) -> Any:
+        if of(self):
+            patched.setattr(owner, name, right)
+            raise MemoryError
+        return right(self, *args, **named)
+
+    patched.setattr(owner, name, fails)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (FetchCursor, "received"),
+        (Delivery, "on_sources"),
+        (Delivery, "on_data"),
+        (Delivery, "_lend"),
+        (FetchCursor, "named"),
+    ],
+)
+def test_what_fails_while_a_chain_is_heard_begins_its_subscription_anew_and_no_stream(
+    owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = GatherWorld(processes=1, chains=1)
+    client = Client(world, world.forwarder("a"))
+    world.publish("first")
+    world.advance(1)
+    client.ack(next(iter(client.held)))
+    fails_once(monkeypatch, owner, name)
+    world.publish("m")
+    for process in world.processes.values():
+        process.name_all(world.chains[1])
+    world.settle()
+    assert client.forwarder.gatherer.guard.doubted == {SUB_NUMBER}
+    world.advance(2)
+    assert client.data.count("m") >= 1
+    assert len(world.hellos) == 1
+
+
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_who_waits_for_an_acknowledgement_is_answered_where_taking_its_answer_fails(
+    exactly_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = GatherWorld(processes=1, chains=1, exactly_once=exactly_once)
+    client = Client(world, world.forwarder("a"))
+    world.publish("m")
+    world.advance(1)
+    fails_once(monkeypatch, Confirmation, "persisted")
+    client.ack(next(iter(client.held)))
+    world.settle()
+    assert (world.confirmed, client.unknown) == ([], [])
+    world.advance(6)
+    assert (world.confirmed, client.unknown) == ([], ["m"]) if exactly_once else (["m"], [])
+    assert world.all_done
+
+
+class Two(World):
+    """A second subscription, with a subscriber."""
+
+    def __init__(self, **options: bool) -> None:
+        super().__init__(**options)
+        self.commit(Change.put(Subscription(3, OTHER, 1, TOPIC)))
+        self.others: list[str] = []
+        other = self.publish.catalog.subscription(OTHER)
+        assert other is not None
+        self.other = other
+        self.subscribe.join(
+            other, self._take, max_messages=100, max_bytes=1 << 30, deadline_s=600, gone=lambda: None
+        )  # fmt: skip
+
+    def _take(self, parts: Any, serials: Any) -> None:
+        for one in pubsub.PullResponse.FromString(b"".join(parts)).received_messages:
+            self.others.append(one.message.data.decode())
+
+
+@pytest.mark.parametrize(("owner", "name"), [(FetchCursor, "received"), (Delivery, "on_data"), (Delivery, "_pump")])
+def test_what_fails_for_one_subscription_begins_no_other_anew(
+    owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Two()
+    subscriber = Subscriber(world)
+    world.settle()
+    mine = world.subscribe.delivery(world.record)
+    fails_once(monkeypatch, owner, name, lambda it: it is mine or it in mine._sources._cursors.values())
+    caller = world.send("a")
+    assert caller.ids
+    assert world.subscribe.guard.doubted == {world.record.incarnation}
+    world.advance(3)
+    assert "a" in subscriber.data
+    assert world.others == ["a"], "what is lent there stands"
+    assert world.subscribe.delivery(world.other).table.total()[0] == 1
+
+
+def test_a_nack_that_fails_in_its_middle_is_told_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Two()
+    subscriber = Subscriber(world)
+    world.send("a")
+    fails_once(monkeypatch, LeaseManager, "came_back")
+    request = pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=list(subscriber.held)).SerializeToString()
+    with pytest.raises(MemoryError):
+        world.subscribe.modify(world.record, request, 4, 0)
+    world.advance(0.2)
+    assert subscriber.data == ["a", "a"]
+    request = pubsub.AcknowledgeRequest(subscription=SUB, ack_ids=[*subscriber.held][-1:]).SerializeToString()
+    world.subscribe.acknowledge(world.record, request, 2, None)
+    world.advance(0.2)
+    assert unacknowledged(world.publish, world.record) == 0
+
+
+@pytest.mark.parametrize(("owner", "name"), [(Delivery, "_want"), (Delivery, "start")])
+def test_a_subscriber_whose_coming_fails_is_not_there_and_the_next_one_is_served(
+    owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    fails_once(monkeypatch, owner, name)
+    with pytest.raises(MemoryError):
+        Subscriber(world)
+    world.settle()
+    assert not any(delivery.consumers for delivery in world.subscribe.deliveries.values())
+    subscriber = Subscriber(world)
+    world.send("a")
+    world.advance(0.2)
+    assert set(subscriber.data) == {"a"}
+
+
+def test_a_request_that_is_refused_begins_nothing_anew() -> None:
+    world = Two()
+    Subscriber(world)
+    request = pubsub.AcknowledgeRequest(subscription=SUB, ack_ids=["forged"]).SerializeToString()
+    with pytest.raises(BadAckId):
+        world.subscribe.acknowledge(world.record, request, 2, None)
+    assert world.subscribe.guard.doubted == set()
+
+
+def test_one_that_goes_on_failing_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Two()
+    subscriber = Subscriber(world)
+    other = world.subscribe.delivery(world.other)
+
+    def fails(now: float) -> None:
+        raise AssertionError("a bug")
+
+    other.review = fails  # type: ignore[method-assign]
+    world.advance(20)
+    fails_once(
+        monkeypatch,
+        FetchCursor,
+        "received",
+        lambda it: it in world.subscribe.delivery(world.record)._sources._cursors.values(),
+    )
+    world.send("a")
+    world.advance(0.3)
+    assert subscriber.data == ["a"]
+
+
+@pytest.mark.parametrize("options", [{}, {"ordered": True}, {"exactly_once": True}])
+def test_nothing_that_must_not_be_with_two_is_lent_before_it_is_begun_anew(options: dict[str, bool]) -> None:
+    world = World(**options)
+    subscriber = Subscriber(world)
+    world.send("a", key="k")
+    world.subscribe.guard.run(fails, world.record.incarnation)
+    world.send("b", key="k")
+    assert subscriber.data == (["a"] if options else ["a", "b"])
+    world.advance(0.2)
+    assert subscriber.data[-2:] == ["a", "b"]
+
+
+def fails() -> None:
+    raise MemoryError
