@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
-from itertools import count
 from typing import Any, NamedTuple
 
 from syncpoint.kernel import frames
@@ -32,7 +31,7 @@ from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.settings import StorageSettings
-from syncpoint.storage.workers import ManualWorkers
+from syncpoint.storage.workers import ManualWorkers, Step, Worker
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire import methods
@@ -64,6 +63,61 @@ class Disks:
             raise DiskFenced(f"epoch {self.epoch} has begun")
         self.epoch = epoch
         return FencedFiles(self, epoch)
+
+
+class LoopWorkers(ManualWorkers):
+    """The threads of one store as timers of the loop: a worker takes a step soon after it was woken, or as it said."""
+
+    STEP_S, KEEP_S = 0.004, 0.08  # how long a writer or reader, and a keeper of a disk, is late
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self.process = process
+
+    def start(self, name: str, step: Step, *, waits: bool = False) -> Worker:
+        self.steps[name] = step
+        return LoopWorker(self, name, step)
+
+
+class LoopWorker:
+    """See `LoopWorkers`."""
+
+    def __init__(self, workers: LoopWorkers, name: str, step: Step) -> None:
+        self._workers, self._name, self._step = workers, name, step
+        self._late_s = workers.KEEP_S if "-keep-" in name else workers.STEP_S
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self.wake()
+
+    def wake(self) -> None:
+        self._set(self._late_s)
+
+    def stop(self, timeout_s: float) -> bool:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._workers.steps.get(self._name) == self._step:
+            del self._workers.steps[self._name]
+        return True
+
+    def _set(self, seconds: float) -> None:
+        when = self._loop.time() + seconds
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        process = self._workers.process
+        if process.crashed or self._workers.steps.get(self._name) != self._step:
+            return
+        if process.paused or (process.keepers_rest and "-keep-" in self._name):
+            self._set(0.02)
+            return
+        delay = self._step()
+        if delay is not None:
+            self._set(max(delay, self._late_s))
 
 
 class FencedFiles:
@@ -199,7 +253,9 @@ class Process:
         self.assignments = dict(world.assignments)
         self.deaf = False  # to assignments
         self.paused = False  # its disks' threads stand still
-        self.workers: list[ManualWorkers] = []
+        self.keepers_rest = False  # of its threads those stand still that look after disks and delete files
+        self.crashed = False
+        self.workers: list[LoopWorkers] = []
         self.ended: list[tuple[int, Exception]] = []
         self.host = ChainHost(
             Surroundings(
@@ -223,20 +279,10 @@ class Process:
         self.host.on_ended = lambda number, error: self.ended.append((number, error))
         self.host.start()
         self.channel = MemoryChannel(ChainsService(self.host).methods())
-        self._pump = asyncio.get_running_loop().create_task(self._run())
         self.batches = 0
 
-    async def _run(self) -> None:
-        """Writers and readers often, keepers of disks now and then."""
-        for turn in count():
-            await asyncio.sleep(0.004)
-            for workers in self.workers if not self.paused else ():
-                for name in list(workers.steps):
-                    if name in workers.steps and (turn % 20 == 0 or "-keep-" not in name):
-                        workers.run(name)
-
-    def _workers(self) -> ManualWorkers:
-        self.workers.append(ManualWorkers())
+    def _workers(self) -> LoopWorkers:
+        self.workers.append(LoopWorkers(self))
         return self.workers[-1]
 
     def _open_files(self, record: ChainRecord, epoch: int) -> tuple[Any, list[str]]:
@@ -294,14 +340,15 @@ class Process:
 
     async def crash(self) -> None:
         """The process is gone, with all it had in memory."""
-        if self not in self.world.processes and self._pump.cancelled():
+        if self.crashed:
             return
+        self.crashed = True
         if self in self.world.processes:
             self.world.processes.remove(self)
         self.shared.held = True
-        for task in (self._pump, *self.host.rounds.tasks):
+        for task in self.host.rounds.tasks:
             task.cancel()
-        await asyncio.gather(self._pump, *self.host.rounds.tasks, return_exceptions=True)
+        await asyncio.gather(*self.host.rounds.tasks, return_exceptions=True)
         for chain in self.host._entered.values():
             await chain.entrance.close()
             chain.store.on_persisted = lambda position: None

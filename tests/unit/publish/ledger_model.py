@@ -124,8 +124,7 @@ class Run:
         for sub in self.subs.values():
             sub.followed[chain] = sub.generation
         if self.random.random() < 0.3:  # files are deleted later than they might be
-            process._pump.cancel()
-            process._pump = asyncio.get_running_loop().create_task(_without_keepers(process))
+            process.keepers_rest = True
         self.trace(f"chain {chain} is opened by {process.name}, with {len(stored)} messages")
         table = process.host.chains[chain].forwarder.sources
         assert not self.forgotten[chain] & set(table.by_number), "a forgotten source is back"
@@ -602,13 +601,3 @@ class Run:
 
 def brief(messages: set[Message]) -> list[tuple[int, int]]:
     return sorted((one.source, one.offset) for one in messages)
-
-
-async def _without_keepers(process: Process) -> None:
-    """The process's threads, without those that delete files."""
-    while True:
-        await asyncio.sleep(0.004)
-        for workers in process.workers:
-            for name in list(workers.steps):
-                if name in workers.steps and "-keep-" not in name:
-                    workers.run(name)

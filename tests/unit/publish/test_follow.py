@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import pytest
@@ -211,16 +210,6 @@ async def test_what_can_not_be_followed_ends_the_chain(world: ChainWorld) -> Non
     assert second.host.chains[1].forwarder.generation(SUB_NUMBER) == 1
 
 
-async def slow_keepers(process: Process) -> None:
-    """The process's threads, without those that delete files."""
-    for _ in count():
-        await asyncio.sleep(0.004)
-        for workers in process.workers:
-            for name in list(workers.steps):
-                if name in workers.steps and "-keep-" not in name:
-                    workers.run(name)
-
-
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_what_was_forgotten_and_is_still_stored_does_not_come_back(checkpoint: bool) -> None:
     @simulated
@@ -233,8 +222,7 @@ def test_what_was_forgotten_and_is_still_stored_does_not_come_back(checkpoint: b
         second = await hand_over(world, first, "close")
         chain = await second.open()
         await asyncio.sleep(1)
-        second._pump.cancel()
-        second._pump = asyncio.get_running_loop().create_task(slow_keepers(second))
+        second.keepers_rest = True
         (source,) = chain.forwarder.sources.by_number
         await acknowledge(chain, source, (0, 100))
         await until_forgotten(chain)
@@ -446,8 +434,7 @@ async def test_a_source_that_was_forgotten_before_a_seek_does_not_come_back_afte
     second = await hand_over(world, first, "close")
     chain = await second.open()
     await asyncio.sleep(1)
-    second._pump.cancel()
-    second._pump = asyncio.get_running_loop().create_task(slow_keepers(second))
+    second.keepers_rest = True
     (source,) = chain.forwarder.sources.by_number
     await acknowledge(chain, source, (0, 100))
     await second.publish("y")
