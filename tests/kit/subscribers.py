@@ -1,374 +1,104 @@
-"""A cluster in memory for the gatherer: processes that own chains, forwarders that gather from them, a bad network.
+"""Subscribe forwarders before publish hosts, over a network that is late, is cut, and loses answers.
 
-The processes are twins of publish forwarders: they keep messages and acknowledgements of chains in plain memory, speak
-the words of internal.proto, and grant as protocol rule 17 says. What is between is driven by a manual clock: streams
-keep their order, are late, and break.
+Between a client that joins and the files of the disks everything is the code of production: hosts of `chain`, with
+chains of one disk each, the transport's twin, `ServeLink`, gatherer and deliveries. A test runs in simulated time.
 """
 
-import heapq
-import math
-from collections import deque
+from __future__ import annotations
+
+import asyncio
 from collections.abc import Callable, Collection, Mapping
-from itertools import count
 from typing import Any
 
-from syncpoint.kernel import publish as kernel
-from syncpoint.kernel.acks import AckSet
-from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Subscription, Topic
-from syncpoint.model.errors import Code
-from syncpoint.model.identity import UNIVERSE_MIN, id_prefix, make_source
-from syncpoint.model.times import GRANT_S
-from syncpoint.runtime.clock import ManualClock
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.errors import SyncpointError
+from syncpoint.publish.backlog import unacknowledged
+from syncpoint.publish.service import ChainsService
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.lease_holder import lender_of
+from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.testing.simulated_loop import SimulatedLoop
+from syncpoint.transport.calls import Streaming
+from syncpoint.transport.memory import Faults, MemoryCall, MemoryChannel
+from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
-
-TOPIC, SUB = "projects/p/topics/orders", "projects/p/subscriptions/billing"
-TOPIC_NUMBER, SUB_NUMBER = 1, 2
+from tests.kit.chain import SUB, TOPIC_NUMBER, ChainWorld, Process
 
 
-class Source:
-    def __init__(self, number: int, chain: int, epoch: int) -> None:
-        self.number, self.chain, self.epoch, self.sealed = number, chain, epoch, False
-        self.entries: list[tuple[int, int, bytes]] = []  # first offset, count, payload
-        self.end = 0
-        self.acks = AckSet()
+class Way:
+    """The network as one forwarder has it."""
 
-    @property
-    def done(self) -> bool:
-        return self.sealed and self.acks.first_gap(0) >= self.end
+    def __init__(self, world: SubscribeWorld, member: str) -> None:
+        self._world, self._member = world, member
 
+    def channel(self, address: str) -> MemoryChannel:
+        world = self._world
+        process = world.processes.get(address)
+        if process is None:
+            return MemoryChannel({})
+        served = ChainsService(process.host).methods()
+        path = methods.CHAINS.Serve.encode()
+        serve = served[path]
+        assert isinstance(serve, Streaming)
 
-class Chain:
-    """What disks would keep: it survives its owners. Grants do not."""
+        def begin(stream: MemoryCall) -> None:
+            serve.handler(stream)
+            answer, take = stream.to_client, stream.on_message
+            assert take is not None
 
-    def __init__(self, number: int) -> None:
-        self.number, self.sources, self.logs, self.epoch = number, list[Source](), 0, 0
-        self.grants: dict[int, tuple[int, str]] = {}  # source -> (grant, member), of the owner now
-        self.known: dict[int, tuple[int, str]] = {}  # the newest grant of each source: it is in the log
-        self.granted = 0
-        self.waits_until = 0.0  # an adopter grants strict sources from then on
+            def asked(data: bytes) -> None:
+                message = internal.ToChains.FromString(data)
+                if message.WhichOneof("what") == "hello":
+                    world.hellos.append(message.hello)
+                elif message.WhichOneof("what") == "serves":
+                    world.serves.append(list(message.serves.subscriptions))
+                elif message.WhichOneof("what") == "fetch":
+                    world.fetches[address] = world.fetches.get(address, 0) + 1
+                take(data)
 
-    def open_source(self, epoch: int) -> Source:
-        for source in self.sources:
-            source.sealed = True
-        self.logs += 1
-        self.sources.append(Source(make_source(self.logs * 100 + self.number, 0), self.number, epoch))
-        return self.sources[-1]
+            def answered(data: bytes) -> None:
+                if (address, internal.FromChains.FromString(data).WhichOneof("what")) not in world.lost_answers:
+                    answer(data)
 
+            stream.to_client, stream.on_message = answered, asked
 
-class Session:
-    """One Serve stream at its server."""
+        return MemoryChannel({**served, path: Streaming(begin)}, world.line(self._member, address))
 
-    def __init__(self, process: "Process", send: Callable[[bytes], None]) -> None:
-        self.process, self._send = process, send
-        self.member, self.attached, self.wanted, self.beat_at = "", False, False, process.world.clock.monotonic()
-
-    def tell(self, **what: Any) -> None:
-        self._send(internal.FromChains(**what).SerializeToString())
-
-    def received(self, data: bytes) -> None:
-        message = internal.ToChains.FromString(data)
-        kind = message.WhichOneof("what")
-        what = getattr(message, kind)
-        if kind == "hello":
-            self.member = what.member
-            self.process.world.hellos.append(what)
-            self.process.sessions[self.member] = self
-            self.tell(owned=internal.Owned(chains=sorted(self.process.chains)))
-        elif kind == "heartbeat":
-            self.beat_at = self.process.world.clock.monotonic()
-            owned = [internal.OwnedChain(chain=one, age_ms=self.process.age_ms()) for one in self.process.chains]
-            self.tell(heartbeat=internal.Heartbeat(number=what.number, chains=owned))
-        elif kind == "attach":
-            self.attached, self.wanted = True, what.wanted
-            self.process.attach(self, {one.source: one.grant for one in what.grants})
-        elif kind == "detach":
-            self.attached = self.wanted = False
-            self.process.release(self.member)
-        elif kind == "serves":
-            self.process.world.serves.append(list(what.subscriptions))
-        elif kind == "wants":
-            self.wanted = what.wanted
-            self.process.grant()
-        elif kind == "released":
-            self.process.released(self.member, what)
-        elif kind == "fetch":
-            answer = self.process.fetch(self.member, what)
-            self.process.fetches += 1
-            if not self.process.slow:
-                self.tell(fetched=answer)
-        elif kind == "acknowledge":
-            answer = self.process.acknowledge(self.member, what)
-            if not self.process.mute:
-                self.tell(acknowledged=answer)
-
-
-class Process:
-    """A publish forwarder process."""
-
-    def __init__(self, world: "GatherWorld", address: str) -> None:
-        self.world, self.address = world, address
-        self.chains: dict[int, Chain] = {}
-        self.sessions: dict[str, Session] = {}
-        self.lost_at: dict[str, float] = {}
-        self.leaving: set[int] = set()  # grants that were revoked, not released
-        self.fetches = 0
-        self.slow = False  # nothing that is fetched arrives
-        self.mute = False  # its answers to acknowledgements are lost
-        self.obeyed_until = math.inf  # its disks do not answer it from then on
-
-    def age_ms(self) -> int:
-        """How long ago the disks of its chains answered."""
-        return round(1000 * max(0.0, self.world.clock.monotonic() - self.obeyed_until))
-
-    @property
-    def strict(self) -> bool:
-        return self.world.record.ordered or self.world.record.exactly_once
-
-    def open(self, chain: Chain, *, after: bool) -> None:
-        self.chains[chain.number] = chain
-        chain.epoch += 1
-        chain.granted = chain.epoch << 32
-        chain.grants.clear()
-        chain.waits_until = self.world.clock.monotonic() + GRANT_S if after else 0.0
-        chain.open_source(self.world.epoch)
-        for session in self.sessions.values():
-            session.tell(owned=internal.Owned(chains=sorted(self.chains)))
-        self.grant()
-
-    def attach(self, session: Session, claims: Mapping[int, int]) -> None:
-        for chain in self.chains.values():
-            for source in chain.sources:
-                claimed = claims.get(source.number)
-                known = claimed and chain.known.get(source.number) == (claimed, session.member)
-                if known and self.strict and source.number not in chain.grants:
-                    chain.grants[source.number] = chain.known[source.number]
-        self.grant()
-        for chain in self.chains.values():
-            self.name(session, chain, complete=True)
-
-    def name(self, session: Session, chain: Chain, *, complete: bool = False) -> None:
-        sources = [
-            internal.Source(
-                number=one.number, begin=one.acks.first_gap(0), sealed=one.sealed, epoch=one.epoch, chain=chain.number,
-                grant=grant if member == session.member else 0,
-            )
-            for one in chain.sources
-            if not one.done
-            for grant, member in [chain.grants.get(one.number, (0, ""))]
-        ]  # fmt: skip
-        session.tell(
-            sources=internal.Sources(
-                subscription=SUB_NUMBER, sources=sources, chain=chain.number, all=complete, age_ms=self.age_ms()
-            )
-        )
-
-    def name_all(self, chain: Chain) -> None:
-        for session in self.sessions.values():
-            if session.attached:
-                self.name(session, chain)
-
-    def release(self, member: str) -> None:
-        for chain in self.chains.values():
-            for source in [s for s, (_, holder) in chain.grants.items() if holder == member]:
-                self.leaving.discard(chain.grants.pop(source)[0])
-        self.grant()
-
-    def released(self, member: str, what: Any) -> None:
-        for chain in self.chains.values():
-            if chain.grants.get(what.source) == (what.grant, member):
-                del chain.grants[what.source]
-                self.leaving.discard(what.grant)
-        self.grant()
-
-    def revoke(self, chain: Chain, source: int) -> None:
-        grant, member = chain.grants[source]
-        session = self.sessions.get(member)
-        if session is not None and grant not in self.leaving:
-            self.leaving.add(grant)
-            session.tell(revoke=internal.Revoke(subscription=SUB_NUMBER, source=source, grant=grant))
-
-    def grant(self) -> None:
-        """Give what nobody has to somebody who wants it."""
-        now = self.world.clock.monotonic()
-        wanting = sorted(s.member for s in self.sessions.values() if s.attached and s.wanted)
-        for chain in self.chains.values():
-            holders = {member for _, member in chain.grants.values()}
-            for source in chain.sources:
-                if source.done or source.number in chain.grants or not wanting:
-                    continue
-                if self.strict and (now < chain.waits_until or len(holders) > 1):
-                    continue
-                member = wanting[source.number % len(wanting)]
-                if self.strict:
-                    member = next(iter(holders), member)
-                    holders = {member}
-                chain.granted += 1
-                chain.grants[source.number] = chain.known[source.number] = (chain.granted, member)
-                if member in self.sessions:
-                    self.name(self.sessions[member], chain)
-
-    def tick(self) -> None:
-        """Free the grants of those who are gone or want nothing, and share the others anew."""
-        now = self.world.clock.monotonic()
-        limit = GRANT_S if self.strict else 1.0
-        for member in sorted({m for chain in self.chains.values() for _, m in chain.grants.values()}):
-            session = self.sessions.get(member)
-            if session is None:
-                since = self.lost_at.get(member, now)
-                self.lost_at.setdefault(member, now)
-            elif now - session.beat_at > GRANT_S and self.strict:
-                since = session.beat_at
-            else:
-                self.lost_at.pop(member, None)
-                since = now
-            if now - since > limit:
-                self.release(member)
-        wanting = sorted(s.member for s in self.sessions.values() if s.attached and s.wanted)
-        for chain in self.chains.values():
-            for source, (_, member) in list(chain.grants.items()):
-                best = wanting[source % len(wanting)] if wanting else member
-                if self.strict and member != min(holder for _, holder in chain.grants.values()):
-                    self.revoke(chain, source)  # of one chain all go to one
-                if (not self.strict and member != best) or (wanting and member not in wanting):
-                    self.revoke(chain, source)
-        self.grant()
-
-    def _find(self, number: int) -> Source | None:
-        for chain in self.chains.values():
-            for source in chain.sources:
-                if source.number == number:
-                    return source
-        return None
-
-    def fetch(self, member: str, what: Any) -> Any:
-        source = self._find(what.source)
-        if source is None:
-            return internal.Fetched(id=what.id, error="not here", code=Code.UNAVAILABLE)
-        if self.chains[source.chain].grants.get(source.number) != (what.grant, member):
-            return internal.Fetched(id=what.id, error="no grant", code=Code.FAILED_PRECONDITION)
-        begin, batches = source.acks.first_gap(what.begin), []
-        for first, number, payload in source.entries:
-            if first + number > begin and len(batches) < 2:
-                batches.append(internal.Batch(
-                    source=source.number, first_offset=first, begin=max(begin, first), end=first + number,
-                    skip=source.acks.mask(first, first + number) or b"", payload=payload,
-                ))  # fmt: skip
-                begin = first + number
-        return internal.Fetched(id=what.id, batches=batches)
-
-    def acknowledge(self, member: str, what: Any) -> Any:
-        source = self._find(what.source)
-        if source is None:
-            return internal.Acknowledged(id=what.id, error="not here", code=Code.UNAVAILABLE)
-        granted = self.chains[source.chain].grants.get(source.number) == (what.grant, member)
-        if self.world.record.exactly_once and not granted:
-            return internal.Acknowledged(id=what.id, error="no grant", code=Code.FAILED_PRECONDITION)
-        source.acks.add_runs(what.runs)
-        return internal.Acknowledged(id=what.id)
-
-    def append(self, chain: Chain, data: str, key: str) -> None:
-        source = chain.sources[-1]
-        message = pubsub.PubsubMessage(data=data.encode(), ordering_key=key)
-        request = pubsub.PublishRequest(topic=TOPIC, messages=[message]).SerializeToString()
-        number, payload, _, _, _ = kernel.scan(request, id_prefix(UNIVERSE_MIN, source.number), source.end, 1, 0)
-        source.entries.append((source.end, number, payload))
-        source.end += number
-        held = chain.grants.get(source.number)
-        if held is not None and held[1] in self.sessions:
-            self.sessions[held[1]].tell(data=internal.Data(subscription=SUB_NUMBER, source=source.number))
-
-
-class TwinDoor:
-    """A `peers.Door` over the world's network."""
-
-    def __init__(self, world: "GatherWorld", address: str, peer: Peer) -> None:
-        self.world, self.address, self.peer = world, address, peer
-        self.number, self.session, self.closed, self.holes, self._last = 0, None, False, False, 0.0
-        self.member = world.connecting
-        world.later(self._open)
-
-    def _open(self) -> None:
-        process = self.world.processes.get(self.address)
-        if self.closed or self.session is not None:
-            return
-        if process is None or (self.member, self.address) in self.world.cut:
-            self.world.later(self._open, 0.3)
-            return
-        self.number += 1
-        number, self.holes = self.number, False
-        session = Session(process, lambda data: self._carry(number, lambda: self.peer.received(data)))
-        self.session = session
-        self.peer.began()
-
-    def _carry(self, number: int, act: Callable[[], None]) -> None:
-        def arrive() -> None:
-            if number != self.number:
-                return
-            if (self.member, self.address) in self.world.cut:
-                self.holes = True
-            elif self.holes:
-                self.broken()  # a stream that lost something never goes on
-            else:
-                act()
-
-        at = max(self._last, self.world.clock.monotonic() + self.world.random.random() * self.world.delay_s)
-        self._last = at
-        self.world.at(at, arrive)
-
-    def send(self, message: bytes) -> None:
-        session = self.session
-        if session is not None:
-            self._carry(self.number, lambda: session.received(message))
-
-    def reset(self) -> None:
-        self.broken()
-
-    def broken(self) -> None:
-        """The stream breaks, at both ends; it is opened again after a while."""
-        session, self.session = self.session, None
-        if session is not None:
-            self.number += 1
-            sessions = session.process.sessions
-            if sessions.get(session.member) is session:
-                del sessions[session.member]
-                session.process.lost_at[session.member] = (
-                    session.beat_at if session.process.strict else self.world.clock.monotonic()
-                )
-            self.peer.lost()
-            self.world.later(self._open, 0.2)
-
-    def close(self) -> None:
-        self.closed = True
-        self.broken()
+    async def serve(self, *_: Any) -> Any:
+        raise NotImplementedError
 
 
 class Forwarder:
-    """A subscribe forwarder process; its `leases`, `settle` and the rest are what `testing.forwarders` expects."""
+    """A subscribe forwarder process."""
 
-    def __init__(self, world: "GatherWorld", member: str, registered: int | None = 1) -> None:
+    def __init__(self, world: SubscribeWorld, member: str, registered: int | None = 1) -> None:
         self.world, self.member = world, member
-        world.connecting = member
+        self.links: list[ServeLink] = []
+        catalog, loop = world.chains.master, asyncio.get_running_loop()
         self.gatherer = Gatherer(
-            member, 7, world.catalog, world, world.clock, connect=self._connect, publish=lambda *_: None,
-            registered=registered,
+            member, world.incarnation(member), catalog, world, world.clock, connect=self._connect,
+            publish=lambda *_: None, registered=registered,
         )  # fmt: skip
         self.subscribe = SubscribeForwarder(
-            self.gatherer, world.catalog, world.clock, key=bytes(32), random=world.random,
-            soon=world.soon.append, lender=lender_of(member, 7), linger_s=10.0, guard=self.gatherer.guard,
+            self.gatherer, catalog, world.clock, key=bytes(32), random=world.random, soon=loop.call_soon,
+            lender=lender_of(member, world.incarnation(member)), linger_s=10.0, guard=self.gatherer.guard,
         )  # fmt: skip
+        self._ticking = loop.create_task(self._tick())
 
-    def _connect(self, address: str, peer: Peer) -> TwinDoor:
-        self.world.connecting = self.member
-        door = TwinDoor(self.world, address, peer)
-        self.world.doors.append(door)
-        return door
+    def _connect(self, address: str, peer: Peer) -> ServeLink:
+        self.links.append(ServeLink(Way(self.world, self.member), address, peer))
+        return self.links[-1]
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(0.1)
+            self.gatherer.changed()
+            self.gatherer.tick()
+            self.subscribe.tick()
 
 
 class Client:
@@ -376,7 +106,7 @@ class Client:
 
     def __init__(
         self,
-        world: "GatherWorld",
+        world: SubscribeWorld,
         forwarder: Forwarder,
         *,
         most: int = 1000,
@@ -400,7 +130,12 @@ class Client:
             self.data.append(text)
             self.world.delivered.append(text)
 
-    def ack(self, ack_id: str) -> None:
+    def ack(self, *ack_ids: str) -> None:
+        """These, or all it holds."""
+        for ack_id in ack_ids or list(self.held):
+            self._ack(ack_id)
+
+    def _ack(self, ack_id: str) -> None:
         text = self.held.pop(ack_id)
 
         def confirmed(failed: list[bytes], unknown: list[bytes]) -> None:
@@ -415,7 +150,7 @@ class Client:
         leases = self.forwarder.subscribe.delivery(self.world.record).leases
         try:
             leases.acknowledge(request, 2, self.world.clock.monotonic(), confirmed)
-        except Exception:  # nothing is to be reached: as if it had not been sent
+        except SyncpointError:  # nothing is to be reached: as if it had not been sent
             self.held[ack_id] = text
 
     def nack(self, ack_id: str) -> None:
@@ -427,126 +162,116 @@ class Client:
         self.forwarder.subscribe.leave(self.world.record, self.consumer)
 
 
-class GatherWorld:
-    """`processes` processes own `chains` chains; one topic, one subscription. It is the `Directory`, too."""
+class SubscribeWorld:
+    """`processes` p0, p1 ... own `chains` in turn; one topic, one subscription. It is the `Directory`, too."""
 
-    def __init__(self, *, processes: int, chains: int, delay_s: float = 0.0, seed: int = 1, **options: Any) -> None:
-        self.clock, self.random, self.delay_s = ManualClock(), SeededRandom(seed), delay_s
-        self.soon: deque[Callable[[], None]] = deque()
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = count()
-        self.connecting = ""
-        self.doors: list[TwinDoor] = []
+    record: Subscription
+
+    def __init__(self, *, delay_s: float = 0.0, seed: int = 1) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        self.clock, self.random, self.delay_s = loop.clock, SeededRandom(seed), delay_s
+        self.chains = ChainWorld(self.clock)
+        self.processes: dict[str, Process] = {}
+        self.orphans: list[int] = []  # chains nobody owns
+        self.forwarders: list[Forwarder] = []
+        self.lines: dict[tuple[str, str], Faults] = {}
+        self.lost_answers: set[tuple[str, str]] = set()  # (address, kind of message)
         self.hellos: list[Any] = []
         self.serves: list[list[int]] = []
-        self.cut: set[tuple[str, str]] = set()
+        self.fetches: dict[str, int] = {}
         self.delivered: list[str] = []
         self.confirmed: list[str] = []
-        self.epoch = 1
-        self.catalog = Catalog()
-        self.record = Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC, **options)
-        for change in self.catalog.assign([Change.put(Topic(TOPIC_NUMBER, TOPIC)), Change.put(self.record)]):
-            self.catalog.apply(change)
-        self.processes = {f"p{n}": Process(self, f"p{n}") for n in range(processes)}
-        self.chains = {n: Chain(n) for n in range(1, chains + 1)}
-        self.assigned = list(self.chains)
-        self.forwarders: list[Forwarder] = []
-        for number, chain in self.chains.items():
-            self.processes[f"p{number % processes}"].open(chain, after=False)
+
+    @classmethod
+    async def start(
+        cls, *, processes: int = 1, chains: int = 1, delay_s: float = 0.0, seed: int = 1, **options: Any
+    ) -> SubscribeWorld:
+        world = cls(delay_s=delay_s, seed=seed)
+        for number in range(processes):
+            world.processes[f"p{number}"] = world.chains.process(f"p{number}")
+        for number in range(1, chains + 1):
+            await world.processes[f"p{number % processes}"].open(number, clusters=1, disks=1)
+        world.chains.assign(*range(1, chains + 1))
+        world.record = await world.chains.subscribe(**options)
+        return world
 
     # -- Directory ---------------------------------------------------------------------------------------------------
 
     def owners(self) -> Mapping[int, str]:
-        return {number: one.address for one in self.processes.values() for number in one.chains}
+        return {number: name for name, process in self.processes.items() for number in process.host.chains}
 
     def chains_of(self, topic: int) -> Collection[int]:
-        return [number for number, chain in self.chains.items() if chain.sources]
+        return sorted(chain for of, chain in self.chains.registered if of == topic)
 
     def look(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
         found = self.chains_of(topic)
-        self.later(lambda: reply(found if self.random.random() < 0.8 else None))
+        answer = found if self.delay_s == 0 or self.random.random() < 0.8 else None
+        asyncio.get_running_loop().call_later(0.02, reply, answer)
 
     # -- what happens ------------------------------------------------------------------------------------------------
+
+    def incarnation(self, member: str) -> int:
+        return 100 + ord(member[0])
 
     def forwarder(self, member: str, registered: int | None = 1) -> Forwarder:
         self.forwarders.append(Forwarder(self, member, registered))
         return self.forwarders[-1]
 
-    def publish(self, data: str, key: str = "") -> bool:
-        """To the chain of the key, or any. False if nobody owns it now."""
-        number = (
-            self.assigned[hash_of(key) % len(self.assigned)]
-            if key
-            else self.assigned[self.random.randrange(0, len(self.assigned))]
-        )
-        for process in self.processes.values():
-            if number in process.chains:
-                process.append(self.chains[number], data, key)
-                return True
-        return False
+    def line(self, member: str, address: str) -> Faults:
+        """Between a forwarder and a process."""
+        found = self.lines.get((member, address))
+        if found is None:
+            found = self.lines[member, address] = Faults(self.random, delay_s_max=self.delay_s)
+        return found
 
-    def kill(self, address: str) -> list[Chain]:
+    def cut(self, member: str, *addresses: str) -> None:
+        for address in addresses or list(self.processes):
+            self.line(member, address).cut = True
+
+    def heal(self) -> None:
+        for line in self.lines.values():
+            line.cut = False
+
+    def break_streams(self, *members: str, address: str = "") -> None:
+        """Of these forwarders, or all; they connect again."""
+        for forwarder in self.forwarders:
+            for link in forwarder.links if not members or forwarder.member in members else ():
+                if address in ("", link._address):
+                    link.reset()
+
+    async def publish(self, data: str, key: str = "", chain: int = 0) -> bool:
+        """To the chain of the key, this one, or any that the topic has. False if it is not known to be stored."""
+        assignment = self.chains.assignments[TOPIC_NUMBER]
+        place = sum(key.encode()) if key else self.random.randrange(0, len(assignment.chains))
+        number = chain or assignment.chains[place % len(assignment.chains)]
+        owner = self.owners().get(number)
+        if owner is None:
+            return False
+        await self.processes[owner].publish(data, chain=number, key=key, epoch=assignment.epoch if key else 0)
+        return True
+
+    async def kill(self, address: str) -> None:
         """A process dies. Its chains wait for an owner."""
         dead = self.processes.pop(address)
-        for door in self.doors:
-            if door.address == address:
-                door.broken()
-        return list(dead.chains.values())
+        self.orphans += sorted(dead.host.chains)
+        await dead.crash()
+        self.break_streams(address=address)
 
-    def adopt(self, chains: list[Chain], address: str) -> None:
-        """Somebody takes chains over; a new process if there is none of that name."""
-        process = self.processes.get(address) or self.processes.setdefault(address, Process(self, address))
-        for chain in chains:
-            process.open(chain, after=True)
-        self.changed()
+    async def adopt(self, address: str) -> None:
+        """A process takes all chains over that nobody owns; a new one if there is none of that name."""
+        if address not in self.processes:
+            self.processes[address] = self.chains.process(address)
+        orphans, self.orphans = self.orphans, []
+        for chain in orphans:
+            await self.processes[address].open(chain, clusters=1, disks=1)
 
-    def changed(self) -> None:
-        for forwarder in self.forwarders:
-            forwarder.gatherer.changed()
-
-    def assign(self, chains: list[int]) -> None:
-        """Another set of chains shares the topic: the sources of all end, then the new ones begin."""
-        self.epoch += 1
-        for process in self.processes.values():
-            for chain in process.chains.values():
-                chain.open_source(self.epoch)
-                process.name_all(chain)
-            process.grant()
-        self.assigned = chains
-
-    # -- time ----------------------------------------------------------------------------------------------------------
-
-    def at(self, when: float, act: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, (when, next(self._order), act))
-
-    def later(self, act: Callable[[], None], seconds: float = 0.0) -> None:
-        self.at(self.clock.monotonic() + seconds + self.random.random() * self.delay_s, act)
-
-    def settle(self) -> None:
-        for _ in range(10_000):
-            if self.soon:
-                self.soon.popleft()()
-            elif self._timers and self._timers[0][0] <= self.clock.monotonic():
-                heapq.heappop(self._timers)[2]()
-            else:
-                return
-        raise AssertionError("the world does not come to rest")
-
-    def advance(self, seconds: float) -> None:
-        for _ in range(max(1, round(seconds * 10))):
-            self.settle()
-            self.clock.advance(0.1)
-            for forwarder in self.forwarders:
-                forwarder.gatherer.tick()
-                forwarder.subscribe.tick()
-            for process in self.processes.values():
-                process.tick()
-            self.settle()
+    @property
+    def left(self) -> int:
+        """How many messages of chains that somebody owns are not acknowledged."""
+        hosts = [process.host for process in self.processes.values()]
+        return sum(unacknowledged(chain.forwarder, self.record) for host in hosts for chain in host.chains.values())
 
     @property
     def all_done(self) -> bool:
-        return all(s.acks.first_gap(0) >= s.end for chain in self.chains.values() for s in chain.sources)
-
-
-def hash_of(key: str) -> int:
-    return sum(key.encode())
+        return not self.orphans and self.left == 0

@@ -1,5 +1,6 @@
 """Steps that fail in their middle: only what they were about begins anew, and nothing of it is left undone."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,9 @@ from syncpoint.subscribe.fetch import FetchCursor
 from syncpoint.subscribe.lease import LeaseManager
 from syncpoint.testing.forwarders import SUB, TOPIC, Subscriber, World
 from syncpoint.wire.messages import pubsub
-from tests.kit.subscribers import SUB_NUMBER, Client, GatherWorld
+from tests.kit.chain import SUB_NUMBER
+from tests.kit.clock import in_simulated_time
+from tests.kit.subscribers import Client, SubscribeWorld
 
 OTHER = "projects/p/subscriptions/other"
 
@@ -44,38 +47,42 @@ def fails_once(
         (FetchCursor, "named"),
     ],
 )
-def test_what_fails_while_a_chain_is_heard_begins_its_subscription_anew_and_no_stream(
+@in_simulated_time
+async def test_what_fails_while_a_chain_is_heard_begins_its_subscription_anew_and_no_stream(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = GatherWorld(processes=1, chains=1)
+    world = await SubscribeWorld.start(processes=1, chains=1)
     client = Client(world, world.forwarder("a"))
-    world.publish("first")
-    world.advance(1)
+    await world.publish("first")
+    await asyncio.sleep(1)
     client.ack(next(iter(client.held)))
     fails_once(monkeypatch, owner, name)
-    world.publish("m")
-    for process in world.processes.values():
-        process.name_all(world.chains[1])
-    world.settle()
+    world.chains.assign(1)  # so that the source is sealed and another one begins
+    await world.publish("m")
+    for _ in range(100):
+        if client.forwarder.gatherer.guard.failures:
+            break
+        await asyncio.sleep(0.005)
     assert client.forwarder.gatherer.guard.doubted == {SUB_NUMBER}
-    world.advance(2)
+    await asyncio.sleep(2)
     assert client.data.count("m") >= 1
     assert len(world.hellos) == 1
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
-def test_who_waits_for_an_acknowledgement_is_answered_where_taking_its_answer_fails(
+@in_simulated_time
+async def test_who_waits_for_an_acknowledgement_is_answered_where_taking_its_answer_fails(
     exactly_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = GatherWorld(processes=1, chains=1, exactly_once=exactly_once)
+    world = await SubscribeWorld.start(processes=1, chains=1, exactly_once=exactly_once)
     client = Client(world, world.forwarder("a"))
-    world.publish("m")
-    world.advance(1)
+    await world.publish("m")
+    await asyncio.sleep(1)
     fails_once(monkeypatch, Confirmation, "persisted")
     client.ack(next(iter(client.held)))
-    world.settle()
+    await asyncio.sleep(0.05)
     assert (world.confirmed, client.unknown) == ([], [])
-    world.advance(6)
+    await asyncio.sleep(6)
     assert (world.confirmed, client.unknown) == ([], ["m"]) if exactly_once else (["m"], [])
     assert world.all_done
 
