@@ -41,6 +41,7 @@ COMMANDS = {
     "archive": ("archive", "archive", "Keep a topic as Parquet files, and publish them again."),
     "simulate": ("simulate", "simulate", "Try out routing with a thousand forwarders, on paper."),
     "keys": ("keys", "keys", "Rotate the keys that message data is sealed with."),
+    "iam": ("iam", "iam", "Say who may do what, and look after the accounts of programs."),
     "limits": ("limits", "limits", "Read and change the server's flow control limits."),
     "log": ("log", "log", "Look into a stopped server's disks: verify them, dump them."),
     "doctor": ("doctor", "doctor", "Examine this machine: can a server run well here?"),

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from syncpoint.cli.errors import Problem
+from syncpoint.cli.exposed import loopback
 
 if TYPE_CHECKING:
     from syncpoint.client.client import Client
+    from syncpoint.client.credentials import Credentials
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,6 +63,7 @@ class Settings:
     tls_ca: str | None = None
     tls_cert: str | None = None  # what this side shows to a server that wants to see a certificate
     tls_key: str | None = None
+    credentials_option: str | None = None
     timeout_option: float | None = None
     wide: bool = False
     command: tuple[str, ...] = ()
@@ -151,7 +154,30 @@ class Settings:
                     "Both must be in PEM form, and the key must be that of the first certificate.",
                 ):
                     tls = client_tls(self.tls_ca, self.tls_cert, self.tls_key)
-        return Client(self.endpoint, tls=tls, timeout_s=self.timeout_option or 60.0, patience_s=patience_s)
+        credentials = self.credentials()
+        if credentials is not None and tls is None and not loopback(parse_endpoint(self.endpoint)[0]):
+            raise Problem(
+                f"credentials are not sent to {self.endpoint} in the clear",
+                "Connect with TLS: --tls-ca FILE.",
+                exit_code=2,
+            )
+        return Client(
+            self.endpoint,
+            tls=tls,
+            timeout_s=self.timeout_option or 60.0,
+            patience_s=patience_s,
+            credentials=credentials,
+        )
+
+    def credentials(self) -> Credentials | None:
+        """What to show to a server that asks who calls; None: nothing."""
+        path = self.credentials_option or os.environ.get("SYNCPOINT_CREDENTIALS") or ""
+        if not path:
+            return None
+        from syncpoint.client.credentials import Credentials
+
+        with _explained(f"--credentials {path}", "It must hold a token, or the key of a service account (JSON)."):
+            return Credentials(Path(path).expanduser())
 
 
 @contextmanager
@@ -174,7 +200,10 @@ def _kept(name: str, *declaration: str, **attributes: Any) -> Callable[[Callable
     return click.option(*declaration, callback=store, expose_value=False, **attributes)
 
 
-_NAMES = ("--project", "--endpoint", "--format", "--wide", "--timeout", "--tls-ca", "--tls-cert", "--tls-key")
+_NAMES = (
+    "--project", "--endpoint", "--format", "--wide", "--timeout", "--tls-ca", "--tls-cert", "--tls-key",
+    "--credentials",
+)  # fmt: skip
 COMMON = (
     _kept("project_option", "--project", metavar="NAME", help="Project [PUBSUB_PROJECT_ID, or the configuration]."),
     _kept(
@@ -212,6 +241,13 @@ COMMON = (
         type=click.Path(exists=True, dir_okay=False),
         metavar="FILE",
         help="The private key of --tls-cert.",
+    ),
+    _kept(
+        "credentials_option",
+        "--credentials",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="Show who you are: a token, or a service account's key file [SYNCPOINT_CREDENTIALS].",
     ),
 )
 

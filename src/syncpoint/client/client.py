@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from syncpoint.client.credentials import Credentials
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
 from syncpoint.transport.client import Channel, MetadataItems
 from syncpoint.wire import methods
@@ -77,9 +78,10 @@ class Client:
         patience_s: float = 2.0,
         channel: Calls | None = None,
         metadata: MetadataItems = (),
+        credentials: Credentials | None = None,
     ) -> None:
         """`endpoint` is HOST:PORT; `channel` replaces the connection (it is closed with the client); `metadata` goes
-        with every call.
+        with every call, and what the `credentials` say.
         """
         self.endpoint = endpoint
         self._timeout_s = timeout_s
@@ -87,7 +89,7 @@ class Client:
         self._runner = asyncio.Runner()
         self._tls = tls
         self._channel = channel
-        self._metadata = metadata
+        self._metadata, self._credentials = tuple(metadata), credentials
 
     def __enter__(self) -> Self:
         return self
@@ -131,8 +133,9 @@ class Client:
         end = time.monotonic() + self._patience_s
         pause = PAUSE_FIRST_S
         while True:
+            shown = () if self._credentials is None else self._credentials.metadata()
             try:
-                return await self._channel.unary(path, message, metadata=self._metadata, timeout=timeout_s)
+                return await self._channel.unary(path, message, metadata=(*self._metadata, *shown), timeout=timeout_s)
             except SyncpointError as error:
                 if error.code is not Code.UNAVAILABLE or time.monotonic() + pause > end:
                     raise

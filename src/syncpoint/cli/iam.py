@@ -1,0 +1,426 @@
+"""`syncpoint iam ...`: who may do what, and the accounts of programs.
+
+Place: over google.iam.v1.IAMPolicy and syncpoint.iam.v1.ServiceAccounts; `init` and `roles` need no server.
+Promise: a grant is added to, or taken from, the policy that stands: who changes it at the same time loses nothing. The
+private half of a key is written into one file, readable by its owner alone, and sent nowhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from syncpoint.cli.errors import Problem
+from syncpoint.cli.output import print_json, print_message, print_messages, print_table, said
+from syncpoint.cli.settings import Settings, with_settings
+
+TRIES = 10
+_KINDS = ("topics", "subscriptions", "snapshots", "schemas")
+
+
+@click.group()
+def iam() -> None:
+    """Say who may do what, and look after the accounts of programs."""
+
+
+# -- a server's file ---------------------------------------------------------------------------------------------------
+
+
+@iam.command()
+@click.argument("auth_file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--owner", required=True, metavar="EMAIL", help="What the first account is called: name@domain.")
+@click.option(
+    "--key-file", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Where its key is written."
+)
+@click.option("--audience", "audiences", multiple=True, metavar="URL", help="What tokens for this server name.")
+@with_settings
+def init(settings: Settings, auth_file: Path, owner: str, key_file: Path, audiences: tuple[str, ...]) -> None:
+    """Write a file for `serve --auth`, with an account that owns the server, and the key file of that account.
+
+    \b
+    Example:
+      syncpoint iam init auth.yaml --owner admin@example.com --key-file admin.json
+      syncpoint serve --tls-cert server.pem --tls-key server.key --auth auth.yaml
+      syncpoint iam policy get project --project demo --tls-ca ca.pem --credentials admin.json
+    """
+    import yaml
+
+    from syncpoint.access.accounts import parse_email
+    from syncpoint.access.settings import parse
+
+    if auth_file.exists():
+        raise Problem(f"{auth_file} is there already", "Change it by hand; servers take changes over by themselves.")
+    public = auth_file.with_suffix(".owner.pub")
+    content = {
+        "audiences": list(audiences),
+        "owners": [f"serviceAccount:{parse_email(owner)}"],
+        "service_accounts": [{"email": owner, "key_files": [public.name]}],
+    }
+    parse(content)
+    public.write_text(_new_key(key_file, owner, settings.project_or_none or ""))
+    auth_file.write_text(yaml.safe_dump(content, sort_keys=False))
+    said(f"Wrote {auth_file} and {public}, for the server.")
+    said(f"Wrote {key_file}, which is secret: whoever has it owns the server.")
+
+
+@iam.command()
+@click.argument("role", required=False)
+@with_settings
+def roles(settings: Settings, role: str | None) -> None:
+    """List the roles there are, or the permissions of one."""
+    from syncpoint.access.roles import ROLES
+
+    if role is not None and role not in ROLES:
+        raise Problem(f"there is no role {role}", "`syncpoint iam roles` lists them.", exit_code=3)
+    if role is not None:
+        held = sorted(ROLES[role])
+        if settings.format == "json":
+            print_json(held)
+        else:
+            print_table(["PERMISSION"], [[one] for one in held])
+        return
+    if settings.format == "json":
+        print_json({name: sorted(permissions) for name, permissions in ROLES.items()})
+    else:
+        print_table(["ROLE", "PERMISSIONS"], [[name, str(len(held))] for name, held in ROLES.items()])
+
+
+@iam.command()
+@with_settings
+def token(settings: Settings) -> None:
+    """Print a token of the account of --credentials, for `curl` and for clients that take tokens; good for an hour."""
+    found = settings.credentials()
+    if found is None:
+        raise Problem("no credentials", "Give --credentials FILE or set SYNCPOINT_CREDENTIALS.", exit_code=2)
+    click.echo(found.token())
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+
+@iam.group()
+def policy() -> None:
+    """Read and change who may do what with a resource.
+
+    RESOURCE is topics/NAME, subscriptions/NAME, snapshots/NAME or schemas/NAME, a full name, `project` for the whole
+    project, or `server` for everything.
+    """
+
+
+_RESOURCE = click.argument("resource", metavar="RESOURCE")
+_MEMBER = click.option(
+    "--member", required=True, help="user:, serviceAccount:, group: or domain: and an address; allUsers; ..."
+)
+_ROLE = click.option("--role", required=True, help="Such as roles/pubsub.publisher; `syncpoint iam roles` lists them.")
+
+
+def _named(settings: Settings, resource: str) -> str:
+    if resource in ("server",) or resource.startswith("projects/"):
+        return resource
+    if resource == "project":
+        return f"projects/{settings.project}"
+    kind, slash, name = resource.partition("/")
+    if kind not in _KINDS or not slash:
+        raise click.UsageError(f"{resource!r} is no resource; write topics/NAME, project, server or a full name.")
+    return settings.name(kind, name)
+
+
+@policy.command("get")
+@_RESOURCE
+@with_settings
+def get_policy(settings: Settings, resource: str) -> None:
+    """Show who may do what with a resource."""
+    with settings.client() as client:
+        found = _read(client, _named(settings, resource))
+    if settings.format == "json":
+        print_message(found, "json")
+        return
+    rows = [
+        [binding.role, member, binding.condition.expression] for binding in found.bindings for member in binding.members
+    ]
+    print_table(["ROLE", "MEMBER", "CONDITION"], rows)
+
+
+@policy.command("set")
+@_RESOURCE
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@with_settings
+def set_policy(settings: Settings, resource: str, file: Path) -> None:
+    """Replace the policy of a resource by that of a file (JSON or YAML, as `policy get --format json` prints it).
+
+    With the etag that was read, a policy that was changed since is left alone.
+    """
+    import yaml
+    from google.protobuf import json_format
+
+    from syncpoint.wire.messages import iam as messages
+
+    wanted = messages.Policy()
+    try:
+        json_format.ParseDict(yaml.safe_load(file.read_text()) or {}, wanted)
+    except (yaml.YAMLError, json_format.ParseError) as error:
+        raise Problem(f"{file} is no policy: {error}", "`syncpoint iam policy get --format json` shows one.") from None
+    name = _named(settings, resource)
+    with settings.client() as client:
+        stored = client.call("IAMPolicy.SetIamPolicy", messages.SetIamPolicyRequest(resource=name, policy=wanted))
+    said(f"Replaced the policy of [{name}].")
+    if settings.format == "json":
+        print_message(stored, "json")
+
+
+@policy.command()
+@_RESOURCE
+@_MEMBER
+@_ROLE
+@click.option("--condition", default="", metavar="EXPRESSION", help="In the Common Expression Language.")
+@with_settings
+def add(settings: Settings, resource: str, member: str, role: str, condition: str) -> None:
+    """Grant a role to a member.
+
+    \b
+    Examples:
+      syncpoint iam policy add topics/orders --member user:ann@example.com --role roles/pubsub.publisher
+      syncpoint iam policy add project --member domain:example.com --role roles/pubsub.viewer
+    """
+
+    def change(found: Any) -> bool:
+        for binding in found.bindings:
+            if (binding.role, binding.condition.expression) == (role, condition):
+                if member in binding.members:
+                    return False
+                binding.members.append(member)
+                return True
+        made = found.bindings.add(role=role, members=[member])
+        if condition:
+            made.condition.expression = condition
+            made.condition.title = condition[:100]
+            found.version = 3
+        return True
+
+    _change(settings, resource, change, f"Granted {role} to {member}", f"{member} has {role} already")
+
+
+@policy.command()
+@_RESOURCE
+@_MEMBER
+@_ROLE
+@with_settings
+def remove(settings: Settings, resource: str, member: str, role: str) -> None:
+    """Take a role from a member, with and without conditions."""
+
+    def change(found: Any) -> bool:
+        hit = [one for one in found.bindings if one.role == role and member in one.members]
+        for binding in hit:
+            binding.members.remove(member)
+        kept = [one for one in found.bindings if one.members]
+        if len(kept) < len(found.bindings):
+            copies = [type(one).FromString(one.SerializeToString()) for one in kept]
+            del found.bindings[:]
+            found.bindings.extend(copies)
+        return bool(hit)
+
+    _change(settings, resource, change, f"Took {role} from {member}", f"{member} does not have {role} there")
+
+
+@iam.command()
+@_RESOURCE
+@click.argument("permissions", nargs=-1, required=True, metavar="PERMISSION...")
+@with_settings
+def test(settings: Settings, resource: str, permissions: tuple[str, ...]) -> None:
+    """Ask which permissions you have on a resource, such as pubsub.topics.publish."""
+    from syncpoint.wire.messages import iam as messages
+
+    request = messages.TestIamPermissionsRequest(resource=_named(settings, resource), permissions=permissions)
+    with settings.client() as client:
+        held = set(client.call("IAMPolicy.TestIamPermissions", request).permissions)
+    if settings.format == "json":
+        print_json(sorted(held))
+    else:
+        print_table(["PERMISSION", "HELD"], [[one, "yes" if one in held else "no"] for one in permissions])
+
+
+def _read(client: Any, name: str) -> Any:
+    from syncpoint.wire.messages import iam as messages
+
+    request = messages.GetIamPolicyRequest(resource=name)
+    request.options.requested_policy_version = 3
+    return client.call("IAMPolicy.GetIamPolicy", request)
+
+
+def _change(settings: Settings, resource: str, change: Callable[[Any], bool], done: str, nothing: str) -> None:
+    """Change the policy that stands; again, when somebody else was first."""
+    from syncpoint.model.errors import Aborted, Code, SyncpointError
+    from syncpoint.wire.messages import iam as messages
+
+    name = _named(settings, resource)
+    with settings.client() as client:
+        for _ in range(TRIES):
+            found = _read(client, name)
+            if not change(found):
+                said(f"{nothing}: [{name}].")
+                return
+            try:
+                request = messages.SetIamPolicyRequest(resource=name, policy=found)
+                stored = client.call("IAMPolicy.SetIamPolicy", request)
+            except SyncpointError as error:
+                if error.code is not Code.ABORTED:
+                    raise
+                continue
+            said(f"{done} on [{name}].")
+            if settings.format == "json":
+                print_message(stored, "json")
+            return
+    raise Aborted("Others change this policy all the time.")
+
+
+# -- accounts ----------------------------------------------------------------------------------------------------------
+
+
+@iam.group()
+def accounts() -> None:
+    """Accounts of programs, which show who they are with keys."""
+
+
+_EMAIL = click.argument("email", metavar="EMAIL")
+
+
+@accounts.command("create")
+@_EMAIL
+@click.option("--display-name", default="", help="For people.")
+@with_settings
+def create_account(settings: Settings, email: str, display_name: str) -> None:
+    """Create an account of the project. It has neither keys nor grants yet.
+
+    \b
+    Example:
+      syncpoint iam accounts create billing@demo.example
+      syncpoint iam accounts keys create billing@demo.example --file billing.json
+      syncpoint iam policy add topics/orders --member serviceAccount:billing@demo.example --role roles/pubsub.publisher
+    """
+    from syncpoint.wire.messages import accounts as messages
+
+    project = f"projects/{settings.project}"
+    request = messages.CreateServiceAccountRequest(project=project, email=email, display_name=display_name)
+    with settings.client() as client:
+        made = client.call("ServiceAccounts.CreateServiceAccount", request)
+    said(f"Created account [{made.email}] of [{made.project}].")
+    if settings.format == "json":
+        print_message(made, "json")
+
+
+@accounts.command("list")
+@with_settings
+def list_accounts(settings: Settings) -> None:
+    """List the accounts of the project."""
+    from syncpoint.wire.messages import accounts as messages
+
+    request = messages.ListServiceAccountsRequest(project=f"projects/{settings.project}")
+    with settings.client() as client:
+        found = client.call("ServiceAccounts.ListServiceAccounts", request).accounts
+    print_messages(found, settings.format, [("EMAIL", "email"), ("NAME", "displayName"), ("CREATED", "createTime")])
+
+
+@accounts.command("delete")
+@_EMAIL
+@with_settings
+def delete_account(settings: Settings, email: str) -> None:
+    """Delete an account with its keys: its tokens are refused at once."""
+    from syncpoint.wire.messages import accounts as messages
+
+    with settings.client() as client:
+        client.call("ServiceAccounts.DeleteServiceAccount", messages.DeleteServiceAccountRequest(email=email))
+    said(f"Deleted account [{email}].")
+
+
+@accounts.group()
+def keys() -> None:
+    """Keys of an account."""
+
+
+@keys.command("create")
+@_EMAIL
+@click.option(
+    "--file", "path", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Where to write it."
+)
+@click.option("--days", type=click.IntRange(min=1), help="How long it is good [until it is deleted].")
+@with_settings
+def create_key(settings: Settings, email: str, path: Path, days: int | None) -> None:
+    """Make a key, here, and write the key file that Google's libraries take (GOOGLE_APPLICATION_CREDENTIALS).
+
+    The server gets the public half.
+    """
+    from syncpoint.wire.messages import accounts as messages
+
+    request = messages.AddServiceAccountKeyRequest(
+        email=email, public_key=_new_key(path, email, settings.project_or_none or "")
+    )
+    if days is not None:
+        request.ttl.FromSeconds(days * 86_400)
+    try:
+        with settings.client() as client:
+            made = client.call("ServiceAccounts.AddServiceAccountKey", request)
+    except BaseException:
+        path.unlink(missing_ok=True)  # nobody knows it
+        raise
+    said(f"Wrote {path}: key {made.id} of [{email}]. It is secret, and the only copy.")
+
+
+@keys.command("list")
+@_EMAIL
+@with_settings
+def list_keys(settings: Settings, email: str) -> None:
+    """List the keys of an account."""
+    from syncpoint.wire.messages import accounts as messages
+
+    with settings.client() as client:
+        request = messages.ListServiceAccountKeysRequest(email=email)
+        found = client.call("ServiceAccounts.ListServiceAccountKeys", request).keys
+    print_messages(found, settings.format, [("ID", "id"), ("CREATED", "createTime"), ("EXPIRES", "expireTime")])
+
+
+@keys.command("delete")
+@_EMAIL
+@click.argument("key_id", metavar="ID")
+@with_settings
+def delete_key(settings: Settings, email: str, key_id: str) -> None:
+    """Delete a key of an account: tokens signed with it are refused at once."""
+    from syncpoint.wire.messages import accounts as messages
+
+    with settings.client() as client:
+        request = messages.DeleteServiceAccountKeyRequest(email=email, id=key_id)
+        client.call("ServiceAccounts.DeleteServiceAccountKey", request)
+    said(f"Deleted key {key_id} of [{email}].")
+
+
+def _new_key(path: Path, email: str, project: str) -> str:
+    """Make a key and write its file; returns the public half in PEM form."""
+    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    from syncpoint.access.keysets import canonical, key_id
+
+    key = rsa.generate_private_key(65537, 2048)  # what the official libraries sign with
+    content = {
+        "type": "service_account",
+        "project_id": project,
+        "private_key_id": key_id(key.public_key()),
+        "private_key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+        "client_email": email,
+        "client_id": "",
+        "auth_uri": "https://localhost/none",
+        "token_uri": "https://localhost/none",  # needed by the libraries, which sign by themselves and do not call it
+        "universe_domain": "googleapis.com",
+    }
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise Problem(f"{path} is there already", "A key file is not written over; name another one.") from None
+    with os.fdopen(handle, "w") as file:
+        json.dump(content, file, indent=2)
+        file.write("\n")
+    return canonical(key.public_key())

@@ -1,0 +1,100 @@
+"""The command line at a server that asks who calls: the first owner, accounts, grants, and both taken back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from syncpoint.cli.main import cli
+from syncpoint.testing.certificates import Authority
+from syncpoint.testing.server import ServerProcess
+
+APP = "billing@demo.example"
+MEMBER = f"serviceAccount:{APP}"
+
+
+class Desk:
+    """Where the operator sits."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.endpoint = folder, ""
+        self.authority = Authority(folder / "ca")
+        made = self.run(
+            "iam", "init", str(folder / "auth.yaml"), "--owner", "admin@demo.example", "--key-file", self.of("admin")
+        )
+        assert made.exit_code == 0, made.output
+
+    def of(self, name: str) -> str:
+        return str(self.folder / f"{name}.json")
+
+    def run(self, *words: str, as_: str = "") -> Result:
+        common = ["--project", "demo"]
+        if self.endpoint:
+            common += ["--endpoint", self.endpoint, "--tls-ca", str(self.authority.ca)]
+        if as_:
+            common += ["--credentials", self.of(as_)]
+        return CliRunner().invoke(cli, [*words, *common])
+
+    def done(self, *words: str, as_: str = "admin") -> str:
+        result = self.run(*words, as_=as_)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    cert, key = made.authority.issue("server")
+    files = ("--tls-cert", str(cert), "--tls-key", str(key), "--auth", str(tmp_path / "auth.yaml"))
+    with ServerProcess(tmp_path / "data", args=files) as server:
+        made.endpoint = server.endpoint
+        yield made
+
+
+def test_from_the_first_owner_to_a_program_and_back(desk: Desk) -> None:
+    assert (desk.folder / "admin.json").stat().st_mode & 0o077 == 0, "nobody else reads a key"
+    nobody = desk.run("topics", "list")
+    assert nobody.exit_code == 1
+    assert "--credentials" in nobody.output
+    desk.done("topics", "create", "orders")
+    desk.done("iam", "accounts", "create", APP)
+    desk.done("iam", "accounts", "keys", "create", APP, "--file", desk.of("app"), "--days", "30")
+    publish = ("topics", "publish", "orders", "--message", "hello")
+    refused = desk.run(*publish, as_="app")
+    assert "PERMISSION_DENIED: User not authorized to perform this action." in refused.output
+    desk.done("iam", "policy", "add", "topics/orders", "--member", MEMBER, "--role", "roles/pubsub.publisher")
+    desk.done(*publish, as_="app")
+    held = json.loads(desk.done("iam", "test", "topics/orders", "pubsub.topics.publish", "pubsub.topics.get",
+                                "--format", "json", as_="app"))  # fmt: skip
+    assert held == ["pubsub.topics.publish"]
+
+    file = desk.folder / "policy.json"
+    file.write_text(desk.done("iam", "policy", "get", "topics/orders", "--format", "json"))
+    desk.done("iam", "policy", "remove", "topics/orders", "--member", MEMBER, "--role", "roles/pubsub.publisher")
+    assert desk.run(*publish, as_="app").exit_code == 1
+    stale = desk.run("iam", "policy", "set", "topics/orders", str(file), as_="admin")
+    assert "ABORTED" in stale.output, "it was changed since"
+
+    desk.done("iam", "policy", "add", "project", "--member", MEMBER, "--role", "roles/pubsub.publisher",
+              "--condition", 'resource.name.endsWith("/orders")')  # fmt: skip
+    desk.done(*publish, as_="app")
+    (key,) = json.loads(desk.done("iam", "accounts", "keys", "list", APP, "--format", "json"))
+    assert key["expireTime"] > key["createTime"]
+    desk.done("iam", "accounts", "keys", "delete", APP, key["id"])
+    gone = desk.run(*publish, as_="app")
+    assert "UNAUTHENTICATED" in gone.output
+    desk.done("iam", "accounts", "delete", APP)
+    assert json.loads(desk.done("iam", "accounts", "list", "--format", "json")) == []
+
+
+def test_credentials_are_not_sent_in_the_clear(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret-token\n")
+    common = ["--project", "demo", "--endpoint", "db.example:9", "--credentials", str(tmp_path / "token")]
+    result = CliRunner().invoke(cli, ["topics", "list", *common])
+    assert result.exit_code == 2
+    assert "in the clear" in result.output
+    assert "secret-token" not in result.output
