@@ -158,6 +158,8 @@ class SubscribeProcess(Process):
         self.calls: list[Any] = []
         self.refuse: SyncpointError | None = None
         self.refuse_acks: SyncpointError | None = None
+        self.subscribers = self.outstanding = 0
+        self.revisions: list[int] = []  # of the catalog, as those who asked about deliveries know it
         self.offset = 0
 
     def methods(self) -> Methods:
@@ -167,7 +169,15 @@ class SubscribeProcess(Process):
             prefix + b"Pull": Unary(self._pull),
             prefix + b"Acknowledge": Unary(self._acknowledge),
             prefix + b"ModifyAckDeadline": Unary(self._modify),
+            methods.DELIVERIES.Describe.encode(): Unary(self._describe),
         }
+
+    def _describe(self, call: Call, request: bytes) -> None:
+        if self.refuse is not None:
+            raise self.refuse
+        self.revisions.append(internal.DescribeDeliveryRequest.FromString(request).revision)
+        answer = internal.DescribeDeliveryResponse(subscribers=self.subscribers, messages=self.outstanding)
+        call.reply(answer.SerializeToString())
 
     @property
     def open_sessions(self) -> list[Session]:
@@ -308,6 +318,7 @@ class ProxyProcess(Process):
             distances=Distances(self.region),
             sealer=Sealer(self.keys()) if self.sealed else None,
             commit=self._commit,
+            clock=self.world.clock,
         )
         await self.proxy.start()
         await self.world.network.serve(self.proxy.methods(), self.name, 1)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from syncpoint.metadata.records import Change
 from syncpoint.model.errors import SyncpointError
 from syncpoint.pipeline import columns
+from syncpoint.pipeline.exclusive_readers import NodeReaders
 from syncpoint.pipeline.reading import LogReader
 from syncpoint.publish.retention import forget_empty_sources, is_needed
 from syncpoint.testing.forwarders import SUB, TOPIC, World
@@ -38,7 +40,10 @@ class ReadingWorld(World):
         self.serve()
 
     def serve(self) -> None:
-        self.reader = LogReader(self.publish, self.subscribe, self.run_soon)
+        async def commit(changes: Sequence[Change]) -> None:
+            self.commit(*changes)
+
+        self.reader = LogReader(self.publish, NodeReaders(self.publish, self.subscribe, commit), self.run_soon)
 
     def restart(self) -> None:
         super().restart()

@@ -133,7 +133,7 @@ class PullStream:
         assert self.record is not None
         record = self.forwarder.catalog.subscription_by_incarnation(self.record.incarnation)
         if record is None or record.detached:
-            raise ended(record or self.record)
+            raise ended(self.forwarder, self.record)
         try:
             if asked.ack_ids:
                 confirm = self._confirm(list(asked.ack_ids)) if record.exactly_once else None
@@ -194,7 +194,7 @@ class PullStream:
 
     def _gone(self) -> None:
         assert self.record is not None
-        self.end(ended(self.forwarder.catalog.subscription_by_incarnation(self.record.incarnation) or self.record))
+        self.end(ended(self.forwarder, self.record))
 
     def end(self, error: SyncpointError | None) -> None:
         """Finish the call: OK only after a half-close."""

@@ -41,10 +41,16 @@ def bad_ack_id(error: BadAckId) -> InvalidArgument:
     return InvalidArgument("", f"Invalid ack id (ack_id={error.ack_id.decode(errors='replace')}).")
 
 
-def ended(record: Subscription) -> SyncpointError:
-    """Why a pull of this subscription can not go on: it was deleted, unless it was detached."""
-    if record.detached:
+def ended(forwarder: SubscribeForwarder, record: Subscription) -> SyncpointError:
+    """Why a pull of this subscription can not go on: it was deleted, unless it was detached, or is read alone."""
+    known = forwarder.catalog.subscription_by_incarnation(record.incarnation)
+    if (known or record).detached:
         return FailedPrecondition(f"The subscription is detached from its topic: (resource={record.name}).")
+    if known is not None:
+        try:
+            forwarder.check_free(known)
+        except SyncpointError as error:
+            return error
     return NotFound(record.name)
 
 
@@ -99,7 +105,7 @@ class SubscriberService:
 
         def gone() -> None:
             over()
-            call.fail(ended(self.forwarder.catalog.subscription_by_incarnation(record.incarnation) or record))
+            call.fail(ended(self.forwarder, record))
 
         timer = loop.call_later(wait, empty)
         self._waiting.add(empty)

@@ -75,10 +75,13 @@ class ClusterQueries:
         unknown += [f"chain {number}: {one.unreadable}" for number, one in sorted(found.items()) if one.unreadable]
         return [found[chain] for chain in sorted(found) if chain in wanted], unknown
 
-    async def deliveries(self, subscription: int) -> tuple[Outstanding, list[str]]:
-        """What is out with the subscribers of a subscription, at all subscribe forwarders; and who did not tell."""
+    async def deliveries(self, subscription: int, revision: int = 0) -> tuple[Outstanding, list[str]]:
+        """What is out with the subscribers of a subscription, at all subscribe forwarders; and who did not tell.
+        `revision`: of the catalog, that they must know when they tell.
+        """
         members = {one.address: one.name for one in self._view.with_role(SUBSCRIBE)}
-        request = internal.DescribeDeliveryRequest(subscription=subscription).SerializeToString()
+        asked = internal.DescribeDeliveryRequest(subscription=subscription, revision=revision)
+        request = asked.SerializeToString()
         answers, failed = await self._ask(members, methods.DELIVERIES.Describe, request, self._now() + self._deadline_s)
         told = [internal.DescribeDeliveryResponse.FromString(one) for one in answers.values()]
         out = Outstanding(

@@ -36,6 +36,7 @@ from syncpoint.node.public_tls import PublicTls
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import anchor_ns
+from syncpoint.pipeline.exclusive_readers import NodeReaders
 from syncpoint.pipeline.home import SoloHomes
 from syncpoint.pipeline.mounting import ChainPipelines
 from syncpoint.publish.chain import Surroundings
@@ -141,7 +142,7 @@ class Node:
         )
         assert isinstance(chain.mounted, ChainPipelines)
         self.pipelines = chain.mounted
-        self.pipelines.reader.deliver_alone(self.subscribe)
+        self.pipelines.reader.exclusive = NodeReaders(self.publish, self.subscribe, self.control.commit)
         self.admin = NodeAdmin(
             self.control, self.publish, self.subscribe, self.limits, settings.durability, self.clock.time_ns()
         )

@@ -18,6 +18,7 @@ from functools import partial
 from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.pipeline.cursor_names import cursors_of
+from syncpoint.pipeline.exclusive_readers import ChainReaders
 from syncpoint.pipeline.home import HomeRecords
 from syncpoint.pipeline.homes import link_key, query_key
 from syncpoint.pipeline.reading import LogReader
@@ -99,7 +100,8 @@ class ChainPipelines:
         self._chain, self._homes = chain, homes
         self._clock = chain.around.clock
         self.home = ChainHome(chain, homes)
-        self.reader = LogReader(chain.forwarder, None, loop.call_soon)
+        alone = ChainReaders(chain.forwarder, chain.hub.grants.attached)
+        self.reader = LogReader(chain.forwarder, alone, loop.call_soon)
         self.writer = EpochWriter(chain.forwarder, loop.call_soon, loop.call_later, home=self.home)
         self.home.queries, self.home.links = self.writer.state.queries, self.writer.state.links
         self.unary = {**self.reader.unary(), **self.writer.unary()}

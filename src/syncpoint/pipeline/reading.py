@@ -17,7 +17,7 @@ from syncpoint.model.errors import InvalidArgument, OutOfRange, SyncpointError, 
 from syncpoint.model.names import parse_project
 from syncpoint.pipeline import columns, reading_positions
 from syncpoint.pipeline.cursors import CursorLimits, Cursors, OffsetRange, ReaderCursor, passed
-from syncpoint.pipeline.exclusive_readers import ExclusiveReaders
+from syncpoint.pipeline.exclusive_readers import ExclusiveReaders, acknowledge, check_generation
 from syncpoint.pipeline.mean_sizes import MeanSizes
 from syncpoint.pipeline.reading_positions import Extent, extents, topic_named
 from syncpoint.pipeline.reading_ranges import RangeStream, Selection, Soon
@@ -26,7 +26,6 @@ from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.tasks import outcome_of
 from syncpoint.storage.record import Kind
-from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Methods, Stream, Streaming
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
@@ -38,35 +37,26 @@ log = logging.getLogger(__name__)
 FRAME_BYTES = 4 << 20
 FRAME_BYTES_MAX = 64 << 20
 EXPIRE_S = 60.0
-NOT_ALONE = "A reader that has a subscription to itself (exclusive_reader), in a cluster,"
 _AND = b"\x06"  # of filter programs, see kernel.filters
 
 
 class LogReader:
     """The service, and the driver of cursors. It registers itself with the forwarders, before anything is served.
-    `subscribe`: who delivers everything that lies in this log, None where many do; then nobody can have a subscription
-    alone.
+    `exclusive`: who may have a subscription alone; None where nobody asks.
     """
 
-    def __init__(self, publish: PublishForwarder, subscribe: SubscribeForwarder | None, soon: Soon) -> None:
+    def __init__(self, publish: PublishForwarder, exclusive: ExclusiveReaders | None, soon: Soon) -> None:
         self.publish, self.catalog, self.clock = publish, publish.catalog, publish.clock
         self.means = MeanSizes(publish.store)
         found = publish.memory.extensions.pop(Cursors.number, [])
         self.cursors = Cursors(publish.sources, publish.catalog, publish.clock, self.means.of, found)
         self.cursors.on_more = publish.needs.more
         publish.extensions.append(self.cursors)
-        self._exclusive: ExclusiveReaders | None = None
-        if subscribe is not None:
-            self.deliver_alone(subscribe)
+        self.exclusive = exclusive
         self._ranges: list[RangeStream] = []
         self.rows = self.bytes = 0  # sent to readers
         self._soon = soon
         self._expire_at = self.clock.monotonic() + EXPIRE_S
-
-    def deliver_alone(self, subscribe: SubscribeForwarder) -> None:
-        """Everything that lies in this log is delivered by this one: whoever has a subscription alone is told to it."""
-        self._exclusive = ExclusiveReaders(self.publish, subscribe, self.clock)
-        subscribe.check_free = self._exclusive.check_free
 
     def methods(self) -> Methods:
         """The method table of this service."""
@@ -82,11 +72,10 @@ class LogReader:
         }
 
     @property
-    def exclusive(self) -> ExclusiveReaders:
-        """Raises `Unimplemented` where nobody can have a subscription alone."""
-        if self._exclusive is None:
-            raise Unimplemented(NOT_ALONE)
-        return self._exclusive
+    def _alone(self) -> ExclusiveReaders:
+        if self.exclusive is None:
+            raise Unimplemented("A reader that has a subscription to itself (exclusive_reader)")
+        return self.exclusive
 
     def close(self, error: SyncpointError) -> None:
         """End the streams that are open."""
@@ -102,7 +91,7 @@ class LogReader:
             raise InvalidArgument("topic", "name a topic or a subscription, one of them")
         ends = {one.source: one.end for one in asked.processed}
         if asked.subscription:
-            topic = self._of_subscription(asked, ends)
+            topic = await self._of_subscription(asked, ends)
         else:
             topic = topic_named(self.catalog, asked.topic, asked.topic_incarnation)
         found = extents(self.publish, topic.incarnation)
@@ -119,7 +108,7 @@ class LogReader:
         answer.generation = generation
         return answer
 
-    def _of_subscription(self, asked: pipeline.GetPositionsRequest, ends: dict[int, int]) -> Topic:
+    async def _of_subscription(self, asked: pipeline.GetPositionsRequest, ends: dict[int, int]) -> Topic:
         """The topic of the request's subscription, whose reader takes it and acknowledges what it has processed."""
         if asked.HasField("cursor"):
             raise InvalidArgument("cursor", "a subscription keeps by itself what is not acknowledged")
@@ -129,10 +118,11 @@ class LogReader:
             # What is refused takes nothing.
             reading_positions.starts(self.publish, asked, topic.incarnation, [])
             if ends:
-                self.exclusive.check_generation(record, asked.generation)
-            self.exclusive.take(record, asked.exclusive_reader, asked.exclusive_seconds)
+                check_generation(self.publish, record, asked.generation)
+            await self._alone.take(record, asked.exclusive_reader, asked.exclusive_seconds)
             if ends:
-                self.exclusive.acknowledge(record, passed(self.publish.sources.of_topic(topic.incarnation), ends))
+                check_generation(self.publish, record, asked.generation)
+                acknowledge(self.publish, record, passed(self.publish.sources.of_topic(topic.incarnation), ends))
         elif ends:
             raise InvalidArgument("processed", "only an exclusive_reader acknowledges what it has processed")
         return topic
@@ -335,7 +325,7 @@ class LogReader:
         record = reading_positions.subscription_named(self.catalog, asked.subscription)
         if not asked.exclusive_reader:
             raise InvalidArgument("exclusive_reader", "say who gives the subscription free")
-        self.exclusive.release(record, asked.exclusive_reader)
+        await self._alone.release(record, asked.exclusive_reader)
         return pipeline.ReleaseSubscriptionResponse()
 
     # -- by the clock ------------------------------------------------------------------------------------------------

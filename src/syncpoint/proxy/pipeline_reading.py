@@ -16,9 +16,10 @@ from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Topic
 from syncpoint.metadata.shared import SharedStore, answered
-from syncpoint.model.errors import FailedPrecondition, InvalidArgument, OutOfRange, Unavailable, Unimplemented
+from syncpoint.model.errors import Aborted, FailedPrecondition, InvalidArgument, OutOfRange, Unavailable
 from syncpoint.pipeline import columns, reading_positions
-from syncpoint.pipeline.reading import FRAME_BYTES, FRAME_BYTES_MAX, NOT_ALONE
+from syncpoint.pipeline.reading import FRAME_BYTES, FRAME_BYTES_MAX
+from syncpoint.proxy.exclusive_readers import ClusterReaders
 from syncpoint.proxy.pipeline_chains import ChainCalls, ClientStream, Relays, deadline_of
 from syncpoint.proxy.pipeline_cursors import ClusterCursors
 from syncpoint.router.location import may_pass
@@ -45,6 +46,7 @@ class ClusterReader:
         chains: ChainCalls,
         relays: Relays,
         cursors: ClusterCursors,
+        readers: ClusterReaders,
         refresh: Callable[[], Awaitable[None]],
         *,
         universe: int,
@@ -52,7 +54,7 @@ class ClusterReader:
         sealed: bool,
     ) -> None:
         self.catalog, self.chains, self.relays, self.cursors = catalog, chains, relays, cursors
-        self._store, self._refresh = store, refresh
+        self._store, self._readers, self._refresh = store, readers, refresh
         self._universe, self._region, self._sealed = universe, region, sealed
 
     def methods(self) -> Methods:
@@ -69,23 +71,42 @@ class ClusterReader:
     # -- positions ---------------------------------------------------------------------------------------------------
 
     async def _get_positions(self, call: Call, request: bytes) -> bytes:
+        encoded: bytes
         asked = parsed(pipeline.GetPositionsRequest, request)
-        if asked.exclusive_reader:
-            raise Unimplemented(NOT_ALONE)
         topic = await self._topic_of(asked)
         asked.topic_incarnation = topic.incarnation
         deadline = deadline_of(call)
+        if asked.subscription and asked.exclusive_reader:
+            encoded = (await self._alone(topic, asked, deadline)).SerializeToString()
+            return encoded
         if asked.HasField("cursor"):
             await self.cursors.enter(topic, asked.cursor)
             await self._place(topic, asked, deadline)
+        encoded = (await self._gathered(topic, asked, deadline)).SerializeToString()
+        return encoded
+
+    async def _alone(self, topic: Topic, asked: pipeline.GetPositionsRequest, deadline: float) -> pipeline.Positions:
+        """Positions for a reader that has the subscription to itself."""
+        await self._place(topic, asked, deadline)
+        for left in reversed(range(AGREE_TRIES)):
+            record = reading_positions.subscription_named(self.catalog, asked.subscription)
+            try:
+                async with self._readers.held(record, asked.exclusive_reader, asked.exclusive_seconds):
+                    return await self._gathered(topic, asked, deadline)
+            except Aborted:
+                if not left:
+                    raise
+            await self._refresh()  # what is known of the hold here is old
+        raise AssertionError("the last try returns or raises")
+
+    async def _gathered(self, topic: Topic, asked: pipeline.GetPositionsRequest, deadline: float) -> pipeline.Positions:
+        """What all chains say, as one, of one seek. Raises `Unavailable`."""
         for left in reversed(range(AGREE_TRIES)):
             answers = await self._ask(topic, asked, deadline)
             # A chain that holds nothing of the topic has no opinion.
             generations = {answer.generation for answer in answers.values() if answer.sources}
             if len(generations) < 2:
-                joined = self._joined(topic, answers, max(generations, default=0))
-                encoded: bytes = joined.SerializeToString()
-                return encoded
+                return self._joined(topic, answers, max(generations, default=0))
             if left:
                 await asyncio.sleep(AGREE_PAUSE_S)
         raise Unavailable(f"The subscription {asked.subscription} is being sought. Try again.")
@@ -101,7 +122,7 @@ class ClusterReader:
             raise InvalidArgument("cursor", "a subscription keeps by itself what is not acknowledged")
         if asked.subscription:
             name = reading_positions.subscription_named(self.catalog, asked.subscription).topic_name
-            if asked.processed:
+            if asked.processed and not asked.exclusive_reader:
                 raise InvalidArgument("processed", "only an exclusive_reader acknowledges what it has processed")
         topic = await self._topic(name, asked.topic_incarnation)
         if asked.WhichOneof("starting") == "snapshot":
@@ -144,7 +165,7 @@ class ClusterReader:
         for one in asked.processed:
             one.chain = one.chain or chains.get(one.source, 0)
 
-    def _joined(self, topic: Topic, answers: dict[int, Any], generation: int) -> Any:
+    def _joined(self, topic: Topic, answers: dict[int, Any], generation: int) -> pipeline.Positions:
         joined = pipeline.Positions(
             topic=topic.name,
             topic_incarnation=topic.incarnation,
@@ -176,7 +197,13 @@ class ClusterReader:
         return b""
 
     async def _release_subscription(self, call: Call, request: bytes) -> bytes:
-        raise Unimplemented(NOT_ALONE)
+        asked = parsed(pipeline.ReleaseSubscriptionRequest, request)
+        if not asked.exclusive_reader:
+            raise InvalidArgument("exclusive_reader", "say who gives the subscription free")
+        await self._refresh()
+        record = reading_positions.subscription_named(self.catalog, asked.subscription)
+        await self._readers.release(record, asked.exclusive_reader)
+        return b""
 
     # -- ranges ------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any
 from syncpoint.api.health import HealthService
 from syncpoint.api.reflection import PIPELINES, SERVICES, reflection_methods
 from syncpoint.api.unimplemented import unimplemented_methods
+from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.layout import CONSTRAINTS
@@ -24,6 +25,7 @@ from syncpoint.model.errors import Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.pipeline.homes import Homes
 from syncpoint.proxy.cancellable_calls import CancellableCalls
+from syncpoint.proxy.exclusive_readers import ClusterReaders
 from syncpoint.proxy.failure_detector import FailureDetector
 from syncpoint.proxy.pipeline_chains import ChainCalls, Relays
 from syncpoint.proxy.pipeline_cursors import ClusterCursors, Commit
@@ -39,6 +41,7 @@ from syncpoint.proxy.unary_relay import UnaryRelay
 from syncpoint.router.cluster_inputs import decode_rule
 from syncpoint.router.distance import Distances
 from syncpoint.router.routing_rules import Rule
+from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.transport.calls import Methods
 
 
@@ -63,6 +66,7 @@ class Proxy:
         spanning: frozenset[str] = frozenset(),
         universe: int = 0,
         commit: Commit | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.sealer = sealer
         self._rules: View[Rule] = View(store, CONSTRAINTS, decode_rule)
@@ -94,6 +98,7 @@ class Proxy:
             chains,
             self._relays,
             self.cursors,
+            ClusterReaders(catalog, commit or _refused, ClusterQueries(view, peers), clock or SystemClock()),
             refresh,
             universe=universe,
             region=me.region,

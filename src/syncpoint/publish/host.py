@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from syncpoint.metadata.reader_holds import hold_of
 from syncpoint.metadata.records import Change, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
@@ -44,6 +45,7 @@ class ChainHost:
         self._entered: dict[int, Chain] = {}  # served, and about to be
         self._opening: dict[int, asyncio.Future[None]] = {}
         self._void: dict[int, list[tuple[int, Sequence[int]]]] = {}  # said of chains that are being opened
+        self._refused: set[int] = set()  # subscriptions that somebody wants to serve, and could not when he asked
         self._sessions = Sessions()
         self._assigned = asyncio.Event()
         self.rounds = Rounds(
@@ -93,7 +95,7 @@ class ChainHost:
             if known.session is not None:
                 chain.hub.began(known.session)
                 for subscription, attached in known.attached.items():
-                    chain.hub.attach(known.session, subscription, attached.wanted, attached.claims)
+                    self._attach(chain, known.session, subscription, attached)
         self._tell_owned()
 
     def _enter(self, chain: Chain) -> None:
@@ -137,7 +139,19 @@ class ChainHost:
             if attached is not None and known.session is not None:
                 for chain in self.chains.values():
                     if known.incarnation not in chain.hub.grants.attached(subscription):
-                        chain.hub.attach(known.session, subscription, attached.wanted, attached.claims)
+                        self._attach(chain, known.session, subscription, attached)
+
+    def _attach(self, chain: Chain, session: Session, subscription: int, attached: Attached) -> None:
+        if not chain.hub.attach(session, subscription, attached.wanted, attached.claims):
+            self._refused.add(subscription)
+
+    def _attach_refused(self) -> None:
+        """Whoever asked while a reader had the subscription alone is served now that it has not."""
+        catalog, now_ns = self.around.shared.catalog, self.around.clock.time_ns()
+        for subscription in list(self._refused):
+            if hold_of(catalog, subscription, now_ns) is None:
+                self._refused.discard(subscription)
+                self._attach_late(subscription)
 
     def assigned(self, topic: int) -> None:
         """The assignment of a topic has changed; `Surroundings.assignments` says what it is now."""
@@ -265,7 +279,7 @@ class ChainHost:
         if known is not None:
             known.attached[subscription] = Attached(wanted, claims)
             for chain in self.chains.values():
-                chain.hub.attach(session, subscription, wanted, claims)
+                self._attach(chain, session, subscription, known.attached[subscription])
 
     def detach(self, session: Session, subscription: int) -> None:
         """It does no more."""
@@ -321,6 +335,7 @@ class ChainHost:
     # -- by the clock ------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        self.rounds.guard(self._attach_refused)
         for chain in list(self._entered.values()):
             self.rounds.guard(chain.hub.tick)
             self.rounds.guard(chain.hub.sweep)

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from syncpoint.metadata.reader_holds import hold_of
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import Batch, SourceView
 from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
@@ -57,11 +58,14 @@ class Hub:
     # -- sessions ----------------------------------------------------------------------------------------------------
 
     def attach(self, session: Session, subscription: int, wanted: bool, claims: Mapping[int, int]) -> bool:
-        """Serve a subscription; False when the catalog here does not know it (yet)."""
+        """Serve a subscription; False when the catalog here does not know it (yet), or one reader has it alone."""
         record = self.catalog.subscription_by_incarnation(subscription)
         if record is None or record.detached:
             return False
         now = self._now()
+        known = session.incarnation in self.grants.attached(subscription)
+        if not known and hold_of(self.catalog, subscription, self.forwarder.clock.time_ns()) is not None:
+            return False
         self._sessions[session.incarnation] = session
         effects = self._share(record, now)
         self.listen(subscription)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from syncpoint.kernel.leases import LeaseTable
+from syncpoint.metadata import reader_holds
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.delivery import PublishSide
@@ -55,8 +56,6 @@ class SubscribeForwarder:
         self.used: dict[
             int, float
         ] = {}  # subscription -> when somebody last pulled or acknowledged (monotonic seconds)
-        # Raises `FailedPrecondition` for new subscribers while a reader of a room above has a subscription to itself.
-        self.check_free: Callable[[Subscription], None] = lambda record: None
         self._key, self._random, self._soon = key, random, soon
         self._numbers = PULLS
         self.guard = guard or StepGuard()
@@ -105,6 +104,10 @@ class SubscribeForwarder:
         if record is None:
             raise NotFound(name)
         return record
+
+    def check_free(self, record: Subscription) -> None:
+        """For new consumers: raises `FailedPrecondition` or `Unavailable` while a reader has the subscription alone."""
+        reader_holds.check_free(self.catalog, record, self.clock.time_ns())
 
     def join(
         self,
@@ -207,6 +210,10 @@ class SubscribeForwarder:
         record = self.catalog.subscription_by_incarnation(incarnation)
         if record is None or record.detached:
             self.removed(incarnation)
+            return
+        hold = reader_holds.hold_of(self.catalog, incarnation, self.clock.time_ns())
+        if hold is not None and (hold.confirmed or not (delivery.consumers or delivery.table.total()[0])):
+            self.removed(incarnation)  # who came before the hold was known here has been delivered nothing
             return
         if delivery.consumers:
             self.used[incarnation] = now

@@ -10,6 +10,7 @@ import pytest
 
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
+from syncpoint.metadata.reader_holds import ReaderHold, drop_hold, put_hold
 from syncpoint.metadata.records import Change, Topic
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import cursor_names
@@ -19,8 +20,8 @@ from syncpoint.pipeline.homes import Homes, link_key, query_key
 from syncpoint.pipeline.mounting import CHAIN, REVISION, ChainPipelines, Pipelines
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.transport.memory import MemoryChannel
-from syncpoint.wire.messages import pipeline
-from tests.kit.chain import TOPIC, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
+from syncpoint.wire.messages import internal, pipeline
+from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Process, Subscriber, simulated
 from tests.kit.epochs import frame
 
 WRITER, READER = "/syncpoint.pipeline.v1.EpochWriter/", "/syncpoint.pipeline.v1.LogReader/"
@@ -335,3 +336,40 @@ async def test_a_chain_that_begins_with_a_topic_later_has_its_cursors_from_the_f
         if source.number not in chain.forwarder.sources.by_number:
             break
     assert not (await with_cursor(third)).sources
+
+
+@simulated
+async def test_a_chain_delivers_nothing_while_a_reader_has_the_subscription_alone(world: ChainWorld) -> None:
+    await world.subscribe()
+    one = Served(world, "f1", homes_of(world))
+    await one.open()
+    await one.process.publish("a")
+    early = await Subscriber(one.process, 70).start()
+    await early.attach()
+    await asyncio.sleep(1)
+    assert early.sources
+    asked = pipeline.GetPositionsRequest(subscription=SUB, exclusive_reader="stream-1")
+
+    def write(hold: ReaderHold | None) -> None:
+        now_ns = world.clock.time_ns()
+        changes = put_hold(world.master, SUB_NUMBER, hold, now_ns) if hold else [drop_hold(SUB_NUMBER)]
+        world.commit(*changes)
+
+    with pytest.raises(SyncpointError) as refused:
+        await one.call(READER + "GetPositions", asked, pipeline.Positions)
+    assert refused.value.code is Code.ABORTED  # the catalog names no reader
+    write(ReaderHold("stream-1", world.clock.time_ns() + 10**11, confirmed=True))
+    with pytest.raises(SyncpointError, match="1 subscribe forwarders deliver it"):
+        await one.call(READER + "GetPositions", asked, pipeline.Positions)
+    await early.tell(detach=internal.Detach(subscription=SUB_NUMBER))
+    (found,) = (await one.call(READER + "GetPositions", asked, pipeline.Positions)).sources
+    late = await Subscriber(one.process, 71).start()
+    await late.attach()
+    await asyncio.sleep(1)
+    assert not late.sources
+    asked.processed.add(source=found.source, end=found.end)
+    await one.call(READER + "GetPositions", asked, pipeline.Positions)
+    write(None)
+    await one.process.publish("b")
+    await asyncio.sleep(1)
+    assert [late.sources[number].begin for number in late.sources] == [1]

@@ -239,8 +239,8 @@ async def test_a_topic_without_chains_has_no_positions_and_refusals_are_those_of
         ({"cursor": {"name": ""}}, Code.INVALID_ARGUMENT),
         ({"topic": "", "subscription": "projects/p/subscriptions/billing", "cursor": {"name": "c"}},
          Code.INVALID_ARGUMENT),
-        ({"topic": "", "subscription": "projects/p/subscriptions/billing", "exclusive_reader": "x"},
-         Code.UNIMPLEMENTED),
+        ({"topic": "", "subscription": "projects/p/subscriptions/billing", "exclusive_reader": "x",
+          "exclusive_seconds": -1}, Code.INVALID_ARGUMENT),
     ):  # fmt: skip
         assert (await refused(positions(world, **asked))).code is code, asked
 

@@ -71,6 +71,7 @@ class ProxyRole:
             spanning=frozenset(name for name, one in joined.settings.classes.items() if one.spans_regions),
             universe=joined.universe,
             commit=self.control.commit,
+            clock=joined.clock,
         )
         settings = joined.settings
         self.admin = ClusterAdmin(

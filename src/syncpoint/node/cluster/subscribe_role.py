@@ -23,9 +23,10 @@ from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.lease_holder import lender_of
 from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.subscribe_forwarder import TICK_S, SubscribeForwarder
-from syncpoint.transport.calls import Call, Methods, Unary
+from syncpoint.transport.calls import Methods
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
+from syncpoint.wire.serving import served
 
 DEAD_LETTER_S = 10.0
 LINGER_S = 5.0
@@ -78,7 +79,7 @@ class SubscribeRole:
         return {
             **self.streams.methods(),
             **self.pulls.methods(),
-            methods.DELIVERIES.Describe.encode(): Unary(self._describe),
+            **served({methods.DELIVERIES.Describe: self._describe}),
         }
 
     async def joined(self) -> None:
@@ -112,14 +113,16 @@ class SubscribeRole:
             "subscriptions": {str(number): [rate, 0.0] for number, rate in rates.items() if rate > 0},
         }
 
-    def _describe(self, call: Call, request: bytes) -> None:
-        asked = internal.DescribeDeliveryRequest.FromString(request)
+    async def _describe(self, asked: internal.DescribeDeliveryRequest) -> internal.DescribeDeliveryResponse:
+        if asked.revision:  # a reader takes the subscription, or goes on having it
+            await self._joined.shared.at(asked.revision)
+            self.forwarder.used[asked.subscription] = self._joined.clock.monotonic()
         delivery = self.forwarder.deliveries.get(asked.subscription)
         answer = internal.DescribeDeliveryResponse()
         if delivery is not None:
             answer.messages, answer.bytes = delivery.table.total()
             answer.subscribers = len(delivery.consumers)
-        call.reply(answer.SerializeToString())
+        return answer
 
     def _used(self) -> list[int]:
         used = [number for number, at in self.forwarder.used.items() if at > self._used_at]

@@ -222,7 +222,8 @@ class DescribedSource(_message.Message):
     def __init__(self, source: _Optional[int] = ..., first_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., start_offset: _Optional[int] = ..., first_unacked_offset: _Optional[int] = ..., acked_messages: _Optional[int] = ..., acked: _Optional[_Iterable[int]] = ..., ranges_total: _Optional[int] = ...) -> None: ...
 class DescribeDeliveryRequest(_message.Message):
     subscription: int
-    def __init__(self, subscription: _Optional[int] = ...) -> None: ...
+    revision: int
+    def __init__(self, subscription: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
 class DescribeDeliveryResponse(_message.Message):
     messages: int
     bytes: int
