@@ -5,6 +5,7 @@ What the epochs hold is numbered; an official subscriber and the ranges say what
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter
@@ -302,3 +303,53 @@ def test_order_holds_within_a_query_and_within_publishers_of_the_same_keys(clust
         for kind in ("epoch", "published"):
             places = [tuple(map(int, body.split()[1:])) for found, body in first[key] if found == kind]
             assert places == sorted(places), (key, kind)
+
+
+def test_a_reader_has_a_subscription_to_itself_whoever_is_killed(cluster, enter, programs):
+    one, two = programs[0], programs[-1]
+    space = enter(cluster.proxies[-1])
+    topic = space.topic()
+    subscription = space.subscription(topic)
+    mine = {"subscription": subscription, "exclusive_reader": "stream-1", "exclusive_seconds": 120, "backlog": True}
+    consumer = space.stream(subscription, stream_ack_deadline_seconds=60)
+    space.publish(topic, *(b"%d|" % number for number in range(20)))
+    consumer.wait(20)
+    with pytest.raises(grpc.RpcError, match="other consumers"):
+        one.positions("", **mine)
+    consumer.acknowledge(*consumer.messages)
+    consumer.half_close()
+    assert consumer.ended() == "OK"
+    space.publish(topic, *(b"%d|" % number for number in range(20, 60)))
+
+    def take() -> Any:
+        """What others held is acknowledged a moment later."""
+        with contextlib.suppress(grpc.RpcError):
+            return one.positions("", **mine)
+        return None
+
+    begun = eventually(take, 30, "the reader has the subscription")
+    for victim in (*cluster.names("publish-forwarder"), *cluster.names("subscribe-forwarder")):
+        cluster.local.kill(victim)
+        cluster.local.start(victim)
+        other = space.stream(subscription, stream_ack_deadline_seconds=60)
+        other.until(lambda other=other: other.status is not None, 30, "another consumer is refused")
+        assert (other.status, other.messages) == ("FAILED_PRECONDITION", [])
+        assert "stream-1" in other.text
+        cluster.settle()
+    found = two.positions("", **mine)
+    starts = {at.source: at.start for at in found.sources}
+    rows = [
+        body
+        for at in found.sources
+        for body in two.read(topic, at)[starts[at.source] - at.begin :]
+    ]  # fmt: skip
+    assert sorted(numbers(rows)) == list(range(20, 60))
+    processed = [pipeline.SourceRange(source=at.source, end=at.end, chain=at.chain) for at in found.sources]
+    two.positions("", **mine, processed=processed, generation=begun.generation)
+    space.publish(topic, b"60|")
+    request = pipeline.ReleaseSubscriptionRequest(subscription=subscription, exclusive_reader="stream-1")
+    two.call(READER + "ReleaseSubscription", request, pipeline.ReleaseSubscriptionResponse)
+    last = space.stream(subscription, stream_ack_deadline_seconds=60)
+    last.wait(1)
+    time.sleep(0.5)
+    assert numbers(last.bodies) == [60]

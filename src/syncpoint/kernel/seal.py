@@ -1,4 +1,5 @@
-"""Sealing: the data of published messages encrypted, the data of delivered messages opened, a whole request at a time.
+"""Sealing: the data of published messages encrypted, the data of delivered messages opened, a whole request or a
+whole column at a time.
 
 Place: called by the proxy, in front of everything that stores or forwards. Only data is sealed; attributes, ordering
 key and whatever else a message has stay as they are, because filters and forwarders read them.
@@ -24,6 +25,7 @@ if not cython.compiled:
         as_bytes,
         cut,
         get32,
+        put32,
         put_varint,
         read_field,
         read_ptr,
@@ -134,6 +136,121 @@ def open_response(response: object, keys: dict) -> tuple:
         return data, kept_back, missing
     out.append(cut(p, begin, end))
     return b"".join(out), kept_back, missing
+
+
+def seal_values(
+    batch: object, column: tuple, rows: cython.Py_ssize_t, header: bytes, nonce: int, encrypt: object
+) -> tuple:
+    """(offsets, values, how many were sealed) of a binary Arrow column with every value sealed that is not empty.
+
+    `column`: where in `batch` its offsets and its values begin, and how many bytes of values there are. Nonces as in
+    `seal_request`. Raises Malformed for a column that leads outside of its values or of the batch.
+    """
+    data: bytes = as_bytes(batch)
+    p: ReadPtr = read_ptr(data)
+    offsets: cython.Py_ssize_t = column[0]
+    values: cython.Py_ssize_t = column[1]
+    _check_values(p, len(data), offsets, values, column[2], rows)
+    new: bytearray = bytearray(4 * (rows + 1))
+    w: WritePtr = array_ptr(new)
+    start: cython.Py_ssize_t
+    stop: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    at: cython.Py_ssize_t = 0
+    count: cython.Py_ssize_t = 0
+    out: list = []
+    for i in range(rows):
+        start = values + get32(p, offsets + 4 * i)
+        stop = values + get32(p, offsets + 4 * i + 4)
+        if start < stop:
+            raw: bytes = ((nonce + count) % _NONCES).to_bytes(12, "little")
+            out.append(header)
+            out.append(raw)
+            out.append(encrypt(raw, cut(p, start, stop), header))
+            at += stop - start + _LEAST
+            count += 1
+            if at > 0x7FFFFFFF:
+                raise Malformed("a column has more than 2 GiB when it is sealed")
+        put32(w, 4 * i + 4, at)
+    return bytes(new), b"".join(out), count
+
+
+def open_values(batch: object, column: tuple, rows: cython.Py_ssize_t, keys: dict) -> tuple:
+    """(offsets, values, rows that cannot be opened, numbers of keys that are missing) of a binary Arrow column.
+
+    `column` as in `seal_values`, `keys` as in `open_response`. If keys are missing, or nothing is sealed, the first two
+    are b"". Raises Malformed.
+    """
+    data: bytes = as_bytes(batch)
+    p: ReadPtr = read_ptr(data)
+    offsets: cython.Py_ssize_t = column[0]
+    values: cython.Py_ssize_t = column[1]
+    _check_values(p, len(data), offsets, values, column[2], rows)
+    new: bytearray = bytearray(4 * (rows + 1))
+    w: WritePtr = array_ptr(new)
+    begin: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    stop: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    at: cython.Py_ssize_t = 0
+    sealed: cython.bint = False
+    out: list = []
+    closed: list = []
+    missing: list = []
+    begin = values + get32(p, offsets)
+    start = begin
+    for i in range(rows):
+        stop = values + get32(p, offsets + 4 * i + 4)
+        if _is_sealed(p, start, stop):
+            sealed = True
+            number = get32(p, start + 8)
+            decrypt = keys.get(number)
+            if decrypt is None:
+                if number not in missing:
+                    missing.append(number)
+            elif not missing:
+                out.append(cut(p, begin, start))
+                begin = stop
+                try:
+                    plain: bytes = decrypt(
+                        cut(p, start + _HEADER, start + 24), cut(p, start + 24, stop), cut(p, start, start + _HEADER)
+                    )
+                    out.append(plain)
+                    at += len(plain)
+                except Exception:  # the cipher's own class of failure, which only the caller knows
+                    closed.append(i)
+        else:
+            at += stop - start
+        put32(w, 4 * i + 4, at)
+        start = stop
+    if missing or not sealed:
+        return b"", b"", [], missing
+    out.append(cut(p, begin, start))
+    return bytes(new), b"".join(out), closed, missing
+
+
+@cython.cfunc
+def _check_values(
+    p: ReadPtr,
+    end: cython.Py_ssize_t,
+    offsets: cython.Py_ssize_t,
+    values: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    rows: cython.Py_ssize_t,
+):
+    """Offsets must rise, within the values, within the batch. Raises Malformed."""
+    last: cython.Py_ssize_t = 0
+    value: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    if rows < 0 or rows > 0x1FFFFFFF or offsets < 0 or values < 0 or size < 0 or values > end - size:
+        raise Malformed("a column lies outside of its batch")
+    if offsets > end - 4 * (rows + 1):
+        raise Malformed("a column has fewer values than there are rows")
+    for i in range(rows + 1):
+        value = get32(p, offsets + 4 * i)
+        if value < last or value > size:
+            raise Malformed("the offsets of a column do not rise, or lead outside of it")
+        last = value
 
 
 @cython.cfunc

@@ -42,6 +42,16 @@ COLUMNS = {
 }
 
 
+def place_of(number: int, chosen: Sequence[Column]) -> tuple[int, int] | None:
+    """Which node and which buffer of a batch of these columns is the first one of a column; None: it is not there."""
+    nodes = buffers = 0
+    for column in chosen:
+        if column.number == number:
+            return nodes, buffers
+        nodes, buffers = nodes + column.nodes, buffers + len(column.buffers)
+    return None
+
+
 def named(numbers: Sequence[int], field: str = "columns") -> list[Column]:
     """The columns of a request, in its order. Raises InvalidArgument, naming `field`, for one that does not exist or
     is named twice.

@@ -13,7 +13,14 @@ from collections.abc import Callable
 
 from syncpoint.kernel import rows
 from syncpoint.kernel.errors import Invalid, Malformed
-from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted, SyncpointError, Unavailable
+from syncpoint.model.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    SyncpointError,
+    Unavailable,
+)
 from syncpoint.model.names import parse_topic
 from syncpoint.pipeline import columns
 from syncpoint.pipeline.epochs import NAME_BYTES_MAX, Dropped, EpochState
@@ -204,6 +211,8 @@ class StageStream:
         topic = self.publish.catalog.topic(frame.topic)
         if topic is None:
             raise NotFound(parse_topic(frame.topic))
+        if frame.topic_incarnation not in (0, topic.incarnation):
+            raise FailedPrecondition(f"{frame.topic} was deleted and created again. Stage again.")
         numbers = columns.named(frame.columns)
         names = {column.name for column in numbers}
         for name in ("data", *(("offset",) if frame.source else ())):

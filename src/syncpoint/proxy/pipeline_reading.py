@@ -2,8 +2,8 @@
 
 Place: beside the other methods for clients; each chain answers for its own sources (`pipeline.mounting`).
 Promise: positions are complete, or the call fails: they hold every source of every chain that was registered for the
-topic when the call began. What is read comes from whoever owns the chain then, with the offsets it always had. Nothing
-that is sealed is given out as data.
+topic when the call began. What is read comes from whoever owns the chain then, with the offsets it always had. Data
+that was sealed is opened here, or the read fails.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from syncpoint.pipeline.reading import FRAME_BYTES, FRAME_BYTES_MAX
 from syncpoint.proxy.exclusive_readers import ClusterReaders
 from syncpoint.proxy.pipeline_chains import ChainCalls, ClientStream, Relays, deadline_of
 from syncpoint.proxy.pipeline_cursors import ClusterCursors
+from syncpoint.proxy.sealing import Sealer
 from syncpoint.router.location import may_pass
 from syncpoint.runtime.tasks import all_of
 from syncpoint.transport.calls import Call, Methods
@@ -37,7 +38,7 @@ AGREE_PAUSE_S = 0.1
 
 
 class ClusterReader:
-    """The service. `region`: that of this proxy; `sealed`: data is sealed on its way in."""
+    """The service. `region`: that of this proxy; `sealer`: opens data that was sealed."""
 
     def __init__(
         self,
@@ -51,11 +52,11 @@ class ClusterReader:
         *,
         universe: int,
         region: str,
-        sealed: bool,
+        sealer: Sealer | None = None,
     ) -> None:
         self.catalog, self.chains, self.relays, self.cursors = catalog, chains, relays, cursors
         self._store, self._readers, self._refresh = store, readers, refresh
-        self._universe, self._region, self._sealed = universe, region, sealed
+        self._universe, self._region, self._sealer = universe, region, sealer
 
     def methods(self) -> Methods:
         """The method table of this service."""
@@ -212,8 +213,6 @@ class ClusterReader:
         if request is None:
             raise InvalidArgument("", "the call ended without a request")
         asked = parsed(pipeline.ReadRangeRequest, request)
-        if self._sealed and columns.DATA in asked.columns:
-            raise FailedPrecondition("This cluster seals its messages, and sealed data can not be read by ranges yet.")
         if not 0 <= asked.frame_bytes <= FRAME_BYTES_MAX:
             raise InvalidArgument("frame_bytes", f"must be between 0 (the default) and {FRAME_BYTES_MAX}")
         topic = await self._topic(asked.topic, asked.topic_incarnation)
@@ -225,16 +224,24 @@ class ClusterReader:
         owner = await self.chains.owner(asked.chain, deadline)
         behind = self.chains.stream(asked.chain, owner, READER.ReadRange)
 
+        sealer = self._sealer if columns.DATA in asked.columns else None
+
         async def relay() -> None:
             await behind.send(asked.SerializeToString())
             await behind.end()
             while (frame := await behind.receive()) is not None:
-                await client.send(frame)
+                await client.send(await self._opened(frame, asked.columns) if sealer is not None else frame)
 
         try:
             await self.chains.while_owner(asked.chain, owner, relay())
         finally:
             self.chains.close(owner, behind)
+
+    async def _opened(self, message: bytes, chosen: Sequence[int]) -> bytes:
+        assert self._sealer is not None
+        frame = pipeline.ReadFrame.FromString(message)
+        frame.batch = await self._sealer.open_batch(frame.batch, chosen)
+        return frame.SerializeToString()
 
     async def _chain_of(self, topic: Topic, asked: Any, deadline: float) -> int:
         """The chain that has a source. Raises `OutOfRange` when none has."""

@@ -3,7 +3,7 @@
 Place: beside the other methods for clients; the chain's owner does the work (`pipeline.mounting`).
 Promise: a query and its link have one home, chosen by whoever first hears of them and written in the metadata before
 anything is staged; it goes where the chain goes. Messages of a topic are staged only where that topic may be stored.
-Frames pass as they came; nothing of a stage is kept here.
+Frames pass as they came, or with their data sealed; nothing of a stage is kept here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from syncpoint.pipeline.epochs import check_name
 from syncpoint.pipeline.homes import Homes, link_key, query_key
 from syncpoint.proxy.pipeline_chains import ChainCalls, ClientStream, Relays, deadline_of
 from syncpoint.proxy.route_cache import RouteCache
+from syncpoint.proxy.sealing import Sealer
 from syncpoint.router import rendezvous
 from syncpoint.router.location import durability_class, may_pass
 from syncpoint.runtime.tasks import stop
@@ -36,7 +37,7 @@ RACES_MAX = 10
 
 
 class ClusterWriter:
-    """The service. `sealed`: data is sealed on its way in."""
+    """The service. `sealer`: seals data on its way in."""
 
     def __init__(
         self,
@@ -47,10 +48,10 @@ class ClusterWriter:
         routes: RouteCache,
         refresh: Callable[[], Awaitable[None]],
         *,
-        sealed: bool,
+        sealer: Sealer | None = None,
     ) -> None:
         self.catalog, self.homes, self.chains, self.relays, self.routes = catalog, homes, chains, relays, routes
-        self._refresh, self._sealed = refresh, sealed
+        self._refresh, self._sealer = refresh, sealer
 
     def methods(self) -> Methods:
         """The method table of this service."""
@@ -67,8 +68,6 @@ class ClusterWriter:
     # -- staging -----------------------------------------------------------------------------------------------------
 
     async def _stage(self, client: ClientStream) -> None:
-        if self._sealed:
-            raise FailedPrecondition("This cluster seals its messages, and epochs can not be sealed yet.")
         first = await client.receive()
         asked = parsed(pipeline.StageRequest, first or b"")
         if first is None or not asked.HasField("header"):
@@ -81,7 +80,7 @@ class ClusterWriter:
             topic = NO_TOPIC
             if frame is not None:
                 frames.append(frame)
-                topic = await self._topic_of(frame) or NO_TOPIC
+                topic = await self._topic_of(_staged(frame)) or NO_TOPIC
             chain = await self._home(header.run.query, header.link, topic, deadline)
         owner = await self.chains.owner(chain, deadline)
         behind = self.chains.stream(chain, owner, WRITER.Stage)
@@ -114,18 +113,22 @@ class ClusterWriter:
         return answer
 
     async def _pass(self, message: bytes, behind: AnyStream, chain: int) -> None:
-        topic = await self._topic_of(message)
+        asked = _staged(message)
+        topic = await self._topic_of(asked)
         if topic is not None and not self.routes.allowed(chain, topic):
             raise FailedPrecondition(
                 f"The query is at home in chain {chain}, where messages of {topic.name} (durability class"
                 f" {durability_class(topic)}) may not be stored. Write topics of different classes or regions by"
                 " queries of their own."
             )
+        if topic is not None and self._sealer is not None:
+            asked.frame.batch = await self._sealer.seal_batch(topic.incarnation, asked.frame.batch, asked.frame.columns)
+            asked.frame.topic_incarnation = topic.incarnation
+            message = asked.SerializeToString()
         await behind.send(message)
 
-    async def _topic_of(self, message: bytes) -> Topic | None:
+    async def _topic_of(self, asked: pipeline.StageRequest) -> Topic | None:
         """The topic of a frame; None: it is none. Raises `NotFound`, `FailedPrecondition`."""
-        asked = parsed(pipeline.StageRequest, message)
         return await self._named(asked.frame.topic) if asked.HasField("frame") else None
 
     async def _named(self, name: str) -> Topic:
@@ -230,6 +233,10 @@ class ClusterWriter:
         if chain is None:
             raise NotFound(link, f"There is no link {link}.")
         return chain
+
+
+def _staged(message: bytes) -> pipeline.StageRequest:
+    return parsed(pipeline.StageRequest, message)
 
 
 def _keys(query: str, link: str) -> list[str]:

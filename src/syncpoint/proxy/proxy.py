@@ -102,11 +102,9 @@ class Proxy:
             refresh,
             universe=universe,
             region=me.region,
-            sealed=sealer is not None,
+            sealer=sealer,
         )
-        self.writer = ClusterWriter(
-            catalog, Homes(store), chains, self._relays, self.routes, refresh, sealed=sealer is not None
-        )
+        self.writer = ClusterWriter(catalog, Homes(store), chains, self._relays, self.routes, refresh, sealer=sealer)
         self.health = HealthService()
         self.detector.on_suspect = self._suspected
         view.on_change.append(self._forget_the_dead)

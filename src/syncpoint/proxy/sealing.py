@@ -10,13 +10,16 @@ dead letter topic where there is one, and is loud in the log.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 
 from syncpoint.kernel import seal as kernel
 from syncpoint.kernel.errors import Malformed
-from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.errors import DataLoss, InvalidArgument
+from syncpoint.pipeline import columns
 from syncpoint.proxy.data_keys import TopicKeys
+from syncpoint.wire.arrow import decode_batch, with_buffers
 from syncpoint.wire.messages import pubsub
 
 _MAGIC = kernel.header_of(0)[:-4]
@@ -45,6 +48,43 @@ class Sealer:
         key.nonces(count)
         self.sealed += count
         return sealed
+
+    async def seal_batch(self, topic: int, batch: bytes, chosen: Sequence[int]) -> bytes:
+        """An Arrow record batch of these columns (by number) with its data sealed. Raises `SyncpointError`."""
+        located = _data_of(batch, chosen)
+        if not self.sealing or located is None:
+            return batch
+        rows, number, column = located
+        key = self.keys.current_now(topic) or await self.keys.current(topic)
+        nonce = key.nonces(0)
+        try:
+            offsets, values, count = kernel.seal_values(batch, column, rows, key.header, nonce, key.encrypt)
+        except Malformed as bad:
+            raise InvalidArgument("frame.batch", str(bad)) from None
+        key.nonces(count)
+        self.sealed += count
+        return with_buffers(batch, {number: offsets, number + 1: values}) if count else batch
+
+    async def open_batch(self, batch: bytes, chosen: Sequence[int]) -> bytes:
+        """An Arrow record batch of these columns with its data opened. Raises `SyncpointError`: `DataLoss` where a row
+        can not be, because it was tampered with or because its key is gone.
+        """
+        located = _data_of(batch, chosen)
+        if located is None:
+            return batch
+        rows, number, column = located
+        self.keys.look_again()
+        offsets, values, closed, missing = kernel.open_values(batch, column, rows, self.keys.ciphers)
+        while missing:
+            await self.keys.load(missing)
+            offsets, values, closed, missing = kernel.open_values(batch, column, rows, self.keys.ciphers)
+        if closed:
+            self.kept_back += len(closed)
+            raise DataLoss(
+                f"{len(closed)} messages can not be opened: their data was changed, or their key is gone. The first one"
+                f" is row {closed[0]} of those behind what was sent."
+            )
+        return with_buffers(batch, {number: offsets, number + 1: values}) if offsets else batch
 
     async def lend(self, topic: int, request: bytes) -> None:
         """For a PublishRequest whose data was sealed for another topic, a dead letter: its keys must outlive that one.
@@ -75,6 +115,21 @@ class Sealer:
                 kept_back[0].decode("ascii", "replace"),
             )
         return opened
+
+
+def _data_of(batch: bytes, chosen: Sequence[int]) -> tuple[int, int, tuple[int, int, int]] | None:
+    """Rows of a batch, the number of the buffer with the offsets of its data, and where the data lies. None: it has no
+    data, or none that the chain takes. Raises `InvalidArgument`.
+    """
+    place = columns.place_of(columns.DATA, columns.named(chosen))
+    try:
+        rows, nodes, buffers, body = decode_batch(batch)
+    except ValueError as bad:
+        raise InvalidArgument("frame.batch", str(bad)) from None
+    if place is None or not rows or len(buffers) < place[1] + 3 or nodes[place[0]][0] != rows:
+        return None
+    (offsets, _), (values, size) = buffers[place[1] + 1 : place[1] + 3]
+    return rows, place[1] + 1, (body + offsets, body + values, size)
 
 
 def _number_of(sealed: bytes) -> int:

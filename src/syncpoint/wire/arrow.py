@@ -10,7 +10,7 @@ What is left to the caller: which columns the batch has, and what lies inside it
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 CONTINUATION = 0xFFFFFFFF
 VERSIONS = (3, 4)  # V4 and V5 of Arrow's metadata; they differ in nothing that is read here
@@ -53,6 +53,21 @@ def encode_batch(rows: int, nodes: Sequence[Pair], buffer_lengths: Sequence[int]
         *(12, 16, rows, 12 + 16 * len(nodes), len(nodes)),
     )
     return b"".join((head, *(_PAIR.pack(*node) for node in nodes), _BUFFERS.pack(len(buffers)), *buffers))
+
+
+def with_buffers(message: bytes, changed: Mapping[int, bytes]) -> bytes:
+    """An encapsulated record batch with other contents of some buffers, by number. Raises ValueError, as
+    `decode_batch` does.
+    """
+    rows, nodes, buffers, body = decode_batch(message)
+    view = memoryview(message)
+    parts: list[bytes | memoryview] = []
+    lengths = []
+    for number, (offset, length) in enumerate(buffers):
+        part = changed[number] if number in changed else view[body + offset : body + offset + length]
+        parts += (part, bytes(-len(part) % ALIGNMENT))
+        lengths.append(len(part))
+    return b"".join((encode_batch(rows, nodes, lengths, sum(map(len, parts))), *parts))
 
 
 def decode_batch(message: bytes | bytearray | memoryview) -> tuple[int, list[Pair], list[Pair], int]:

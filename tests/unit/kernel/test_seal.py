@@ -7,6 +7,7 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
@@ -178,3 +179,72 @@ def test_torn_messages_are_refused() -> None:
         seal.open_response(whole[:-10], KEYS)
     with pytest.raises(Malformed):
         seal.seal_request(b"\x12\x03\x0a\x05x", HEADER, 1, cipher)
+
+
+def column(values: list[bytes], before: bytes = b"", behind: bytes = b"") -> tuple[bytes, tuple[int, int, int]]:
+    """A batch with a binary column in it, which begins in the middle of its values, and where it lies."""
+    array = pa.array([b"?!", *values], pa.binary())[1:]
+    _, offsets, data = array.buffers()
+    assert offsets is not None
+    bounds = offsets.to_pybytes()[4 : 4 * (len(values) + 2)]
+    content = data.to_pybytes() if data is not None else b""
+    batch = before + bounds + content + behind
+    return batch, (len(before), len(before) + len(bounds), len(content))
+
+
+def rows_of(offsets: bytes, values: bytes) -> list[bytes]:
+    count = len(offsets) // 4 - 1
+    found: list[bytes] = pa.Array.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(values)]
+    ).to_pylist()
+    return found
+
+
+@given(st.lists(st.binary(max_size=50), max_size=20), st.integers(0, 2**96 - 1), st.binary(max_size=9))
+def test_a_column_that_was_sealed_opens_again(values: list[bytes], nonce: int, around: bytes) -> None:
+    batch, place = column(values, around, around)
+    offsets, sealed, count = seal.seal_values(batch, place, len(values), HEADER, nonce, CIPHER.encrypt)
+    hidden = rows_of(offsets, sealed)
+    assert count == sum(map(bool, values))
+    assert [len(one) for one in hidden] == [len(one) + seal.OVERHEAD_BYTES if one else 0 for one in values]
+    mixed = [*hidden, b"never sealed", b""]
+    batch, place = column(mixed, around)
+    opened = seal.open_values(batch, place, len(mixed), KEYS)
+    if not count:
+        assert opened == (b"", b"", [], [])
+        return
+    assert rows_of(*opened[:2]) == [*values, b"never sealed", b""]
+    assert opened[2:] == ([], [])
+    assert seal.open_values(batch, place, len(mixed), {}) == (b"", b"", [], [7])
+    broken = next(i for i, one in enumerate(hidden) if one)
+    mixed[broken] = mixed[broken][:-1] + bytes([mixed[broken][-1] ^ 1])
+    batch, place = column(mixed, around)
+    assert seal.open_values(batch, place, len(mixed), KEYS)[2] == [broken]
+
+
+def test_the_nonces_of_a_column_count_on() -> None:
+    used: list[bytes] = []
+
+    def encrypt(nonce: bytes, data: bytes, header: bytes) -> bytes:
+        used.append(nonce)
+        return bytes(16)
+
+    batch, place = column([b"a", b"", b"b"])
+    seal.seal_values(batch, place, 3, HEADER, 2**96 - 1, encrypt)
+    assert used == [(2**96 - 1).to_bytes(12, "little"), bytes(12)]
+
+
+@pytest.mark.parametrize(
+    ("place", "rows"),
+    [((0, 16, 3), 4), ((-4, 16, 3), 3), ((0, 16, 9), 3), ((0, 16, 2), 3), ((4, 16, 3), -1), ((8, 16, 3), 3),
+     ((0, 16, -1), 3)],
+)  # fmt: skip
+def test_a_column_that_leads_outside_is_refused(place: tuple[int, int, int], rows: int) -> None:
+    batch = b"".join(at.to_bytes(4, "little") for at in (0, 1, 2, 3)) + b"abc"
+    assert seal.seal_values(batch, (0, 16, 3), 3, HEADER, 0, CIPHER.encrypt)[2] == 3
+    for work in (
+        lambda: seal.seal_values(batch, place, rows, HEADER, 0, CIPHER.encrypt),
+        lambda: seal.open_values(batch, place, rows, KEYS),
+    ):
+        with pytest.raises(Malformed):
+            work()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from syncpoint.metadata.contract import Delete, Put
@@ -18,6 +19,7 @@ from syncpoint.proxy.pipeline_reading import in_order
 from syncpoint.transport.calls import Call, Methods, Stream, Streaming
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire.messages import pipeline
+from tests.kit.epochs import frame
 from tests.kit.proxy import TOPIC, ProxyProcess, ProxyWorld, PublishProcess, in_world
 
 READER, WRITER = "/syncpoint.pipeline.v1.LogReader/", "/syncpoint.pipeline.v1.EpochWriter/"
@@ -37,7 +39,7 @@ class PipelineProcess(PublishProcess):
         self.cursors: dict[int, set[str]] = {}
         self.refuse: SyncpointError | None = None
         self.answer_s = 0.001
-        self.frames = 3
+        self.frames, self.batch = 3, b""
         self.hangs_behind = 1 << 30
         self.streams: list[Stream] = []
 
@@ -98,7 +100,7 @@ class PipelineProcess(PublishProcess):
             self.asked.append((int(stream.metadata[CHAIN]), asked))
             for number in range(self.frames):
                 if number < self.hangs_behind:
-                    frame = pipeline.ReadFrame(rows=1, next_offset=asked.begin + number + 1)
+                    frame = pipeline.ReadFrame(rows=1, next_offset=asked.begin + number + 1, batch=self.batch)
                     stream.send(frame.SerializeToString())
             if self.hangs_behind >= self.frames:
                 stream.finish()
@@ -157,13 +159,14 @@ async def positions(world: ProxyWorld, timeout: float | None = None, **asked: An
 
 
 async def stage(
-    world: ProxyWorld, query: str = "q", link: str = "", topic: str = TOPIC, frames: int = 2, proxy: str = "proxy"
-) -> Any:
+    world: ProxyWorld, query: str = "q", link: str = "", topic: str = TOPIC, frames: int = 2, proxy: str = "proxy",
+    staged: Any = None,
+) -> Any:  # fmt: skip
     stream = world.network.channel(f"{proxy}:1").stream(WRITER + "Stage")
     header = pipeline.StageHeader(run=pipeline.Run(query=query, run="r"), attempt="a", link=link)
     await stream.send(pipeline.StageRequest(header=header).SerializeToString())
     for number in range(frames):
-        frame = pipeline.StageFrame(topic=topic, batch=b"%d" % number)
+        frame = staged or pipeline.StageFrame(topic=topic, batch=b"%d" % number)
         await stream.send(pipeline.StageRequest(frame=frame).SerializeToString())
     await stream.end()
     return pipeline.StageResponse.FromString(await stream.receive() or b"")
@@ -308,19 +311,34 @@ async def test_names_of_cursors_that_no_chain_has_any_more_go(world: ProxyWorld)
     assert not cursors_of(world.catalog, world.topic.incarnation)
 
 
+def rows_of(batch: bytes) -> list[dict[str, Any]]:
+    """Of three columns, as `test_data_is_sealed_...` stages them."""
+    schema = pa.schema([("ordering_key", pa.utf8()), ("data", pa.binary()), ("offset", pa.int64())])
+    found = pa.ipc.read_record_batch(pa.py_buffer(batch), schema)
+    found.validate(full=True)
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows
+
+
 async def read(world: ProxyWorld, **asked: Any) -> tuple[list[int], SyncpointError | None]:
     """The `next_offset` of every frame, and how the stream ended."""
+    frames, error = await frames_of(world, **asked)
+    return [one.next_offset for one in frames], error
+
+
+async def frames_of(world: ProxyWorld, **asked: Any) -> tuple[list[Any], SyncpointError | None]:
+    """The frames of a range, and how the stream ended."""
     stream = world.network.channel("proxy:1").stream(READER + "ReadRange")
     request = pipeline.ReadRangeRequest(**{"topic": TOPIC, "begin": 5, "end": 8, **asked})
     await stream.send(request.SerializeToString())
     await stream.end()
-    offsets: list[int] = []
+    frames: list[Any] = []
     try:
         while (message := await stream.receive()) is not None:
-            offsets.append(pipeline.ReadFrame.FromString(message).next_offset)
+            frames.append(pipeline.ReadFrame.FromString(message))
     except SyncpointError as error:
-        return offsets, error
-    return offsets, None
+        return frames, error
+    return frames, None
 
 
 @in_world()
@@ -350,13 +368,34 @@ async def test_a_range_ends_unavailable_when_its_chain_moves_and_goes_on_at_the_
 
 
 @in_world()
-async def test_sealed_data_is_never_given_out_and_none_is_stored_open(world: ProxyWorld) -> None:
-    await cluster(world, sealed=True)
-    _, error = await read(world, source=20, chain=2, columns=[4])
+async def test_data_is_sealed_on_its_way_into_a_stage_and_opened_on_its_way_out_of_a_range(world: ProxyWorld) -> None:
+    one, two = await cluster(world, sealed=True)
+    plain = frame(TOPIC, ordering_key=["k", "", "k"], data=[b"secret", None, b"more"], offset=[3, 4, 9])
+    await stage(world, staged=plain, frames=1)
+    ((_, sealed),) = [found for owner in (one, two) for staged in owner.staged.values() for found in staged]
+    assert sealed.frame.topic_incarnation == world.topic.incarnation
+    hidden, opened = rows_of(sealed.frame.batch), rows_of(plain.batch)
+    assert [row["ordering_key"] for row in hidden] == ["k", "", "k"]
+    assert [row["offset"] for row in hidden] == [3, 4, 9]
+    assert [len(row["data"] or b"") for row in hidden] == [46, 0, 44]
+    assert hidden[0]["data"].startswith(b"\xf5SPseal")
+    one.batch = sealed.frame.batch
+    frames, error = await frames_of(world, source=10, chain=1, columns=[6, 4, 2])
+    assert error is None
+    assert [rows_of(one.batch) for one in frames] == [opened] * 3
+    one.batch = plain.batch  # stored before anything was sealed
+    frames, _ = await frames_of(world, source=10, chain=1, columns=[6, 4, 2])
+    assert frames[0].batch == plain.batch
+    broken = bytearray(sealed.frame.batch)
+    broken[sealed.frame.batch.index(hidden[2]["data"]) + 43] ^= 1
+    one.batch = bytes(broken)
+    frames, error = await frames_of(world, source=10, chain=1, columns=[6, 4, 2])
+    assert frames == []
     assert error is not None
-    assert error.code is Code.FAILED_PRECONDITION
+    assert error.code is Code.DATA_LOSS
     assert await read(world, source=20, chain=2, columns=[2]) == ([6, 7, 8], None)
-    assert (await refused(stage(world))).code is Code.FAILED_PRECONDITION
+    garbled = pipeline.StageFrame(topic=TOPIC, columns=[4], batch=b"no batch")
+    assert (await refused(stage(world, staged=garbled))).code is Code.INVALID_ARGUMENT
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------

@@ -137,7 +137,8 @@ class StageFrame(_message.Message):
     columns: _containers.RepeatedScalarFieldContainer[Column]
     batch: bytes
     source: int
-    def __init__(self, topic: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, int, str]]] = ..., batch: _Optional[bytes] = ..., source: _Optional[int] = ...) -> None: ...
+    topic_incarnation: int
+    def __init__(self, topic: _Optional[str] = ..., columns: _Optional[_Iterable[_Union[Column, int, str]]] = ..., batch: _Optional[bytes] = ..., source: _Optional[int] = ..., topic_incarnation: _Optional[int] = ...) -> None: ...
 class StageRequest(_message.Message):
     header: StageHeader
     frame: StageFrame
