@@ -91,8 +91,11 @@ class JobFaults(ClusterFaults):
         """Some time after the next commit was asked for."""
         world, after_s = self.jobs, self.random.random() ** 2 * 0.03
         struck: list[str] = []
+        over = False
 
         def strike() -> None:
+            if over:
+                return
             homes = set(world.homes().values())
             names = [name for name, chain in world.owners() if chain.number in homes]
             if kind == "proxies killed in a commit":
@@ -113,7 +116,8 @@ class JobFaults(ClusterFaults):
             world.loop.call_later(after_s, strike)
 
         def heal() -> None:
-            world.on_commit = None
+            nonlocal over
+            over, world.on_commit = True, None
             for name in struck:
                 process = world.members[name].process
                 if process.hung:
