@@ -17,8 +17,26 @@ from syncpoint.testing.logs import Verdict
 from tests.faults_spark.faults_kit import Case, Driver
 from tests.spark.federation_kit import Site, sites
 
+CLUSTERS = "--clusters"
+MARKS = {False: "<!-- results -->", True: "<!-- results on clusters -->"}
 FOUND: list[tuple[str, Verdict, float, str]] = []
 FIGURES: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(CLUSTERS, action="store_true", help="the matrix between two clusters, and nothing else")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "clusters: of the matrix between two clusters")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each run of the matrix has a table of its own."""
+    wanted = bool(config.getoption(CLUSTERS))
+    others = [one for one in items if (one.get_closest_marker("clusters") is not None) != wanted]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [one for one in items if one not in others]
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +94,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     path = os.environ.get("SYNCPOINT_FAULTS_TABLE")
     if not path or not (FOUND or FIGURES):
         return
-    text = Path(path).read_text()
-    head, mark, _ = text.partition("<!-- results -->\n")
+    text, mark = Path(path).read_text(), MARKS[bool(session.config.getoption(CLUSTERS))] + "\n"
+    head, _, rest = text.partition(mark)
+    following = rest.find("<!-- ")
     rows = [
         f"Run of {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {len(FOUND)} rows.",
         "",
@@ -97,4 +116,5 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         rows.append(f"| {what} | {' | '.join(map(str, numbers))} | {note} |")
     if FIGURES:
         rows += ["", "## Waking up", "", *(f"- {figure}" for figure in FIGURES)]
-    Path(path).write_text(head + mark + "\n" + "\n".join(rows) + "\n")
+    behind = "" if following < 0 else "\n" + rest[following:]
+    Path(path).write_text(head + mark + "\n" + "\n".join(rows) + "\n" + behind)
