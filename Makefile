@@ -29,7 +29,7 @@ etcd: $(MADE)/venv ## install etcd (apt-get): clusters on this machine and their
 demo: dev ## publish 336,776 real flight records, kill the server in the middle, lose none
 	@$(BIN)/python demo/flights.py $(DEMO)
 
-demo-spark: dev ## replicate the flight records between two servers with Spark, kill both in turn; DEMO="--rows 50000"
+demo-spark: dev ## replicate the flight records between two servers with Spark, kill both in turn; DEMO="--rows 50000", DEMO=--clusters
 	@$(BIN)/python demo/replicate.py $(DEMO)
 
 check: dev ## style, types, layers, and the quick unit tests
@@ -54,7 +54,7 @@ sim-long: dev ## simulate as many seeds as fit into SECONDS_MAX (an hour), from 
 faults: dev ## break networks, disks, etcd and clocks of a real cluster, under load (needs root); result into docs/faults.md; FAULTS="--seed 2 --only pairs"
 	@SYNCPOINT_FAULTS_TABLE=docs/faults.md $(BIN)/python -m tests.faults.scenarios $(FAULTS)
 
-faults-spark: dev ## kill and spoil copies on Spark at every point, judge by ids; result into docs/faults-spark.md
+faults-spark: dev ## kill and spoil copies on Spark at every point, judge by ids; result into docs/faults-spark.md; between clusters: FAULTS=--clusters
 	@SYNCPOINT_FAULTS_TABLE=docs/faults-spark.md $(BIN)/python -m pytest -q -p no:cacheprovider tests/faults_spark $(FAULTS)
 
 bench: dev ## measure this machine: publish, deliver, restart, many topics

