@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import (
     TXN_OPS_MAX,
     Compare,
@@ -22,13 +23,17 @@ from syncpoint.metadata.contract import (
     unchanged,
 )
 from syncpoint.metadata.layout import USED
+from syncpoint.metadata.records import Subscription
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.tasks import Tasks
+from syncpoint.runtime.trusted import TrustedClock
 
 USED_S = 3_600.0
+LAG_S = 2 * USED_S  # so old may be what is known of the last use
 AGAIN_S = 60.0
 LAST_S = 1.0  # for the report of a process that ends
+_NS = 1_000_000_000
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +99,36 @@ class UsageReporter:
                 del self._waiting[number]
 
 
-async def write_all(store: SharedStore, operations: list[Delete]) -> None:
-    """Any number of writes without conditions, in as many transactions as it takes."""
-    for begin in range(0, len(operations), TXN_OPS_MAX):
-        part: list[Operation] = [*operations[begin : begin + TXN_OPS_MAX]]
-        await store.txn([], part)
+class ReportedUses:
+    """`expiry.Uses` of a cluster. A report may be due for an hour, or have been lost with the process that owed it, so
+    the time granted is that much longer, and nobody counts as idle until the metadata could be reached for as long:
+    whoever was cut off from them, too, has reported by then. What was used when is stored, and does not begin anew.
+    """
+
+    def __init__(self, store: SharedStore, catalog: Catalog, trusted: TrustedClock) -> None:
+        self._store, self._catalog, self._trusted = store, catalog, trusted
+        self._used: dict[int, int] = {}
+        self._looking = False
+        self._steady_since = trusted.monotonic()  # since when the metadata have answered
+
+    async def begin(self) -> None:
+        """See `Uses`."""
+        if self._looking:  # the last look came to no end
+            self._steady_since = self._trusted.monotonic()
+        self._looking = True
+        items, _ = await read_all(self._store, USED)
+        self._used = {USED.number(item.key): int(item.value) for item in items}
+
+    def idle_s(self, record: Subscription) -> float:
+        """See `Uses`."""
+        if self._trusted.monotonic() < self._steady_since + LAG_S:
+            return 0.0
+        used_ns = max(record.created_ns, self._used.get(record.incarnation, 0))
+        return (self._trusted.sure_ns() - used_ns) / _NS - LAG_S
+
+    async def end(self) -> None:
+        """See `Uses`."""
+        gone = [number for number in self._used if self._catalog.subscription_by_incarnation(number) is None]
+        for begin in range(0, len(gone), TXN_OPS_MAX):
+            await self._store.txn([], [Delete(USED.key(number)) for number in gone[begin : begin + TXN_OPS_MAX]])
+        self._looking = False

@@ -155,6 +155,7 @@ class Node:
             self.clock,
         )
         self.host.start()
+        self.upkeep.start()
         await commits.start()
         await self.upkeep.catch_up()
         self.server = await self._open_door()

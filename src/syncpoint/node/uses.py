@@ -1,7 +1,7 @@
 """When subscriptions of one node were last in use, kept in the catalog so that a restart does not begin the time anew.
 
-Place: beside `upkeep`, which deletes what nobody uses. One setting of the catalog holds all of it; it is written once
-an hour and at an orderly end, and with it a time that has surely been reached: the anchor of the next life's clock.
+Place: under `control.expiry`, which deletes what nobody uses. One setting of the catalog holds all of it; it is written
+once an hour and at an orderly end, and with it a time that has surely been reached: where the next life's clock begins.
 Such a time is also in every checkpoint, or lives that are killed would not get on with it.
 Promise: a time is never earlier than the last use less `NOTE_S`, which `idle_s` grants on top.
 """
@@ -9,13 +9,13 @@ Promise: a time is never earlier than the last use less `NOTE_S`, which `idle_s`
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Change, Setting, Subscription
 from syncpoint.publish.recovery import Memory
 from syncpoint.publish.source import Source
-from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
 
 USES = "subscription-uses"
@@ -30,22 +30,17 @@ def anchor_ns(memory: Memory) -> int:
     return max(_stored(memory.catalog)[0], *map(int, memory.extensions.get(NUMBER, [])), 0)
 
 
-def trusted_clock(memory: Memory, clock: Clock) -> TrustedClock:
-    """The clock to delete by, as far as earlier lives had come."""
-    return TrustedClock(clock, anchor_ns(memory))
-
-
 class Uses:
-    """An extension of the log. `used`: subscription -> monotonic time of its last use in this life, kept by
-    `subscribe.forwarder`.
+    """An extension of the log, and `control.expiry.Uses`. `used`: subscription -> monotonic time of its last use in
+    this life, kept by `subscribe.forwarder`.
     """
 
     number = NUMBER
 
-    def __init__(self, catalog: Catalog, clock: TrustedClock, used: Mapping[int, float]) -> None:
-        self._catalog, self._clock, self._used = catalog, clock, used
+    def __init__(self, control: ControlPlane, clock: TrustedClock, used: dict[int, float]) -> None:
+        self._catalog, self._commit, self._clock, self._used = control.catalog, control.commit, clock, used
         self._began_ns = clock.sure_ns()
-        reached_ns, self._before = _stored(catalog)
+        reached_ns, self._before = _stored(control.catalog)
         self._noted_at = clock.monotonic()
         self._pause_s = NOTE_S if reached_ns else FIRST_S
 
@@ -73,25 +68,31 @@ class Uses:
     def forgotten(self, source: Source) -> None:
         """No source is known here."""
 
-    def due(self) -> bool:
-        """Whether they are to be noted again."""
-        return self._clock.monotonic() >= self._noted_at + self._pause_s
+    async def begin(self) -> None:
+        """See `control.expiry.Uses`."""
+
+    async def end(self) -> None:
+        """See `control.expiry.Uses`: what is known is noted again where that is due."""
+        for incarnation in [one for one in self._used if self._catalog.subscription_by_incarnation(one) is None]:
+            del self._used[incarnation]
+        if self._clock.monotonic() >= self._noted_at + self._pause_s:
+            await self.note()
 
     @property
-    def news(self) -> bool:
+    def has_news(self) -> bool:
         """Whether an orderly end should note them once more."""
         return self._clock.monotonic() >= self._noted_at + FIRST_S or any(
             used > self._noted_at for used in self._used.values()
         )
 
-    def note(self) -> Change:
-        """What is to be committed now."""
+    async def note(self) -> None:
+        """Persist what is known now. Raises `SyncpointError`."""
         now, now_ns = self._clock.monotonic(), self._clock.sure_ns()
         self._noted_at, self._pause_s = now, NOTE_S
         uses = {**self._before, **{one: now_ns - round((now - used) * _NS) for one, used in self._used.items()}}
         self._before = {one: at for one, at in uses.items() if self._catalog.subscription_by_incarnation(one)}
         value = {"reached_ns": now_ns, "used_ns": self._before}
-        return Change.put(Setting(USES, json.dumps(value, separators=(",", ":")).encode()))
+        await self._commit([Change.put(Setting(USES, json.dumps(value, separators=(",", ":")).encode()))])
 
 
 def _stored(catalog: Catalog) -> tuple[int, dict[int, int]]:

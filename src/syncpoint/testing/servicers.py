@@ -77,6 +77,7 @@ class ServicerWorld(World):
         log = LogUpkeep(store, self.publish, self.follower.checkpoint_parts, self.clock.monotonic())  # type: ignore[arg-type]
         rounds = Rounds(self.clock, lambda: [log], lambda: [log])
         self.upkeep = Upkeep(log, rounds, self.subscribe, self.control, self.mirror, self.clock)
+        rounds.start()
         self.upkeep.start()
 
     def settle(self) -> None:

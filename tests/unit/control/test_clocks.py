@@ -11,7 +11,7 @@ from syncpoint.control.expiry import Expiry
 from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.plane import ControlPlane
-from syncpoint.control.usage_reports import USED_S, UsageReporter
+from syncpoint.control.usage_reports import USED_S, ReportedUses, UsageReporter
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import CLOCKS, USED
 from syncpoint.metadata.local import LocalShared
@@ -111,7 +111,8 @@ async def test_a_clock_that_jumps_for_a_while_deletes_no_record(store: MemorySto
         Change.put(Subscription(2, "in-use", 1, "t", created_ns=now, expiration_s=31 * DAY)),
         Change.put(Snapshot(3, "fresh", 1, "t", created_ns=now, expire_ns=now + 7 * DAY * NS)),
     ])  # fmt: skip
-    expiry = Expiry(control, shared)
+    trusted = TrustedClock(mine)
+    expiry = Expiry(control, ReportedUses(shared, control.catalog, trusted), trusted)
     await asyncio.sleep(4 * USED_S)
     mine.wrong_s = 32 * DAY
     for _ in range(20):
@@ -143,7 +144,8 @@ async def test_after_an_outage_of_the_metadata_those_in_use_can_say_so_first(
         Change.put(Subscription(2, "used", 1, "t", created_ns=clock.time_ns(), expiration_s=DAY)),
         Change.put(Subscription(3, "unused", 1, "t", created_ns=clock.time_ns(), expiration_s=DAY)),
     ])  # fmt: skip
-    uses, expiry = UsageReporter(forwarder, clock, lambda: [2]), Expiry(control, proxy)
+    trusted, uses = TrustedClock(clock), UsageReporter(forwarder, clock, lambda: [2])
+    expiry = Expiry(control, ReportedUses(proxy, control.catalog, trusted), trusted)
     uses.start()
     expiry.start()
     await asyncio.sleep(DAY / 2)

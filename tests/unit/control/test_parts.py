@@ -16,7 +16,7 @@ from syncpoint.control.membership import Membership
 from syncpoint.control.peer_channels import PeerChannels, Reach, process_methods
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.registration import Registration, registered_chains
-from syncpoint.control.usage_reports import USED_S, UsageReporter
+from syncpoint.control.usage_reports import USED_S, ReportedUses, UsageReporter
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import CHAINS, DRAINS, MEMBERS, OWNERS, USED
 from syncpoint.metadata.local import LocalShared
@@ -28,6 +28,7 @@ from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace, Me
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.placement import Wanted
 from syncpoint.storage.quorum import AckRule
 from syncpoint.testing.simulated_loop import run_simulated
@@ -329,7 +330,8 @@ async def test_what_has_expired_is_deleted_and_what_is_used_is_not(bare: Bare) -
     ])  # fmt: skip
     uses = UsageReporter(shared, bare.clock, lambda: [2, 99])
     uses.start()
-    expiry = Expiry(control, shared)
+    trusted = TrustedClock(bare.clock)
+    expiry = Expiry(control, ReportedUses(shared, control.catalog, trusted), trusted)
     assert await expiry.expire() == 0
     bare.clock.advance(UNFINISHED_S + 1)
     assert await expiry.expire() == 2
@@ -338,7 +340,7 @@ async def test_what_has_expired_is_deleted_and_what_is_used_is_not(bare: Bare) -
         await asyncio.sleep(USED_S)
     await expiry.stop()
     assert control.catalog.subscription("s1") is not None, "what is known of its last use may be two hours old"
-    expiry = Expiry(control, shared)  # another process, which has just been started
+    expiry = Expiry(control, ReportedUses(shared, control.catalog, trusted), trusted)  # another process
     expiry.start()
     await asyncio.sleep(USED_S)
     assert control.catalog.subscription("s1") is not None

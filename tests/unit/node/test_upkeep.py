@@ -29,7 +29,7 @@ def count(world: ServicerWorld, kind: Kind) -> int:
 async def passes(world: ServicerWorld, seconds: float) -> None:
     """So much time at once, and some more to notice it."""
     world.clock.advance(seconds)
-    await asyncio.sleep(61)
+    await asyncio.sleep(91)
 
 
 async def checkpointed(world: ServicerWorld) -> None:
@@ -139,7 +139,7 @@ async def test_who_used_a_deleted_subscription_is_forgotten(world: ServicerWorld
     assert world.subscribe.used
     await asyncio.sleep(1)
     await world.call("DeleteSubscription", subscription=SUB)
-    await asyncio.sleep(61)
+    await asyncio.sleep(91)
     assert not world.subscribe.used
 
 
@@ -269,7 +269,7 @@ async def test_a_checkpoint_that_breaks_is_begun_anew_after_a_while_and_not_at_o
 @simulated()
 async def test_the_last_checkpoint_makes_the_next_start_short(world: ServicerWorld) -> None:
     await world.put("a")
-    world.upkeep.last_checkpoint()
+    world.upkeep.log.last_checkpoint()
     await asyncio.sleep(0.01)
     await world.crash()
     assert world.memory.checkpointed
@@ -287,7 +287,7 @@ async def test_a_start_that_read_nothing_new_writes_no_checkpoint(world: Service
     quiet.log._checkpointed = world.store.appended
     await world.upkeep.stop()
     before = count(world, Kind.CHECKPOINT_BEGIN)
-    quiet.start()
+    rounds.start()
     await asyncio.sleep(100)
     assert count(world, Kind.CHECKPOINT_BEGIN) == before
     await world.put("x")
@@ -348,7 +348,7 @@ async def test_failed_disks_end_checkpoints_and_deletion(world: ServicerWorld) -
     world.store.fail(OSError("no disk left"))
     entries = len(world.store.entries)
     await asyncio.sleep(200)
-    world.upkeep.last_checkpoint()
+    world.upkeep.log.last_checkpoint()
     assert len(world.store.entries) == entries
     assert world.store.bounds(1 << 24) is not None
 
@@ -442,7 +442,7 @@ async def test_a_start_waits_for_deletion_only_where_much_is_left_and_only_a_mom
     for _ in range(upkeep.EARLIER_LOGS_MAX + 1):
         assert not await waited()
         await world.put("a")  # nobody acknowledges it
-        world.upkeep.last_checkpoint()
+        world.upkeep.log.last_checkpoint()
         await asyncio.sleep(0.01)
         await world.crash()
     assert 0.4 < await waited() < 0.6
@@ -483,7 +483,7 @@ async def test_a_snapshots_messages_are_there_when_it_is_sought_however_short_th
     await passes(world, DAY)
     await world.call("Seek", subscription=SUB, snapshot=SNAP)
     await world.call("DeleteSnapshot", snapshot=SNAP)
-    await asyncio.sleep(61)
+    await asyncio.sleep(91)
     await world.crash()
     (again,) = await world.pull()
     assert again.message.data == b"a"

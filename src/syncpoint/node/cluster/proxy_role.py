@@ -21,6 +21,7 @@ from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.operations import Operations
 from syncpoint.control.peer_channels import Reach
 from syncpoint.control.plane import ControlPlane
+from syncpoint.control.usage_reports import ReportedUses
 from syncpoint.model.cluster import PROXY
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.router_role import in_milliseconds
@@ -83,7 +84,7 @@ class ProxyRole:
             list(settings.classes),
             ClusterQueries(joined.view, joined.peers),
         )
-        self.expiry = Expiry(self.control, joined.store, joined.clock)
+        self.expiry = Expiry(self.control, ReportedUses(joined.store, joined.catalog, joined.clock), joined.clock)
         self.cleaner = KeyCleaner(joined.store, self._topic_exists, self._cleans, joined.random)
         self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, joined.random)
         self.access = Access(settings.auth, joined.catalog, joined.doors.clock) if settings.auth is not None else None
