@@ -27,6 +27,8 @@ class Desk:
             "iam", "init", str(folder / "auth.yaml"), "--owner", "admin@demo.example", "--key-file", self.of("admin")
         )
         assert made.exit_code == 0, made.output
+        with (folder / "auth.yaml").open("a") as file:
+            file.write("audit: {file: audit.log}\n")
 
     def of(self, name: str) -> str:
         return str(self.folder / f"{name}.json")
@@ -89,6 +91,13 @@ def test_from_the_first_owner_to_a_program_and_back(desk: Desk) -> None:
     assert "UNAUTHENTICATED" in gone.output
     desk.done("iam", "accounts", "delete", APP)
     assert json.loads(desk.done("iam", "accounts", "list", "--format", "json")) == []
+
+    audit = str(desk.folder / "audit.log")
+    noted = json.loads(desk.done("audit", "show", audit, "--who", MEMBER, "--denied", "--format", "json"))
+    assert {(one["resource"], one["permission"]) for one in noted} == {
+        ("projects/demo/topics/orders", "pubsub.topics.publish")
+    }
+    assert "one chain" in desk.run("audit", "verify", audit).output
 
 
 def test_credentials_are_not_sent_in_the_clear(tmp_path: Path) -> None:

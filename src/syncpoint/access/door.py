@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from syncpoint.access.audit import AuditLog
 from syncpoint.access.gate import Gate
 from syncpoint.access.policy import Policies
 from syncpoint.access.settings import load
@@ -20,10 +21,16 @@ class Access:
     """The gate of a door, and what keeps it up to date. Raises `InvalidArgument` and `OSError` for a file that can not
     be used."""
 
-    def __init__(self, path: Path, catalog: Catalog, clock: Clock) -> None:
+    def __init__(self, path: Path, catalog: Catalog, clock: Clock, name: str = "") -> None:
+        """`name`: of the process, where several write audit logs into one folder."""
         settings = load(path)
-        self.gate = Gate(Authenticator(settings, catalog, clock), Policies(catalog), catalog, clock)
-        self._upkeep = AccessUpkeep(path, self.gate)
+        authenticator = Authenticator(settings, catalog, clock)
+        self._audit: AuditLog | None = None
+        if (file := settings.audit_file) is not None:
+            file = file.with_name(f"{file.stem}.{name}{file.suffix}") if name else file
+            self._audit = AuditLog(file, clock, data=settings.audit_data)
+        self.gate = Gate(authenticator, Policies(catalog), catalog, clock, self._audit)
+        self._upkeep = AccessUpkeep(path, self.gate, flush=None if self._audit is None else self._audit.flush)
 
     async def start(self) -> None:
         """Before the door opens."""
@@ -32,3 +39,5 @@ class Access:
     async def stop(self) -> None:
         """After it has closed."""
         await self._upkeep.stop()
+        if self._audit is not None:
+            self._audit.close()

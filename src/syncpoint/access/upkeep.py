@@ -50,10 +50,16 @@ async def _in_thread(url: str) -> bytes:
 
 
 class AccessUpkeep:
-    """See the module. `path`: the file of `--auth`."""
+    """See the module. `path`: the file of `--auth`; `flush`: writes the audit log out."""
 
-    def __init__(self, path: Path, gate: Gate, fetching: Callable[[str], Awaitable[bytes]] = _in_thread) -> None:
-        self._path, self._gate, self._fetching = path, gate, fetching
+    def __init__(
+        self,
+        path: Path,
+        gate: Gate,
+        fetching: Callable[[str], Awaitable[bytes]] = _in_thread,
+        flush: Callable[[], None] | None = None,
+    ) -> None:
+        self._path, self._gate, self._fetching, self._flush = path, gate, fetching, flush
         self._authenticator = gate.authenticator
         self._seen = self._marks()
         self._tasks = Tasks()
@@ -78,6 +84,8 @@ class AccessUpkeep:
         while True:
             await asyncio.sleep(NEED_S)
             now = loop.time()
+            if self._flush is not None:
+                self._flush()
             if now >= looked + LOOK_S:
                 looked = now
                 self.reload()

@@ -49,6 +49,7 @@ class ProxyRole:
     def __init__(self, joined: Joined) -> None:
         self._joined = joined
         self._door: Listening | None = None
+        self.access: Access | None = None
         self.tls: PublicTls | None = None
 
     async def start(self) -> None:
@@ -87,7 +88,8 @@ class ProxyRole:
         self.expiry = Expiry(self.control, ReportedUses(joined.store, joined.catalog, joined.clock), joined.clock)
         self.cleaner = KeyCleaner(joined.store, self._topic_exists, self._cleans, joined.random)
         self.cursor_cleaner = CursorCleaner(self.proxy.cursors, self._cleans, joined.random)
-        self.access = Access(settings.auth, joined.catalog, joined.doors.clock) if settings.auth is not None else None
+        if settings.auth is not None:
+            self.access = Access(settings.auth, joined.catalog, joined.doors.clock, joined.process.name)
         gate = self.access.gate if self.access is not None else None
         self._methods = self.proxy.methods(
             CatalogService(self.control).methods(),

@@ -1,0 +1,118 @@
+"""What is read again while a door is open: the file, its keys, the sets of issuers."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from syncpoint.access.settings import load
+from syncpoint.access.tokens import Refused
+from syncpoint.access.upkeep import AccessUpkeep, fetch
+
+from .conftest import ISSUER, KEY, OTHER_KEY, World, jwks
+
+URL = "https://login.example.com/keys"
+
+
+class Issuers:
+    """Who answers for key sets."""
+
+    def __init__(self) -> None:
+        self.sets: dict[str, bytes] = {URL: jwks(key_1=KEY)}
+        self.asked: list[str] = []
+
+    async def __call__(self, url: str) -> bytes:
+        self.asked.append(url)
+        if url not in self.sets:
+            raise OSError("no answer")
+        return self.sets[url]
+
+
+def written(path: Path, world: World, **changes: Any) -> Path:
+    content = {**world.content, **changes}
+    content["issuers"] = [{"issuer": ISSUER, "jwks_url": URL, "domains": ["example.com"]}]
+    content["service_accounts"] = []
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_keys_are_fetched_before_the_door_opens_and_an_issuer_that_is_silent_does_not_keep_it_shut(
+    world: World, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        path = written(tmp_path / "auth.yaml", world)
+        world.authenticator.take(load(path))
+        issuers = Issuers()
+        upkeep = AccessUpkeep(path, world.gate, issuers)
+        await upkeep.start()
+        await upkeep.stop()
+        assert issuers.asked == [URL]
+        assert world.authenticator.by_token(world.token().removeprefix(b"Bearer ")).principal
+        issuers.sets.clear()
+        again = AccessUpkeep(path, world.gate, issuers)
+        await again.start()
+        await again.stop()
+        assert world.authenticator.by_token(world.token().removeprefix(b"Bearer ")).principal, "they stand meanwhile"
+        issuers.sets[URL] = jwks(key_1=OTHER_KEY)
+        await AccessUpkeep(path, world.gate, issuers)._fetch(ISSUER)
+        with pytest.raises(Refused):
+            world.authenticator.by_token(world.token().removeprefix(b"Bearer "))
+
+    asyncio.run(scenario())
+
+
+def test_the_file_is_taken_over_when_it_changes_and_not_when_it_is_wrong(world: World, tmp_path: Path) -> None:
+    path = written(tmp_path / "auth.yaml", world)
+    world.authenticator.take(load(path))
+    upkeep = AccessUpkeep(path, world.gate, Issuers())
+    before = world.authenticator.generation
+    upkeep.reload()
+    assert world.authenticator.generation == before
+    written(path, world, owners=["user:ann@example.com", "user:longer@example.com"])
+    upkeep.reload()
+    assert "user:longer@example.com" in world.authenticator.settings.owners
+    before = world.authenticator.generation
+    path.write_text("owners: [nobody]")
+    upkeep.reload()
+    assert "user:longer@example.com" in world.authenticator.settings.owners
+    assert world.authenticator.generation == before
+
+
+@pytest.fixture
+def site() -> Iterator[str]:
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/moved":
+                self.send_response(302)
+                self.send_header("location", "/keys")
+                self.end_headers()
+                return
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"x" * (1 << 20) if self.path == "/large" else b"{}")
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Answer)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_an_answer_leads_nowhere_else_and_is_bounded(site: str) -> None:
+    assert fetch(f"{site}/keys") == b"{}"
+    with pytest.raises(OSError, match="302"):
+        fetch(f"{site}/moved")
+    large = fetch(f"{site}/large")
+    assert len(large) <= 256 * 1024 + 1
