@@ -350,7 +350,7 @@ class Process:
             task.cancel()
         await asyncio.gather(*self.host.rounds.tasks, return_exceptions=True)
         for chain in self.host._entered.values():
-            await chain.entrance.close()
+            await chain.ingress.close()
             chain.store.on_persisted = lambda position: None
 
     async def publish(

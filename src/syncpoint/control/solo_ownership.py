@@ -34,7 +34,7 @@ class LogCatalog:
 
 
 class NobodyAsks:
-    """`publish.entrance.Registrar`: whoever asks for the chains of a topic has only this one."""
+    """`publish.ingress.Registrar`: whoever asks for the chains of a topic has only this one."""
 
     def __init__(self, shared: LogCatalog) -> None:
         self._shared = shared

@@ -47,7 +47,7 @@ class SourceView(NamedTuple):
     done: bool = False
 
 
-class Attempts(NamedTuple):
+class AttemptRun(NamedTuple):
     """Messages `[begin, end)` of a source came back undone `times` times by now; not to be delivered again before
     `rest_ms` are over.
     """
@@ -69,7 +69,7 @@ class Fetched(list[Batch]):
         self,
         batches: Iterable[Batch] = (),
         passed: Iterable[tuple[int, int]] = (),
-        attempts: Iterable[Attempts] = (),
+        attempts: Iterable[AttemptRun] = (),
     ) -> None:
         super().__init__(batches)
         self.passed = tuple(passed)
@@ -81,7 +81,7 @@ def passed_over(batches: Sequence[Batch]) -> tuple[tuple[int, int], ...]:
     return batches.passed if isinstance(batches, Fetched) else ()
 
 
-def attempts_of(batches: Sequence[Batch]) -> tuple[Attempts, ...]:
+def attempts_of(batches: Sequence[Batch]) -> tuple[AttemptRun, ...]:
     """What an answer says of earlier deliveries."""
     return batches.attempts if isinstance(batches, Fetched) else ()
 
@@ -149,7 +149,7 @@ class PublishSide(Protocol):
         Only an exactly-once sender has to know. Not urgent: it may ride with the next commit.
         """
 
-    def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[Attempts]) -> None:
+    def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[AttemptRun]) -> None:
         """Messages came back undone; remembered for whoever reads them next. Nobody waits for it."""
 
     def generation(self, subscription: int) -> int:

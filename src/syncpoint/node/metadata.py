@@ -14,7 +14,7 @@ from syncpoint.metadata.contract import StoreUnavailable
 from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.metadata.sqlite import SqliteStore
 from syncpoint.model.errors import FailedPrecondition
-from syncpoint.publish.recovery import Memory
+from syncpoint.publish.recovery import RecoveredState
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 
@@ -57,7 +57,7 @@ def damage(path: Path) -> str | None:
     return None if found == "ok" else str(found)
 
 
-def align(mirror: CatalogMirror, memory: Memory) -> None:
+def align(mirror: CatalogMirror, memory: RecoveredState) -> None:
     """Bring the catalog's copy to where the log is: by the changes it misses if the log's tail has them, or anew."""
     if not mirror.agrees(memory.catalog):
         missing = [change for change in memory.changes if change.revision > mirror.revision]

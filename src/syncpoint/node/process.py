@@ -41,7 +41,7 @@ from syncpoint.pipeline.home import SoloHomes
 from syncpoint.pipeline.mounting import ChainPipelines
 from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.host import ChainHost
-from syncpoint.publish.recovery import Memory
+from syncpoint.publish.recovery import RecoveredState
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.runtime.trusted import TrustedClock
@@ -92,7 +92,7 @@ class Node:
         self.mirror = mirror = CatalogMirror(self.metadata)
         clock, self.limits, copy = TrustedClock(self.clock), FlowLimits(), LogCatalog()
 
-        def own_catalog(memory: Memory) -> Catalog:
+        def own_catalog(memory: RecoveredState) -> Catalog:
             clock.known(anchor_ns(memory))
             stored_limits = memory.catalog.setting(LIMITS)
             if stored_limits is not None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Change, Setting, Subscription
-from syncpoint.publish.recovery import Memory
+from syncpoint.publish.recovery import RecoveredState
 from syncpoint.publish.source import Source
 from syncpoint.runtime.trusted import TrustedClock
 
@@ -25,7 +25,7 @@ FIRST_S = 300.0  # the first time ever, and what an orderly end does not note ag
 _NS = 1_000_000_000
 
 
-def anchor_ns(memory: Memory) -> int:
+def anchor_ns(memory: RecoveredState) -> int:
     """A time that an earlier life had surely reached, 0: none is known."""
     return max(_stored(memory.catalog)[0], *map(int, memory.extensions.get(NUMBER, [])), 0)
 

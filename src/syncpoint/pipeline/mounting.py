@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class ChainHome:
-    """`home.Home` of a chain: the metadata say what is at home there, the entrance opens its sources."""
+    """`home.Home` of a chain: the metadata say what is at home there, its ingress opens sources."""
 
     def __init__(self, chain: Chain, homes: HomeRecords) -> None:
         self._chain, self._homes = chain, homes
@@ -74,7 +74,7 @@ class ChainHome:
         pinned: list[int] = []
         try:
             for topic in sorted(topics):
-                await self._chain.entrance.pin(topic)
+                await self._chain.ingress.pin(topic)
                 pinned.append(topic)
         except BaseException as error:
             self.unpin(pinned)
@@ -85,11 +85,11 @@ class ChainHome:
     def unpin(self, topics: Collection[int]) -> None:
         """See `home.Home`."""
         for topic in topics:
-            self._chain.entrance.unpin(topic)
+            self._chain.ingress.unpin(topic)
 
     def open_source(self, topic: int) -> Source:
         """See `home.Home`."""
-        return self._chain.entrance.open_pinned(topic)
+        return self._chain.ingress.open_pinned(topic)
 
 
 class ChainPipelines:
@@ -100,7 +100,7 @@ class ChainPipelines:
         self._chain, self._homes = chain, homes
         self._clock = chain.around.clock
         self.home = ChainHome(chain, homes)
-        alone = ChainReaders(chain.forwarder, chain.hub.grants.attached)
+        alone = ChainReaders(chain.forwarder, chain.dispatcher.grants.attached)
         self.reader = LogReader(chain.forwarder, alone, loop.call_soon)
         self.writer = EpochWriter(chain.forwarder, loop.call_soon, loop.call_later, home=self.home)
         self.home.queries, self.home.links = self.writer.state.queries, self.writer.state.links
@@ -190,7 +190,7 @@ class Pipelines:
         await self._caught_up(call)
         chain, mounted = _asked(host, call)
         answer = await mounted.unary[path](parsed(path.request, request))
-        if path == LOG_READER.GetPositions and chain.hub.owned_age_ms() > OBEYED_MS:
+        if path == LOG_READER.GetPositions and chain.dispatcher.owned_age_ms() > OBEYED_MS:
             await chain.confirm()  # a later owner may have more: only who can still write the log knows all of it
         encoded: bytes = answer.SerializeToString()
         return encoded

@@ -7,9 +7,10 @@ hear its ids. If the disks fail, the outcome of what waits is unknown and said t
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
+from syncpoint.model.delivery import Done
 from syncpoint.model.errors import GivenUp, SyncpointError
 from syncpoint.publish.source import Source
 
@@ -17,7 +18,7 @@ ENTRY_BYTES_MAX = 64 << 10  # requests of this size stay entries of their own: n
 ENTRY_MESSAGES_MAX = 4096
 
 
-class Caller(Protocol):
+class PublishCaller(Protocol):
     """Somebody waiting for the answer to a publish: an RPC, or the service itself."""
 
     def reply(self, message: bytes) -> None: ...
@@ -37,43 +38,40 @@ class PendingEntry:
         self.count = 0
         self.bytes = 0
         self.payloads: list[bytes] = []
-        self.callers: list[tuple[Caller, bytes]] = []
+        self.callers: list[tuple[PublishCaller, bytes]] = []
 
     @property
     def full(self) -> bool:
         return self.bytes >= ENTRY_BYTES_MAX or self.count >= ENTRY_MESSAGES_MAX
 
-    def add(self, count: int, payload: bytes, caller: Caller, response: bytes) -> None:
+    def add(self, count: int, payload: bytes, caller: PublishCaller, response: bytes) -> None:
         self.count += count
         self.bytes += len(payload)
         self.callers.append((caller, response))
         self.payloads.append(payload)
 
 
-Settled = Callable[[Exception | None], None]
-
-
-class WaitingRoom:
+class CommitWaiters:
     """Who waits for which position of the log, in log order."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[int, PendingEntry | Settled]] = deque()
+        self._waiting: deque[tuple[int, PendingEntry | Done]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, position: int, waiter: PendingEntry | Settled) -> None:
+    def add(self, position: int, waiter: PendingEntry | Done) -> None:
         """`waiter` is settled once `position` is persisted. Positions come in rising order."""
         self._waiting.append((position, waiter))
 
-    def persisted(self, position: int) -> list[PendingEntry | Settled]:
+    def on_persisted(self, position: int) -> list[PendingEntry | Done]:
         """Everything waiting for positions up to this one leaves the room."""
         waiting, out = self._waiting, []
         while waiting and waiting[0][0] <= position:
             out.append(waiting.popleft()[1])
         return out
 
-    def give_up(self) -> Sequence[PendingEntry | Settled]:
+    def on_failed(self) -> Sequence[PendingEntry | Done]:
         """Everything leaves: the log can not be written any more."""
         out = [waiter for _, waiter in self._waiting]
         self._waiting.clear()

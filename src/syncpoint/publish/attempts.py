@@ -1,4 +1,4 @@
-"""Attempts: how often messages came back undone, and how long they have to rest. Kept beside the ledgers.
+"""DeliveryAttempts: how often messages came back undone, and how long they have to rest. Kept beside the ledgers.
 
 Only subscriptions with a dead letter or a retry policy have any: a subscribe forwarder notes what came back to it, in
 batches; whoever reads such messages next is told. So counts and rests outlive restarts, adoption, moves of a source.
@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from syncpoint.kernel.acks import AckSet
-from syncpoint.model.delivery import Attempts as Run
+from syncpoint.model.delivery import AttemptRun
 from syncpoint.model.limits import RETRY_BACKOFF_SECONDS_MAX
 from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.source import Source
@@ -34,7 +34,7 @@ def _left(rest_ms: int) -> int:
     return rest_ms if 0 < rest_ms <= REST_MS_MAX + 1000 else 0
 
 
-class Attempts:
+class DeliveryAttempts:
     """`append(fact)` writes an entry; `later(seconds, act)` does something after a while."""
 
     number = NUMBER
@@ -49,14 +49,14 @@ class Attempts:
         found: Iterable[bytes] = (),
     ) -> None:
         self._ledgers, self._sources, self._clock, self._append, self._later = ledgers, sources, clock, append, later
-        self._of: dict[_Key, tuple[int, list[Run]]] = {}  # (subscription, source) -> generation, runs in order
-        self._new: dict[_Key, list[Run]] = {}
+        self._of: dict[_Key, tuple[int, list[AttemptRun]]] = {}  # (subscription, source) -> generation, runs in order
+        self._new: dict[_Key, list[AttemptRun]] = {}
         for fact in found:
             subscription, generation, source = _HEAD.unpack_from(fact)
-            runs = [Run(*one) for one in _RUN.iter_unpack(fact[_HEAD.size :])]
+            runs = [AttemptRun(*one) for one in _RUN.iter_unpack(fact[_HEAD.size :])]
             self._apply((subscription, source), generation, runs)
 
-    def note(self, subscription: int, generation: int, source: int, runs: Iterable[Run]) -> None:
+    def note(self, subscription: int, generation: int, source: int, runs: Iterable[AttemptRun]) -> None:
         """Messages came back: `rest_ms` of each run counts from now."""
         ledger = self._ledgers.get(subscription)
         if ledger is None or ledger.generation != generation or source not in self._sources:
@@ -69,7 +69,7 @@ class Attempts:
             self._later(WRITE_S, self._write)
         self._new.setdefault(key, []).extend(dated)
 
-    def of(self, subscription: int, source: int, begin: int, end: int) -> list[Run]:
+    def of(self, subscription: int, source: int, begin: int, end: int) -> list[AttemptRun]:
         """What is known of messages in `[begin, end)`; their rests count from now."""
         generation, runs = self._of.get((subscription, source), (0, ()))
         ledger = self._ledgers.get(subscription)
@@ -77,12 +77,12 @@ class Attempts:
             return []
         now = self._clock.time_ns() // 1_000_000
         return [
-            Run(max(begin, one.begin), min(end, one.end), one.times, _left(one.rest_ms - now))
+            AttemptRun(max(begin, one.begin), min(end, one.end), one.times, _left(one.rest_ms - now))
             for one in runs[slice(*_window(runs, begin, end))]
             if one.begin < end and begin < one.end
         ]
 
-    def _apply(self, key: _Key, generation: int, runs: list[Run]) -> None:
+    def _apply(self, key: _Key, generation: int, runs: list[AttemptRun]) -> None:
         known, before = self._of.get(key, (generation, []))
         if generation < known:
             return
@@ -107,7 +107,7 @@ class Attempts:
             if found is None:
                 continue
             generation, runs = found
-            left: list[Run] = []
+            left: list[AttemptRun] = []
             if ledger is not None and ledger.generation == generation and key[1] in self._sources:
                 left = _unacknowledged(runs, ledger.acks.get(key[1]))
             if left:
@@ -126,11 +126,11 @@ class Attempts:
             del self._of[key]
 
 
-def _encode(key: _Key, generation: int, runs: list[Run]) -> bytes:
+def _encode(key: _Key, generation: int, runs: list[AttemptRun]) -> bytes:
     return _HEAD.pack(key[0], generation, key[1]) + b"".join(_RUN.pack(*one) for one in runs)
 
 
-def _unacknowledged(runs: list[Run], acks: AckSet | None) -> list[Run]:
+def _unacknowledged(runs: list[AttemptRun], acks: AckSet | None) -> list[AttemptRun]:
     """The runs of which something is left, each from its first such offset on."""
     if acks is None:
         return runs
@@ -138,7 +138,7 @@ def _unacknowledged(runs: list[Run], acks: AckSet | None) -> list[Run]:
     return [one for one in begun if one.begin < one.end]
 
 
-def _window(runs: Sequence[Run], begin: int, end: int) -> tuple[int, int]:
+def _window(runs: Sequence[AttemptRun], begin: int, end: int) -> tuple[int, int]:
     """Where runs that `[begin, end)` overlaps or touches begin and end, among runs in order."""
     low = bisect_left(runs, (begin,))
     if low and runs[low - 1].end >= begin:
@@ -146,14 +146,14 @@ def _window(runs: Sequence[Run], begin: int, end: int) -> tuple[int, int]:
     return low, bisect_left(runs, (end + 1,), low)
 
 
-def _add(runs: list[Run], more: Iterable[Run]) -> None:
+def _add(runs: list[AttemptRun], more: Iterable[AttemptRun]) -> None:
     """Merge some into runs in order, at the cost of those they meet: each thing that comes back adds a few to many."""
     for one in more:
         low, high = _window(runs, one.begin, one.end)
         runs[low:high] = _merged(runs[low:high], [one])
 
 
-def _merged(one: list[Run], other: list[Run]) -> list[Run]:
+def _merged(one: list[AttemptRun], other: list[AttemptRun]) -> list[AttemptRun]:
     """Both, without overlaps: of two counts of an offset the higher one, with its rest."""
     edges = sorted({edge for run in (*one, *other) for edge in run[:2]})
     best: dict[int, tuple[int, int]] = {}
@@ -161,9 +161,9 @@ def _merged(one: list[Run], other: list[Run]) -> list[Run]:
     for run in (*one, *other):
         for place in range(at[run.begin], at[run.end]):
             best[place] = max(best.get(place, (0, 0)), run[2:])
-    merged: list[Run] = []
+    merged: list[AttemptRun] = []
     for place in sorted(best):
-        run = Run(edges[place], edges[place + 1], *best[place])
+        run = AttemptRun(edges[place], edges[place + 1], *best[place])
         if merged and merged[-1].end == run.begin and merged[-1][2:] == run[2:]:
             merged[-1] = merged[-1]._replace(end=run.end)
         else:

@@ -21,19 +21,19 @@ from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.publish.admission import Admission
-from syncpoint.publish.entrance import Assignments, Entrance, Registrar, Sealed
+from syncpoint.publish.dedup import RecentBatches
+from syncpoint.publish.dispatch import SourceDispatcher
+from syncpoint.publish.duplicates import DuplicateBatches
 from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
-from syncpoint.publish.hub import Hub
+from syncpoint.publish.ingress import KeyAssignments, PublishIngress, Registrar, SealOthers
 from syncpoint.publish.known_disks import DiskRegistry, Known
 from syncpoint.publish.records import encode_batches
-from syncpoint.publish.recovery import Memory, replay
-from syncpoint.publish.resends import Resends
+from syncpoint.publish.recovery import RecoveredState, replay
 from syncpoint.publish.retention import forget_empty_sources, orphans
 from syncpoint.publish.source import STAGING_TOPIC
 from syncpoint.publish.upkeep import LogUpkeep
-from syncpoint.publish.voids import Voids
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random
@@ -83,8 +83,8 @@ class Surroundings:
 
     shared: CatalogCopy
     registrar: Registrar
-    assignments: Assignments
-    sealed: Sealed
+    assignments: KeyAssignments
+    sealed: SealOthers
     open_files: OpenFiles
     next_log: Callable[[], Awaitable[int | None]]
     universe: int | None
@@ -99,7 +99,7 @@ class Surroundings:
     registered: Callable[[int, int], bool] = lambda topic, chain: True  # whether a chain is known to hold a topic
     registrations: Callable[[int], Collection[int]] = lambda chain: ()  # topics that a chain is known to hold
     mount: Callable[[Chain], Mounted] | None = None
-    own_catalog: Callable[[Memory], Catalog] | None = None  # one node: the catalog is in the chain's own log
+    own_catalog: Callable[[RecoveredState], Catalog] | None = None  # one node: the catalog is in the chain's own log
     counter_floor: int = 0  # where `next_log` says None: the chain's logs have higher numbers
     admission: Admission = field(init=False)  # limits hold for all chains of the process together
 
@@ -110,7 +110,9 @@ class Surroundings:
 class Chain:
     """See the module."""
 
-    def __init__(self, record: ChainRecord, epoch: int, store: Store, memory: Memory, around: Surroundings) -> None:
+    def __init__(
+        self, record: ChainRecord, epoch: int, store: Store, memory: RecoveredState, around: Surroundings
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.record, self.number, self.epoch, self.around = record, record.number, epoch, around
         self.store = store
@@ -128,14 +130,22 @@ class Chain:
         now = around.clock.monotonic()
         known = {key: (grant.grant, grant.holder) for key, grant in memory.grants.items()}
         grants = Grants(epoch, now, known, memory.last_grants)
-        self.hub = Hub(self.number, self.forwarder, grants, self._rank, self._epoch_of, store.answered_at)
-        self.follower.on_ledger = self.hub.listen
-        self.resends = Resends(memory.batches, memory.unsure, self.forwarder.sources)
-        if self.resends.decided:
-            self.forwarder.append_fact(Kind.LEDGER, encode_batches(self.resends.decided))
-        self.voids = Voids(self.forwarder, self.resends, self.hub.handed)
-        self.entrance = Entrance(
-            self.number, self.follower, self.resends, self.voids, around.registrar, around.assignments, around.sealed
+        self.dispatcher = SourceDispatcher(
+            self.number, self.forwarder, grants, self._rank, self._epoch_of, store.answered_at
+        )
+        self.follower.on_ledger = self.dispatcher.register
+        self.recent_batches = RecentBatches(memory.batches, memory.unsure, self.forwarder.sources)
+        if self.recent_batches.decided:
+            self.forwarder.append_fact(Kind.LEDGER, encode_batches(self.recent_batches.decided))
+        self.duplicates = DuplicateBatches(self.forwarder, self.recent_batches, self.dispatcher.handed_out)
+        self.ingress = PublishIngress(
+            self.number,
+            self.follower,
+            self.recent_batches,
+            self.duplicates,
+            around.registrar,
+            around.assignments,
+            around.sealed,
         )
         self.upkeep = LogUpkeep(
             store,
@@ -164,12 +174,12 @@ class Chain:
                 self.forwarder.give_up(error)
             return
         if isinstance(change.record, Subscription) and change.op is Op.PUT:
-            self.hub.changed(change.record)
+            self.dispatcher.on_subscription_changed(change.record)
 
     def assigned(self, topic: int) -> None:
         """The assignment of a topic has changed."""
-        self.entrance.assigned(topic)
-        self.hub.ranks_changed(topic)
+        self.ingress.assigned(topic)
+        self.dispatcher.on_ranks_changed(topic)
 
     async def confirm(self) -> int:
         """Return the catalog's revision once everything that follows from it is persisted. Raises `Unavailable`."""
@@ -186,7 +196,7 @@ class Chain:
     def tidy(self) -> None:
         """Forget what is empty: sealed sources, idle ones, and with the last one of a topic its registration."""
         forwarder, sources = self.forwarder, self.forwarder.sources
-        if forwarder.failed is not None or self.entrance.closed:
+        if forwarder.failed is not None or self.ingress.closed:
             return
         if self.follower.whole:
             forget_empty_sources(forwarder)
@@ -194,7 +204,7 @@ class Chain:
         idle: dict[int, int] = {}
         for topic in sources.topics():
             source = sources.open_of(topic)
-            if source is None or self.entrance.is_waiting(topic) or source.end != source.visible:
+            if source is None or self.ingress.is_waiting(topic) or source.end != source.visible:
                 continue
             if self.store.bounds(source.number) is None:
                 gone = self.follower.catalog.topic_by_incarnation(topic) is None
@@ -204,23 +214,23 @@ class Chain:
                     idle[source.number] = source.end
         self._idle = idle
         forget_empty_sources(forwarder)
-        self.hub.forget_gone()
+        self.dispatcher.forget_gone()
         topics = set(sources.topics()) - {STAGING_TOPIC}
         for topic in self._topics - topics:
             for record in self.follower.catalog.subscriptions_of(topic):
-                self.hub.silence(record.incarnation)
+                self.dispatcher.unregister(record.incarnation)
             self.follower.forget_topic(topic)
-            self.entrance.forget(topic, self.epoch)
+            self.ingress.forget(topic, self.epoch)
         for topic in self.around.registrations(self.number):
             # Of an owner that was gone before it could say so, or could not.
-            if topic not in topics and topic not in self._topics and not self.entrance.is_waiting(topic):
-                self.entrance.forget(topic, self.epoch)
+            if topic not in topics and topic not in self._topics and not self.ingress.is_waiting(topic):
+                self.ingress.forget(topic, self.epoch)
         self._topics = topics
 
     async def close(self) -> None:
         """Let what is on its way arrive, write a checkpoint, seal the log, give the disks back."""
         self._unmount()
-        await self.entrance.close()
+        await self.ingress.close()
         if self.forwarder.failed is None:
             try:
                 async with asyncio.timeout(CLOSE_S):
@@ -254,10 +264,10 @@ class Chain:
             "sources": len(self.forwarder.sources.by_number),
             "ledgers": len(self.forwarder.ledgers),
             "published": self.forwarder.published,
-            "resent": self.resends.answered,
-            "resent_duplicates": self.voids.duplicates,
-            "resent_duplicates_late": self.voids.late,
-            "refused_acks": self.hub.refused_acks,
+            "resent": self.recent_batches.answered,
+            "resent_duplicates": self.duplicates.duplicates,
+            "resent_duplicates_late": self.duplicates.late,
+            "refused_acks": self.dispatcher.refused_acks,
             "orphans": orphans(self.forwarder),
             "full": disks.full,
             "appended": disks.appended,
@@ -295,7 +305,7 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
     loop = asyncio.get_running_loop()
     notify = around.notify or notifier(loop)
 
-    def recover(counter: int | None) -> tuple[Store, Memory]:
+    def recover(counter: int | None) -> tuple[Store, RecoveredState]:
         files, roots = around.open_files(record, epoch)
         store = Store.open(
             roots,
@@ -348,14 +358,14 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
         if chain.mounted is not None:
             await chain.mounted.recover()
         await chain.confirm()
-        await chain.entrance.begin()
+        await chain.ingress.begin()
     except BaseException:
         await chain.close()
         raise
     return chain
 
 
-def _abandon(done: asyncio.Future[tuple[Store, Memory]], around: Surroundings) -> None:
+def _abandon(done: asyncio.Future[tuple[Store, RecoveredState]], around: Surroundings) -> None:
     """Nobody waits for this chain any more: give the disks back once they are had."""
     if not done.cancelled() and done.exception() is None:
         store = done.result()[0]

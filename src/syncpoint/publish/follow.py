@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from syncpoint.metadata.records import CREATING, Change, Op, Snapshot, Subscription
+from syncpoint.model.delivery import Done
 from syncpoint.publish import records, seek
-from syncpoint.publish.append import Settled
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.ledger import begun
 from syncpoint.publish.recovery import drop_ledgers, keep_recorded, settle_sources
@@ -101,7 +101,7 @@ class Follower:
                 forwarder.subscription_removed(record.incarnation)
             elif record.incarnation in forwarder.ledgers or self._holds(record.topic_incarnation):
                 self._catch_up(record)
-                forwarder.hear_early(record)
+                forwarder.set_early_delivery(record)
         elif isinstance(record, Snapshot):
             if change.op is Op.DELETE:
                 forwarder.ledgers.drop_snapshot(record.incarnation)
@@ -116,7 +116,7 @@ class Follower:
         if self._is_seek(record) and record.target is not None and record.target.time_ns is not None:
             seek.acks_at_time(self.forwarder, record, record.target.time_ns)
 
-    def confirm(self, done: Settled) -> None:
+    def confirm(self, done: Done) -> None:
         """`done` once the facts that follow from the catalog as it is now are persisted."""
         self.forwarder.append_fact(Kind.LEDGER, records.encode_revision(self.catalog.revision), done)
 
@@ -141,7 +141,7 @@ class Follower:
         """All facts of the chain; as in the forwarder, what is written meanwhile is replayed over them."""
         if self.whole:
             for part in self.catalog.encode_parts():
-                yield bytes((records.Fact.CATALOG,)) + part
+                yield bytes((records.FactKind.CATALOG,)) + part
         yield from records.bundles(self._facts())
 
     def _facts(self) -> Iterator[bytes]:

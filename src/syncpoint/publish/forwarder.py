@@ -16,19 +16,18 @@ from syncpoint.kernel import publish as kernel
 from syncpoint.kernel.acks import AckSet
 from syncpoint.kernel.errors import Invalid, Malformed
 from syncpoint.metadata.records import Change, Op, Setting, Subscription, Topic
-from syncpoint.model.delivery import Attempts as Run
-from syncpoint.model.delivery import Batch, Done, Fetched, Listener, Reply, SourceView
+from syncpoint.model.delivery import AttemptRun, Batch, Done, Fetched, Listener, Reply, SourceView
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.model.names import parse_topic
 from syncpoint.publish import records
 from syncpoint.publish.admission import Admission
-from syncpoint.publish.append import Caller, PendingEntry, Settled, WaitingRoom, outcome_unknown
-from syncpoint.publish.attempts import Attempts
+from syncpoint.publish.append import CommitWaiters, PendingEntry, PublishCaller, outcome_unknown
+from syncpoint.publish.attempts import DeliveryAttempts
 from syncpoint.publish.ledger import Ledger, SnapshotState
-from syncpoint.publish.ledgers import Verdict
+from syncpoint.publish.ledgers import AckVerdict
 from syncpoint.publish.needs import Needs
-from syncpoint.publish.recovery import Memory
+from syncpoint.publish.recovery import RecoveredState
 from syncpoint.publish.source import Source
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
@@ -65,7 +64,7 @@ class PublishForwarder:
     def __init__(
         self,
         store: Store,
-        memory: Memory,
+        memory: RecoveredState,
         clock: Clock,
         limits: FlowLimits,
         soon: Soon,
@@ -80,35 +79,37 @@ class PublishForwarder:
         self.on_failed: Callable[[], None] = lambda: None  # the log can not be written any more
         self.published = 0
         self.early: set[int] = set()  # attached subscriptions that take messages before they are persisted
-        self.attempts = Attempts(
+        self.attempts = DeliveryAttempts(
             self.ledgers,
             self.sources.by_number,
             clock,
             self._write_attempts,
             later,
-            memory.extensions.pop(Attempts.number, []),
+            memory.extensions.pop(DeliveryAttempts.number, []),
         )
         self.extensions: list[Extension] = [self.attempts]
         self.needs = Needs()
         self.batches: list[records.BatchFact] = []  # numbered ones of this turn; their fact goes before their messages
         self._soon, self._later = soon, later
-        self._waiting = WaitingRoom()
+        self._waiting = CommitWaiters()
         self._pending: dict[int, PendingEntry] = {}  # by source
         self._acks: list[records.Acks] = []
         self._ack_done: list[Done] = []
-        self.fresh: dict[tuple[int, int], deque[bytes]] = {}  # (subscription, source): runs that are not persisted yet
+        self.unpersisted: dict[
+            tuple[int, int], deque[bytes]
+        ] = {}  # (subscription, source): runs that are not persisted yet
         self._flushing = self._lingering = False
         self._time_ns = 0
         self._turn_time: tuple[int, int] | None = None
         self._listeners: dict[int, Listener] = {}  # by subscription
         self._audience: dict[int, list[int]] = {}  # topic -> subscriptions with a listener
-        self._unsettled: dict[int, Ledger] = {}  # sought to this state, which is not persisted: nobody is served yet
+        self._resets: dict[int, Ledger] = {}  # sought to this state, which is not persisted: nobody is served yet
         store.on_persisted = self._persisted
         store.on_failed = self.give_up
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
-    def publish_request(self, caller: Caller, request: bytes | memoryview, room: int = 0) -> None:
+    def publish_request(self, caller: PublishCaller, request: bytes | memoryview, room: int = 0) -> None:
         """Take a serialised PublishRequest; `caller` is answered once it is persisted. Raises `SyncpointError` if it
         is refused. `room`: bytes it may have beyond the limit of a request.
         """
@@ -145,7 +146,7 @@ class PublishForwarder:
                 self.admission.leave(source.topic, count, len(payload))
             if not waits or not entry.callers or entry.callers[-1][0] is not caller:
                 caller.fail(outcome_unknown(error))
-            self.divided(error)
+            self.on_inconsistency(error)
 
     def check_writable(self) -> None:
         if self.failed is not None:
@@ -183,10 +184,10 @@ class PublishForwarder:
                 self.store.append(Kind.LEDGER, records.encode_source(source))
                 self.flush_soon()
             except Exception as error:  # what is published to it would be of a source that nobody knows
-                self.divided(error)
+                self.on_inconsistency(error)
                 raise
             for subscription in tuple(self._audience.get(topic, ())):
-                self._name_sources(subscription, (source,))
+                self._announce_sources(subscription, (source,))
         return source
 
     def seal_source(self, source: Source) -> None:
@@ -195,7 +196,7 @@ class PublishForwarder:
         self.sources.seal(source)
         self.rewrite_source(source)  # if that fails, recovery seals it
         for subscription in tuple(self._audience.get(source.topic, ())):
-            self._name_sources(subscription, (source,))
+            self._announce_sources(subscription, (source,))
 
     def rewrite_source(self, source: Source) -> None:
         """What is known of a source has changed."""
@@ -222,7 +223,7 @@ class PublishForwarder:
             self.append_pending()
             if self._acks:
                 position = self.store.append(Kind.ACKS, records.encode_acks(self._acks))
-                self._waiting.put(position, partial(self._acks_persisted, self._acks, self._ack_done))
+                self._waiting.add(position, partial(self._acks_persisted, self._acks, self._ack_done))
                 self._acks, self._ack_done = [], []
             self.store.flush()
         except Exception as error:
@@ -249,10 +250,10 @@ class PublishForwarder:
                 self._append_entry(entry)
                 del pending[number]
                 if self.early:
-                    self._tell(entry.source, early=True)
+                    self._notify(entry.source, early=True)
         except Exception as error:
             for entry in pending.values():
-                self._waiting.put(1 << 62, entry)
+                self._waiting.add(1 << 62, entry)
             self.give_up(error)
             raise
 
@@ -265,9 +266,9 @@ class PublishForwarder:
             count=entry.count,
             time_ns=entry.time_ns,
         )
-        self._waiting.put(position, entry)
+        self._waiting.add(position, entry)
 
-    def append_batch(self, source: Source, payload: bytes, count: int, done: Settled) -> int:
+    def append_batch(self, source: Source, payload: bytes, count: int, done: Done) -> int:
         """Write `count` framed messages behind everything of this turn; returns the offset of the first. They were
         accepted before: no limit refuses them now. Raises `Unavailable` when the log can not be written.
         """
@@ -276,33 +277,33 @@ class PublishForwarder:
         if self._turn_time is None:
             self._begin_turn()
         entry = PendingEntry(source, source.end, self._time_ns)
-        entry.add(count, payload, _Told(done), b"")
+        entry.add(count, payload, _Completion(done), b"")
         try:
             source.end += count
             self.admission.enter(source.topic, count, len(payload))
             self._append_entry(entry)
         except Exception as error:
-            self.divided(error)
+            self.on_inconsistency(error)
             raise
         if self.early:
-            self._tell(source, early=True)
+            self._notify(source, early=True)
         self.flush_soon()
         return entry.first_offset
 
-    def append_fact(self, kind: Kind, payload: bytes, done: Settled | None = None) -> None:
+    def append_fact(self, kind: Kind, payload: bytes, done: Done | None = None) -> None:
         """Write a fact of the catalog or the ledger; messages of this turn that came before it stay before it."""
         self.check_writable()
         self.append_pending()
         try:
             position = self.store.append(kind, payload)
             if done is not None:
-                self._waiting.put(position, done)
+                self._waiting.add(position, done)
             self.flush_soon()
         except Exception as error:
-            self.divided(error)
+            self.on_inconsistency(error)
             raise
 
-    def divided(self, error: Exception) -> None:
+    def on_inconsistency(self, error: Exception) -> None:
         """Memory was told something, and the log perhaps not, or the other way round: the log ends, so that nothing
         comes of the difference. A log that is not written any more, which is what others say, has ended already.
         """
@@ -312,7 +313,7 @@ class PublishForwarder:
 
     def _persisted(self, position: int) -> None:
         touched: dict[int, Source] = {}
-        for waiter in self._waiting.persisted(position):
+        for waiter in self._waiting.on_persisted(position):
             if isinstance(waiter, PendingEntry):
                 source = waiter.source
                 source.visible = waiter.first_offset + waiter.count
@@ -325,10 +326,10 @@ class PublishForwarder:
                     except Exception:
                         log.exception("one of those who wait for the disks fails to hear; the others do hear")
             else:
-                _tell_all((waiter,), None)
+                _notify_all((waiter,), None)
         for source in touched.values():
             try:
-                self._tell(source)
+                self._notify(source)
             except Exception:
                 log.exception("one of those who wait for messages fails to hear of some; the others do hear")
 
@@ -342,16 +343,16 @@ class PublishForwarder:
         if first:
             log.error("the log can not be written, nothing new is taken: %s", cause)
         for entry in self._pending.values():
-            self._waiting.put(1 << 62, entry)
+            self._waiting.add(1 << 62, entry)
         self._pending.clear()
         error = outcome_unknown(cause)
-        for waiter in self._waiting.give_up():
+        for waiter in self._waiting.on_failed():
             if isinstance(waiter, PendingEntry):
                 self.admission.leave(waiter.source.topic, waiter.count, waiter.bytes)
-                _tell_all([caller.fail for caller, _ in waiter.callers], error)
+                _notify_all([caller.fail for caller, _ in waiter.callers], error)
             else:
-                _tell_all((waiter,), error)
-        _tell_all(self._ack_done, error)
+                _notify_all((waiter,), error)
+        _notify_all(self._ack_done, error)
         self._ack_done.clear()
         if first:
             self.on_failed()
@@ -367,12 +368,12 @@ class PublishForwarder:
         audience = self._audience.setdefault(record.topic_incarnation, [])
         if subscription not in audience:
             audience.append(subscription)
-        self.hear_early(record)
-        self._name_sources(subscription, self.sources.of_topic(record.topic_incarnation))
+        self.set_early_delivery(record)
+        self._announce_sources(subscription, self.sources.of_topic(record.topic_incarnation))
 
-    def _name_sources(self, subscription: int, sources: Sequence[Source]) -> None:
+    def _announce_sources(self, subscription: int, sources: Sequence[Source]) -> None:
         """Tell a listener of sources. All there are, are here: nobody else grants any."""
-        if subscription in self._unsettled:
+        if subscription in self._resets:
             return  # they are named when the listener hears of the seek
         ledger = self.ledgers[subscription]
         views = [SourceView(one.number, ledger.first_gap(one.number, 0), one.sealed, one.epoch) for one in sources]
@@ -384,7 +385,7 @@ class PublishForwarder:
     def check_grants(self, subscription: int) -> None:
         """There is nobody else here who could own the log."""
 
-    def hear_early(self, record: Subscription) -> None:
+    def set_early_delivery(self, record: Subscription) -> None:
         """Let an attached subscription have messages before they are persisted, or no longer. What it may have had by
         now can be asked for again, so it goes on having them until that is persisted.
         """
@@ -392,7 +393,7 @@ class PublishForwarder:
         if record.early_delivery and subscription in self._listeners:
             self.early.add(subscription)
         elif subscription in self.early and self.failed is None:
-            self._waiting.put(self.store.appended, partial(self._early_is_over, subscription))
+            self._waiting.add(self.store.appended, partial(self._early_is_over, subscription))
 
     def _early_is_over(self, subscription: int, error: Exception | None) -> None:
         record = self.catalog.subscription_by_incarnation(subscription)
@@ -409,14 +410,14 @@ class PublishForwarder:
                 if not audience:
                     del self._audience[topic]
 
-    def _tell(self, source: Source, *, early: bool = False) -> None:
+    def _notify(self, source: Source, *, early: bool = False) -> None:
         for subscription in self._audience.get(source.topic, ()):
             if not early or subscription in self.early:
                 self._listeners[subscription].on_data(source.number)
 
     def fetch(self, subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
         ledger, found = self.ledgers.get(subscription), self.sources.by_number.get(source)
-        if ledger is None or found is None or subscription in self._unsettled:
+        if ledger is None or found is None or subscription in self._resets:
             reply([])  # the listener hears of a seek once it is persisted, and asks again
             return
         early = subscription in self.early
@@ -498,15 +499,15 @@ class PublishForwarder:
             done(None)  # nothing of it is left
             return
         verdict = self.ledgers.acknowledge(subscription, generation, source, runs)
-        if verdict is not Verdict.COUNTS:
+        if verdict is not AckVerdict.COUNTS:
             done(self._not_counted(subscription, verdict))
             return
         try:
             self._ack_done.append(done)
             key = (subscription, source)
-            fresh = self.fresh.get(key)
+            fresh = self.unpersisted.get(key)
             if fresh is None:
-                fresh = self.fresh[key] = deque()
+                fresh = self.unpersisted[key] = deque()
             fresh.append(runs)
             self._acks.append(records.Acks(subscription, generation, source, runs))
             if urgent:
@@ -517,20 +518,20 @@ class PublishForwarder:
         except Exception as error:
             if not self._ack_done or self._ack_done[-1] is not done:
                 done(outcome_unknown(error))
-            self.divided(error)
+            self.on_inconsistency(error)
 
     def _acks_persisted(self, acks: list[records.Acks], waiting: list[Done], error: Exception | None) -> None:
         for one in acks if error is None else ():  # those of a log that failed stay what others must not rely on
             key = (one.subscription, one.source)
-            fresh = self.fresh[key]
+            fresh = self.unpersisted[key]
             fresh.popleft()
             if not fresh:
-                del self.fresh[key]
-        _tell_all(waiting, error)
+                del self.unpersisted[key]
+        _notify_all(waiting, error)
 
-    def fresh_acks(self, subscription: int, source: int) -> AckSet | None:
+    def unpersisted_acks(self, subscription: int, source: int) -> AckSet | None:
         """What was acknowledged and is not persisted: if this log is lost, it may be to be delivered again."""
-        fresh = self.fresh.get((subscription, source))
+        fresh = self.unpersisted.get((subscription, source))
         if fresh is None:
             return None
         acks = AckSet()
@@ -546,17 +547,17 @@ class PublishForwarder:
             self._ack_done.append(done)
             self.flush_soon()
         else:
-            self._waiting.put(self.store.appended, done)
+            self._waiting.add(self.store.appended, done)
 
-    def _not_counted(self, subscription: int, verdict: Verdict) -> SyncpointError:
+    def _not_counted(self, subscription: int, verdict: AckVerdict) -> SyncpointError:
         """Why an acknowledgement is not recorded. What the end of a generation or of a subscription decides may be lost
         with this log, and others may not know of it yet: until then they deliver what is not recorded. So whoever must
         not take it for acknowledged hears that it has failed.
         """
-        if verdict is Verdict.OLD:
+        if verdict is AckVerdict.OLD:
             return FailedPrecondition("The subscription was sought meanwhile.")
         record = self.catalog.subscription_by_incarnation(subscription)
-        if verdict is Verdict.NO_LEDGER and (record is None or record.detached):
+        if verdict is AckVerdict.NO_LEDGER and (record is None or record.detached):
             return FailedPrecondition("The subscription was deleted or detached meanwhile.")
         return Unavailable("What the subscription was sought to is not known here yet.")
 
@@ -565,12 +566,12 @@ class PublishForwarder:
         if self._acks:
             self.flush_soon()
 
-    def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[Run]) -> None:
+    def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[AttemptRun]) -> None:
         self.attempts.note(subscription, generation, source, runs)
 
     def _write_attempts(self, fact: bytes) -> None:
         if self.failed is None:
-            self.append_fact(Kind.LEDGER, records.encode_extension(Attempts.number, fact))
+            self.append_fact(Kind.LEDGER, records.encode_extension(DeliveryAttempts.number, fact))
 
     def generation(self, subscription: int) -> int:
         """The seek generation ack ids of the subscription must carry."""
@@ -612,7 +613,7 @@ class PublishForwarder:
         self,
         subscription: int,
         acks: dict[int, AckSet],
-        done: Settled | None,
+        done: Done | None,
         generation: int | None = None,
         renewed_ns: int | None = None,
     ) -> None:
@@ -628,8 +629,8 @@ class PublishForwarder:
         state = Ledger(subscription, number, acks, dict(ledger.start), renewed)
 
         def persisted(error: Exception | None) -> None:
-            if error is None and self._unsettled.get(subscription) is state:
-                del self._unsettled[subscription]
+            if error is None and self._resets.get(subscription) is state:
+                del self._resets[subscription]
                 listener = self._listeners.get(subscription)
                 if listener is not None:
                     listener.on_reset()
@@ -639,20 +640,20 @@ class PublishForwarder:
         record = self.catalog.subscription_by_incarnation(subscription)
         self.needs.more(None if record is None else record.topic_incarnation)
         self.begin_ledger(state, persisted)
-        self._unsettled[subscription] = state
+        self._resets[subscription] = state
 
-    def is_settled(self, subscription: int) -> bool:
+    def is_reset_persisted(self, subscription: int) -> bool:
         """Whether what the subscription was sought to last is persisted."""
-        return subscription not in self._unsettled
+        return subscription not in self._resets
 
-    def begin_ledger(self, state: Ledger, done: Settled | None = None) -> None:
+    def begin_ledger(self, state: Ledger, done: Done | None = None) -> None:
         """A ledger is in this state from now on; persisted before `done`."""
         self.check_writable()
         try:
             taken = self.ledgers.take(state)
             self.append_fact(Kind.LEDGER, records.encode_ledger(taken, self.catalog.revision), done)
         except Exception as error:
-            self.divided(error)
+            self.on_inconsistency(error)
             raise
 
     def keep_snapshot(self, state: SnapshotState) -> None:
@@ -662,7 +663,7 @@ class PublishForwarder:
             self.ledgers.keep(state)
             self.append_fact(Kind.LEDGER, records.encode_snapshot(state, self.catalog.revision))
         except Exception as error:
-            self.divided(error)
+            self.on_inconsistency(error)
             raise
 
     def facts(self) -> Iterator[bytes]:
@@ -694,10 +695,10 @@ class _Internal:
         self.fail = done
 
 
-class _Told:
+class _Completion:
     """Somebody who wants to know when, not what, as the caller of a publish."""
 
-    def __init__(self, done: Settled) -> None:
+    def __init__(self, done: Done) -> None:
         self._done = done
 
     def reply(self, message: bytes) -> None:
@@ -707,7 +708,7 @@ class _Told:
         self._done(error)
 
 
-def _tell_all(waiting: Iterable[Callable[[Any], object]], error: Any) -> None:
+def _notify_all(waiting: Iterable[Callable[[Any], object]], error: Any) -> None:
     """Tell everybody: one who fails to hear keeps nothing from the others."""
     for done in waiting:
         try:

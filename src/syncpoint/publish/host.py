@@ -21,9 +21,9 @@ from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailab
 from syncpoint.publish import states
 from syncpoint.publish.backlog import Backlog, backlog, total
 from syncpoint.publish.chain import Chain, Surroundings, open_chain
-from syncpoint.publish.sessions import Attached, Known, Session, Sessions
+from syncpoint.publish.duplicates import Duplicates
+from syncpoint.publish.sessions import Attached, KnownForwarder, Session, Sessions
 from syncpoint.publish.upkeep import TICK_S, Rounds
-from syncpoint.publish.voids import Voided
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.storage.errors import Fenced
 from syncpoint.wire.messages import internal
@@ -79,7 +79,7 @@ class ChainHost:
         try:
             chain = await open_chain(record, epoch, self.around, self._enter)
             for sender, batches in self._void.get(number, ()) if chain.forwarder.failed is None else ():
-                chain.voids.mark(sender, batches)  # before anybody is handed anything of it
+                chain.duplicates.mark(sender, batches)  # before anybody is handed anything of it
         except Fenced as error:
             self._entered.pop(number, None)
             raise DiskFenced(str(error)) from error
@@ -93,7 +93,7 @@ class ChainHost:
         self.chains[number] = chain
         for known in self._sessions:
             if known.session is not None:
-                chain.hub.began(known.session)
+                chain.dispatcher.on_connected(known.session)
                 for subscription, attached in known.attached.items():
                     self._attach(chain, known.session, subscription, attached)
         self._tell_owned()
@@ -138,11 +138,11 @@ class ChainHost:
             attached = known.attached.get(subscription)
             if attached is not None and known.session is not None:
                 for chain in self.chains.values():
-                    if known.incarnation not in chain.hub.grants.attached(subscription):
+                    if known.incarnation not in chain.dispatcher.grants.attached(subscription):
                         self._attach(chain, known.session, subscription, attached)
 
     def _attach(self, chain: Chain, session: Session, subscription: int, attached: Attached) -> None:
-        if not chain.hub.attach(session, subscription, attached.wanted, attached.claims):
+        if not chain.dispatcher.attach(session, subscription, attached.wanted, attached.claims):
             self._refused.add(subscription)
 
     def _attach_refused(self) -> None:
@@ -182,10 +182,10 @@ class ChainHost:
             await self._assigned.wait()
         chain = self.chain(number)
         if assignment:
-            chain.entrance.assigned(topic)
+            chain.ingress.assigned(topic)
         return await chain.confirm()
 
-    async def void(self, number: int, sender: int, batches: Sequence[int]) -> Voided:
+    async def void(self, number: int, sender: int, batches: Sequence[int]) -> Duplicates:
         """Make batches of a sender void that another chain has stored, see `voids`. Of a chain that is being opened
         here nobody gets them then. Raises `Unavailable`.
         """
@@ -193,7 +193,7 @@ class ChainHost:
         if opening is not None:
             self._void.setdefault(number, []).append((sender, batches))
             await asyncio.shield(opening)
-        return await self.chain(number).voids.void(sender, batches)
+        return await self.chain(number).duplicates.void(sender, batches)
 
     async def backlog(self, subscription: int) -> tuple[Backlog, list[int]]:
         """Of all chains of this process, and which they are. Raises what storage says."""
@@ -220,7 +220,9 @@ class ChainHost:
                     "member": known.member,
                     "connected": known.session is not None,
                     "subscriptions": len(known.attached),
-                    "sources": sum(chain.hub.grants.held_by(known.incarnation) for chain in self.chains.values()),
+                    "sources": sum(
+                        chain.dispatcher.grants.held_by(known.incarnation) for chain in self.chains.values()
+                    ),
                 }
                 for known in self._sessions
             },
@@ -230,7 +232,7 @@ class ChainHost:
         """Messages and bytes published since the last call, by topic incarnation."""
         load: dict[int, tuple[int, int]] = {}
         for chain in self.chains.values():
-            taken, chain.entrance.load = chain.entrance.load, {}
+            taken, chain.ingress.load = chain.ingress.load, {}
             for topic, (messages, nbytes) in taken.items():
                 before = load.get(topic, (0, 0))
                 load[topic] = (before[0] + messages, before[1] + nbytes)
@@ -248,8 +250,8 @@ class ChainHost:
             began.displaced.send(DISPLACED)
         for chain in self.chains.values():
             if began.over is not None:
-                chain.hub.ended(began.over)
-            chain.hub.began(session)
+                chain.dispatcher.on_ended(began.over)
+            chain.dispatcher.on_connected(session)
         session.send(self._owned())
 
     def heeds(self, session: Session) -> bool:
@@ -265,13 +267,13 @@ class ChainHost:
         if known is not None:
             known.heard = self.around.clock.monotonic()
             for chain in self.chains.values():
-                chain.hub.heard(session)
+                chain.dispatcher.on_heartbeat(session)
 
     def session_lost(self, session: Session) -> None:
         """Its stream broke, or ended."""
         if self._sessions.lost(session, self.around.clock.monotonic()):
             for chain in self.chains.values():
-                chain.hub.lost(session)
+                chain.dispatcher.on_disconnected(session)
 
     def attach(self, session: Session, subscription: int, wanted: bool, claims: Mapping[int, int]) -> None:
         """It serves a subscription."""
@@ -294,10 +296,10 @@ class ChainHost:
             for subscription in known.attached.keys() - set(subscriptions):
                 self._detach(known, subscription)
 
-    def _detach(self, known: Known, subscription: int) -> None:
+    def _detach(self, known: KnownForwarder, subscription: int) -> None:
         known.attached.pop(subscription, None)
         for chain in self.chains.values():
-            chain.hub.detach(known.incarnation, subscription)
+            chain.dispatcher.detach(known.incarnation, subscription)
 
     def wants(self, session: Session, subscription: int, wanted: bool) -> None:
         """Whether it can take messages."""
@@ -305,11 +307,11 @@ class ChainHost:
         if known is not None and subscription in known.attached:
             known.attached[subscription] = known.attached[subscription]._replace(wanted=wanted)
             for chain in self.chains.values():
-                chain.hub.wants(session.incarnation, subscription, wanted)
+                chain.dispatcher.set_demand(session.incarnation, subscription, wanted)
 
     def owned_ages_ms(self) -> list[tuple[int, int]]:
         """Of every chain, how long ago its disks were known to obey this owner."""
-        return [(number, chain.hub.owned_age_ms()) for number, chain in self.chains.items()]
+        return [(number, chain.dispatcher.owned_age_ms()) for number, chain in self.chains.items()]
 
     def chain_of(self, source: int) -> Chain | None:
         """Which chain here has a source."""
@@ -337,13 +339,13 @@ class ChainHost:
     def _tick(self) -> None:
         self.rounds.guard(self._attach_refused)
         for chain in list(self._entered.values()):
-            self.rounds.guard(chain.hub.tick)
-            self.rounds.guard(chain.hub.sweep)
+            self.rounds.guard(chain.dispatcher.tick)
+            self.rounds.guard(chain.dispatcher.sweep)
             if chain.mounted is not None:
                 self.rounds.guard(chain.mounted.tick)
         for incarnation in self._sessions.forget_lost(self.around.clock.monotonic()):
             for chain in self.chains.values():
-                self.rounds.guard(partial(chain.hub.ended, incarnation))
+                self.rounds.guard(partial(chain.dispatcher.on_ended, incarnation))
 
     def _tidy(self) -> None:
         for chain in list(self._entered.values()):

@@ -17,7 +17,7 @@ from enum import Enum
 from syncpoint.publish.ledger import Ledger, SnapshotState
 
 
-class Verdict(Enum):
+class AckVerdict(Enum):
     """What an acknowledgement is, measured by the ledger it is for."""
 
     COUNTS = "counts"
@@ -59,15 +59,15 @@ class Ledgers(Mapping[int, Ledger]):
         held.merge(state)
         return held
 
-    def acknowledge(self, subscription: int, generation: int, source: int, runs: bytes) -> Verdict:
+    def acknowledge(self, subscription: int, generation: int, source: int, runs: bytes) -> AckVerdict:
         """Acknowledged offsets, in the kernel's encoding of runs."""
         held = self._held.get(subscription)
         if held is None:
-            return Verdict.NO_LEDGER
+            return AckVerdict.NO_LEDGER
         if generation != held.generation:
-            return Verdict.OLD if generation < held.generation else Verdict.NEWER
+            return AckVerdict.OLD if generation < held.generation else AckVerdict.NEWER
         held.of(source).add_runs(runs)
-        return Verdict.COUNTS
+        return AckVerdict.COUNTS
 
     def keep(self, state: SnapshotState) -> None:
         """What a snapshot holds."""

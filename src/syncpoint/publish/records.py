@@ -32,7 +32,7 @@ _LENGTH = struct.Struct("<I")
 BUNDLE_BYTES = 32 << 10
 
 
-class Fact(IntEnum):
+class FactKind(IntEnum):
     """First byte of a LEDGER entry or of a checkpoint part."""
 
     SOURCE = 1
@@ -97,13 +97,13 @@ class BatchFact(NamedTuple):
 def encode_source(source: Source) -> bytes:
     """Short where there is nothing to say about epochs, as on one node."""
     if not source.epoch and not source.revision:
-        return _SOURCE.pack(Fact.SOURCE, source.number, source.topic)
+        return _SOURCE.pack(FactKind.SOURCE, source.number, source.topic)
     flags = (_SEALED if source.sealed else 0) | (_KEYED if source.keyed else 0)
-    return _SOURCE_AT.pack(Fact.SOURCE_AT, source.number, source.topic, source.epoch, source.revision, flags)
+    return _SOURCE_AT.pack(FactKind.SOURCE_AT, source.number, source.topic, source.epoch, source.revision, flags)
 
 
 def decode_source(payload: bytes) -> Source:
-    if payload[0] == Fact.SOURCE:
+    if payload[0] == FactKind.SOURCE:
         _, number, topic = _SOURCE.unpack(payload)
         return Source(number, topic)
     _, number, topic, epoch, revision, flags = _SOURCE_AT.unpack(payload)
@@ -113,7 +113,7 @@ def decode_source(payload: bytes) -> Source:
 
 
 def encode_sources_below(fact: SourcesBelow) -> bytes:
-    head = _BELOW.pack(Fact.SOURCES_BELOW, fact.bound, len(fact.unknown))
+    head = _BELOW.pack(FactKind.SOURCES_BELOW, fact.bound, len(fact.unknown))
     return head + b"".join(_NUMBER.pack(one) for one in fact.unknown)
 
 
@@ -124,7 +124,7 @@ def decode_sources_below(payload: bytes) -> SourcesBelow:
 
 
 def encode_sources_gone(numbers: Sequence[int]) -> bytes:
-    return bytes((Fact.SOURCES_GONE,)) + b"".join(_NUMBER.pack(one) for one in numbers)
+    return bytes((FactKind.SOURCES_GONE,)) + b"".join(_NUMBER.pack(one) for one in numbers)
 
 
 def decode_sources_gone(payload: bytes) -> list[int]:
@@ -132,7 +132,7 @@ def decode_sources_gone(payload: bytes) -> list[int]:
 
 
 def encode_revision(revision: int) -> bytes:
-    return _REVISION.pack(Fact.REVISION, revision)
+    return _REVISION.pack(FactKind.REVISION, revision)
 
 
 def decode_revision(payload: bytes) -> int:
@@ -141,7 +141,7 @@ def decode_revision(payload: bytes) -> int:
 
 
 def encode_grant(grant: GrantFact) -> bytes:
-    return _GRANT.pack(Fact.GRANT, *grant)
+    return _GRANT.pack(FactKind.GRANT, *grant)
 
 
 def decode_grant(payload: bytes) -> GrantFact:
@@ -150,7 +150,7 @@ def decode_grant(payload: bytes) -> GrantFact:
 
 def encode_batches(batches: Iterable[BatchFact], entries: int = 0) -> bytes:
     """`entries`: so many entries behind this one hold the messages; 0: they are persisted already."""
-    return _BATCHES.pack(Fact.BATCHES, entries) + b"".join(_BATCH.pack(*batch) for batch in batches)
+    return _BATCHES.pack(FactKind.BATCHES, entries) + b"".join(_BATCH.pack(*batch) for batch in batches)
 
 
 def entries_of_batches(payload: bytes) -> int:
@@ -165,7 +165,7 @@ def decode_batches(payload: bytes) -> Iterator[BatchFact]:
 
 def encode_extension(number: int, payload: bytes) -> bytes:
     """A fact of a room above; `number` (below 256) says which one reads it."""
-    return bytes((Fact.EXTENSION, number)) + payload
+    return bytes((FactKind.EXTENSION, number)) + payload
 
 
 def _encode_sets(acks: dict[int, AckSet]) -> list[bytes]:
@@ -189,7 +189,7 @@ def _decode_sets(payload: bytes, at: int, count: int) -> dict[int, AckSet]:
 def encode_ledger(ledger: Ledger, revision: int = 0) -> bytes:
     """The whole state of a ledger. `revision`: of a catalog that is not in the same log."""
     counts = len(ledger.start), len(ledger.acks)
-    head = _LEDGER.pack(Fact.LEDGER, ledger.subscription, ledger.generation, revision, ledger.renewed_ns, *counts)
+    head = _LEDGER.pack(FactKind.LEDGER, ledger.subscription, ledger.generation, revision, ledger.renewed_ns, *counts)
     return b"".join((head, *(_PLACE.pack(*place) for place in ledger.start.items()), *_encode_sets(ledger.acks)))
 
 
@@ -202,7 +202,7 @@ def decode_ledger(payload: bytes) -> LedgerFact:
 
 def encode_snapshot(state: SnapshotState, revision: int = 0) -> bytes:
     """A snapshot's sets: the opaque `state` of its record in the catalog, or a chain's part of it in its log."""
-    head = _SNAPSHOT.pack(Fact.SNAPSHOT, state.snapshot, revision, len(state.acks))
+    head = _SNAPSHOT.pack(FactKind.SNAPSHOT, state.snapshot, revision, len(state.acks))
     return b"".join((head, *_encode_sets(state.acks)))
 
 
@@ -233,7 +233,7 @@ def bundles(facts: Iterable[bytes]) -> Iterator[bytes]:
     """Sources and ledgers as checkpoint parts of about 32 KiB: ten thousand topics are some twenty entries of the log
     then, not twenty thousand, each of which every start would have to find and check. Facts are drawn as needed.
     """
-    parts, size = [bytes((Fact.BUNDLE,))], 0
+    parts, size = [bytes((FactKind.BUNDLE,))], 0
     for fact in facts:
         parts += (_LENGTH.pack(len(fact)), fact)
         size += len(fact) + _LENGTH.size

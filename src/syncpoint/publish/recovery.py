@@ -31,7 +31,7 @@ BATCHES_MAX = 50_000  # numbered batches whose ids are remembered, for those who
 
 
 @dataclass(slots=True)
-class Memory:
+class RecoveredState:
     """Everything a publish forwarder knows beside the messages themselves."""
 
     sources: SourceTable
@@ -57,7 +57,7 @@ class Memory:
             self.ledgers.take(begun(record.incarnation, 0, dict(record.start)))
 
 
-def recover(store: Store) -> Memory:
+def recover(store: Store) -> RecoveredState:
     """The memory of one node, to be read. Raises `ValueError` when something is of a newer version."""
     memory = replay(store)
     settle_sources(memory, store)
@@ -67,9 +67,9 @@ def recover(store: Store) -> Memory:
     return memory
 
 
-def replay(store: Store) -> Memory:
+def replay(store: Store) -> RecoveredState:
     """Everything storage found, put together. Raises `ValueError` when something is of a newer version."""
-    memory = Memory(SourceTable(store.universe, store.log_counter))
+    memory = RecoveredState(SourceTable(store.universe, store.log_counter))
     catalog_parts: list[bytes] = []
     in_checkpoint = True
     ends: dict[int, int] = {}  # of each log, as far as it was found
@@ -77,7 +77,7 @@ def replay(store: Store) -> Memory:
     for entry in store.replay():
         if entry.kind == Kind.CHECKPOINT_PART:
             memory.checkpointed = True
-            if entry.payload[0] == records.Fact.CATALOG:
+            if entry.payload[0] == records.FactKind.CATALOG:
                 catalog_parts.append(entry.payload[1:])
             else:
                 _apply_fact(memory, entry.payload)
@@ -89,7 +89,7 @@ def replay(store: Store) -> Memory:
         memory.facts += entry.kind in (Kind.LEDGER, Kind.ACKS, Kind.CATALOG)
         if entry.kind == Kind.LEDGER:
             _apply_fact(memory, entry.payload)
-            if entry.payload[0] == records.Fact.BATCHES:
+            if entry.payload[0] == records.FactKind.BATCHES:
                 last = entry.position + records.entries_of_batches(entry.payload)
                 announced += ((entry.log, last, fact) for fact in records.decode_batches(entry.payload))
         elif entry.kind == Kind.ACKS:
@@ -109,7 +109,7 @@ def replay(store: Store) -> Memory:
     return memory
 
 
-def _end_checkpoint(memory: Memory, catalog_parts: list[bytes]) -> None:
+def _end_checkpoint(memory: RecoveredState, catalog_parts: list[bytes]) -> None:
     if catalog_parts:
         memory.catalog = Catalog.from_parts(catalog_parts)
     memory.named = frozenset(memory.sources.by_number)
@@ -117,47 +117,47 @@ def _end_checkpoint(memory: Memory, catalog_parts: list[bytes]) -> None:
         memory.begin_ledger(record)
 
 
-def _apply_fact(memory: Memory, payload: bytes) -> None:
+def _apply_fact(memory: RecoveredState, payload: bytes) -> None:
     match payload[0]:
-        case records.Fact.BUNDLE:
+        case records.FactKind.BUNDLE:
             for fact in records.unbundled(payload):
                 _apply_fact(memory, fact)
-        case records.Fact.SOURCE | records.Fact.SOURCE_AT:
+        case records.FactKind.SOURCE | records.FactKind.SOURCE_AT:
             found = records.decode_source(payload)
             memory.sources.add(found)
             memory.revision = max(memory.revision, found.revision)
-        case records.Fact.SOURCES_BELOW:
+        case records.FactKind.SOURCES_BELOW:
             below = records.decode_sources_below(payload)
             memory.sources.below, memory.sources.unknown = below.bound, frozenset(below.unknown)
-        case records.Fact.SOURCES_GONE:
+        case records.FactKind.SOURCES_GONE:
             memory.sources.deleted.update(records.decode_sources_gone(payload))
-        case records.Fact.LEDGER:
+        case records.FactKind.LEDGER:
             ledger, revision = records.decode_ledger(payload)
             memory.ledgers.take(ledger)
             memory.revision = max(memory.revision, revision)
-        case records.Fact.SNAPSHOT:
+        case records.FactKind.SNAPSHOT:
             state, revision = records.decode_snapshot(payload)
             memory.ledgers.keep(state)
             memory.revision = max(memory.revision, revision)
-        case records.Fact.REVISION:
+        case records.FactKind.REVISION:
             memory.revision = max(memory.revision, records.decode_revision(payload))
-        case records.Fact.GRANT:
+        case records.FactKind.GRANT:
             grant = records.decode_grant(payload)
             memory.grants[grant.subscription, grant.source] = grant
-        case records.Fact.BATCHES:
+        case records.FactKind.BATCHES:
             memory.batches.extend(records.decode_batches(payload))
-        case records.Fact.EXTENSION:
+        case records.FactKind.EXTENSION:
             memory.extensions.setdefault(payload[1], []).append(payload[2:])
         case other:
             raise ValueError(f"a ledger record of kind {other}: written by a newer version?")
 
 
-def _apply_acks(memory: Memory, payload: bytes) -> None:
+def _apply_acks(memory: RecoveredState, payload: bytes) -> None:
     for entry in records.decode_acks(payload):
         memory.ledgers.acknowledge(entry.subscription, entry.generation, entry.source, entry.runs)
 
 
-def _apply_changes(memory: Memory, payload: bytes) -> None:
+def _apply_changes(memory: RecoveredState, payload: bytes) -> None:
     for change in decode_changes(payload):
         if memory.catalog.apply(change):
             memory.changes.append(change)
@@ -165,7 +165,7 @@ def _apply_changes(memory: Memory, payload: bytes) -> None:
                 memory.begin_ledger(change.record)
 
 
-def settle_sources(memory: Memory, store: Store) -> None:
+def settle_sources(memory: RecoveredState, store: Store) -> None:
     """Ends of sealed sources, and only those that storage still knows."""
     sources = memory.sources
     for source in list(sources.by_number.values()):
@@ -181,7 +181,7 @@ def settle_sources(memory: Memory, store: Store) -> None:
     memory.ledgers.only_sources(sources.by_number)
 
 
-def drop_ledgers(memory: Memory) -> None:
+def drop_ledgers(memory: RecoveredState) -> None:
     """Only ledgers of subscriptions that the catalog knows."""
     for incarnation in list(memory.ledgers):
         record = memory.catalog.subscription_by_incarnation(incarnation)
@@ -189,7 +189,7 @@ def drop_ledgers(memory: Memory) -> None:
             memory.ledgers.drop(incarnation)
 
 
-def keep_recorded(memory: Memory) -> None:
+def keep_recorded(memory: RecoveredState) -> None:
     """Snapshots of one node whose records, of an earlier version, hold the acknowledged sets."""
     for record in memory.catalog.snapshots():
         if record.state and record.incarnation not in memory.ledgers.snapshots:

@@ -9,8 +9,8 @@ had counts from the seek on.
 
 from syncpoint.kernel.acks import AckSet
 from syncpoint.metadata.records import Subscription
+from syncpoint.model.delivery import Done
 from syncpoint.model.errors import NotFound
-from syncpoint.publish.append import Settled
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.ledger import Ledger, SnapshotState
 
@@ -21,7 +21,7 @@ def seek_to_time(
     forwarder: PublishForwarder,
     record: Subscription,
     time_ns: int,
-    done: Settled | None,
+    done: Done | None,
     generation: int | None = None,
 ) -> None:
     """Acknowledge everything published before `time_ns` (exclusive, nanoseconds since 1970), revive what is retained
@@ -63,7 +63,7 @@ def seek_to_snapshot(
     forwarder: PublishForwarder,
     record: Subscription,
     snapshot: int,
-    done: Settled | None,
+    done: Done | None,
     generation: int | None = None,
 ) -> None:
     """Take over a snapshot's acknowledged sets. Raises `NotFound` when its state is gone."""

@@ -12,7 +12,7 @@ import logging
 from google.protobuf.message import DecodeError
 
 from syncpoint.kernel.errors import Malformed
-from syncpoint.model.delivery import Attempts
+from syncpoint.model.delivery import AttemptRun
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.publish.envelope import fetched_message, heartbeat_message, read_publish
 from syncpoint.publish.host import ChainHost
@@ -35,7 +35,7 @@ class ChainsService:
         """By path."""
         return {
             methods.CHAINS.Publish.encode(): Unary(self._publish),
-            methods.CHAINS.Serve.encode(): Streaming(lambda stream: _Serving(self.host, stream).begin()),
+            methods.CHAINS.Serve.encode(): Streaming(lambda stream: _ServeStream(self.host, stream).begin()),
             **served(
                 {
                     methods.CHAINS.Confirm: self._confirm,
@@ -51,7 +51,7 @@ class ChainsService:
             batch = read_publish(request)
         except Malformed:
             raise InvalidArgument("", "the request is not a PublishBatch") from None
-        self.host.chain(batch.chain).entrance.publish(call, batch)
+        self.host.chain(batch.chain).ingress.publish(call, batch)
 
     async def _confirm(self, asked: internal.ConfirmRequest) -> internal.ConfirmResponse:
         revision = await self.host.confirm(asked.chain, asked.topic, asked.revision, asked.assignment)
@@ -70,7 +70,7 @@ class ChainsService:
         return internal.DescribeResponse(chains=found)
 
 
-class _Serving:
+class _ServeStream:
     """One Serve stream: a session of the host, from its Hello on."""
 
     def __init__(self, host: ChainHost, stream: Stream) -> None:
@@ -86,7 +86,7 @@ class _Serving:
         stream.on_drain = self._end
 
     def send(self, message: Message) -> None:
-        """`hub.Session`."""
+        """`sessions.Session`."""
         if not self._over:
             self._stream.send(message)
 
@@ -131,7 +131,7 @@ class _Serving:
     def _on_fetch(self, asked: internal.Fetch) -> None:
         chain = self._host.chain_of(asked.source)
         if chain is not None:
-            chain.hub.fetch(self, asked)
+            chain.dispatcher.fetch(self, asked)
             return
         if self._host.chain_that_had(asked.source) is not None:  # all of it was acknowledged, by others perhaps
             self.send(fetched_message(asked.id, ()))
@@ -143,7 +143,7 @@ class _Serving:
     def _on_acknowledge(self, asked: internal.Acknowledge) -> None:
         chain = self._host.chain_of(asked.source) or self._host.chain_that_had(asked.source)
         if chain is not None:
-            chain.hub.acknowledge(self, asked)
+            chain.dispatcher.acknowledge(self, asked)
         else:
             error = Unavailable("No chain here has the source.")
             answer = internal.Acknowledged(id=asked.id, error=error.message, code=error.code)
@@ -152,7 +152,7 @@ class _Serving:
     def _on_note_attempts(self, asked: internal.NoteAttempts) -> None:
         chain = self._host.chain_of(asked.source)
         if chain is not None:
-            runs = [Attempts(one.begin, one.end, one.times, one.rest_ms) for one in asked.runs if one.begin < one.end]
+            runs = [AttemptRun(one.begin, one.end, one.times, one.rest_ms) for one in asked.runs if one.begin < one.end]
             chain.forwarder.note_attempts(asked.subscription, asked.generation, asked.source, runs)
 
     def _on_heartbeat(self, asked: internal.Heartbeat) -> None:
@@ -161,7 +161,7 @@ class _Serving:
 
     def _on_released(self, asked: internal.Released) -> None:
         for chain in self._host.chains.values():
-            chain.hub.released(asked.subscription, asked.source, asked.grant)
+            chain.dispatcher.on_released(asked.subscription, asked.source, asked.grant)
 
     def _refuse(self, error: SyncpointError) -> None:
         self._lost()

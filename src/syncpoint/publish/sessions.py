@@ -43,7 +43,7 @@ class Attached(NamedTuple):
 
 
 @dataclass(slots=True)
-class Known:
+class KnownForwarder:
     """A subscribe forwarder as far as this process has heard of it. `session`: None while it has no stream."""
 
     member: str
@@ -68,10 +68,10 @@ class Sessions:
     """See the module."""
 
     def __init__(self) -> None:
-        self._of_member: dict[str, Known] = {}
-        self._known: dict[int, Known] = {}
+        self._of_member: dict[str, KnownForwarder] = {}
+        self._known: dict[int, KnownForwarder] = {}
 
-    def __iter__(self) -> Iterator[Known]:
+    def __iter__(self) -> Iterator[KnownForwarder]:
         return iter(list(self._known.values()))
 
     def began(self, session: Session, member: str, now: float) -> Began:
@@ -92,10 +92,10 @@ class Sessions:
         return Began(True, displaced)
 
     def _add(self, session: Session, member: str, now: float) -> None:
-        known = Known(member, session.incarnation, session.registered, session.stream, session, now)
+        known = KnownForwarder(member, session.incarnation, session.registered, session.stream, session, now)
         self._of_member[member] = self._known[session.incarnation] = known
 
-    def of(self, session: Session) -> Known | None:
+    def of(self, session: Session) -> KnownForwarder | None:
         """Whose stream this is, if it is the newest; None: what is said on it counts no more."""
         known = self._known.get(session.incarnation)
         return known if known is not None and known.session is session else None
@@ -117,7 +117,7 @@ class Sessions:
         return [one.incarnation for one in gone]
 
 
-def _is_older(session: Session, known: Known) -> bool:
+def _is_older(session: Session, known: KnownForwarder) -> bool:
     if session.incarnation == known.incarnation:
         return session.stream < known.stream
     return session.registered < known.registered

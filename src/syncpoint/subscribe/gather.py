@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.model.delivery import Attempts, Batch, Done, Listener, Reply, SourceView
+from syncpoint.model.delivery import AttemptRun, Batch, Done, Listener, Reply, SourceView
 from syncpoint.model.errors import FailedPrecondition, NotFound, Unavailable
 from syncpoint.runtime.clock import Clock
 from syncpoint.subscribe.peers import Door, Peer
@@ -162,7 +162,7 @@ class Gatherer:
                 subscription=subscription, generation=generation, source=source, grant=view.grant,
             )  # fmt: skip
 
-    def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[Attempts]) -> None:
+    def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[AttemptRun]) -> None:
         served = self._served.get(subscription)
         view = served.sources.get(source) if served is not None else None
         peer = self._peer_of(view.chain) if view is not None and view.held else None

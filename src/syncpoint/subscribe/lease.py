@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from syncpoint.kernel.acks import decode_runs
 from syncpoint.kernel.leases import LeaseTable
 from syncpoint.metadata.records import Subscription
-from syncpoint.model.delivery import Attempts, Batch, PublishSide
+from syncpoint.model.delivery import AttemptRun, Batch, PublishSide
 from syncpoint.model.errors import FailedPrecondition, GivenUp, Unavailable
 from syncpoint.subscribe.confirm import REMEMBER_S, Confirmation, Confirmed, Unsure
 from syncpoint.subscribe.ordering import KeyOrder
@@ -291,7 +291,7 @@ class LeaseManager:
         """Messages whose lease ended undone are offered again: now, after a backoff, or as dead letters."""
         record, order = self.owner.record, self.order
         retry, dead = record.retry, record.dead_letter
-        counted: dict[int, list[Attempts]] = {}
+        counted: dict[int, list[AttemptRun]] = {}
         for source, offset in sorted(identities):
             attempts = self.redelivery.count(source, offset) if delivered and (retry or dead) else 0
             is_dead = dead is not None and attempts >= dead[1]

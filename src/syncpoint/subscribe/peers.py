@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
-from syncpoint.model.delivery import Attempts, Batch, Fetched
+from syncpoint.model.delivery import AttemptRun, Batch, Fetched
 from syncpoint.model.errors import SyncpointError, Unavailable, received
 from syncpoint.model.times import BEAT_S, HOLD_S
 from syncpoint.runtime.clock import Clock
@@ -164,7 +164,7 @@ class Peer:
                 return
             batches = [_batch(one) for one in answer.batches]
             passed = [(one.begin, one.end) for one in answer.passed]
-            attempts = [Attempts(one.begin, one.end, one.times, one.rest_ms) for one in answer.attempts]
+            attempts = [AttemptRun(one.begin, one.end, one.times, one.rest_ms) for one in answer.attempts]
             answered(Fetched(batches, passed, attempts) if passed or attempts else batches)
 
         number = self._ask(fetched, fields["subscription"])

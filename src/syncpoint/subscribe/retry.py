@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from syncpoint.kernel.acks import decode_runs
 from syncpoint.metadata.records import Retry
-from syncpoint.model.delivery import Attempts
+from syncpoint.model.delivery import AttemptRun
 
 RUN_MAX = 256
 
@@ -30,12 +30,12 @@ def rest_s(policy: Retry | None, attempts: int) -> float:
     return min(policy.max_s, policy.min_s * 2.0 ** min(attempts - 1, 60)) if policy and attempts else 0.0
 
 
-def note_run(runs: list[Attempts], offset: int, count: int, rest_ms: int) -> None:
+def note_run(runs: list[AttemptRun], offset: int, count: int, rest_ms: int) -> None:
     """Add an offset, which rises, to runs of the same count and rest."""
     if runs and runs[-1].end == offset and runs[-1][2:] == (count, rest_ms):
         runs[-1] = runs[-1]._replace(end=offset + 1)
     else:
-        runs.append(Attempts(offset, offset + 1, count, rest_ms))
+        runs.append(AttemptRun(offset, offset + 1, count, rest_ms))
 
 
 class Redelivery:

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from syncpoint.model.delivery import Attempts, Batch, Done, Listener, PublishSide, Reply
+from syncpoint.model.delivery import AttemptRun, Batch, Done, Listener, PublishSide, Reply
 from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import Random
@@ -49,7 +49,7 @@ class LossyLink:
     def wants(self, subscription: int, wanted: bool) -> None:
         self.inner.wants(subscription, wanted)
 
-    def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[Attempts]) -> None:
+    def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[AttemptRun]) -> None:
         if not self._drops():
             self._later(lambda: self.inner.note_attempts(subscription, generation, source, runs))
 

@@ -12,7 +12,7 @@ from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import Change, Topic
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.metadata import align, damage, open_metadata
-from syncpoint.publish.recovery import Memory
+from syncpoint.publish.recovery import RecoveredState
 from syncpoint.publish.source import SourceTable
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -20,9 +20,9 @@ from syncpoint.runtime.random import SeededRandom
 CLOCK, RANDOM = ManualClock(), SeededRandom(1)
 
 
-def filled(path: Path, topics: int = 200) -> Memory:
+def filled(path: Path, topics: int = 200) -> RecoveredState:
     """A store at `path` that agrees with the catalog it was made from."""
-    memory = Memory(SourceTable(10**12, 1))
+    memory = RecoveredState(SourceTable(10**12, 1))
     for number in range(1, topics + 1):
         change = Change.put(Topic(number, f"projects/p/topics/topic-{number}")).at(number)
         memory.catalog.apply(change)

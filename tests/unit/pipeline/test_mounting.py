@@ -144,7 +144,7 @@ async def test_a_decided_epoch_is_finished_by_the_next_owner_before_it_serves(wo
     committing.cancel()
     await second.open()
     assert await second.read() == ["a", "b"]
-    assert not second.process.host.chains[1].entrance._pins
+    assert not second.process.host.chains[1].ingress._pins
     result = await second.commit(0)
     assert (result.repeated_epoch, result.rows) == (True, 2)
     assert await second.read() == ["a", "b"]

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.metadata.records import Change, DeadLetter, Retry, Topic
-from syncpoint.model.delivery import Attempts as Run
+from syncpoint.model.delivery import AttemptRun as Run
 from syncpoint.publish import attempts as attempts_module
-from syncpoint.publish.attempts import WRITE_S, Attempts
+from syncpoint.publish.attempts import WRITE_S, DeliveryAttempts
 from syncpoint.publish.ledger import Ledger
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.testing.forwarders import Subscriber, World
@@ -125,11 +125,13 @@ def test_of_a_source_that_is_gone_nothing_is_kept() -> None:
     sources = {7, 8}
     facts: list[bytes] = []
     later: list[Callable[[], None]] = []
-    attempts = Attempts({1: Ledger(1)}, sources, ManualClock(), facts.append, lambda seconds, act: later.append(act))
+    attempts = DeliveryAttempts(
+        {1: Ledger(1)}, sources, ManualClock(), facts.append, lambda seconds, act: later.append(act)
+    )
     for source in (7, 8):
         attempts.note(1, 0, source, [Run(0, 1, 1, 0)])
     later.pop()()
-    found = Attempts({1: Ledger(1)}, {7}, ManualClock(), facts.append, lambda seconds, act: None, list(facts))
+    found = DeliveryAttempts({1: Ledger(1)}, {7}, ManualClock(), facts.append, lambda seconds, act: None, list(facts))
     assert len(list(found.facts())) == 1, "what recovery found of source 8 goes with the next checkpoint"
     sources.remove(8)
     attempts.note(1, 0, 8, [Run(5, 6, 1, 0)])
@@ -137,7 +139,7 @@ def test_of_a_source_that_is_gone_nothing_is_kept() -> None:
 
 
 def test_one_that_comes_back_costs_as_much_among_many_as_among_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    attempts = Attempts({1: Ledger(1)}, {7}, ManualClock(), lambda fact: None, lambda seconds, act: None)
+    attempts = DeliveryAttempts({1: Ledger(1)}, {7}, ManualClock(), lambda fact: None, lambda seconds, act: None)
     attempts.note(1, 0, 7, [Run(2 * one, 2 * one + 1, 1, 0) for one in range(20_000)])
     merged: list[int] = []
     inner = attempts_module._merged
@@ -162,8 +164,10 @@ noted = st.lists(
 
 @given(st.lists(noted, max_size=6), st.randoms())
 def test_notes_may_come_in_any_order_and_more_than_once(notes: list[list[tuple[int, ...]]], random: object) -> None:
-    def fresh(append: Callable[[bytes], None], found: list[bytes]) -> Attempts:
-        return Attempts({1: Ledger(1)}, {7}, ManualClock(), append, lambda seconds, act: later.append(act), found)
+    def fresh(append: Callable[[bytes], None], found: list[bytes]) -> DeliveryAttempts:
+        return DeliveryAttempts(
+            {1: Ledger(1)}, {7}, ManualClock(), append, lambda seconds, act: later.append(act), found
+        )
 
     facts: list[bytes] = []
     later: list[Callable[[], None]] = []
@@ -211,7 +215,7 @@ async def test_an_adopter_of_a_chain_hands_out_what_its_predecessor_was_told(wor
 
 def test_a_rest_that_a_wrong_clock_has_dated_is_over_when_the_clock_is_right_again() -> None:
     clock, ledger = ManualClock(), Ledger(SUB_NUMBER, 0)
-    attempts = Attempts({SUB_NUMBER: ledger}, {5}, clock, lambda fact: None, lambda seconds, act: None)
+    attempts = DeliveryAttempts({SUB_NUMBER: ledger}, {5}, clock, lambda fact: None, lambda seconds, act: None)
     right = clock.time_ns()
     clock.set_time_ns(right + 10 * 86_400 * 10**9)
     attempts.note(SUB_NUMBER, 0, 5, [Run(1, 2, 3, 400)])

@@ -472,7 +472,7 @@ async def test_a_batch_sent_again_has_the_same_ids_also_at_the_next_owner(world:
     chain = await second.open()
     assert await second.publish("a", "b", batch=5, resent=True) == ids
     assert await second.publish("c", batch=6, resent=True) == one
-    assert chain.resends.answered == 2
+    assert chain.recent_batches.answered == 2
     (new,) = await second.publish("d", batch=7, resent=True)
     assert new not in ids
     subscriber = await Subscriber(second, 11).start()
@@ -493,7 +493,7 @@ async def test_a_batch_that_was_lost_on_the_way_is_stored_when_it_is_sent_again(
     chain = await second.open()
     lost.cancel()
     assert await second.publish("b", batch=2, resent=True)
-    assert chain.resends.answered == 0
+    assert chain.recent_batches.answered == 0
 
 
 class Nobody:
@@ -519,7 +519,7 @@ async def test_a_batch_that_came_while_a_checkpoint_was_written_is_not_named_bef
     checkpoint = chain.store.checkpoint(chain.follower.checkpoint_parts())
     assert not checkpoint.step(1)
     request = pubsub.PublishRequest(topic=TOPIC, messages=[pubsub.PubsubMessage(data=b"b")]).SerializeToString()
-    chain.entrance.publish(Nobody(), PublishBatch(1, 0, False, 7, 71, False, request))
+    chain.ingress.publish(Nobody(), PublishBatch(1, 0, False, 7, 71, False, request))
     while not checkpoint.step():  # in the same turn
         pass
     chain.store.flush()
@@ -645,7 +645,7 @@ async def test_who_held_a_source_is_forgotten_with_it(world: ChainWorld) -> None
     await asyncio.sleep(100)
     assert source not in chain.forwarder.sources.by_number
     assert chain.forwarder.memory.grants == {}, "every checkpoint names them all"
-    assert chain.hub.grants._known == {}
+    assert chain.dispatcher.grants._known == {}
     assert not (await subscriber.ack(source, (0, 1), grant=1 << 32 | 1)).error, "the last holder may say so again"
 
 

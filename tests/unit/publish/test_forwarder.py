@@ -282,7 +282,7 @@ def test_facts_of_older_checkpoints_that_were_not_bundled_are_read() -> None:
     subscriber.ack(next(iter(subscriber.held)))
     catalog, facts = [], []
     for part in world.follower.checkpoint_parts():
-        if part[0] == records.Fact.BUNDLE:
+        if part[0] == records.FactKind.BUNDLE:
             facts += records.unbundled(part)
         else:
             catalog.append(part)

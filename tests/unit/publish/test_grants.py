@@ -37,18 +37,18 @@ class Room:
         return self.do(self.grants.attach(SUB, holder, wanted, held, self.now))
 
     def wants(self, holder: int, wanted: bool) -> list[Effect]:
-        return self.do(self.grants.wants(SUB, holder, wanted, self.now))
+        return self.do(self.grants.set_demand(SUB, holder, wanted, self.now))
 
     def release(self, source: int) -> None:
         grant = next(e.grant for e in reversed(self.told) if isinstance(e, Revoked) and e.source == source)
-        self.do(self.grants.released(SUB, source, grant, self.now))
+        self.do(self.grants.on_released(SUB, source, grant, self.now))
 
     def passes(self, seconds: float, *alive: int) -> list[Effect]:
         effects = []
         for _ in range(round(seconds * 10)):
             self.now += 0.1
             for holder in alive:
-                self.grants.heard(holder, self.now)
+                self.grants.on_heartbeat(holder, self.now)
             effects += self.do(self.grants.tick(self.now))
         return effects
 
@@ -98,7 +98,7 @@ def test_a_lost_stream_keeps_its_grants_for_a_moment() -> None:
     room = Room()
     room.sources(1)
     room.attach(7)
-    room.grants.lost(7, room.now)
+    room.grants.on_disconnected(7, room.now)
     room.attach(8)
     assert room.passes(RECONNECT_S - 0.2, 8) == []
     room.attach(7)  # it is back
@@ -106,7 +106,7 @@ def test_a_lost_stream_keeps_its_grants_for_a_moment() -> None:
     assert len([e for e in room.told if isinstance(e, Granted)]) <= 2
     holder = room.held()[1]
     assert holder is not None
-    room.grants.lost(holder, room.now)
+    room.grants.on_disconnected(holder, room.now)
     other = 15 - holder
     room.passes(RECONNECT_S + 0.2, other)
     assert room.held() == {1: other}
@@ -154,7 +154,7 @@ def test_a_silent_strict_holder_loses_its_grants_only_to_somebody_who_wants_them
     assert room.held() == {1: 7}
     room.attach(8)
     assert room.held() == {1: 8}
-    room.grants.lost(8, room.now)
+    room.grants.on_disconnected(8, room.now)
     room.passes(RECONNECT_S + 1, 7)
     assert room.held() == {1: 8}
     room.passes(GRANT_S, 7)
@@ -166,7 +166,7 @@ def test_a_restarted_process_is_another_holder() -> None:
     room.sources(1)
     room.attach(7)
     room.attach(8)
-    room.do(room.grants.ended(7, room.now))
+    room.do(room.grants.on_ended(7, room.now))
     assert room.held() == {1: 8}
 
 
@@ -210,7 +210,7 @@ def test_the_last_holder_of_what_is_done_may_say_so_again() -> None:
     room.sources(1)
     room.attach(7)
     (granted,) = room.told
-    room.grants.source_done(SUB, 1)
+    room.grants.on_source_done(SUB, 1)
     assert room.grants.may_acknowledge(SUB, 1, granted.grant)
     assert not room.grants.may_acknowledge(SUB, 1, granted.grant + 1)
     room.sources(1)  # a seek made it live again
@@ -269,12 +269,12 @@ def test_whatever_happens_exactly_once_has_one_holder_at_a_time_and_nobody_starv
         elif what == "beat":
             if holder in heard:
                 heard[holder] = room.now
-                room.grants.heard(holder, room.now)
+                room.grants.on_heartbeat(holder, room.now)
         elif what == "lose":
-            room.grants.lost(holder, room.now)
+            room.grants.on_disconnected(holder, room.now)
         elif what == "end":
             free |= mine
-            judge(room.do(room.grants.ended(holder, room.now)))
+            judge(room.do(room.grants.on_ended(holder, room.now)))
         elif what == "detach":
             if holder in room.grants.attached(SUB):
                 free |= mine
@@ -282,13 +282,13 @@ def test_whatever_happens_exactly_once_has_one_holder_at_a_time_and_nobody_starv
         elif what == "release":
             if source in revoked_at:
                 free.add(source)
-                judge(room.do(room.grants.released(SUB, source, holder_of[source][1], room.now)))
+                judge(room.do(room.grants.on_released(SUB, source, holder_of[source][1], room.now)))
         elif what in ("source", "seal"):
             judge(room.do(room.grants.sources(SUB, [(source, what == "seal")], room.now)))
         elif what == "done":
             free.add(source)
-            room.grants.source_done(SUB, source)
-            room.grants.source_gone(SUB, source)
+            room.grants.on_source_done(SUB, source)
+            room.grants.on_source_gone(SUB, source)
             holder_of.pop(source, None)
             revoked_at.pop(source, None)
         else:

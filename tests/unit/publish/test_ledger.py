@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from syncpoint.kernel.acks import AckSet, encode_runs
 from syncpoint.publish import records
 from syncpoint.publish.ledger import Ledger, SnapshotState, begun
-from syncpoint.publish.ledgers import Ledgers, Verdict
+from syncpoint.publish.ledgers import AckVerdict, Ledgers
 from syncpoint.publish.source import Source
 
 offsets = st.sets(st.integers(0, 200_000), max_size=30)
@@ -68,12 +68,12 @@ def test_states_may_come_in_any_order_and_twice(found: list[Ledger], random: Ran
 def test_an_acknowledgement_is_measured_by_its_generation() -> None:
     ledgers = Ledgers()
     runs = encode_runs([(0, 1)])
-    assert ledgers.acknowledge(1, 0, 7, runs) is Verdict.NO_LEDGER
+    assert ledgers.acknowledge(1, 0, 7, runs) is AckVerdict.NO_LEDGER
     ledgers.take(Ledger(1, 2))
-    assert ledgers.acknowledge(1, 1, 7, runs) is Verdict.OLD
-    assert ledgers.acknowledge(1, 3, 7, runs) is Verdict.NEWER
+    assert ledgers.acknowledge(1, 1, 7, runs) is AckVerdict.OLD
+    assert ledgers.acknowledge(1, 3, 7, runs) is AckVerdict.NEWER
     assert not ledgers[1].covers(7, 0, 1)
-    assert ledgers.acknowledge(1, 2, 7, runs) is Verdict.COUNTS
+    assert ledgers.acknowledge(1, 2, 7, runs) is AckVerdict.COUNTS
     assert ledgers[1].covers(7, 0, 1)
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.publish import records
+from syncpoint.publish.dedup import RecentBatches
 from syncpoint.publish.ledger import Ledger, SnapshotState, begun
 from syncpoint.publish.recovery import replay
-from syncpoint.publish.resends import Resends
 from syncpoint.publish.source import Source, SourceTable
 from syncpoint.storage.record import Kind
 from syncpoint.testing.memory_store import MemoryStore
@@ -111,11 +111,11 @@ def test_only_so_many_batches_are_remembered() -> None:
     late = records.BatchFact(1, 0, source.number, 9, 2)  # was not persisted
     found.append(late)
     found.append(records.BatchFact(1, 1, source.number, 0, 2))
-    resends = Resends(found, {late}, table)
-    assert resends.find(1, 0) is None
+    recent = RecentBatches(found, {late}, table)
+    assert recent.find(1, 0) is None
     for batch in (2, 3, 4):
-        resends.note(records.BatchFact(1, batch, source.number, batch, 1))
-    assert resends.find(1, 1) is None
-    assert resends.find(1, 4) is not None
+        recent.note(records.BatchFact(1, batch, source.number, batch, 1))
+    assert recent.find(1, 1) is None
+    assert recent.find(1, 4) is not None
     assert len(found) == 3
-    assert resends.answered == 1
+    assert recent.answered == 1

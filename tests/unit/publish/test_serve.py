@@ -163,7 +163,7 @@ async def test_acknowledgements_of_a_log_that_has_failed_stay_what_nobody_may_re
     await asyncio.sleep(0.1)
     forwarder = first.host.chains[1].forwarder
     forwarder.give_up(Unavailable("the disks are gone"))  # a fetch that is being read from a disk is answered later
-    fresh = forwarder.fresh_acks(SUB_NUMBER, source)
+    fresh = forwarder.unpersisted_acks(SUB_NUMBER, source)
     assert fresh is not None
     assert fresh.count(0, 3) == 2
     acknowledging.cancel()
@@ -211,7 +211,7 @@ async def test_an_exactly_once_acknowledgement_counts_only_under_the_current_gra
     assert list(other.granted) == [source]
     late = await one.ack(source, (1, 1), grant=grant)
     assert late.code == Code.FAILED_PRECONDITION
-    assert process.host.chains[1].hub.refused_acks == 1
+    assert process.host.chains[1].dispatcher.refused_acks == 1
     assert await other.read_all() == []
 
 

@@ -15,11 +15,11 @@ from syncpoint.diskserver.disk_service import DiskService, ServedChannel
 from syncpoint.diskserver.protocol import DiskOp, Hello, Reply, Request
 from syncpoint.model.delivery import Batch
 from syncpoint.publish import chain as chain_module
+from syncpoint.publish import dispatch as dispatch_module
 from syncpoint.publish import follow
-from syncpoint.publish import hub as hub_module
 from syncpoint.publish import recovery as publish_recovery
-from syncpoint.publish.entrance import Entrance
-from syncpoint.publish.hub import Hub
+from syncpoint.publish.dispatch import SourceDispatcher
+from syncpoint.publish.ingress import PublishIngress
 from syncpoint.publish.ledger import Ledger
 from syncpoint.storage import record as record_module
 from syncpoint.storage import segment as segment_module
@@ -201,21 +201,21 @@ def rule_16() -> AbstractContextManager[None]:
 
 def rule_18() -> AbstractContextManager[None]:
     """A chain takes keys although others have not sealed what they have of them."""
-    seal_others = Entrance._seal_others
+    seal_others = PublishIngress._seal_others
 
-    async def at_once(self: Entrance, topic: int) -> None:
+    async def at_once(self: PublishIngress, topic: int) -> None:
         async def sealed(topic: int, epoch: int, chain: int) -> None:
             """Nobody is asked."""
 
         self._sealed = sealed
         await seal_others(self, topic)
 
-    return patched(Entrance, _seal_others=at_once)
+    return patched(PublishIngress, _seal_others=at_once)
 
 
 def a_source_ends_early() -> AbstractContextManager[None]:
     """A sealed source is told to have ended while messages of it wait for the disks."""
-    return patched(hub_module, _is_whole=lambda source: source.sealed)
+    return patched(dispatch_module, _is_whole=lambda source: source.sealed)
 
 
 def nobody_goes_on() -> AbstractContextManager[None]:
@@ -242,7 +242,10 @@ def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
 
     @contextmanager
     def both() -> Iterator[None]:
-        with patched(Gatherer, _lacking=once_is_enough), patched(Hub, ranks_changed=lambda self, topic: None):
+        with (
+            patched(Gatherer, _lacking=once_is_enough),
+            patched(SourceDispatcher, on_ranks_changed=lambda self, topic: None),
+        ):
             yield
 
     return both()

@@ -13,8 +13,8 @@ from syncpoint.control import registration
 from syncpoint.diskserver.remote_disk import RemoteDisk
 from syncpoint.metadata.contract import Compare
 from syncpoint.publish import sessions
+from syncpoint.publish.dispatch import SourceDispatcher
 from syncpoint.publish.host import ChainHost
-from syncpoint.publish.hub import Hub
 from syncpoint.publish.sessions import Sessions
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.access import Access
@@ -71,20 +71,20 @@ def late_words_count() -> AbstractContextManager[None]:
     def anybody(self: Sessions, session: Any) -> Any:
         return self._known.get(session.incarnation)
 
-    right = Hub.attach
+    right = SourceDispatcher.attach
 
-    def attach(self: Hub, session: Any, *arguments: Any) -> None:
+    def attach(self: SourceDispatcher, session: Any, *arguments: Any) -> None:
         self._sessions[session.incarnation] = session
         right(self, session, *arguments)
 
-    def data_came(self: Hub, subscription: int, source: int) -> None:
+    def on_data(self: SourceDispatcher, subscription: int, source: int) -> None:
         key = (subscription, source)
-        if key in self._hungry and self._sessions.get(self.grants.holder(subscription, source) or 0) is None:
-            self._hungry.discard(key)
+        if key in self._waiting_fetches and self._sessions.get(self.grants.holder(subscription, source) or 0) is None:
+            self._waiting_fetches.discard(key)
         news(self, subscription, source)
 
-    news = Hub.data_came
-    return together(patched(Sessions, of=anybody), patched(Hub, attach=attach, data_came=data_came))
+    news = SourceDispatcher.on_data
+    return together(patched(Sessions, of=anybody), patched(SourceDispatcher, attach=attach, on_data=on_data))
 
 
 def a_late_hello_ends_the_living() -> AbstractContextManager[None]:
@@ -161,7 +161,7 @@ def strict_delivery_goes_on_without_ownership() -> AbstractContextManager[None]:
     """
     return together(
         patched(Gatherer, _doubt_unowned=lambda self, served, now: None),
-        patched(Hub, owned_age_ms=lambda self: 0),
+        patched(SourceDispatcher, owned_age_ms=lambda self: 0),
     )
 
 

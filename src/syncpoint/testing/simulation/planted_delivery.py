@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from syncpoint.publish.append import Caller
-from syncpoint.publish.entrance import Entrance
+from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.envelope import PublishBatch
+from syncpoint.publish.ingress import PublishIngress
 from syncpoint.subscribe.gather import Gatherer
 from syncpoint.subscribe.peers import Peer
 from syncpoint.subscribe.step_guard import StepGuard
@@ -37,9 +37,9 @@ def an_exception_ends_the_clock() -> AbstractContextManager[None]:
 
 def a_batch_goes_by_the_name_of_its_topic() -> AbstractContextManager[None]:
     """What was sealed for a topic that was deleted since is stored in the next one of that name."""
-    right = Entrance.publish
+    right = PublishIngress.publish
 
-    def by_name(self: Entrance, caller: Caller, batch: PublishBatch) -> None:
+    def by_name(self: PublishIngress, caller: PublishCaller, batch: PublishBatch) -> None:
         right(self, caller, batch._replace(topic=0))
 
-    return patched(Entrance, publish=by_name)
+    return patched(PublishIngress, publish=by_name)

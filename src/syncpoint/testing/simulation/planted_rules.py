@@ -74,12 +74,12 @@ def a_seek_is_seen_before_it_is_persisted() -> AbstractContextManager[None]:
 
     def at_once(self: PublishForwarder, subscription: int, *arguments: Any) -> None:
         right(self, subscription, *arguments)
-        del self._unsettled[subscription]
+        del self._resets[subscription]
         listener = self._listeners.get(subscription)
         if listener is not None:
             listener.on_reset()
 
-    return patched(PublishForwarder, replace_acks=at_once, fresh_acks=lambda self, subscription, source: None)
+    return patched(PublishForwarder, replace_acks=at_once, unpersisted_acks=lambda self, subscription, source: None)
 
 
 def a_failed_look_deletes() -> AbstractContextManager[None]:
@@ -172,4 +172,4 @@ def rule_19() -> AbstractContextManager[None]:
     def attach(self: Grants, subscription: int, holder: int, wanted: bool, claims: Any, now: float) -> Any:
         return right(self, subscription, holder, True, claims, now)
 
-    return patched(Grants, attach=attach, wants=lambda self, subscription, holder, wanted, now: [])
+    return patched(Grants, attach=attach, set_demand=lambda self, subscription, holder, wanted, now: [])

@@ -138,7 +138,7 @@ def test_links_and_cursors_come_along_and_hold_what_they_need(tmp_path: Path, mo
             await node.finish_epochs()
             state, needed = EpochState(), []
             for fact in node.facts():
-                if fact[0] == records.Fact.EXTENSION and fact[1] == NUMBER:
+                if fact[0] == records.FactKind.EXTENSION and fact[1] == NUMBER:
                     state.apply(fact[2:])
             for source, begin, end in node.batches():
                 needed.append(is_needed(node.forwarder, source, begin, end - begin, SystemClock().time_ns()))

@@ -1,4 +1,4 @@
-"""The entrance of one chain: where publishes of other processes come in, and wait when their topic has to be opened.
+"""Ingress of one chain: where publishes of other processes come in, and wait when their topic has to be opened.
 
 Place: between `service` and the chain's forwarder.
 Promise: before a chain's first message of a topic the chain is registered for it, and the catalog read at or above that
@@ -31,13 +31,13 @@ from syncpoint.model.errors import (
 from syncpoint.model.identity import id_prefix, log_of
 from syncpoint.model.limits import PUBLISH_SEALED_ROOM_BYTES
 from syncpoint.model.names import parse_topic
-from syncpoint.publish.append import Caller
+from syncpoint.publish.append import PublishCaller
+from syncpoint.publish.dedup import RecentBatches
+from syncpoint.publish.duplicates import DuplicateBatches
 from syncpoint.publish.envelope import PublishBatch, publish_response
 from syncpoint.publish.follow import Follower
 from syncpoint.publish.records import BatchFact
-from syncpoint.publish.resends import Resends
 from syncpoint.publish.source import Source
-from syncpoint.publish.voids import Voids
 from syncpoint.runtime.tasks import Tasks
 
 WAITING_BYTES_MAX = 32 << 20
@@ -47,7 +47,7 @@ LEARN_PAUSE_S = 5.0
 log = logging.getLogger(__name__)
 
 
-class Assignment(Protocol):
+class KeyAssignment(Protocol):
     """Which chains share the ordering keys of a topic, since which change of that set."""
 
     @property
@@ -72,55 +72,55 @@ class Registrar(Protocol):
         ...
 
 
-Assignments = Callable[[int], Assignment | None]
-Sealed = Callable[[int, int, int], Awaitable[None]]
+KeyAssignments = Callable[[int], KeyAssignment | None]
+SealOthers = Callable[[int, int, int], Awaitable[None]]
 """(topic, epoch, chain): return when all other chains registered for the topic have sealed what they have of lower
 epochs, and will open nothing of them any more. Raises `SyncpointError` also when the metadata, read anew, has another
 epoch for the topic: the one asked for may be long over."""
 
 
-class _Waiting:
+class _WaitingPublishes:
     """Publishes that wait for one topic."""
 
     __slots__ = ("batches",)
 
     def __init__(self) -> None:
-        self.batches: list[tuple[Caller, PublishBatch]] = []
+        self.batches: list[tuple[PublishCaller, PublishBatch]] = []
 
 
-class Entrance:
+class PublishIngress:
     """See the module. `closed` turns everything away."""
 
     def __init__(
         self,
         chain: int,
         follower: Follower,
-        resends: Resends,
-        voids: Voids,
+        recent_batches: RecentBatches,
+        duplicates: DuplicateBatches,
         registrar: Registrar,
-        assignments: Assignments,
-        sealed: Sealed,
+        assignments: KeyAssignments,
+        sealed: SealOthers,
     ) -> None:
         self.chain, self.follower, self.forwarder = chain, follower, follower.forwarder
-        self.resends, self.voids = resends, voids
+        self.recent_batches, self.duplicates = recent_batches, duplicates
         self._registrar, self._assignments, self._sealed = registrar, assignments, sealed
         self.closed = False
         self.load: dict[int, tuple[int, int]] = {}  # messages and bytes by topic, since somebody last looked
         self._registered: set[int] = set()
         self._leaving: set[int] = set()  # their registration is about to end
         self._left: set[int] | None = set()  # ended since the chain was opened, until what was registered is known
-        self._opening: dict[int, _Waiting] = {}  # topic -> everything, until there is a source
-        self._sealing: dict[int, _Waiting] = {}  # topic -> messages with keys, until they may come
+        self._opening: dict[int, _WaitingPublishes] = {}  # topic -> everything, until there is a source
+        self._sealing: dict[int, _WaitingPublishes] = {}  # topic -> messages with keys, until they may come
         self._waiting_bytes = 0
         self._tasks = Tasks()
         self._pins: dict[int, int] = {}  # by topic: how many need the chain to stay registered for it
 
-    def publish(self, caller: Caller, batch: PublishBatch) -> None:
+    def publish(self, caller: PublishCaller, batch: PublishBatch) -> None:
         """Take a batch; `caller` is answered once it is persisted. Raises `SyncpointError` when it is refused."""
         if self.closed:
             raise Unavailable(f"Chain {self.chain} is not open here.")
         self.forwarder.check_writable()
-        if self.voids.refuses(batch.sender, batch.batch):
+        if self.duplicates.refuses(batch.sender, batch.batch):
             raise FailedPrecondition("Another chain has stored this batch.")
         try:
             name = kernel.topic_of(batch.request).decode()
@@ -225,23 +225,23 @@ class Entrance:
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
-    def _take(self, source: Source, caller: Caller, batch: PublishBatch) -> None:
+    def _take(self, source: Source, caller: PublishCaller, batch: PublishBatch) -> None:
         first = source.end
         # The forwarder looks the topic up again, and finds this very source open.
         self.forwarder.publish_request(caller, batch.request, PUBLISH_SEALED_ROOM_BYTES)
         try:
             fact = BatchFact(batch.sender, batch.batch, source.number, first, source.end - first)
             self.forwarder.batches.append(fact)
-            self.resends.note(fact)
+            self.recent_batches.note(fact)
         except Exception as error:  # sent again it would be stored again; this way it never is: the turn is not written
-            self.forwarder.divided(error)
+            self.forwarder.on_inconsistency(error)
             return
         messages, nbytes = self.load.get(source.topic, (0, 0))
         self.load[source.topic] = (messages + fact.messages, nbytes + len(batch.request))
 
-    def _answered(self, caller: Caller, batch: PublishBatch) -> bool:
+    def _answered(self, caller: PublishCaller, batch: PublishBatch) -> bool:
         """Whether the batch was taken before: then it is answered with the ids it has, once it is persisted."""
-        fact = self.resends.find(batch.sender, batch.batch)
+        fact = self.recent_batches.find(batch.sender, batch.batch)
         if fact is None:
             return False
         prefix = id_prefix(self.forwarder.sources.universe, fact.source)
@@ -270,9 +270,9 @@ class Entrance:
 
     def _wait(
         self,
-        rooms: dict[int, _Waiting],
+        rooms: dict[int, _WaitingPublishes],
         topic: int,
-        caller: Caller,
+        caller: PublishCaller,
         batch: PublishBatch,
         work: Callable[[int], Coroutine[Any, Any, None]],
     ) -> None:
@@ -280,13 +280,13 @@ class Entrance:
             raise ResourceExhausted(f"Chain {self.chain} is being prepared for many topics; retry later.")
         waiting = rooms.get(topic)
         if waiting is None:
-            waiting = rooms[topic] = _Waiting()
+            waiting = rooms[topic] = _WaitingPublishes()
             self._tasks.start(self._prepare(rooms, topic, work))
         waiting.batches.append((caller, batch))
         self._waiting_bytes += len(batch.request)
 
     async def _prepare(
-        self, rooms: dict[int, _Waiting], topic: int, work: Callable[[int], Coroutine[Any, Any, None]]
+        self, rooms: dict[int, _WaitingPublishes], topic: int, work: Callable[[int], Coroutine[Any, Any, None]]
     ) -> None:
         """Do what is waited for, then let them in, or turn them away."""
         refusal: SyncpointError | None = None

@@ -42,7 +42,7 @@ def test_a_batch_of_which_no_note_could_be_taken_is_not_stored_twice(monkeypatch
         await world.subscribe()
         await first.publish("before", batch=900)
         with monkeypatch.context() as patched:
-            patched.setattr("syncpoint.publish.entrance.BatchFact", out_of_memory)
+            patched.setattr("syncpoint.publish.ingress.BatchFact", out_of_memory)
             with pytest.raises(SyncpointError, match="outcome is unknown"):
                 await first.publish("a", batch=901)
         if 1 in first.host.chains:  # it goes on, as if nothing were wrong
@@ -120,7 +120,7 @@ def test_a_ledger_the_log_does_not_hear_of_is_not_judged_by(monkeypatch: pytest.
 def test_a_fact_nobody_can_wait_for_ends_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     with monkeypatch.context() as patched:
-        patched.setattr(world.publish._waiting, "put", out_of_memory)
+        patched.setattr(world.publish._waiting, "add", out_of_memory)
         with pytest.raises(MemoryError):
             world.publish.append_fact(Kind.LEDGER, records.encode_revision(1), lambda error: None)
     assert world.publish.failed is not None

@@ -1,4 +1,4 @@
-"""Resends: a batch that is sent again after "unknown" is answered with the ids it has, not stored twice.
+"""RecentBatches: a batch that is sent again after "unknown" is answered with the ids it has, not stored twice.
 
 Place: asked by `chain` before it takes a batch that says it was sent before (protocol rule 20). What is remembered is
 in the log, in front of the messages themselves, so it outlives the owner of the chain: that is when batches are resent.
@@ -14,7 +14,7 @@ from syncpoint.publish.records import BatchFact
 from syncpoint.publish.source import SourceTable
 
 
-class Resends:
+class RecentBatches:
     """What became of the newest batches. `answered` counts those that were sent again and known."""
 
     def __init__(self, found: deque[BatchFact], unsure: Collection[BatchFact], sources: SourceTable) -> None:

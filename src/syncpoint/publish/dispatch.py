@@ -30,7 +30,7 @@ FETCH_BYTES_MAX = 8 << 20  # of one answer, whatever is asked for
 AGE_MS_MAX = 1 << 31
 
 
-class Hub:
+class SourceDispatcher:
     """See the module. `rank(topic)`: the chain's place among those of the topic; `epoch(topic)`: no source of a lower
     epoch is open in the chain, or will be opened; `obeyed_at()`: as of when it is known that no later owner had begun.
     """
@@ -48,10 +48,12 @@ class Hub:
         self.catalog = forwarder.catalog
         self._rank, self._epoch, self._obeyed_at = rank, epoch, obeyed_at
         self._sessions: dict[int, Session] = {}
-        self._heard: set[int] = set()  # subscriptions the forwarder tells us about
-        self._hungry: set[tuple[int, int]] = set()  # (subscription, source): its holder waits for Data
-        self._news: dict[tuple[int, int], int] = {}  # how often something came that its holder was not told of
-        self._handed: dict[tuple[int, int], int] = {}  # (subscription, source): handed out up to there
+        self._registered: set[int] = set()  # subscriptions the forwarder tells us about
+        self._waiting_fetches: set[tuple[int, int]] = set()  # (subscription, source): its holder waits for Data
+        self._data_since_fetch: dict[
+            tuple[int, int], int
+        ] = {}  # how often something came that its holder was not told of
+        self._handed_out: dict[tuple[int, int], int] = {}  # (subscription, source): handed out up to there
         self._to_sweep: list[int] = []
         self.refused_acks = 0
 
@@ -68,52 +70,52 @@ class Hub:
             return False
         self._sessions[session.incarnation] = session
         effects = self._share(record, now)
-        self.listen(subscription)
+        self.register(subscription)
         effects += self.grants.attach(subscription, session.incarnation, wanted, claims, now)
-        self._tell(effects, named=session.incarnation)
+        self._perform(effects, named=session.incarnation)
         self._name_all(session, record)
         return True
 
     def detach(self, holder: int, subscription: int) -> None:
         """It serves the subscription no more."""
-        self._tell(self.grants.detach(subscription, holder, self._now()))
+        self._perform(self.grants.detach(subscription, holder, self._now()))
         if not self.grants.attached(subscription):
             self._forget(subscription)
 
-    def wants(self, holder: int, subscription: int, wanted: bool) -> None:
+    def set_demand(self, holder: int, subscription: int, wanted: bool) -> None:
         """Whether it can take messages."""
-        self._tell(self.grants.wants(subscription, holder, wanted, self._now()))
+        self._perform(self.grants.set_demand(subscription, holder, wanted, self._now()))
 
-    def released(self, subscription: int, source: int, grant: int) -> None:
+    def on_released(self, subscription: int, source: int, grant: int) -> None:
         """It let go of what was revoked."""
-        self._tell(self.grants.released(subscription, source, grant, self._now()))
+        self._perform(self.grants.on_released(subscription, source, grant, self._now()))
 
-    def began(self, session: Session) -> None:
+    def on_connected(self, session: Session) -> None:
         """A forwarder has a new stream; what is told to it goes there from now on."""
         self._sessions[session.incarnation] = session
-        self.heard(session)
+        self.on_heartbeat(session)
 
-    def heard(self, session: Session) -> None:
+    def on_heartbeat(self, session: Session) -> None:
         """It lives."""
-        self.grants.heard(session.incarnation, self._now())
+        self.grants.on_heartbeat(session.incarnation, self._now())
 
-    def lost(self, session: Session) -> None:
+    def on_disconnected(self, session: Session) -> None:
         """Its stream broke."""
         if self._sessions.get(session.incarnation) is session:
             del self._sessions[session.incarnation]
-            self.grants.lost(session.incarnation, self._now())
+            self.grants.on_disconnected(session.incarnation, self._now())
 
-    def ended(self, holder: int) -> None:
+    def on_ended(self, holder: int) -> None:
         """The process is gone for good."""
         self._sessions.pop(holder, None)
-        self._tell(self.grants.ended(holder, self._now()))
+        self._perform(self.grants.on_ended(holder, self._now()))
         for subscription in self.grants.subscriptions():
             if not self.grants.attached(subscription):
                 self._forget(subscription)
 
     def tick(self) -> None:
         """Time passes."""
-        self._tell(self.grants.tick(self._now()))
+        self._perform(self.grants.tick(self._now()))
 
     def sweep(self, at_most: int = 300) -> None:
         """Sources of which everything was acknowledged are out of the way: a step, some subscriptions further."""
@@ -121,14 +123,14 @@ class Hub:
             self._to_sweep = self.grants.subscriptions()
         now, self._to_sweep = self._to_sweep[:at_most], self._to_sweep[at_most:]
         for subscription in now:
-            if not self.forwarder.is_settled(subscription):
+            if not self.forwarder.is_reset_persisted(subscription):
                 continue
             ledger = self.forwarder.ledgers.get(subscription)
             for number, sealed in list(self.grants.open_sources(subscription).items()):
                 source = self.forwarder.sources.by_number.get(number)
                 if source is None:
                     self._done(subscription, number)
-                    self.grants.source_gone(subscription, number)
+                    self.grants.on_source_gone(subscription, number)
                 elif sealed and (ledger is None or self._is_done(subscription, source, ledger.first_gap(number, 0))):
                     self._done(subscription, number)
 
@@ -141,42 +143,42 @@ class Hub:
 
     # -- what the forwarder says -------------------------------------------------------------------------------------
 
-    def listen(self, subscription: int) -> None:
+    def register(self, subscription: int) -> None:
         """Hear of a shared subscription, once the chain holds something of its topic."""
-        known = subscription in self.forwarder.ledgers and self.grants.shares(subscription)
-        if known and subscription not in self._heard:
-            self._heard.add(subscription)
-            self.forwarder.attach(subscription, _Ear(self, subscription))
+        known = subscription in self.forwarder.ledgers and self.grants.is_shared(subscription)
+        if known and subscription not in self._registered:
+            self._registered.add(subscription)
+            self.forwarder.attach(subscription, _ForwarderListener(self, subscription))
 
-    def silence(self, subscription: int) -> None:
+    def unregister(self, subscription: int) -> None:
         """Nothing of its topic is left in the chain."""
-        if subscription in self._heard:
-            self._heard.discard(subscription)
+        if subscription in self._registered:
+            self._registered.discard(subscription)
             self.forwarder.detach(subscription)
 
-    def changed(self, record: Subscription) -> None:
+    def on_subscription_changed(self, record: Subscription) -> None:
         """The record of a subscription has changed."""
         subscription = record.incarnation
         if not _is_strict(record) and self.grants.is_strict(subscription):
             self._forget_grants(subscription)
-        if self.grants.shares(subscription):
+        if self.grants.is_shared(subscription):
             became_strict = _is_strict(record) and not self.grants.is_strict(subscription)
             effects = self._share(record, self._now())
             for held in self.grants.held(subscription) if became_strict else ():
                 self._remember(held)
-            self._tell(effects)
+            self._perform(effects)
 
-    def ranks_changed(self, topic: int) -> None:
+    def on_ranks_changed(self, topic: int) -> None:
         """The set of the topic's chains has. Whoever delivers keys of the new epoch has to know what is left of the
         earlier ones, of sources that are granted to others, too.
         """
         for record in self.catalog.subscriptions_of(topic):
-            self.changed(record)
+            self.on_subscription_changed(record)
             if record.ordered and not record.detached:
                 for session in self._attached(record.incarnation):
                     self._name_all(session, record)
 
-    def named(self, subscription: int, views: Sequence[SourceView]) -> None:
+    def on_sources(self, subscription: int, views: Sequence[SourceView]) -> None:
         """The forwarder names sources: new ones, sealed ones, or all."""
         known = self.grants.open_sources(subscription)
         before = dict(known)
@@ -190,7 +192,7 @@ class Hub:
             else:
                 alive.append((view.source, view.sealed))
         effects = self.grants.sources(subscription, alive, self._now())
-        self._tell(effects)
+        self._perform(effects)
         told = {effect.source for effect in effects}
         sealed_now = [
             self.forwarder.sources.by_number[source]
@@ -199,24 +201,26 @@ class Hub:
         ]
         self._send_sources(subscription, sealed_now)
 
-    def data_came(self, subscription: int, source: int) -> None:
+    def on_data(self, subscription: int, source: int) -> None:
         """Messages of a source were persisted."""
         found = self.forwarder.sources.by_number.get(source)
         if found is not None and _is_whole(found):
             self._send_sources(subscription, [found])  # until now it might have ended before these
         key = (subscription, source)
-        if key not in self._hungry:
-            self._news[key] = self._news.get(key, 0) + 1  # whoever is being answered just now may have to look again
+        if key not in self._waiting_fetches:
+            self._data_since_fetch[key] = (
+                self._data_since_fetch.get(key, 0) + 1
+            )  # whoever is being answered just now may have to look again
             return
         holder = self.grants.holder(subscription, source)
         session = self._sessions.get(holder) if holder is not None else None
         if session is not None:  # otherwise the wish stays: there is nobody to tell yet
-            self._hungry.discard(key)
+            self._waiting_fetches.discard(key)
             session.send(data_message(subscription, source))
 
-    def reset(self, subscription: int) -> None:
+    def on_reset(self, subscription: int) -> None:
         """The subscription was sought: what was done may be there again."""
-        self._forget_news(subscription)
+        self._forget_waiting(subscription)
         message = internal.FromChains(
             reset=internal.Reset(
                 subscription=subscription, generation=self.forwarder.generation(subscription), chain=self.chain
@@ -224,16 +228,16 @@ class Hub:
         ).SerializeToString()
         for session in self._attached(subscription):
             session.send(message)
-        self.forwarder.attach(subscription, _Ear(self, subscription))
+        self.forwarder.attach(subscription, _ForwarderListener(self, subscription))
 
-    def removed(self, subscription: int) -> None:
+    def on_removed(self, subscription: int) -> None:
         """The subscription was deleted or detached."""
         message = internal.FromChains(
             removed=internal.Removed(subscription=subscription, chain=self.chain)
         ).SerializeToString()
         for session in self._attached(subscription):
             session.send(message)
-        self._heard.discard(subscription)
+        self._registered.discard(subscription)
         self._forget(subscription)
         self._forget_grants(subscription)
 
@@ -252,11 +256,11 @@ class Hub:
         if self.grants.is_strict(subscription) and self.owned_age_ms() >= 1000 * GRANT_S:
             _refuse_fetch(session, number, Unavailable("Whether this chain has another owner by now is not known."))
             return
-        news = self._news.get(key)
+        news = self._data_since_fetch.get(key)
 
         def reply(batches: Sequence[Batch] | Exception) -> None:
             if isinstance(batches, Exception):
-                _refuse_fetch(session, number, _told(batches))
+                _refuse_fetch(session, number, _as_refusal(batches))
             elif self._rests_on_fresh_acks(request, batches):
                 # Who is told now that others have acknowledged something reads on behind it, and would not look back
                 # where that is lost with this log.
@@ -266,7 +270,7 @@ class Hub:
 
         def answer(batches: Sequence[Batch], error: Exception | None) -> None:
             if error is not None:
-                _refuse_fetch(session, number, _told(error))
+                _refuse_fetch(session, number, _as_refusal(error))
                 return
             if self.grants.grant_of(subscription, source, session.incarnation) != (request.grant or -1):
                 _refuse_fetch(session, number, FailedPrecondition("The source is granted to this forwarder no more."))
@@ -274,21 +278,21 @@ class Hub:
             session.send(fetched_message(number, batches))
             # Whoever asks from there on has had what lies before it, of an earlier owner of the chain perhaps.
             end = batches[-1].end if batches else request.begin
-            self._handed[key] = max(end, self._handed.get(key, 0))
+            self._handed_out[key] = max(end, self._handed_out.get(key, 0))
             if batches:
                 return
-            if self._news.get(key) != news:
+            if self._data_since_fetch.get(key) != news:
                 session.send(data_message(subscription, source))
             else:
-                self._news.pop(key, None)
-                self._hungry.add(key)
+                self._data_since_fetch.pop(key, None)
+                self._waiting_fetches.add(key)
 
         self.forwarder.fetch(subscription, source, request.begin, min(request.max_bytes, FETCH_BYTES_MAX), reply)
 
     def _rests_on_fresh_acks(self, request: internal.Fetch, batches: Sequence[Batch]) -> bool:
         """Whether an answer leaves something out because of acknowledgements that are not persisted."""
-        fresh = self.forwarder.fresh_acks(request.subscription, request.source)
-        if fresh is None or not self.forwarder.is_settled(request.subscription):  # then nothing is answered anyway
+        fresh = self.forwarder.unpersisted_acks(request.subscription, request.source)
+        if fresh is None or not self.forwarder.is_reset_persisted(request.subscription):
             return False
         source = self.forwarder.sources.by_number.get(request.source)
         end = batches[-1].end if batches else 0 if source is None else source.end
@@ -308,7 +312,7 @@ class Hub:
             if error is None:
                 session.send(acknowledged_message(number))
             else:
-                _refuse_acknowledge(session, number, _told(error))
+                _refuse_acknowledge(session, number, _as_refusal(error))
 
         self.forwarder.acknowledge(subscription, request.generation, source, request.runs, done, urgent=request.urgent)
 
@@ -318,9 +322,9 @@ class Hub:
         """
         return max(0, min(AGE_MS_MAX, math.ceil(1000 * (self._now() - self._obeyed_at()))))
 
-    def handed(self, subscription: int, source: int) -> int:
+    def handed_out(self, subscription: int, source: int) -> int:
         """The offset up to which messages have left for a holder; 0 also when that is not known any more."""
-        return self._handed.get((subscription, source), 0)
+        return self._handed_out.get((subscription, source), 0)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -341,29 +345,29 @@ class Hub:
 
     def _forget(self, subscription: int) -> None:
         """Nobody serves it any more."""
-        self.silence(subscription)
+        self.unregister(subscription)
         self.grants.drop(subscription)
-        self._forget_news(subscription)
-        for key in [key for key in self._handed if key[0] == subscription]:
-            del self._handed[key]
+        self._forget_waiting(subscription)
+        for key in [key for key in self._handed_out if key[0] == subscription]:
+            del self._handed_out[key]
 
     def _forget_grants(self, subscription: int) -> None:
         grants = self.forwarder.memory.grants
         for key in [key for key in grants if key[0] == subscription]:
             del grants[key]
 
-    def _forget_news(self, subscription: int) -> None:
-        for key in [key for key in (*self._hungry, *self._news) if key[0] == subscription]:
-            self._hungry.discard(key)
-            self._news.pop(key, None)
+    def _forget_waiting(self, subscription: int) -> None:
+        for key in [key for key in (*self._waiting_fetches, *self._data_since_fetch) if key[0] == subscription]:
+            self._waiting_fetches.discard(key)
+            self._data_since_fetch.pop(key, None)
 
     def _done(self, subscription: int, source: int) -> None:
-        self.grants.source_done(subscription, source)
-        self._hungry.discard((subscription, source))
-        self._news.pop((subscription, source), None)
-        self._handed.pop((subscription, source), None)
+        self.grants.on_source_done(subscription, source)
+        self._waiting_fetches.discard((subscription, source))
+        self._data_since_fetch.pop((subscription, source), None)
+        self._handed_out.pop((subscription, source), None)
 
-    def _tell(self, effects: Iterable[Effect], named: int | None = None) -> None:
+    def _perform(self, effects: Iterable[Effect], named: int | None = None) -> None:
         """Carry effects out; `named` is told of all its sources anyway."""
         granted: dict[tuple[int, int], list[Source]] = {}
         for effect in effects:
@@ -372,11 +376,15 @@ class Hub:
                 if session is not None:
                     session.send(_revoke(effect))
                 continue
-            self._hungry.discard(effect[:2])
-            self._news.pop(effect[:2], None)
+            self._waiting_fetches.discard(effect[:2])
+            self._data_since_fetch.pop(effect[:2], None)
             self._remember(effect)
             source = self.forwarder.sources.by_number.get(effect.source)
-            told = session is not None and effect.holder != named and self.forwarder.is_settled(effect.subscription)
+            told = (
+                session is not None
+                and effect.holder != named
+                and self.forwarder.is_reset_persisted(effect.subscription)
+            )
             if source is not None and told:
                 granted.setdefault((effect.holder, effect.subscription), []).append(source)
         for (holder, subscription), sources in granted.items():
@@ -393,7 +401,7 @@ class Hub:
 
     def _name_all(self, session: Session, record: Subscription) -> None:
         subscription = record.incarnation
-        if not self.forwarder.is_settled(subscription):
+        if not self.forwarder.is_reset_persisted(subscription):
             return  # it hears of the seek once that is persisted, and asks again
         alive = self.grants.open_sources(subscription)
         found = [one for one in self.forwarder.sources.of_topic(record.topic_incarnation) if one.number in alive]
@@ -402,17 +410,17 @@ class Hub:
         for source in found:
             # Whatever was said before may have been lost with a stream: let it ask.
             if self.grants.grant_of(subscription, source.number, session.incarnation):
-                self._hungry.discard((subscription, source.number))
+                self._waiting_fetches.discard((subscription, source.number))
                 session.send(data_message(subscription, source.number))
 
     def _is_done(self, subscription: int, source: Source, begin: int) -> bool:
         """Whether all of a sealed source is acknowledged, up to `begin`, and that is persisted."""
-        fresh = (subscription, source.number) in self.forwarder.fresh
+        fresh = (subscription, source.number) in self.forwarder.unpersisted
         return begin >= source.visible == source.end and not fresh
 
     def _send_sources(self, subscription: int, sources: Sequence[Source]) -> None:
         """Something has changed about these: their holders are told."""
-        if not self.forwarder.is_settled(subscription):
+        if not self.forwarder.is_reset_persisted(subscription):
             return
         for source in sources:
             holder = self.grants.holder(subscription, source.number)
@@ -438,7 +446,7 @@ class Hub:
             message.generation = record.generation if record is not None else 0
         for source in sources:
             begin = ledger.first_gap(source.number, 0) if ledger is not None else 0
-            fresh = self.forwarder.fresh_acks(subscription, source.number)
+            fresh = self.forwarder.unpersisted_acks(subscription, source.number)
             message.sources.add(
                 number=source.number,
                 begin=begin if fresh is None else min([begin, *(first for first, _ in fresh.runs())]),
@@ -452,26 +460,26 @@ class Hub:
         return encoded
 
 
-class _Ear:
+class _ForwarderListener:
     """What the forwarder tells about one subscription."""
 
-    def __init__(self, hub: Hub, subscription: int) -> None:
-        self._hub, self._subscription = hub, subscription
+    def __init__(self, dispatcher: SourceDispatcher, subscription: int) -> None:
+        self._dispatcher, self._subscription = dispatcher, subscription
 
     def on_sources(self, views: Sequence[SourceView], complete: bool) -> None:
-        self._hub.named(self._subscription, views)
+        self._dispatcher.on_sources(self._subscription, views)
 
     def on_data(self, source: int) -> None:
-        self._hub.data_came(self._subscription, source)
+        self._dispatcher.on_data(self._subscription, source)
 
     def on_revoked(self, source: int) -> None:
         """The forwarder itself revokes nothing."""
 
     def on_reset(self) -> None:
-        self._hub.reset(self._subscription)
+        self._dispatcher.on_reset(self._subscription)
 
     def on_removed(self) -> None:
-        self._hub.removed(self._subscription)
+        self._dispatcher.on_removed(self._subscription)
 
 
 def _is_strict(record: Subscription) -> bool:
@@ -491,7 +499,7 @@ def _revoke(effect: Revoked) -> bytes:
     return encoded
 
 
-def _told(error: Exception) -> SyncpointError:
+def _as_refusal(error: Exception) -> SyncpointError:
     """What another process may be told."""
     return error if isinstance(error, SyncpointError) else Unavailable(str(error))
 

@@ -35,7 +35,7 @@ async def test_saying_it_again_changes_nothing(world: ChainWorld) -> None:
     await process.publish("a", batch=1)
     first = await process.void(1)
     assert await process.void(1) == first
-    assert (chain.voids.duplicates, chain.voids.late) == (1, 0)
+    assert (chain.duplicates.duplicates, chain.duplicates.late) == (1, 0)
 
 
 @simulated
@@ -85,7 +85,7 @@ async def test_what_was_handed_out_is_late(world: ChainWorld) -> None:
     await process.publish("c", batch=2)
     found = await process.void(1, 2)
     assert (found.batches, found.messages, found.late) == (2, 3, 2)
-    assert (chain.voids.duplicates, chain.voids.late) == (3, 2)
+    assert (chain.duplicates.duplicates, chain.duplicates.late) == (3, 2)
     ledger = chain.forwarder.ledgers[3]
     assert all(ledger.covers(source.number, 0, 3) for source in chain.forwarder.sources.of_topic(TOPIC_NUMBER))
 
@@ -104,7 +104,7 @@ async def test_a_batch_that_comes_after_it_was_said_to_be_void_is_not_stored(wor
     subscriber = await Subscriber(process, 11).start()
     await subscriber.attach()
     assert await subscriber.read_all() == ["a", "b"]
-    assert chain.voids.duplicates == 0
+    assert chain.duplicates.duplicates == 0
 
 
 @simulated
@@ -200,7 +200,7 @@ def test_whatever_happens_nothing_else_is_void_and_what_is_void_in_time_is_not_d
                     found += sum(len(stored[one]) for one in fresh)
                     void |= batches
                 case 5 | 6:
-                    alive = process.host.chains[1].hub.grants.open_sources(SUB_NUMBER)
+                    alive = process.host.chains[1].dispatcher.grants.open_sources(SUB_NUMBER)
                     got = [one for source in subscriber.granted.keys() & alive for one in await subscriber.read(source)]
                     read |= set(got)
                     handed |= set(got)

@@ -1,4 +1,4 @@
-"""Voids: batches of this chain that another chain has stored, too, and that are delivered from there.
+"""DuplicateBatches: batches of this chain that another chain has stored, too, and that are delivered from there.
 
 Place: between `service` and the chain's forwarder. A proxy that did not hear what became of a batch here, and had it
 confirmed by another chain, says so to whoever owns this one (protocol rule 20).
@@ -16,16 +16,16 @@ from typing import NamedTuple
 
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.publish.dedup import RecentBatches
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.records import BatchFact
 from syncpoint.publish.recovery import BATCHES_MAX
-from syncpoint.publish.resends import Resends
 
-Handed = Callable[[int, int], int]
+HandedOut = Callable[[int, int], int]
 """(subscription, source): the offset up to which messages have left for somebody who delivers them."""
 
 
-class Voided(NamedTuple):
+class Duplicates(NamedTuple):
     """Of the batches named, how many are stored here, with how many messages. `late`: those of the messages that may
     have been delivered before."""
 
@@ -40,11 +40,11 @@ class _Outcome(NamedTuple):
     persisted: asyncio.Future[None]
 
 
-class Voids:
+class DuplicateBatches:
     """See the module. `duplicates` counts messages found to be stored twice, `late` those of them handed out before."""
 
-    def __init__(self, forwarder: PublishForwarder, resends: Resends, handed: Handed) -> None:
-        self._forwarder, self._resends, self._handed = forwarder, resends, handed
+    def __init__(self, forwarder: PublishForwarder, recent_batches: RecentBatches, handed_out: HandedOut) -> None:
+        self._forwarder, self._recent, self._handed_out = forwarder, recent_batches, handed_out
         self._known: dict[tuple[int, int], _Outcome] = {}
         self.duplicates = self.late = 0
 
@@ -52,24 +52,24 @@ class Voids:
         """Whether a batch was said to be void: if it comes now, it comes too late."""
         return (sender, batch) in self._known
 
-    async def void(self, sender: int, batches: Iterable[int]) -> Voided:
+    async def void(self, sender: int, batches: Iterable[int]) -> Duplicates:
         """Return once all of it is persisted. Raises `Unavailable` when the log can not be written."""
         outcomes = self.mark(sender, batches)
         for outcome in outcomes:
             await asyncio.shield(outcome.persisted)
         found = [one for one in outcomes if one.messages]
-        return Voided(len(found), sum(one.messages for one in found), sum(one.late for one in found))
+        return Duplicates(len(found), sum(one.messages for one in found), sum(one.late for one in found))
 
     def mark(self, sender: int, batches: Iterable[int]) -> list[_Outcome]:
         """Acknowledge what is here of them, at once; persisted soon. Raises `Unavailable`."""
         self._forwarder.check_writable()
-        waiting = _Waiting()
+        waiting = _PendingAcks()
         outcomes = []
         for batch in batches:
             key = (sender, batch)
             outcome = self._known.get(key)
             if outcome is None:
-                fact = self._resends.known(sender, batch)
+                fact = self._recent.known(sender, batch)
                 late = 0 if fact is None else self._acknowledge(fact, waiting)
                 outcome = _Outcome(0 if fact is None else fact.messages, late, waiting.over)
                 self._known[key] = outcome
@@ -81,7 +81,7 @@ class Voids:
         waiting.all_named()
         return outcomes
 
-    def _acknowledge(self, fact: BatchFact, waiting: _Waiting) -> int:
+    def _acknowledge(self, fact: BatchFact, waiting: _PendingAcks) -> int:
         """Acknowledge the messages for all who have not done so; returns how many may have been delivered."""
         forwarder = self._forwarder
         source = forwarder.sources.by_number.get(fact.source)
@@ -94,7 +94,7 @@ class Voids:
             if ledger is None or begin >= end:
                 continue  # they were published before the subscription existed
             covered = ledger.covers(source.number, begin, end)
-            gone = end if covered else max(begin, min(end, self._handed(record.incarnation, source.number)))
+            gone = end if covered else max(begin, min(end, self._handed_out(record.incarnation, source.number)))
             late = max(late, gone - begin)
             if not covered:
                 runs = encode_runs([(begin, end - begin)])
@@ -104,7 +104,7 @@ class Voids:
         return late
 
 
-class _Waiting:
+class _PendingAcks:
     """`over` is set when all acknowledgements of one call are persisted."""
 
     def __init__(self) -> None:
