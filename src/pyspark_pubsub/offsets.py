@@ -39,13 +39,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Listing:
-    """The sources of a topic, in the order of keys."""
+    """The sources of a topic, in the order of keys. `ended`: where sources ended that are gone, as far as is known."""
 
     topic: str
     incarnation: int
     universe: str
     sources: tuple[Source, ...]
     generation: int = 0  # of a subscription: how often it was sought
+    ended: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def chains(self) -> dict[int, int]:
@@ -193,8 +194,9 @@ def lost_before(before: Offsets, listing: Listing, *, kept: bool = False) -> lis
     for number, position in _without_passed(before.sources, before.places).items():
         source = found.get(number)
         if source is None:
-            if not kept and number not in before.done:
-                lost.append(Range(number, position, None))
+            end = listing.ended.get(number)
+            if not kept and number not in before.done and (end is None or position < end):
+                lost.append(Range(number, position, end))
         elif position > source.end:
             raise DataLossError(
                 f"Source {number} of {before.topic} was read up to offset {position} and ends at {source.end} now: the"
@@ -213,7 +215,7 @@ def plan(before: Offsets, listing: Listing, rows: int = 0, size: int = 0) -> Off
     named = {
         number: end
         for number, end in _without_passed(before.sources, before.places).items()
-        if number in listed or number not in before.done
+        if number in listed or not (number in before.done or end >= listing.ended.get(number, end + 1))
     }
     places = {number: before.places[number] for number in named}
     begins = dict(named)

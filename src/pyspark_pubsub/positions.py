@@ -103,6 +103,8 @@ class Positions:
             for number, end in processed.sources.items():
                 request.processed.add(source=number, end=end, chain=processed.chains.get(number, 0))
             request.generation = processed.generation
+        if processed is not None:
+            request.known.extend(processed.sources)
         answer = pb.Positions.FromString(self.channel.call(methods.LOG_READER.GetPositions, request))
         listing = Listing(
             answer.topic,
@@ -113,6 +115,7 @@ class Positions:
                 for s in answer.sources
             ),
             answer.generation,
+            {one.source: one.end for one in answer.ended},
         )
         lost = [Range(found.source, found.begin, found.end) for found in answer.lost]
         return _placed(listing, position), lost

@@ -162,6 +162,7 @@ class EpochApply:
             ends[source.number] = first + count
             places.append(EpochPlace(source.number, first, count))
             payloads.append((source, payload, count))
+            self.home.note_load(source.topic, count, len(payload))
         self._stored(places)
         if places:
             self._append_fact(self.state.applied(self.decision, gathered[0][0].number, places))

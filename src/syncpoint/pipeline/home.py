@@ -29,6 +29,9 @@ class Home(Protocol):
     def open_source(self, topic: int) -> Source:
         """The open source of a topic that is pinned."""
 
+    def note_load(self, topic: int, messages: int, nbytes: int) -> None:
+        """So much has come into a topic; whoever assigns topics to chains counts it."""
+
 
 class HomeRecords(Protocol):
     """Who knows in which chain queries and links are at home, by keys. All raise `Unavailable`."""
@@ -83,3 +86,6 @@ class OneLog:
     def open_source(self, topic: int) -> Source:
         """See `Home`."""
         return self._publish.open_source(topic)
+
+    def note_load(self, topic: int, messages: int, nbytes: int) -> None:
+        """See `Home`."""

@@ -91,6 +91,10 @@ class ChainHome:
         """See `home.Home`."""
         return self._chain.ingress.open_pinned(topic)
 
+    def note_load(self, topic: int, messages: int, nbytes: int) -> None:
+        """See `home.Home`."""
+        self._chain.entrance.note_load(topic, messages, nbytes)
+
 
 class ChainPipelines:
     """Both sides of one chain; `publish.chain.Mounted`."""

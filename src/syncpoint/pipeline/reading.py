@@ -17,6 +17,7 @@ from syncpoint.model.errors import InvalidArgument, OutOfRange, SyncpointError, 
 from syncpoint.model.names import parse_project
 from syncpoint.pipeline import columns, reading_positions
 from syncpoint.pipeline.cursors import CursorLimits, Cursors, OffsetRange, ReaderCursor, passed
+from syncpoint.pipeline.ended_sources import EndedSources
 from syncpoint.pipeline.exclusive_readers import ExclusiveReaders, acknowledge, check_generation
 from syncpoint.pipeline.mean_sizes import MeanSizes
 from syncpoint.pipeline.reading_positions import Extent, extents, topic_named
@@ -52,6 +53,8 @@ class LogReader:
         self.cursors = Cursors(publish.sources, publish.catalog, publish.clock, self.means.of, found)
         self.cursors.on_more = publish.needs.more
         publish.extensions.append(self.cursors)
+        self.ended = EndedSources(publish.memory.extensions.pop(EndedSources.number, []))
+        publish.extensions.append(self.ended)
         self.exclusive = exclusive
         self._ranges: list[RangeStream] = []
         self.rows = self.bytes = 0  # sent to readers
@@ -106,6 +109,9 @@ class LogReader:
         await self.means.learn(topic.incarnation, _filled(found))
         answer = self._positions(topic, found, begins, cursor)
         answer.generation = generation
+        for number in asked.known:
+            if (end := self.ended.end_of(topic.incarnation, number)) is not None:
+                answer.ended.add(source=number, end=end)
         return answer
 
     async def _of_subscription(self, asked: pipeline.GetPositionsRequest, ends: dict[int, int]) -> Topic:
@@ -343,6 +349,8 @@ class LogReader:
             facts += gone
         for fact in facts:
             self._append(fact)
+        for fact in self.ended.unwritten():
+            self.publish.append_fact(Kind.LEDGER, records.encode_extension(EndedSources.number, fact))
         for cursor in self.cursors.all():
             if cursor.limits.retention_bytes and not self.means.of(cursor.topic):
                 found = extents(self.publish, cursor.topic)

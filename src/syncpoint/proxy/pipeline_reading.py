@@ -176,6 +176,8 @@ class ClusterReader:
         for number, answer in answers.items():
             for one in answer.lost:
                 joined.lost.add(source=one.source, begin=one.begin, end=one.end, chain=number)
+            for one in answer.ended:
+                joined.ended.add(source=one.source, end=one.end, chain=number)
             if (answer.time.seconds, answer.time.nanos) > (joined.time.seconds, joined.time.nanos):
                 joined.time.CopyFrom(answer.time)
         joined.sources.extend(in_order({number: answer.sources for number, answer in answers.items()}))

@@ -212,6 +212,11 @@ class PublishIngress:
         assignment = self._assignments(topic)
         return self.follower.open_source(topic, 0 if assignment is None else assignment.epoch)
 
+    def note_load(self, topic: int, messages: int, nbytes: int) -> None:
+        """So much was taken for a topic, which routers hear of."""
+        known = self.load.get(topic, (0, 0))
+        self.load[topic] = (known[0] + messages, known[1] + nbytes)
+
     async def close(self) -> None:
         """Turn away what waits; nothing more is taken."""
         self.closed = True
@@ -236,8 +241,7 @@ class PublishIngress:
         except Exception as error:  # sent again it would be stored again; this way it never is: the turn is not written
             self.forwarder.on_inconsistency(error)
             return
-        messages, nbytes = self.load.get(source.topic, (0, 0))
-        self.load[source.topic] = (messages + fact.messages, nbytes + len(batch.request))
+        self.note_load(source.topic, fact.messages, len(batch.request))
 
     def _answered(self, caller: PublishCaller, batch: PublishBatch) -> bool:
         """Whether the batch was taken before: then it is answered with the ids it has, once it is persisted."""

@@ -106,17 +106,25 @@ async def at_home(homes: Homes, query: str = "q", chain: int = 1) -> None:
     assert await homes.settle([query_key(query)], chain)
 
 
+async def opened(world: ChainWorld) -> tuple[Served, Served]:
+    """A process that has the chain open, in which the query is at home, and one that may follow it."""
+    homes = homes_of(world)
+    first, second = Served(world, "f1", homes), Served(world, "f2", homes)
+    await first.open()
+    await at_home(homes)
+    return first, second
+
+
 @simulated
 async def test_an_epoch_goes_into_a_chain_that_is_registered_for_its_topic(world: ChainWorld) -> None:
-    homes = homes_of(world)
-    served = Served(world, "f1", homes)
-    await served.open()
-    await at_home(homes)
+    served, _ = await opened(world)
     await world.subscribe()
     assert (await served.stage(0, "a", "b")).rows == 2
     assert await served.read() == []
     result = await served.commit(0)
     assert (result.rows, result.repeated_epoch) == (2, False)
+    ((topic, (messages, nbytes)),) = served.process.host.take_load().items()
+    assert (topic, messages, nbytes > 2) == (TOPIC_NUMBER, 2, True)
     assert (TOPIC_NUMBER, 1) in world.registered
     assert all(topic == TOPIC_NUMBER for topic, _ in world.registered)  # what is staged lies in no topic
     subscriber = await Subscriber(served.process, 11).start()
@@ -127,10 +135,7 @@ async def test_an_epoch_goes_into_a_chain_that_is_registered_for_its_topic(world
 
 @simulated
 async def test_a_decided_epoch_is_finished_by_the_next_owner_before_it_serves(world: ChainWorld) -> None:
-    homes = homes_of(world)
-    first, second = Served(world, "f1", homes), Served(world, "f2", homes)
-    await first.open()
-    await at_home(homes)
+    first, second = await opened(world)
     await world.subscribe()
     await first.stage(0, "a", "b")
     begin, EpochApply.begin = EpochApply.begin, lambda self: None  # type: ignore[method-assign]
@@ -152,10 +157,7 @@ async def test_a_decided_epoch_is_finished_by_the_next_owner_before_it_serves(wo
 
 @simulated
 async def test_what_is_staged_outlives_the_owner_and_is_committed_at_the_next(world: ChainWorld) -> None:
-    homes = homes_of(world)
-    first, second = Served(world, "f1", homes), Served(world, "f2", homes)
-    await first.open()
-    await at_home(homes)
+    first, second = await opened(world)
     await world.subscribe()
     await first.stage(0, "a")
     await first.process.crash()
@@ -199,10 +201,7 @@ async def test_a_topic_stays_registered_while_an_epoch_is_about_to_store_in_it(w
 
 @simulated
 async def test_a_chain_that_is_closed_ends_its_streams(world: ChainWorld) -> None:
-    homes = homes_of(world)
-    served = Served(world, "f1", homes)
-    await served.open()
-    await at_home(homes)
+    served, _ = await opened(world)
     stream = served.stream(WRITER + "Stage")
     header = pipeline.StageHeader(run=pipeline.Run(query="q", run="r"), attempt="a")
     await stream.send(pipeline.StageRequest(header=header).SerializeToString())
@@ -214,10 +213,7 @@ async def test_a_chain_that_is_closed_ends_its_streams(world: ChainWorld) -> Non
 
 @simulated
 async def test_a_chain_whose_log_fails_ends_its_streams(world: ChainWorld) -> None:
-    homes = homes_of(world)
-    first, second = Served(world, "f1", homes), Served(world, "f2", homes)
-    await first.open()
-    await at_home(homes)
+    first, second = await opened(world)
     stream, idle = first.stream(WRITER + "Stage"), first.stream(WRITER + "Stage")
     header = pipeline.StageHeader(run=pipeline.Run(query="q", run="r"), attempt="a")
     for one in (stream, idle):
@@ -248,50 +244,41 @@ async def test_positions_are_told_only_by_who_still_owns_the_chain(world: ChainW
 
 @simulated
 async def test_an_owner_sees_that_what_is_in_its_log_has_a_home(world: ChainWorld) -> None:
-    homes = homes_of(world)
-    first, second = Served(world, "f1", homes), Served(world, "f2", homes)
-    await first.open()
-    await at_home(homes)
-    await at_home(homes, "moved")
+    first, second = await opened(world)
+    await at_home(first.homes, "moved")
     for query in ("q", "moved"):
         await first.stage(0, "a", query=query)
-    await homes.leave(1, [query_key("q"), query_key("moved")])
-    assert await homes.settle([query_key("moved")], 2)
+    await first.homes.leave(1, [query_key("q"), query_key("moved")])
+    assert await first.homes.settle([query_key("moved")], 2)
     await first.process.crash()
     await second.open()
-    assert await homes.chain_at(query_key("q")) == 1
+    assert await first.homes.chain_at(query_key("q")) == 1
     assert (await refused(second.commit(0, query="moved"))).code is Code.FAILED_PRECONDITION
     await second.commit(0)
 
 
 @simulated
 async def test_a_forgotten_query_has_no_home_any_more(world: ChainWorld) -> None:
-    homes = homes_of(world)
-    served = Served(world, "f1", homes)
-    await served.open()
-    await at_home(homes)
-    assert await homes.settle([link_key("l")], 1)
+    served, _ = await opened(world)
+    assert await served.homes.settle([link_key("l")], 1)
     await served.stage(0, "a", link="l")
     mounted = served.mounted
     mounted.writer.state.queries["q"].used_ns = 0
     mounted._tidy_at = 0.0
     await asyncio.sleep(0.3)
-    assert await homes.chain_at(query_key("q")) is None
+    assert await served.homes.chain_at(query_key("q")) is None
     assert (await refused(served.commit(0))).code is Code.UNAVAILABLE
     mounted._tidy_at = 0.0
     await asyncio.sleep(0.3)
     assert not mounted.writer.state.queries
     assert not mounted.writer.leaving
     assert (await refused(served.commit(0))).code is Code.FAILED_PRECONDITION
-    assert await homes.chain_at(link_key("l")) == 1
+    assert await served.homes.chain_at(link_key("l")) == 1
 
 
 @simulated
 async def test_a_stream_waits_for_the_catalog_that_its_caller_knows(world: ChainWorld) -> None:
-    homes = homes_of(world)
-    served = Served(world, "f1", homes)
-    await served.open()
-    await at_home(homes)
+    served, _ = await opened(world)
     served.process.shared.held = True
     later = "projects/p/topics/later"
     world.commit(Change.put(Topic(9, later)))

@@ -584,3 +584,24 @@ def test_a_seek_is_not_undone_by_a_stream_that_reads_the_subscription() -> None:
     done[0]["end"] = 2
     world.positions(processed=done, generation=again.generation, **mine)
     assert world.positions(subscription=SUB, backlog=True).sources[0].start == 2
+
+
+def test_where_a_source_ended_is_told_to_who_stood_in_it() -> None:
+    world = ReadingWorld()
+    world.send("a", "b")
+    (first,) = world.positions().sources
+    world.restart()
+    one = Subscriber(world)
+    world.settle()
+    one.ack()
+    world.advance(1)
+    world.collect()
+    world.send("c")
+    world.reader.tick()
+    world.settle()
+    for _ in range(2):
+        answer = world.positions(known=[first.source, 12345])
+        assert first.source not in [at.source for at in answer.sources]
+        assert [(at.source, at.end) for at in answer.ended] == [(first.source, 2)]
+        assert not world.positions().ended
+        world.restart()

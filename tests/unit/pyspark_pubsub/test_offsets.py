@@ -1,6 +1,7 @@
 """Planning: the order of keys, limits shared fairly, sealed sources that leave, splits, losses."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -113,6 +114,15 @@ def test_losses_are_told():
     assert lost_before(before, listing(Source(2, 1, 0, 0, 9)), kept=True) == []
     with pytest.raises(DataLossError, match="set back to an older state"):
         lost_before(before, listing(Source(1, 1, 0, 0, 3)))
+
+
+def test_a_source_that_was_read_whole_and_went_while_nobody_looked_is_no_loss():
+    now = listing(Source(1, 1, 0, 0, 4))
+    before = plan(initial(now), now)
+    ended = replace(listing(Source(2, 1, 0, 0, 9)), ended={1: 4})
+    assert lost_before(before, ended) == []
+    assert list(plan(before, ended).sources) == [2]
+    assert lost_before(before, replace(ended, ended={1: 6})) == [Range(1, 4, 6)]
 
 
 def test_another_topic_or_server_is_refused():

@@ -69,7 +69,8 @@ class GetPositionsRequest(_message.Message):
     exclusive_reader: str
     exclusive_seconds: float
     generation: int
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., cursor: _Optional[_Union[Cursor, _Mapping]] = ..., processed: _Optional[_Iterable[_Union[SourceRange, _Mapping]]] = ..., first: _Optional[bool] = ..., latest: _Optional[bool] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., snapshot: _Optional[str] = ..., backlog: _Optional[bool] = ..., exclusive_reader: _Optional[str] = ..., exclusive_seconds: _Optional[float] = ..., generation: _Optional[int] = ...) -> None: ...
+    known: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., cursor: _Optional[_Union[Cursor, _Mapping]] = ..., processed: _Optional[_Iterable[_Union[SourceRange, _Mapping]]] = ..., first: _Optional[bool] = ..., latest: _Optional[bool] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., snapshot: _Optional[str] = ..., backlog: _Optional[bool] = ..., exclusive_reader: _Optional[str] = ..., exclusive_seconds: _Optional[float] = ..., generation: _Optional[int] = ..., known: _Optional[_Iterable[int]] = ...) -> None: ...
 class Positions(_message.Message):
     topic: str
     topic_incarnation: int
@@ -78,7 +79,8 @@ class Positions(_message.Message):
     time: _timestamp_pb2.Timestamp
     lost: _containers.RepeatedCompositeFieldContainer[SourceRange]
     generation: int
-    def __init__(self, topic: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., universe: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[SourcePosition, _Mapping]]] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lost: _Optional[_Iterable[_Union[SourceRange, _Mapping]]] = ..., generation: _Optional[int] = ...) -> None: ...
+    ended: _containers.RepeatedCompositeFieldContainer[SourceRange]
+    def __init__(self, topic: _Optional[str] = ..., topic_incarnation: _Optional[int] = ..., universe: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[SourcePosition, _Mapping]]] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lost: _Optional[_Iterable[_Union[SourceRange, _Mapping]]] = ..., generation: _Optional[int] = ..., ended: _Optional[_Iterable[_Union[SourceRange, _Mapping]]] = ...) -> None: ...
 class ReadRangeRequest(_message.Message):
     topic: str
     topic_incarnation: int
