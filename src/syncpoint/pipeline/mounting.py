@@ -93,7 +93,7 @@ class ChainHome:
 
     def note_load(self, topic: int, messages: int, nbytes: int) -> None:
         """See `home.Home`."""
-        self._chain.entrance.note_load(topic, messages, nbytes)
+        self._chain.ingress.note_load(topic, messages, nbytes)
 
 
 class ChainPipelines:
