@@ -349,7 +349,7 @@ class Process:
         for task in self.host.rounds.tasks:
             task.cancel()
         await asyncio.gather(*self.host.rounds.tasks, return_exceptions=True)
-        for chain in self.host._entered.values():
+        for chain in self.host.entered:
             await chain.ingress.close()
             chain.store.on_persisted = lambda position: None
 

@@ -131,9 +131,13 @@ class LocalWatch:
     def stop(self) -> None:
         """No more events; whoever waits for one hears it."""
         self._closed = True
+        self.abandon()
+        self.wake()
+
+    def abandon(self) -> None:
+        """Nobody waits for it any more."""
         self._inner.close()
         self._shared.watches.discard(self)
-        self.wake()
 
 
 class LocalShared:
@@ -213,10 +217,16 @@ class LocalShared:
 
     async def close(self) -> None:
         self._closed = True
+        for watch in list(self.watches):
+            watch.stop()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """The process is gone that had it: nothing of it asks the store any more; its leases run out."""
         for lease in list(self.leases):
             lease.stop()
         for watch in list(self.watches):
-            watch.stop()
+            watch.abandon()
         if self._arm in self.store.on_lease:
             self.store.on_lease.remove(self._arm)
         self._disarm()

@@ -45,7 +45,7 @@ class Serve(Protocol):
     ) -> Listening: ...
 
 
-def _settle_memory() -> None:
+def settle_memory() -> None:
     """What a start leaves lives as long as the process: later collections need not look at it."""
     gc.collect()
     gc.freeze()
@@ -65,4 +65,4 @@ class Doors:
     blocking: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]] = asyncio.to_thread
     serve: Serve = serve
     keep_memory: Callable[[], object] = keep_freed_memory
-    settle_memory: Callable[[], None] = _settle_memory
+    settle_memory: Callable[[], None] = settle_memory

@@ -98,6 +98,11 @@ class ChainHost:
                     self._attach(chain, known.session, subscription, attached)
         self._tell_owned()
 
+    @property
+    def entered(self) -> list[Chain]:
+        """Chains that are served, and about to be."""
+        return list(self._entered.values())
+
     def _enter(self, chain: Chain) -> None:
         self._entered[chain.number] = chain
         chain.on_ended = self._ended

@@ -19,6 +19,7 @@ from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster.settings import ClusterSettings
 from syncpoint.node.cluster.tls import Tls
+from syncpoint.node.doors import settle_memory
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.machine import network_of_machine
@@ -49,6 +50,7 @@ class Doors:
     host: str = field(default_factory=platform.node)
     machine: str = field(default_factory=network_of_machine)
     unsent: Unsent = field(default_factory=lambda: Unsent(Limits().unsent_total_bytes))  # of all doors of the process
+    settle_memory: Callable[[], None] = settle_memory  # after the start
     open_metadata: Callable[[ClusterSettings], Awaitable[SharedStore]] | None = None
     open_files: Callable[[ChainRecord, int, AddressOf], tuple[Files, list[str]]] | None = None
 

@@ -8,7 +8,6 @@ whoever could still call this process has been told not to.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import logging
 from collections.abc import Callable
@@ -109,8 +108,7 @@ class ClusterProcess:
         for role in self.roles.values():
             await role.joined()
         self._reporting = asyncio.get_running_loop().create_task(self._report())
-        gc.collect()
-        gc.freeze()
+        self.doors.settle_memory()
 
     async def stop(self) -> None:
         """Hand over, drain, close."""

@@ -197,7 +197,7 @@ class Publisher(Node):
         """Open a chain here under an epoch; in the process."""
         world = self.world
         try:
-            if number in self.host._entered:
+            if any(chain.number == number for chain in self.host.entered):
                 await self.host.close(number)
             self.reach_metadata()
             await self.host.open(world.records[number], epoch)

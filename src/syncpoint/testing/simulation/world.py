@@ -11,7 +11,6 @@ import contextvars
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
 from syncpoint.diskserver.remote_disk import DiskAddress
@@ -20,7 +19,6 @@ from syncpoint.metadata.layout import OPEN
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import SyncpointError
-from syncpoint.node.cluster import process as process_module
 from syncpoint.node.cluster.doors import AddressOf, Doors, root_of
 from syncpoint.node.cluster.process import ClusterProcess
 from syncpoint.node.cluster.proxy_role import ProxyRole
@@ -119,6 +117,7 @@ class Member:
             drain_s=1.0,
             open_metadata=self._metadata,
             open_files=self._files,
+            settle_memory=lambda: None,  # the collector's own is everybody's here
         )
 
     def _notify(self, act: Callable[[], None]) -> None:
@@ -185,8 +184,6 @@ class ClusterWorld(ApiClients):
             key = Path(self._folder.name) / "key"
             key.write_bytes(bytes(range(32)))
         self.settings = ClusterSettings("sim", ("etcd:1",), classes, processes, storage=SETTINGS, sealing_key_file=key)
-        inner: Any = process_module
-        inner.gc = SimpleNamespace(collect=int, freeze=int)  # that is for processes with a memory of their own
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
@@ -225,7 +222,7 @@ class ClusterWorld(ApiClients):
             member.process.crash()
             self.network.ended(member.process)
             if member.shared is not None:
-                self._forget(member.shared)
+                member.shared.abandon()
         server = self.farm.servers.get(name)
         if server is not None and server.alive:
             server.kill()
@@ -255,17 +252,6 @@ class ClusterWorld(ApiClients):
                 self._restart(name)
 
         member.process.start(stop())
-
-    def _forget(self, shared: SimShared) -> None:
-        """Nothing of a dead process asks the store any more; its leases run out."""
-        for lease in list(shared.leases):
-            lease.stop()
-        for watch in list(shared.watches):
-            watch._inner.close()
-        shared.watches.clear()
-        if shared._arm in self.store.on_lease:
-            self.store.on_lease.remove(shared._arm)
-        shared._disarm()
 
     def cut_metadata(self, cut: bool, names: Sequence[str]) -> None:
         """The metadata is out of reach of some, or there again."""
@@ -298,11 +284,12 @@ class ClusterWorld(ApiClients):
     async def rotate_keys(self) -> None:
         """New messages are sealed under new keys, as `syncpoint keys rotate` does it, in any proxy."""
         for member in self.members.values():
-            role = member.cluster.roles.get("proxy") if member.cluster is not None else None
-            if not isinstance(role, ProxyRole) or not member.up or role.proxy.sealer is None:
+            cluster = member.cluster
+            role = cluster.roles.get("proxy") if cluster is not None else None
+            if cluster is None or not isinstance(role, ProxyRole) or not member.up or role.proxy.sealer is None:
                 continue
             if member.process.alive and not member.process.hung:
-                topics = [topic.incarnation for topic in role._joined.catalog.topics()]
+                topics = [topic.incarnation for topic in cluster.common.catalog.topics()]
                 try:
                     await rotate(role.proxy.sealer.keys, topics)
                 except SyncpointError as error:
