@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from syncpoint.control.plane import ControlPlane
-from syncpoint.model.errors import Aborted, Conflict
+from syncpoint.model.errors import Aborted, AlreadyExists, Conflict, MetadataSilent, NotFound
 
 ATTEMPTS_MAX = 100
 
@@ -15,15 +15,27 @@ _Answer = TypeVar("_Answer")
 def checked_again(
     control: ControlPlane, function: Callable[[_Request], Awaitable[_Answer]]
 ) -> Callable[[_Request], Awaitable[_Answer]]:
-    """The function on a catalog that is up to date, and again whenever another process changed it first."""
+    """The function on a catalog that is up to date, and again whenever another process changed it first.
+
+    While the metadata does not answer, what is known here can still be read; that a resource exists or does not is no
+    reason for a refusal then, since it may be over. Raises `MetadataSilent` instead.
+    """
 
     async def run(request: _Request) -> _Answer:
-        await control.refresh()
+        old: MetadataSilent | None = None
+        try:
+            await control.refresh()
+        except MetadataSilent as error:
+            old = error
         for _ in range(ATTEMPTS_MAX):
             try:
                 return await function(request)
             except Conflict:
                 continue  # the copy has caught up: the request may be wrong now
+            except (NotFound, AlreadyExists):
+                if old is not None:
+                    raise old from None
+                raise
         raise Aborted("Too many changes at once. Try again.")
 
     return run

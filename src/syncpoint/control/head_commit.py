@@ -7,7 +7,6 @@ Promise: while the metadata is down nothing changes; what is known can still be 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 
 from syncpoint.control.barrier import Barrier
@@ -16,12 +15,10 @@ from syncpoint.metadata.contract import StoreError, StoreUnavailable
 from syncpoint.metadata.records import Change, Subscription
 from syncpoint.metadata.shared import SharedStore, answered
 from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
-from syncpoint.model.errors import Conflict, Unavailable
+from syncpoint.model.errors import Conflict, MetadataSilent, Unavailable
 from syncpoint.publish.backlog import Backlog
 
 REFRESH_S = 2.0
-
-log = logging.getLogger(__name__)
 
 
 class HeadCommit:
@@ -46,7 +43,7 @@ class HeadCommit:
             async with asyncio.timeout(REFRESH_S):
                 await self._shared.at(await head_revision(self._store))
         except (StoreError, TimeoutError) as error:
-            log.info("the catalog may be old: %s", error)
+            raise MetadataSilent(f"The metadata does not answer, and what is known here may be old: {error}") from error
 
     async def commit(self, changes: Sequence[Change]) -> list[Change]:
         """See `Commit`."""

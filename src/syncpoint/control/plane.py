@@ -47,9 +47,7 @@ class Commit(Protocol):
         ...
 
     async def refresh(self) -> None:
-        """Let the catalog catch up with what other processes have changed; what is known stands in for what cannot be
-        read now.
-        """
+        """Let the catalog catch up with what other processes have changed. Raises `MetadataSilent`: it may be old."""
         ...
 
     async def commit(self, changes: Sequence[Change]) -> list[Change]:
@@ -77,7 +75,7 @@ class ControlPlane:
         return self.commits.next_incarnation()
 
     async def refresh(self) -> None:
-        """Catch up with every change that any process has been answered for."""
+        """Catch up with every change that any process has been answered for. Raises `MetadataSilent`."""
         await self.commits.refresh()
 
     async def commit(self, changes: Sequence[Change]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.metadata.records import ACTIVE, CREATING
-from syncpoint.model.errors import Code, NotFound, SyncpointError, Unavailable
+from syncpoint.model.errors import Code, MetadataSilent, NotFound, SyncpointError, Unavailable
 from syncpoint.publish.backlog import Backlog
 from syncpoint.router.assignment import TopicAssignment
 from tests.kit.catalog import SNAP, SUB, TOPIC, PlaneWorld, planned
@@ -57,6 +57,30 @@ async def test_what_one_process_was_answered_another_knows(world: PlaneWorld) ->
     await other.call("DeleteTopic", topic=TOPIC)
     with pytest.raises(SyncpointError, match="not found"):
         await one.call("GetTopic", topic=TOPIC)
+
+
+@planned()
+async def test_a_process_without_the_metadata_reads_what_it_knows_and_says_of_nothing_that_it_is_or_is_not(
+    world: PlaneWorld,
+) -> None:
+    one, other = world.proxies
+    await one.call("CreateTopic", name=TOPIC)
+    await one.call("CreateTopic", name=f"{TOPIC}2")
+    await other.call("GetTopic", topic=f"{TOPIC}2")
+    other.store.cut = True
+    await one.call("DeleteTopic", topic=TOPIC)
+    await one.call("CreateTopic", name=f"{TOPIC}3")
+    assert (await other.call("GetTopic", topic=f"{TOPIC}2")).name == f"{TOPIC}2"
+    for method, asked in (
+        ("CreateTopic", {"name": TOPIC}),
+        ("GetTopic", {"topic": f"{TOPIC}3"}),
+        ("CreateSubscription", {"name": SUB, "topic": f"{TOPIC}3"}),
+    ):
+        with pytest.raises(MetadataSilent):
+            await other.call(method, **asked)
+    other.store.cut = False
+    await other.insist("CreateTopic", name=TOPIC)
+    await other.call("CreateSubscription", name=SUB, topic=f"{TOPIC}3")
 
 
 @planned()
