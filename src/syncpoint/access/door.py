@@ -10,6 +10,7 @@ from pathlib import Path
 from syncpoint.access.audit import AuditLog
 from syncpoint.access.gate import Gate
 from syncpoint.access.policy import Policies
+from syncpoint.access.services import ServiceIdentity
 from syncpoint.access.settings import load
 from syncpoint.access.tokens import Authenticator
 from syncpoint.access.upkeep import AccessUpkeep
@@ -30,7 +31,13 @@ class Access:
             file = file.with_name(f"{file.stem}.{name}{file.suffix}") if name else file
             self._audit = AuditLog(file, clock, data=settings.audit_data)
         self.gate = Gate(authenticator, Policies(catalog), catalog, clock, self._audit)
+        self.service = ServiceIdentity(settings.service_identity, self.gate.policies, clock)
         self._upkeep = AccessUpkeep(path, self.gate, flush=None if self._audit is None else self._audit.flush)
+
+    @staticmethod
+    def service_of(path: Path, catalog: Catalog, clock: Clock) -> ServiceIdentity:
+        """Under which a process without a door acts. Raises `InvalidArgument` and `OSError`."""
+        return ServiceIdentity(load(path).service_identity, Policies(catalog), clock)
 
     async def start(self) -> None:
         """Before the door opens."""

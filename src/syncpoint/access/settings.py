@@ -25,6 +25,8 @@ PUBSUB_AUDIENCES: Final = ("https://pubsub.googleapis.com/", "https://pubsub.goo
                            "https://pubsub.googleapis.com/google.pubsub.v1.Subscriber",
                            "https://pubsub.googleapis.com/google.pubsub.v1.SchemaService")  # fmt: skip
 """What the official clients name in the tokens they sign themselves, wherever they send them."""
+SERVICE_IDENTITY: Final = "serviceAccount:pubsub@syncpoint.internal"
+"""Under which a server does what it does by itself, where the file names no other."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -56,6 +58,7 @@ class AuthSettings:
     issuers: Mapping[str, Issuer] = field(default_factory=dict)
     accounts: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     certificates: Mapping[str, str] = field(default_factory=dict)
+    service_identity: str = SERVICE_IDENTITY
     audit_file: Path | None = None
     audit_data: bool = False
 
@@ -104,6 +107,7 @@ def parse(content: Any, base: Path = Path()) -> AuthSettings:
     audit = _Reader(top.value("audit") or {}, "audit")
     audit_file, audit_data = audit.text("file"), audit.flag("data")
     audit.done()
+    top.text("service_identity")
     top.done()
     if len({one.issuer for one in issuers}) != len(issuers):
         raise InvalidArgument("issuers", "one of them is named twice")
@@ -113,6 +117,7 @@ def parse(content: Any, base: Path = Path()) -> AuthSettings:
         {one.issuer: one for one in issuers},
         accounts,
         certificates,
+        top.principal("service_identity") if top.text("service_identity") else SERVICE_IDENTITY,
         base / audit_file if audit_file else None,
         audit_data,
     )

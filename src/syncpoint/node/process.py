@@ -183,6 +183,8 @@ class Node:
         self.health = HealthService()
         self.access = Access(settings.auth, self.control.catalog, self.clock) if settings.auth is not None else None
         gate = self.access.gate if self.access is not None else None
+        if self.access is not None:
+            self.subscribe.may_give_up = self.access.service.may_give_up
         methods: Methods = {
             **unimplemented_methods(),
             **publisher_methods(self.publish),

@@ -2,7 +2,8 @@
 
 It is published there with a new id, its data, ordering key and attributes, and four attributes that say where it came
 from (left out where the message would outgrow a limit with them); only when that is persisted the original is
-acknowledged. If the topic is missing or the publish fails, the original is offered again instead: nothing is lost.
+acknowledged. If the topic is missing, or the publish fails or is not allowed, the original is offered again instead:
+nothing is lost.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,9 @@ from syncpoint.wire.messages import pubsub
 PREFIX = "CloudPubSubDeadLetterSource"
 
 
-def dead_letter(delivery: Delivery, source: int, offset: int, attempts: int) -> None:
-    """Move one message of the subscription to its dead-letter topic. The answer comes later; nothing is raised."""
+def dead_letter(delivery: Delivery, source: int, offset: int, attempts: int, *, allowed: bool = True) -> None:
+    """Move one message of the subscription to its dead-letter topic, if that is `allowed`. The answer comes later;
+    nothing is raised."""
     record, leases, publish = delivery.record, delivery.leases, delivery.publish
     policy, runs = record.dead_letter, encode_runs([(offset, 1)])
 
@@ -57,7 +59,10 @@ def dead_letter(delivery: Delivery, source: int, offset: int, attempts: int) -> 
             leases.drop(source, runs)
             delivery.wake()
 
-    publish.fetch(record.incarnation, source, offset, 1, fetched)
+    if allowed:
+        publish.fetch(record.incarnation, source, offset, 1, fetched)
+    else:
+        keep()
 
 
 def letter(message: bytes, subscription: str, topic: str, attempts: int | None) -> bytes:

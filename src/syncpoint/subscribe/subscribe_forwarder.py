@@ -56,6 +56,8 @@ class SubscribeForwarder:
         self.used: dict[
             int, float
         ] = {}  # subscription -> when somebody last pulled or acknowledged (monotonic seconds)
+        self.may_give_up: Callable[[Subscription], bool] = lambda record: True
+        """Whether messages of a subscription may go to its dead letter topic."""
         self._key, self._random, self._soon = key, random, soon
         self._numbers = PULLS
         self.guard = guard or StepGuard()
@@ -63,6 +65,9 @@ class SubscribeForwarder:
         self._lender, self._linger_s = lender, linger_s
         self._tables: dict[int, int] = {}  # subscription -> how many lease tables it has had here
         self._known_max = KNOWN_MAX  # entries of `used` from which on those of deleted subscriptions are looked for
+
+    def _dead_letter(self, delivery: Delivery, source: int, offset: int, attempts: int) -> None:
+        dead_letter(delivery, source, offset, attempts, allowed=self.may_give_up(delivery.record))
 
     def delivery(self, record: Subscription) -> Delivery:
         """The delivery of a subscription, begun when first needed."""
@@ -81,7 +86,7 @@ class SubscribeForwarder:
             program=pubsub_filter.compile(record.filter_text) if record.filter_text else _NOTHING,
             now=self.clock.monotonic,
             soon=partial(self._step_soon, record.incarnation),
-            dead_letter=dead_letter,
+            dead_letter=self._dead_letter,
             doubted=partial(self.guard.doubts, record.incarnation),
         )
         found.start()

@@ -381,6 +381,19 @@ def test_a_dead_letter_without_its_topic_is_not_lost() -> None:
     assert len(subscriber.received) == 6
 
 
+def test_a_message_is_not_given_up_to_where_that_is_not_allowed() -> None:
+    world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    world.commit(Change.put(Topic(7, "projects/p/topics/dead")))
+    world.subscribe.may_give_up = lambda record: record.name != SUB
+    subscriber = Subscriber(world)
+    world.send("poison")
+    for _ in range(5):
+        subscriber.nack(*subscriber.held)
+    world.advance(2)
+    assert len(subscriber.received) == 6
+    assert world.publish.sources.of_topic(7) == []
+
+
 def test_a_dead_letter_that_is_not_found_is_not_acknowledged() -> None:
     world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
     world.commit(Change.put(Topic(7, "projects/p/topics/dead")))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from syncpoint.access.door import Access
 from syncpoint.api.options_admin import follow_limits
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
@@ -69,6 +70,9 @@ class SubscribeRole:
             linger_s=LINGER_S,
             guard=self.gatherer.guard,  # one count of both
         )
+        if joined.settings.auth is not None:
+            service = Access.service_of(joined.settings.auth, joined.catalog, joined.doors.clock)
+            self.forwarder.may_give_up = service.may_give_up
         self.streams = StreamingPullService(self.forwarder, self.limits)
         self.pulls = SubscriberService(self.forwarder)
         self._uses = UsageReporter(joined.store, joined.clock, self._used)

@@ -1,0 +1,32 @@
+"""What a server does by itself: under an identity of its own, which needs grants like any other.
+
+Place: asked by subscribe forwarders before a message is given up into a dead letter topic.
+Promise: without a grant nothing is done in somebody's name; the message is offered again instead, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from syncpoint.access.policy import ALL_AUTHENTICATED, ALL_USERS, Policies
+from syncpoint.metadata.records import Subscription
+from syncpoint.runtime.clock import Clock
+
+
+class ServiceIdentity:
+    """`principal`: what bindings call it."""
+
+    def __init__(self, principal: str, policies: Policies, clock: Clock) -> None:
+        domain = principal.rpartition("@")[2]
+        self._members = frozenset((principal, f"domain:{domain}", ALL_AUTHENTICATED, ALL_USERS))
+        self._policies, self._clock = policies, clock
+
+    def may_give_up(self, record: Subscription) -> bool:
+        """Whether messages of a subscription may go to its dead letter topic: it has to be allowed to publish there and
+        to acknowledge here."""
+        if record.dead_letter is None:
+            return False
+        return self._may("pubsub.topics.publish", record.dead_letter.topic) and self._may(
+            "pubsub.subscriptions.consume", record.name
+        )
+
+    def _may(self, permission: str, resource: str) -> bool:
+        return self._policies.verdict(self._members, permission, resource, self._clock.time_ns() / 1e9).allowed
