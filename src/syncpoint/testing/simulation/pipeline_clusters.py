@@ -23,14 +23,13 @@ from syncpoint.testing.simulation.cluster_faults import FAULTS, IN_A_COMMIT, Clu
 from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.pipeline_jobs import JobsRun, small_steps
-from syncpoint.testing.simulation.pipeline_judges import Found
-from syncpoint.testing.simulation.pipeline_world import LINK, PLAIN, JobsWorld, PipelineShape
+from syncpoint.testing.simulation.pipeline_world import ALONE, LINK, PLAIN, JobsWorld, PipelineShape
 from syncpoint.testing.simulation.runs import Result, simulate
 from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.world import ClusterWorld
 
 CLUSTER_PIPELINE_FAULTS = (*FAULTS, *IN_A_COMMIT)
-QUERIES = ((LINK,), (PLAIN,), (LINK, PLAIN))
+QUERIES = ((LINK,), (PLAIN,), (LINK, PLAIN), (ALONE,), (PLAIN, ALONE))
 
 
 def run_cluster_pipelines(
@@ -63,7 +62,8 @@ class ClusterPipelinesWorld(ClusterWorld, JobsWorld):
     def __init__(
         self, loop: ProcessLoop, clock: ManualClock, seed: int, shape: PipelineShape, trace: Trace | None
     ) -> None:
-        super().__init__(loop, clock, seed, trace, 1, subscribers=1, publishers=2 + (seed % 3 == 0))
+        publishers = 2 + (seed % 3 == 0)
+        super().__init__(loop, clock, seed, trace, 1, publishers=publishers, subscribers=1, sealed=seed % 5 == 0)
         self.of_jobs(shape)
 
     def homes(self) -> dict[str, int]:
@@ -170,7 +170,7 @@ class ClusterPipelineRun(JobsRun[ClusterPipelinesWorld]):
             found += leftovers(chain, world.registered()) if self.settling else []
         return found + (self.staged() if self.settling else [])
 
-    async def verdicts_of(self, rows: list[Found]) -> list[Verdict]:
+    def further_verdicts(self) -> list[Verdict]:
         return [self._homes()]
 
     def _homes(self) -> Verdict:

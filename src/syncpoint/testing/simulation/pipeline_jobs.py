@@ -17,7 +17,7 @@ from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.checkers import Verdict
 from syncpoint.testing.simulation.pipeline_calls import AWAY, Calls, Gap
-from syncpoint.testing.simulation.pipeline_history import Place, Row
+from syncpoint.testing.simulation.pipeline_history import Place, Row, Sought
 from syncpoint.testing.simulation.pipeline_judges import (
     Found,
     copies_are_mapped,
@@ -29,14 +29,15 @@ from syncpoint.testing.simulation.pipeline_judges import (
     nothing_else_is_visible,
     older_runs_are_fenced,
     results_are_true,
+    sought_is_read_again,
     stays,
 )
 from syncpoint.testing.simulation.pipeline_world import ALONE, LINK, JobsWorld, PipelineShape
 from syncpoint.testing.simulation.runs import SimRun
 from syncpoint.testing.simulation.scaled import patched
-from syncpoint.testing.simulation.spark import SOURCE, TARGETS, Concurrent, Failed, Fenced, Job
+from syncpoint.testing.simulation.spark import SOURCE, SUBSCRIPTION, TARGETS, Concurrent, Failed, Fenced, Job
 from syncpoint.wire import methods
-from syncpoint.wire.messages import pipeline
+from syncpoint.wire.messages import pipeline, pubsub
 
 W = TypeVar("W", bound=JobsWorld)
 DRAIN_S = 40.0
@@ -83,9 +84,9 @@ class JobsRun(SimRun[W]):
         """Start everything that serves."""
         raise NotImplementedError
 
-    def further(self) -> list[Any]:
-        """What clients do beside, until all is healed."""
-        return []
+    def now_ns(self) -> int | None:
+        """What the clock says by which messages are stamped; None: there are several, and they do not agree."""
+        return None
 
     async def go_wrong(self) -> None:
         """Faults happen."""
@@ -110,7 +111,7 @@ class JobsRun(SimRun[W]):
         publishing = [self.start(self._publish(f"p{number}")) for number in range(1 + self.random.randrange(0, 2))]
         watching = [self.start(self._watch(job)) for job in self.jobs]
         looking = self.start(self._look())
-        living = [*publishing, *map(self.start, self.further())]
+        living = [*publishing, *([self.start(self._seek())] if ALONE in world.shape.queries else [])]
         await self.go_wrong()
         self.heal()
         self.healed()
@@ -159,6 +160,25 @@ class JobsRun(SimRun[W]):
             await self.world.publish(client, number, "", topic=SOURCE, judged_as=SOURCE)
             number += 1
             await asyncio.sleep(self.random.random() ** 2 * 0.16)
+
+    async def _seek(self) -> None:
+        world, pipelines = self.world, self.world.pipelines
+        for _ in range(self.random.randrange(0, 3)):
+            await asyncio.sleep(0.5 + self.random.random() * self.seconds * 0.6)
+            if not self.publishing:
+                return
+            back = world.shape.kept and self.random.random() < 0.7
+            now_ns = self.now_ns()
+            if not back and now_ns is None:
+                return
+            request = pubsub.SeekRequest(subscription=SUBSCRIPTION)
+            request.time.FromNanoseconds(10**9 if back or now_ns is None else now_ns)
+            sought = Sought(back, world.shape.kept, world.history.stamp())
+            pipelines.seeks.append(sought)
+            await world.insist(methods.SUBSCRIBER.Seek, request)
+            sought.ended = world.history.stamp()
+            world.coverage.sometimes("a subscription is sought while it is read alone")
+            world.note(f"client: sought {'back' if back else 'to now'}")
 
     # -- jobs --------------------------------------------------------------------------------------------------------
 
@@ -315,7 +335,8 @@ class JobsRun(SimRun[W]):
             links_count(pipelines, rows, links),
             copies_are_mapped(rows, mapped),
             everything_is_read(self.world.history, pipelines, rows, self._began()),
-            *await self.verdicts_of(rows),
+            *await self._alone(rows),
+            *self.further_verdicts(),
         ]
 
     def _began(self) -> dict[str, int]:
@@ -323,8 +344,14 @@ class JobsRun(SimRun[W]):
         checkpoints = [job.checkpoint for job in self.jobs if job.kind != ALONE]
         return {one.query: one.began for one in checkpoints if one.began}
 
-    async def verdicts_of(self, rows: list[Found]) -> list[Verdict]:
-        """Further ones."""
+    async def _alone(self, rows: list[Found]) -> list[Verdict]:
+        if ALONE not in self.world.shape.queries:
+            return []
+        positions = await self.calls.positions(subscription=SUBSCRIPTION)
+        return [sought_is_read_again(self.world.history, self.world.pipelines, rows, positions.generation)]
+
+    def further_verdicts(self) -> list[Verdict]:
+        """Those that only some worlds have."""
         return []
 
     async def _mapped(self, link: str, source: int) -> dict[Place, tuple[str, Place]]:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.publish.backlog import unacknowledged
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.checkers import Verdict
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.faults import duration
 from syncpoint.testing.simulation.invariants import stored_for_nobody
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.pipeline_faults import PipelineFaults
-from syncpoint.testing.simulation.pipeline_history import Sought
 from syncpoint.testing.simulation.pipeline_jobs import PULLED, JobsRun, small_steps
-from syncpoint.testing.simulation.pipeline_judges import Found, sought_is_read_again
-from syncpoint.testing.simulation.pipeline_world import ALONE, PipelineShape
+from syncpoint.testing.simulation.pipeline_world import PipelineShape
 from syncpoint.testing.simulation.pipelines import NODE, PipelinesWorld
 from syncpoint.testing.simulation.runs import Result, simulate
-from syncpoint.testing.simulation.spark import SUBSCRIPTION
-from syncpoint.wire import methods
-from syncpoint.wire.messages import pubsub
 
 
 def run_pipelines(
@@ -55,8 +48,8 @@ class PipelineRun(JobsRun[PipelinesWorld]):
     async def begin(self) -> None:
         self.world.begin()
 
-    def further(self) -> list[Any]:
-        return [self._seek()] if ALONE in self.world.shape.queries else []
+    def now_ns(self) -> int:
+        return self.world.clock_of(NODE).time_ns()
 
     async def go_wrong(self) -> None:
         world, end = self.world, self.world.loop.time() + self.seconds
@@ -69,22 +62,6 @@ class PipelineRun(JobsRun[PipelinesWorld]):
                 world.coverage.sometimes(f"fault: {kind}")
                 world.note(f"fault: {kind}, {lasts:.3f} s")
                 self.faults.lasting.began(heal, lasts)
-
-    async def _seek(self) -> None:
-        world, pipelines = self.world, self.world.pipelines
-        for _ in range(self.random.randrange(0, 3)):
-            await asyncio.sleep(0.5 + self.random.random() * self.seconds * 0.6)
-            if not self.publishing:
-                return
-            back = world.shape.kept and self.random.random() < 0.7
-            request = pubsub.SeekRequest(subscription=SUBSCRIPTION)
-            request.time.FromNanoseconds(10**9 if back else world.clock_of(NODE).time_ns())
-            sought = Sought(back, world.shape.kept, world.history.stamp())
-            pipelines.seeks.append(sought)
-            await world.insist(methods.SUBSCRIBER.Seek, request)
-            sought.ended = world.history.stamp()
-            world.coverage.sometimes("a subscription is sought while it is read alone")
-            world.note(f"client: sought {'back' if back else 'to now'}")
 
     def heal(self) -> None:
         self.faults.heal()
@@ -114,9 +91,3 @@ class PipelineRun(JobsRun[PipelinesWorld]):
         if self.settling:
             found += self.staged() + [f"the node {text}" for text in stored_for_nobody(node.store, node.publish)]
         return found
-
-    async def verdicts_of(self, rows: list[Found]) -> list[Verdict]:
-        if ALONE not in self.world.shape.queries:
-            return []
-        positions = await self.calls.positions(subscription=SUBSCRIPTION)
-        return [sought_is_read_again(self.world.history, self.world.pipelines, rows, positions.generation)]
