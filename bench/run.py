@@ -20,7 +20,7 @@ from bench.harness import arguments
 
 QUICK = ("throughput", "single", "latency", "topics", "spike", "restart", "backlog")
 FULL = (*QUICK, "dimensions")
-KNOWN = (*FULL, "restarts", "cluster", "spark")  # run only when they are named: an hour, many processes, Java
+KNOWN = (*FULL, "restarts", "ranges", "cluster", "spark")  # run only when they are named: an hour, many processes, Java
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,115 @@
+"""What does a row of 1 KB cost that is read by ranges, on one node and through the proxy of a cluster? Without Spark.
+
+    python -m bench ranges                  one node, then a cluster of 3 x 3 on this machine
+    python -m bench ranges --only cluster   one of them
+    python -m bench ranges --messages 400000
+
+The reader is the one of Spark's tasks: its windows, frames of 4 MiB, all columns of a batch. It runs in this process,
+and only servers count: of a cluster the process that has the chain open and the proxy, each by itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+
+from bench import machine
+from bench.clusters import ClusterUnderTest, running
+from bench.harness import Bench, Target, arguments
+from bench.process import Failed, Server
+from bench.spark.topics import Topics
+from pyspark_pubsub.options import Access
+from pyspark_pubsub.rpc import Channel, pb
+from syncpoint.model.errors import SyncpointError
+from syncpoint.node.cluster.local import Shape
+from syncpoint.pipeline.columns import ATTRIBUTES, DATA, MESSAGE_ID, OFFSET, ORDERING_KEY, PUBLISH_TIME
+from syncpoint.wire import methods
+
+ROWS = 200_000
+COLUMNS = (MESSAGE_ID, OFFSET, PUBLISH_TIME, DATA, ATTRIBUTES, ORDERING_KEY)
+NODE, CLUSTER = "one node", "cluster"
+TARGETS = {NODE: 0.6, CLUSTER: 1.0}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = arguments("CPU of servers per row of 1 KB read by ranges, from disk and from memory as it comes")
+    parser.add_argument("--only", choices=(NODE.split()[1], CLUSTER), help="one of the two")
+    options = parser.parse_args(argv)
+    bench = Bench("ranges", parser.description or "", options)
+    try:
+        if options.only != CLUSTER:
+            with bench.server() as server:
+                measure(bench, NODE, server.address, server)
+        if options.only in (None, CLUSTER):
+            with running(bench.data("cluster") / "c", Shape()) as cluster:
+                measure(bench, CLUSTER, cluster.address, cluster)
+        bench.finish()
+    except (Failed, SyncpointError) as problem:
+        bench.finish()
+        raise SystemExit(f"ranges: {problem}") from None
+    finally:
+        bench.remove()
+
+
+def measure(bench: Bench, case: str, address: str, servers: Server | ClusterUnderTest) -> None:
+    """Fill a topic, and read it again and again; the first time does not count."""
+    rows = bench.options.messages or ROWS
+    with Topics(address) as topics:
+        topic = topics.create(f"ranges-{rows}")
+        topics.fill(topic, rows)
+    runs: list[Mapping[str, float]] = []
+    for turn in range(bench.options.runs + 1):
+        before, busy, begin = _seconds(servers), machine.busy_seconds(), time.monotonic()
+        found = read(address, topic)
+        if found != rows:
+            raise Failed(f"{found} rows were read of {rows}")
+        used = {name: seconds - before[name] for name, seconds in _seconds(servers).items()}
+        wall = time.monotonic() - begin
+        others = machine.busy_seconds() - busy - sum(used.values())
+        if turn:
+            runs.append({name: seconds * 1e6 / rows for name, seconds in used.items()})
+            bench.runs.append({"other_cpu_share": max(0.0, others / wall)})
+    # Everybody else of a cluster goes on with its own work meanwhile, which no row pays for.
+    parts = [name for name in ("server", "proxy", "publish-forwarder") if name in runs[0]]
+    whole = [sum(run[name] for name in parts) for run in runs]
+    bench.row(case, "CPU per row read", "µs", whole, Target(TARGETS[case]), " + ".join(parts))
+    for name in parts if len(parts) > 1 else ():
+        bench.row(case, f"of it {name}", "µs", [run[name] for run in runs])
+
+
+def read(address: str, topic: str) -> int:
+    """Every row of the topic; how many there were."""
+    channel = Channel(Access((address,)))
+    request = pb.GetPositionsRequest(topic=topic)
+    listing = pb.Positions.FromString(channel.call(methods.LOG_READER.GetPositions, request))
+    rows = 0
+    for one in listing.sources:
+        asked = pb.ReadRangeRequest(
+            topic=topic, source=one.source, chain=one.chain, begin=one.begin, end=one.end, columns=COLUMNS,
+            frame_bytes=4 << 20,
+        )  # fmt: skip
+        with closing(channel.frames(methods.LOG_READER.ReadRange, asked, _room)) as frames:
+            for frame in frames:
+                rows += pb.ReadFrame.FromString(bytes(frame)).rows
+    gc.collect()
+    return rows
+
+
+def _room(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
+def _seconds(servers: Server | ClusterUnderTest) -> dict[str, float]:
+    """CPU so far; of a cluster by role."""
+    if isinstance(servers, Server):
+        return {"server": servers.cpu_seconds()}
+    found: dict[str, float] = {}
+    for role, seconds in servers.process_seconds().values():
+        found[role] = found.get(role, 0.0) + seconds
+    return found
+
+
+if __name__ == "__main__":
+    main()
