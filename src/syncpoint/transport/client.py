@@ -44,11 +44,13 @@ class Channel:
         *,
         limits: Limits | None = None,
         authority: str | None = None,
+        always: MetadataItems = (),
     ) -> None:
         self.host = host
         self.port = port
         self.limits = limits or Limits()
         self.totals = Totals()
+        self._always = tuple(always)  # metadata of every call
         self._tls = tls
         if tls is not None:
             tls.set_alpn_protocols(["h2"])
@@ -111,7 +113,7 @@ class Channel:
         key = (path, b"" if timeout is None else write_timeout(timeout), metadata)
         block = self._blocks.get(key)
         if block is None:
-            extra = list(metadata)
+            extra = [*self._always, *metadata]
             if timeout is not None:
                 extra.insert(0, (b"grpc-timeout", key[1]))
             block = request_block(path.encode(), self._scheme, self._authority, extra)

@@ -37,6 +37,8 @@ _UPPER = frozenset(range(0x41, 0x5B)) | frozenset(range(0x21)) | frozenset(range
 _BAD_VALUE = frozenset((0, 10, 13))
 
 STATUS_MESSAGE_BYTES = 4096
+SECRET = b"x-syncpoint-secret"
+"""Metadata by which processes of one server know each other where no certificates do that."""
 
 
 class Malformed(Exception):

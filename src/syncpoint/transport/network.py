@@ -11,6 +11,7 @@ from typing import Protocol
 
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.client import Channel, MetadataItems
+from syncpoint.transport.heads import SECRET
 from syncpoint.transport.lane import Message
 from syncpoint.transport.limits import MIB, Limits
 from syncpoint.transport.server import serve
@@ -63,23 +64,27 @@ class Network(Protocol):
 
 class TcpNetwork:
     """The network of the operating system. `client_tls`, `server_tls`: contexts each way; None: plain TCP. `unsent`:
-    what may wait in its servers' connections, shared with other networks of the process; None: a budget of its own."""
+    what may wait in its servers' connections, shared with other networks of the process; None: a budget of its own.
+    `secret`: what processes that use such a network know, and nobody else; b"": whoever reaches them may call."""
 
     def __init__(
         self,
         client_tls: ssl.SSLContext | None = None,
         server_tls: ssl.SSLContext | None = None,
         unsent: Unsent | None = None,
+        secret: bytes = b"",
     ) -> None:
+        self._secret = secret
         self._client_tls, self._server_tls = client_tls, server_tls
         self._unsent = unsent or Unsent(Limits().unsent_total_bytes)
 
     def channel(self, address: str) -> AnyChannel:
         host, port = split_address(address)
-        return Channel(host, port, self._client_tls, limits=Limits(stream_window_bytes=WINDOW_BYTES))
+        always = ((SECRET, self._secret),) if self._secret else ()
+        return Channel(host, port, self._client_tls, limits=Limits(stream_window_bytes=WINDOW_BYTES), always=always)
 
     async def serve(self, methods: Methods, host: str, port: int) -> Listening:
-        return await serve(methods, host, port, tls=self._server_tls, unsent=self._unsent)
+        return await serve(methods, host, port, tls=self._server_tls, unsent=self._unsent, secret=self._secret)
 
 
 def split_address(address: str) -> tuple[str, int]:

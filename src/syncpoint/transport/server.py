@@ -49,6 +49,7 @@ class Server:
         self.on_fallback = on_fallback
         self.totals = Totals()
         self.unsent = unsent or Unsent(limits.unsent_total_bytes)
+        self.secret = b""
         self.port = 0
         self.host = ""
         self._loop = loop
@@ -148,15 +149,18 @@ async def serve(
     on_fallback: Fallback | None = None,
     shared: bool = False,
     unsent: Unsent | None = None,
+    secret: bytes = b"",
 ) -> Server:
     """Serve `methods` on host:port (0 takes a free one; see `Server.port`), in the running event loop.
 
     `tls`: server context; its ALPN list is set here. `on_fallback`: takes connections that do not begin with the
     HTTP/2 preface, for HTTP/1.1. `shared`: other processes may listen on the same port, too. `unsent`: the budget of
-    this process, where it opens several servers. Raises OSError when the port cannot be had.
+    this process, where it opens several servers. `secret`: what every call must carry, see `heads.SECRET`. Raises
+    OSError when the port cannot be had.
     """
     loop = asyncio.get_running_loop()
     server = Server(methods, limits or Limits(), on_fallback, loop, unsent)
+    server.secret = secret
     options: dict[str, Any] = {}
     if tls is not None:
         tls.set_alpn_protocols(["h2", "http/1.1"] if on_fallback is not None else ["h2"])

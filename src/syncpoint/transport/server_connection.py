@@ -9,15 +9,16 @@ Leaves to `server`: which methods exist, and when to sweep and drain.
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from syncpoint.model.errors import Code, SyncpointError, Unimplemented
+from syncpoint.model.errors import Code, SyncpointError, Unauthenticated, Unimplemented
 from syncpoint.transport import frames, guard
 from syncpoint.transport.calls import Streaming, Unary
 from syncpoint.transport.connection import Connection, log
 from syncpoint.transport.frames import PREFACE, ConnectionFault, ErrorCode, StreamFault
-from syncpoint.transport.heads import Malformed, RequestHead, check_trailers, read_request
+from syncpoint.transport.heads import SECRET, Malformed, RequestHead, check_trailers, read_request
 from syncpoint.transport.lane import Lane
 from syncpoint.transport.server_lanes import PlainLane, ServerLane, StreamLane, UnaryLane
 
@@ -191,6 +192,9 @@ class ServerConnection(Connection):
             head = read_request(fields, size, self.limits.header_list_bytes)
         except Malformed as error:
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, str(error)) from None
+        secret = self.server.secret
+        if secret and not hmac.compare_digest(head.metadata.get(SECRET, b""), secret):
+            head.problem = Unauthenticated("This door is for processes of this server.")
         method = self.server.methods.get(head.path) if head.grpc and head.problem is None else None
         if self.fields.steady and len(block) <= _CACHED_BLOCK_BYTES:
             if len(self._heads) >= self.limits.header_cache_blocks:

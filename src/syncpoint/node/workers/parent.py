@@ -47,6 +47,7 @@ class Parent:
     def __init__(self, settings: ServeSettings, clock: Clock | None = None, random: Random | None = None) -> None:
         self.settings = settings
         self.clock, self.random = clock or SystemClock(), random or SystemRandom()
+        self._secret = self.random.token(32).hex().encode()  # a header's value
         self.pids: dict[int, int] = {}
         self._locks = FolderLocks()
         self._tasks: list[asyncio.Task[None]] = []
@@ -74,7 +75,7 @@ class Parent:
         self._store = SqliteStore(settings.data / "cluster.sqlite", clock=self.clock, random=self.random)
         self.shared = LocalShared(self._store, self.clock)
         self._service = MetadataService(self._store, self.clock)
-        self._door: Server = await serve(self._service.methods, "127.0.0.1", 0)
+        self._door: Server = await serve(self._service.methods, "127.0.0.1", 0, secret=self._secret)
         self.plan = plan_of(settings, join_address("127.0.0.1", self._door.port), self._port.getsockname()[1])
         await prepare(self.plan, settings, self.shared, self.clock, self.random)
         loop = asyncio.get_running_loop()
@@ -137,6 +138,8 @@ class Parent:
             start_new_session=True,  # Ctrl-C is for the parent, which tells the workers
         )
         self.pids[number] = process.pid
+        assert process.stdin is not None
+        process.stdin.write(self._secret.hex().encode() + b"\n")
         if self._stopping.is_set():
             process.terminate()
         try:

@@ -42,8 +42,8 @@ class WorkerDoors(Doors):
         return SharedPort(server_tls=tls, unsent=self.unsent)
 
 
-def run(number: int, plan: Plan) -> int:
-    """Until told to end; returns the exit code."""
+def run(number: int, plan: Plan, secret: bytes) -> int:
+    """Until told to end; returns the exit code. `secret`: what the processes of this server know each other by."""
     process = plan.process(number)
     logging.basicConfig(
         level=logging.INFO, format=f"%(asctime)s %(levelname)s {process.name} %(name)s: %(message)s", stream=sys.stderr
@@ -51,19 +51,20 @@ def run(number: int, plan: Plan) -> int:
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(process.name)
     try:
-        uvloop.run(_serve(number, plan))
+        uvloop.run(_serve(number, plan, secret))
     except (SyncpointError, OSError) as error:
         print(f"{process.name} can not run: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-async def _serve(number: int, plan: Plan) -> None:
+async def _serve(number: int, plan: Plan, secret: bytes) -> None:
     loop, stopping = asyncio.get_running_loop(), asyncio.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, stopping.set)
     await loop.connect_read_pipe(lambda: _Parent(stopping), sys.stdin)
     doors = WorkerDoors(
+        network=TcpNetwork(secret=secret),
         drain_s=plan.drain_s,
         open_files=lambda record, epoch, _: open_local(record, epoch, plan.disks, required=plan.require_disks),
     )
@@ -85,4 +86,5 @@ class _Parent(asyncio.Protocol):
 
 
 if __name__ == "__main__":
-    sys.exit(run(int(sys.argv[1]), Plan.decode(sys.argv[2])))
+    # The first line of standard input, which no list of processes shows.
+    sys.exit(run(int(sys.argv[1]), Plan.decode(sys.argv[2]), bytes.fromhex(sys.stdin.readline())))
