@@ -33,7 +33,7 @@ from syncpoint.transport.tasks import unary_async
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
-BACKLOG, CONFIRM = methods.CHAINS.GetBacklog, methods.CHAINS.Confirm
+DESCRIBE, CONFIRM = methods.CHAINS.Describe, methods.CHAINS.Confirm
 TOPIC = "projects/p/topics/topic"
 SUB = "projects/p/subscriptions/sub"
 SNAP = "projects/p/snapshots/snap"
@@ -64,7 +64,7 @@ class FakeOwner:
         self.confirmed: list[tuple[int, int]] = []
         self.sealed: list[tuple[int, int]] = []
         self.deaf = False
-        self.backlog = internal.BacklogResponse(chains=[chain])
+        self.described = internal.DescribedChain(chain=chain)
         self.reading: Callable[[], Coroutine[Any, Any, None]] = _at_once
         self.started = self.process.start(self._start())
 
@@ -72,7 +72,7 @@ class FakeOwner:
         self.address = f"10.0.0.1:{4000 + self.chain}"
         methods = {
             CONFIRM.encode(): unary_async(self._confirm),
-            BACKLOG.encode(): unary_async(self._get_backlog),
+            DESCRIBE.encode(): unary_async(self._describe),
         }
         await self.world.network.serve(methods, "10.0.0.1", 4000 + self.chain)
         self.shared = SharedCatalog(self.store)
@@ -101,9 +101,9 @@ class FakeOwner:
                     self.starts.setdefault((record.incarnation, asked.topic), self.ends.get(asked.topic, 0))
         return internal.ConfirmResponse(revision=asked.revision).SerializeToString()
 
-    async def _get_backlog(self, call: Call, request: bytes) -> bytes:
+    async def _describe(self, call: Call, request: bytes) -> bytes:
         await self.reading()
-        return self.backlog.SerializeToString()
+        return internal.DescribeResponse(chains=[self.described]).SerializeToString()
 
     async def publish(self, topic: int) -> tuple[int, int]:
         """(chain, offset) of one more message."""

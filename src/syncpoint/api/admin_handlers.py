@@ -165,13 +165,13 @@ class CatalogService:
         snapshots.check_new_snapshot(request)
         subscription = self._attached(request.subscription)
         self._check_new_name(request.name)
-        backlog = await self._control.backlog(subscription)
+        age_s = await self._control.oldest_age_s(subscription)
         # Others had their turn meanwhile; from here to the commit nobody has.
         subscription = self._attached(request.subscription)
         self._check_new_name(request.name)
         if len(self._catalog.snapshots_of(subscription.topic_incarnation)) >= SNAPSHOTS_PER_TOPIC_MAX:
             raise ResourceExhausted(f"Topic {subscription.topic_name} has {SNAPSHOTS_PER_TOPIC_MAX} snapshots already.")
-        record = snapshots.new_snapshot(request, subscription, backlog.oldest_age_s, self._control.clock.time_ns())
+        record = snapshots.new_snapshot(request, subscription, age_s, self._control.clock.time_ns())
         record = replace(record, incarnation=self._control.next_incarnation())
         await self._control.create(record)
         return self._snapshot_message(record)

@@ -1,4 +1,4 @@
-"""Asking every chain of a topic: have you taken this change over, and what is your backlog.
+"""Asking every chain of a topic: have you taken this change over, and how old is what is left.
 
 Place: under the control plane's changes that must not return before the data plane acts by them (protocol rule 16).
 Promise: `confirm` returns only when every chain that was registered for the topic, at a moment after the change was
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
@@ -17,7 +18,6 @@ from syncpoint.metadata.shared import answered
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import Owner
 from syncpoint.model.errors import SyncpointError, Unavailable
-from syncpoint.publish.backlog import Backlog, total
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.runtime.tasks import all_of, stop
 from syncpoint.wire import methods
@@ -25,7 +25,6 @@ from syncpoint.wire.messages import internal
 
 DEADLINE_S = 3.0
 _PAUSE_S = 0.1
-_ANSWER_S = 0.5  # to answer in, however late it is
 
 
 class Barrier:
@@ -33,6 +32,7 @@ class Barrier:
 
     def __init__(self, view: ClusterView, peers: PeerChannels, *, deadline_s: float = DEADLINE_S) -> None:
         self._view, self._peers, self._deadline_s = view, peers, deadline_s
+        self._queries = ClusterQueries(view, peers, deadline_s=deadline_s)
 
     async def confirm(self, topic: int, revision: int) -> None:
         """Return when every chain of the topic has persisted what the catalog says at `revision`.
@@ -56,43 +56,14 @@ class Barrier:
         others = [one for one in await self._chains(topic) if one != chain]
         await all_of([self._confirm_one(one, topic, 0, assignment=epoch) for one in others])
 
-    async def backlog(self, subscription: int, topic: int) -> Backlog:
-        """Counted by the owners of the topic's chains. Raises `Unavailable` when one does not answer in time."""
-        end = self._now() + self._deadline_s
-        while True:
-            answers, missing, refusals = await self._ask_owners(subscription, await self._chains(topic), end)
-            if not missing:
-                break
-            if self._now() >= end:
-                why = f" ({refusals[0]})" if refusals else ""
-                raise Unavailable(f"The owners of chains {sorted(missing)} do not answer{why}. Try again.")
-            await asyncio.sleep(_PAUSE_S)
-        return total(Backlog(one.messages, one.oldest_age_s, one.mean_bytes) for one in answers)
-
-    async def _ask_owners(
-        self, subscription: int, chains: list[int], end: float
-    ) -> tuple[list[internal.BacklogResponse], set[int], list[SyncpointError]]:
-        """The answers, the chains that no answer covers, and what was said instead."""
-        request = internal.BacklogRequest(subscription=subscription).SerializeToString()
-        found = {owner.address for chain in chains if (owner := self._view.owner(chain)) is not None}
-        addresses = sorted(found)
-        timeout_s = max(_ANSWER_S, end - self._now())
-        results = await asyncio.gather(
-            *(self._peers.call(one, methods.CHAINS.GetBacklog, request, timeout_s=timeout_s) for one in addresses),
-            return_exceptions=True,
-        )
-        answers: list[internal.BacklogResponse] = []
-        refusals: list[SyncpointError] = []
-        missing = set(chains)
-        for result in results:
-            if isinstance(result, bytes):
-                answers.append(internal.BacklogResponse.FromString(result))
-                missing -= set(answers[-1].chains)
-            elif isinstance(result, SyncpointError):
-                refusals.append(result)
-            else:
-                raise result
-        return answers, missing, refusals
+    async def oldest_age_s(self, subscription: int, topic: int) -> float:
+        """Of the oldest message that is not acknowledged, 0 where all are. Raises `Unavailable` when an owner does not
+        tell in time.
+        """
+        found, unknown = await self._queries.chains(topic, subscription)
+        if unknown:
+            raise Unavailable(f"{'; '.join(unknown)}. Try again.")
+        return max((one.oldest_age_s for one in found), default=0.0)
 
     async def _chains(self, topic: int) -> list[int]:
         return await answered(registered_chains(self._view.store, topic))

@@ -16,7 +16,6 @@ from syncpoint.metadata.records import Change, Subscription
 from syncpoint.metadata.shared import SharedStore, answered
 from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
 from syncpoint.model.errors import Conflict, MetadataSilent, Unavailable
-from syncpoint.publish.backlog import Backlog
 
 REFRESH_S = 2.0
 
@@ -56,6 +55,6 @@ class HeadCommit:
         """Ask every chain of the topic."""
         await self._barrier.confirm(topic, revision)
 
-    async def backlog(self, record: Subscription) -> Backlog:
-        """Summed over all chains of the topic."""
-        return await self._barrier.backlog(record.incarnation, record.topic_incarnation)
+    async def oldest_age_s(self, record: Subscription) -> float:
+        """Of all chains of the topic."""
+        return await self._barrier.oldest_age_s(record.incarnation, record.topic_incarnation)

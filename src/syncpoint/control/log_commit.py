@@ -15,7 +15,7 @@ from dataclasses import replace
 from syncpoint.metadata.mirror import CatalogMirror
 from syncpoint.metadata.records import Change, Op, Subscription, encode_changes
 from syncpoint.model.errors import SyncpointError, Unavailable
-from syncpoint.publish.backlog import Backlog, backlog
+from syncpoint.publish.backlog import backlog
 from syncpoint.publish.follow import Follower
 from syncpoint.runtime.tasks import outcome_of
 from syncpoint.storage.record import Kind
@@ -84,11 +84,11 @@ class LogCommit:
     async def confirm(self, topic: int, revision: int) -> None:
         """Persisted with the change."""
 
-    async def backlog(self, record: Subscription) -> Backlog:
-        """Counted here; age and size are read off the disks."""
+    async def oldest_age_s(self, record: Subscription) -> float:
+        """Read off the disks."""
         try:
             async with asyncio.timeout(READ_S):
-                return await backlog(self._publish, record)
+                return (await backlog(self._publish, record)).oldest_age_s
         except TimeoutError:
             raise Unavailable("The disks do not answer in time. Try again.") from None
         except (SyncpointError, OSError) as error:

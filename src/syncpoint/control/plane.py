@@ -19,7 +19,6 @@ from syncpoint.access.policy import orphaned_policies
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import ACTIVE, CREATING, Change, Op, Record, SeekTarget, Snapshot, Subscription, Topic
 from syncpoint.model.errors import Aborted, AlreadyExists, Conflict, NotFound, SyncpointError
-from syncpoint.publish.backlog import Backlog
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
 
@@ -58,8 +57,8 @@ class Commit(Protocol):
         """Return once every log with something of the topic has persisted what follows from the catalog there."""
         ...
 
-    async def backlog(self, record: Subscription) -> Backlog:
-        """What a subscription has not acknowledged."""
+    async def oldest_age_s(self, record: Subscription) -> float:
+        """Of the oldest message that a subscription has not acknowledged, 0 where it has all."""
         ...
 
 
@@ -117,9 +116,11 @@ class ControlPlane:
         (committed,) = await self.commits.commit([Change.put(moved)])
         await self.commits.confirm(record.topic_incarnation, committed.revision)
 
-    async def backlog(self, record: Subscription) -> Backlog:
-        """What a subscription has not acknowledged. Raises `Unavailable` when that cannot be found out in time."""
-        return await self.commits.backlog(record)
+    async def oldest_age_s(self, record: Subscription) -> float:
+        """Of the oldest message that a subscription has not acknowledged, 0 where it has all. Raises `Unavailable` when
+        that cannot be found out in time.
+        """
+        return await self.commits.oldest_age_s(record)
 
     # -- effects -----------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -21,16 +21,6 @@ class Backlog(NamedTuple):
     messages: int = 0
     oldest_age_s: float = 0.0
     mean_bytes: float = 0.0
-
-
-def total(found: Iterable[Backlog]) -> Backlog:
-    """The backlog of several logs together."""
-    some = [one for one in found if one.messages]
-    messages = sum(one.messages for one in some)
-    if not messages:
-        return Backlog()
-    nbytes = sum(one.messages * one.mean_bytes for one in some)
-    return Backlog(messages, max(one.oldest_age_s for one in some), nbytes / messages)
 
 
 def first_stored(forwarder: PublishForwarder, source: Source) -> int:

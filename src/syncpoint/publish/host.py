@@ -19,7 +19,6 @@ from syncpoint.metadata.records import Change, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
 from syncpoint.publish import states
-from syncpoint.publish.backlog import Backlog, backlog, total
 from syncpoint.publish.chain import Chain, Surroundings, open_chain
 from syncpoint.publish.duplicates import Duplicates
 from syncpoint.publish.sessions import Attached, KnownForwarder, Session, Sessions
@@ -199,13 +198,6 @@ class ChainHost:
             self._void.setdefault(number, []).append((sender, batches))
             await asyncio.shield(opening)
         return await self.chain(number).duplicates.void(sender, batches)
-
-    async def backlog(self, subscription: int) -> tuple[Backlog, list[int]]:
-        """Of all chains of this process, and which they are. Raises what storage says."""
-        chains = dict(self.chains)
-        record = self.around.shared.catalog.subscription_by_incarnation(subscription)
-        found = [await backlog(chain.forwarder, record) for chain in chains.values()] if record is not None else []
-        return total(found), sorted(chains)
 
     async def describe(self, topic: int, subscription: int, ranges_max: int) -> list[internal.DescribedChain]:
         """A DescribedChain of every chain of this process; `subscription` 0: of the topic alone."""

@@ -1,7 +1,7 @@
 """The methods of internal.v1.Chains, in front of the host.
 
 Place: in the method table of every publish forwarder process. Publish and Serve are on the path of every message and
-run without a task of their own; Confirm, GetBacklog and Void are not.
+run without a task of their own; Confirm, Describe and Void are not.
 Promise: what is asked of a chain that is not open here is refused as UNAVAILABLE, with nothing done.
 """
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class ChainsService:
-    """Publish, Serve, Confirm, GetBacklog and Void. HandOver is the keeper's, see `control.ownership_driver`."""
+    """Publish, Serve, Confirm, Describe and Void. HandOver is the keeper's, see `control.ownership_driver`."""
 
     def __init__(self, host: ChainHost) -> None:
         self.host = host
@@ -39,7 +39,6 @@ class ChainsService:
             **served(
                 {
                     methods.CHAINS.Confirm: self._confirm,
-                    methods.CHAINS.GetBacklog: self._backlog,
                     methods.CHAINS.Describe: self._describe,
                     methods.CHAINS.Void: self._void,
                 }
@@ -60,10 +59,6 @@ class ChainsService:
     async def _void(self, asked: internal.VoidRequest) -> internal.VoidResponse:
         found = await self.host.void(asked.chain, asked.sender, list(asked.batches))
         return internal.VoidResponse(**found._asdict())
-
-    async def _backlog(self, asked: internal.BacklogRequest) -> internal.BacklogResponse:
-        found, chains = await self.host.backlog(asked.subscription)
-        return internal.BacklogResponse(chains=chains, **found._asdict())
 
     async def _describe(self, asked: internal.DescribeRequest) -> internal.DescribeResponse:
         found = await self.host.describe(asked.topic, asked.subscription, asked.ranges_max)

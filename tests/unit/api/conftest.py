@@ -12,7 +12,6 @@ from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Change, Subscription
-from syncpoint.publish.backlog import Backlog
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 
@@ -49,9 +48,9 @@ class FakeCommit:
     async def confirm(self, topic: int, revision: int) -> None:
         pass
 
-    async def backlog(self, record: Subscription) -> Backlog:
+    async def oldest_age_s(self, record: Subscription) -> float:
         await asyncio.sleep(0)
-        return Backlog(1, self.oldest_s)
+        return self.oldest_s
 
 
 class FakeControlPlane(ControlPlane):

@@ -56,7 +56,7 @@ class OnCluster:
         for owner in self.world.owners.values():
             await owner.shared.at(self.control.catalog.revision)
             await owner.publish(topic.incarnation)
-            owner.backlog.messages = 1
+            owner.described.backlog_messages = 1
 
     def read_as(self, reading: Callable[[], Coroutine[Any, Any, None]]) -> None:
         for owner in self.world.owners.values():

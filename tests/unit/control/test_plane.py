@@ -10,7 +10,6 @@ from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.metadata.records import ACTIVE, CREATING
 from syncpoint.model.errors import Code, MetadataSilent, NotFound, SyncpointError, Unavailable
-from syncpoint.publish.backlog import Backlog
 from syncpoint.router.assignment import TopicAssignment
 from tests.kit.catalog import SNAP, SUB, TOPIC, PlaneWorld, planned
 
@@ -225,24 +224,22 @@ async def test_before_keys_move_all_other_chains_have_sealed(world: PlaneWorld) 
 
 
 @planned()
-async def test_the_backlog_is_that_of_all_chains_or_none(world: PlaneWorld) -> None:
+async def test_the_oldest_message_is_that_of_all_chains_or_of_none(world: PlaneWorld) -> None:
     await with_topic(world)
     proxy = world.proxies[0]
     await proxy.call("CreateSubscription", name=SUB, topic=TOPIC)
     record = proxy.control.catalog.subscription(SUB)
-    assert await proxy.control.backlog(record) == Backlog()
+    assert await proxy.control.oldest_age_s(record) == 0
     for chain, owner in world.owners.items():
-        owner.backlog.messages, owner.backlog.oldest_age_s, owner.backlog.mean_bytes = (
-            chain,
-            10.0 * chain,
-            100.0 * chain,
-        )
-    backlog = await proxy.control.backlog(record)
-    assert (backlog.messages, backlog.oldest_age_s) == (3, 20.0)
-    assert backlog.mean_bytes == pytest.approx(500 / 3)
+        owner.described.oldest_age_s = 10.0 * chain
+    assert await proxy.control.oldest_age_s(record) == 20.0
+    world.owners[1].described.unreadable = "its disks do not answer in time"
+    with pytest.raises(Unavailable, match="chain 1: its disks"):
+        await proxy.control.oldest_age_s(record)
+    world.owners[1].described.unreadable = ""
     world.disown(2)
-    with pytest.raises(Unavailable, match=r"chains \[2\]"):
-        await proxy.control.backlog(record)
+    with pytest.raises(Unavailable, match="chain 2: nobody"):
+        await proxy.control.oldest_age_s(record)
 
 
 @planned()

@@ -184,15 +184,6 @@ class ConfirmRequest(_message.Message):
 class ConfirmResponse(_message.Message):
     revision: int
     def __init__(self, revision: _Optional[int] = ...) -> None: ...
-class BacklogRequest(_message.Message):
-    subscription: int
-    def __init__(self, subscription: _Optional[int] = ...) -> None: ...
-class BacklogResponse(_message.Message):
-    messages: int
-    oldest_age_s: float
-    mean_bytes: float
-    chains: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, messages: _Optional[int] = ..., oldest_age_s: _Optional[float] = ..., mean_bytes: _Optional[float] = ..., chains: _Optional[_Iterable[int]] = ...) -> None: ...
 class DescribeRequest(_message.Message):
     topic: int
     subscription: int
