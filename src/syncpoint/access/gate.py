@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from syncpoint.access.policy import Policies
+from syncpoint.access.quotas import Quota, Quotas, project_in
 from syncpoint.access.roles import INTERNAL
 from syncpoint.access.rules import Need, Rule, resource, rule_of
 from syncpoint.access.tokens import ANONYMOUS, Authenticator, Identity, Refused
@@ -68,10 +69,11 @@ class Session:
 class _Watched:
     """A stream that was let in, and by what."""
 
-    __slots__ = ("check", "stream")
+    __slots__ = ("check", "project", "stream")
 
     def __init__(self, stream: Stream, check: Callable[[], object]) -> None:
         self.stream, self.check = stream, check
+        self.project = ""  # once its quota was asked
 
 
 class Gate:
@@ -87,9 +89,18 @@ class Gate:
     ) -> None:
         self.authenticator, self.policies, self.catalog, self.clock = authenticator, policies, catalog, clock
         self.audit = audit
+        self.quotas: Quotas | None = None
+        self.take_quotas()
         self._sessions: dict[bytes, Session] = {}
         self._certificates: dict[object, Session] = {}
         self._streams: set[_Watched] = set()
+
+    def take_quotas(self) -> None:
+        """Go by the quotas of the settings in force; what was counted is forgotten."""
+        settings = self.authenticator.settings
+        self.quotas = None
+        if settings.quotas or settings.quota != Quota():
+            self.quotas = Quotas(settings.quota, settings.quotas, self.catalog, self.clock.monotonic)
 
     def guarded(self, table: Methods) -> Methods:
         """The same methods behind the gate. Raises `KeyError` for one that no rule is known of."""
@@ -146,7 +157,9 @@ class Gate:
                 and session.generation == authenticator.generation
             ):
                 now = monotonic()
-                if session.until > now and session.allowed.get((permission, _name(request)), 0.0) > now:
+                if session.until > now and session.allowed.get((permission, name := _name(request)), 0.0) > now:
+                    if self.quotas is not None:
+                        self.quotas.take(project_in(name.decode()), len(request))
                     handler(call, request)
                     return
             self._judge(call, path, rule, request)
@@ -165,14 +178,14 @@ class Gate:
 
         def judged(request: bytes) -> None:
             try:
-                self._judge(stream, path, rule, request)
+                self._judge(stream, path, rule, request, watched=watched)
             except SyncpointError as error:
                 self._streams.discard(watched)
                 _end(stream, error)
                 return
             if not rule.each:
                 stream.on_message = taking
-                watched.check = partial(self._judge, stream, path, rule, request)
+                watched.check = partial(self._judge, stream, path, rule, request, count=False)
             if taking is not None:
                 taking(request)
 
@@ -180,19 +193,42 @@ class Gate:
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
-    def _judge(self, call: Caller, path: str, rule: Rule, request: bytes) -> None:
-        """Return if the caller may. Raises `Unauthenticated`, `PermissionDenied`, `InvalidArgument`."""
+    def _judge(
+        self,
+        call: Caller,
+        path: str,
+        rule: Rule,
+        request: bytes,
+        *,
+        watched: _Watched | None = None,
+        count: bool = True,
+    ) -> None:
+        """Return if the caller may. `watched`: the stream it is about; `count`: against the quota of the project.
+
+        Raises `Unauthenticated`, `PermissionDenied`, `InvalidArgument`, `ResourceExhausted`.
+        """
         session = self._session(call)
         if rule.known:
             if session.identity is ANONYMOUS:
                 self._refuse(session.identity, call, path, Need("", ""))
             return
-        for need in self._needs(path, rule, request):
+        needs = self._needs(path, rule, request)
+        for need in needs:
             if not self._allows(session, *need):
                 self._refuse(session.identity, call, path, need)
             self._note(session.identity, call, path, need, True)
+        if self.quotas is not None and count and (project := project_in(needs[0].resource) if needs else ""):
+            self.quotas.take(project, len(request))
+            self.quotas.check_new(project, needs[0].permission)
+            if watched is not None and not watched.project:
+                self.quotas.check_streams(project, partial(self._open_in, project))
+                watched.project = project
         if rule.hot is not None:
             self._remember(session, rule.hot[0], _name(request))
+
+    def _open_in(self, project: str) -> int:
+        self._streams = {one for one in self._streams if not one.stream.over}
+        return sum(one.project == project for one in self._streams)
 
     def _needs(self, path: str, rule: Rule, request: bytes) -> list[Need]:
         if rule.hot is not None:

@@ -16,7 +16,9 @@ import yaml
 
 from syncpoint.access.accounts import parse_email
 from syncpoint.access.policy import is_member, normal
+from syncpoint.access.quotas import Quota
 from syncpoint.model.errors import InvalidArgument
+from syncpoint.model.names import parse_project
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA")
 """Signatures by a private key, all of them: what anybody could make who knows the public one is not among them."""
@@ -27,6 +29,8 @@ PUBSUB_AUDIENCES: Final = ("https://pubsub.googleapis.com/", "https://pubsub.goo
 """What the official clients name in the tokens they sign themselves, wherever they send them."""
 SERVICE_IDENTITY: Final = "serviceAccount:pubsub@syncpoint.internal"
 """Under which a server does what it does by itself, where the file names no other."""
+NO_QUOTA: Final = Quota()
+DEFAULT_QUOTA: Final = "default"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -59,6 +63,8 @@ class AuthSettings:
     accounts: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     certificates: Mapping[str, str] = field(default_factory=dict)
     service_identity: str = SERVICE_IDENTITY
+    quota: Quota = NO_QUOTA
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
     audit_file: Path | None = None
     audit_data: bool = False
 
@@ -104,6 +110,9 @@ def parse(content: Any, base: Path = Path()) -> AuthSettings:
     for owner in owners:
         if not is_member(owner) or owner.partition(":")[0] not in ("user", "serviceAccount", "group"):
             raise top.refused("owners", f"{owner!r} is not user:, serviceAccount: or group: and an address")
+    quotas = {name: _quota(_Reader(one, f"quotas.{name}")) for name, one in top.mapping("quotas").items()}
+    for name in quotas.keys() - {DEFAULT_QUOTA}:
+        parse_project(name)
     audit = _Reader(top.value("audit") or {}, "audit")
     audit_file, audit_data = audit.text("file"), audit.flag("data")
     audit.done()
@@ -118,6 +127,8 @@ def parse(content: Any, base: Path = Path()) -> AuthSettings:
         accounts,
         certificates,
         top.principal("service_identity") if top.text("service_identity") else SERVICE_IDENTITY,
+        quotas.pop(DEFAULT_QUOTA, NO_QUOTA),
+        quotas,
         base / audit_file if audit_file else None,
         audit_data,
     )
@@ -163,6 +174,18 @@ def _issuer(reader: _Reader, audiences: tuple[str, ...], base: Path) -> Issuer:
     return made
 
 
+def _quota(reader: _Reader) -> Quota:
+    made = Quota(
+        reader.number("requests_per_s"),
+        reader.number("bytes_per_s"),
+        int(reader.number("streams")),
+        int(reader.number("topics")),
+        int(reader.number("subscriptions")),
+    )
+    reader.done()
+    return made
+
+
 class _Reader:
     """One mapping of the file; remembers which keys were asked for, so that unknown ones can be refused."""
 
@@ -190,6 +213,20 @@ class _Reader:
         if value is not None and not isinstance(value, bool):
             raise self.refused(key, "true or false is needed")
         return bool(value)
+
+    def number(self, key: str) -> float:
+        value = self.value(key)
+        if value is None:
+            return 0.0
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
+            raise self.refused(key, "a number is needed, 0 or more")
+        return float(value)
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        value = self.value(key)
+        if value is not None and not (isinstance(value, dict) and all(isinstance(one, str) for one in value)):
+            raise self.refused(key, "a mapping of names is needed")
+        return dict(value or {})
 
     def texts(self, key: str) -> list[str]:
         return [self._text_of(key, one) for _, one in self.each(key)]

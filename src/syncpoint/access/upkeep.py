@@ -103,6 +103,7 @@ class AccessUpkeep:
             return
         try:
             self._authenticator.take(load(self._path))
+            self._gate.take_quotas()
         except (InvalidArgument, OSError) as error:
             log.error("the file of --auth is not taken over: %s", error)
         else:

@@ -32,6 +32,13 @@ def error_info(reason: str, metadata: Mapping[str, str], domain: str = DOMAIN) -
     return _packed(rpc.ErrorInfo(reason=reason, domain=domain, metadata=dict(metadata)))
 
 
+def retry_info(after_s: float) -> bytes:
+    """A RetryInfo as serialised Any: when to try again."""
+    info = rpc.RetryInfo()
+    info.retry_delay.FromNanoseconds(round(after_s * 1e9))
+    return _packed(info)
+
+
 def ack_failure(
     ack_ids: Iterable[str | bytes],
     outcome: str = PERMANENT_INVALID_ACK_ID,

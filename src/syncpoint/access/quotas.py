@@ -1,0 +1,97 @@
+"""Quotas of projects: how much one may ask of this process, so that others are served, too.
+
+Place: asked by `gate` once a caller may do what he wants.
+Promise: what is beyond a quota is refused before any work, with RESOURCE_EXHAUSTED and the time after which to try
+again. A rate may be exceeded for `BURST_S`; over longer times it holds. Each process counts for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.model.errors import ResourceExhausted
+from syncpoint.wire.status import error_info, retry_info
+
+BURST_S: Final = 2.0
+PROJECTS_MAX: Final = 100_000  # of which rates are remembered
+
+
+class Quota(NamedTuple):
+    """What one project may. 0: as much as it likes. Rates of requests and their bytes; numbers that may exist."""
+
+    requests_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    streams: int = 0
+    topics: int = 0
+    subscriptions: int = 0
+
+
+class Quotas:
+    """`projects`: by name (projects/P); all others have the `default`."""
+
+    def __init__(
+        self, default: Quota, projects: Mapping[str, Quota], catalog: Catalog, monotonic: Callable[[], float]
+    ) -> None:
+        self._default, self._projects = default, projects
+        self._catalog, self._monotonic = catalog, monotonic
+        self._rates: dict[str, list[float]] = {}
+
+    def of(self, project: str) -> Quota:
+        """What holds for a project."""
+        return self._projects.get(project, self._default)
+
+    def take(self, project: str, size: int) -> None:
+        """Count one request of so many bytes. Raises `ResourceExhausted`."""
+        quota = self.of(project)
+        if not (quota.requests_per_s or quota.bytes_per_s):
+            return
+        now = self._monotonic()
+        paid = self._rates.get(project)
+        if paid is None:
+            if len(self._rates) >= PROJECTS_MAX:
+                self._rates.clear()
+            paid = self._rates[project] = [now, now]
+        # Until when what was let in before is paid for: more is let in while that is not far ahead.
+        for until, metric in zip(paid, ("requests", "bytes of requests"), strict=True):
+            if until > now + BURST_S:
+                raise exceeded(project, metric, until - now - BURST_S)
+        if quota.requests_per_s:
+            paid[0] = max(paid[0], now) + 1 / quota.requests_per_s
+        if quota.bytes_per_s:
+            paid[1] = max(paid[1], now) + size / quota.bytes_per_s
+
+    def check_new(self, project: str, permission: str) -> None:
+        """Raise `ResourceExhausted` if a permission is for one thing more than the project may have."""
+        quota = self.of(project)
+        if permission == "pubsub.topics.create" and quota.topics:
+            there, most, metric = len(self._catalog.topics_in(project, None, quota.topics)), quota.topics, "topics"
+        elif permission == "pubsub.subscriptions.create" and quota.subscriptions:
+            most, metric = quota.subscriptions, "subscriptions"
+            there = len(self._catalog.subscriptions_in(project, None, most))
+        else:
+            return
+        if there >= most:
+            raise exceeded(project, metric)
+
+    def check_streams(self, project: str, open_now: Callable[[], int]) -> None:
+        """Raise `ResourceExhausted` if the project has as many streams open as it may; `open_now` counts them."""
+        most = self.of(project).streams
+        if most and open_now() >= most:
+            raise exceeded(project, "open streams", 1.0)
+
+
+def project_in(resource: str) -> str:
+    """The project of a resource; "" of what lies in none."""
+    end = resource.find("/", 9)
+    return (resource if end < 0 else resource[:end]) if resource.startswith("projects/") else ""
+
+
+def exceeded(project: str, metric: str, after_s: float | None = None) -> ResourceExhausted:
+    """The refusal; `after_s`: when to try again, None where waiting does not help."""
+    facts = {"quota_metric": metric, "consumer": project, "service": "pubsub.googleapis.com"}
+    details = [error_info("RATE_LIMIT_EXCEEDED", facts, "googleapis.com")]
+    if after_s is not None:
+        details.append(retry_info(after_s))
+    return ResourceExhausted(f"Quota exceeded for quota metric '{metric}' for consumer '{project}'.", details)
