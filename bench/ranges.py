@@ -21,7 +21,7 @@ from bench.harness import Bench, Target, arguments
 from bench.process import Failed, Server
 from bench.spark.topics import Topics
 from pyspark_pubsub.options import Access
-from pyspark_pubsub.rpc import Channel, pb
+from pyspark_pubsub.rpc import BlockingChannel, pb
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.cluster.local import Shape
 from syncpoint.pipeline.columns import ATTRIBUTES, DATA, MESSAGE_ID, OFFSET, ORDERING_KEY, PUBLISH_TIME
@@ -81,7 +81,7 @@ def measure(bench: Bench, case: str, address: str, servers: Server | ClusterUnde
 
 def read(address: str, topic: str) -> int:
     """Every row of the topic; how many there were."""
-    channel = Channel(Access((address,)))
+    channel = BlockingChannel(Access((address,)))
     request = pb.GetPositionsRequest(topic=topic)
     listing = pb.Positions.FromString(channel.call(methods.LOG_READER.GetPositions, request))
     rows = 0

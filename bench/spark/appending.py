@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Data
 from pyspark.sql.types import StructType
 
 from pyspark_pubsub.options import WRITE, Options
-from pyspark_pubsub.rpc import Channel, pb
+from pyspark_pubsub.rpc import BlockingChannel, pb
 from syncpoint.wire import methods
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class _Unfenced(_Appending):
         if stage(target, Part(name, name, 0, 0, name), iterator).staged:
             request = pb.CommitEpochRequest(run=pb.Run(query=name, run=name), epoch=0)
             request.stages.add(partition=0, attempt=name)
-            Channel(options.access).call(methods.EPOCH_WRITER.CommitEpoch, request)
+            BlockingChannel(options.access).call(methods.EPOCH_WRITER.CommitEpoch, request)
         return WriterCommitMessage()
 
 
@@ -98,5 +98,5 @@ class _Publishing(_Appending):
                     data=row["data"], attributes=dict(row["attributes"] or ()), ordering_key=row["ordering_key"] or ""
                 )
         if request.messages:
-            Channel(self._options.access).call("/google.pubsub.v1.Publisher/Publish", request, idempotent=False)
+            BlockingChannel(self._options.access).call("/google.pubsub.v1.Publisher/Publish", request, idempotent=False)
         return WriterCommitMessage()

@@ -84,7 +84,7 @@ def header_block(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
     return b"".join(b"\x00" + _number(len(name), 7) + name + _number(len(value), 7) + value for name, value in headers)
 
 
-class Connection:
+class BlockingConnection:
     """One connection; one call at a time: `start`, any number of `send` and `receive`, until `receive` gives None.
 
     `usable`: another call may be started. Every method raises `CallError`: UNAVAILABLE when the connection is lost,

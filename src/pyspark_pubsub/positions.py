@@ -15,7 +15,7 @@ from typing import Any
 from pyspark_pubsub.errors import DataLossError, OptionError
 from pyspark_pubsub.offsets import Listing, Offsets, Range, Source
 from pyspark_pubsub.options import Options
-from pyspark_pubsub.rpc import Channel, pb
+from pyspark_pubsub.rpc import BlockingChannel, pb
 from syncpoint.wire import methods
 
 EARLIEST, LATEST, TIME, SNAPSHOT, OFFSETS = "earliest", "latest", "time", "snapshot", "offsets"
@@ -76,7 +76,7 @@ class Positions:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.channel = Channel(options.access)
+        self.channel = BlockingChannel(options.access)
 
     def ask(
         self,

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_pubsub.errors import OUT_OF_RANGE, UNAVAILABLE, CallError, DataLossError
-from pyspark_pubsub.rpc import PAUSE_FIRST_S, PAUSE_MAX_S, Channel, pb
+from pyspark_pubsub.rpc import PAUSE_FIRST_S, PAUSE_MAX_S, BlockingChannel, pb
 from pyspark_pubsub.schema import CONSTANT, arrow_schema, wire_columns
 from pyspark_pubsub.slices import Slice
 from syncpoint.wire import methods
@@ -32,7 +32,7 @@ _BATCH_TAG = 0x0A  # ReadFrame.batch: field 1, length-delimited
 
 
 @dataclass(frozen=True)
-class Frame:
+class RangeFrame:
     """A frame of the server: a view of an encapsulated record batch (None: no rows), its rows, and what comes next."""
 
     batch: pa.Buffer | None
@@ -58,14 +58,14 @@ def read(part: Slice) -> Generator[pa.RecordBatch, None, None]:
                 yield constants.joined(_columns(frame, asked), frame.rows)
 
 
-def _columns(frame: Frame, asked: pa.Schema) -> dict[str, pa.Array]:
+def _columns(frame: RangeFrame, asked: pa.Schema) -> dict[str, pa.Array]:
     if not len(asked):
         return {}
     batch = pa.ipc.read_record_batch(frame.batch, asked)
     return dict(zip(asked.names, batch.columns, strict=True))
 
 
-def _block(frame: Frame) -> dict[str, pa.Array]:
+def _block(frame: RangeFrame) -> dict[str, pa.Array]:
     """One row that holds the whole frame: the server's record batch as it came."""
     assert frame.batch is not None
     offsets = pa.py_buffer(struct.pack("<ii", 0, frame.batch.size))
@@ -94,7 +94,7 @@ class _Constants:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def frames(part: Slice, columns: list[int]) -> Generator[Frame, None, None]:
+def frames(part: Slice, columns: list[int]) -> Generator[RangeFrame, None, None]:
     """The server's frames from `begin` to `end`; taken up again where a connection broke."""
     request = pb.ReadRangeRequest(
         topic=part.topic,
@@ -110,7 +110,7 @@ def frames(part: Slice, columns: list[int]) -> Generator[Frame, None, None]:
         frame_bytes=part.frame_bytes,
         chain=part.chain,
     )
-    channel = Channel(part.access)
+    channel = BlockingChannel(part.access)
     at, pause, patience_end = part.begin, PAUSE_FIRST_S, 0.0
     while at < part.end:
         request.begin = at
@@ -135,7 +135,7 @@ def frames(part: Slice, columns: list[int]) -> Generator[Frame, None, None]:
             pause = min(pause * 2, PAUSE_MAX_S)
 
 
-def _behind_gap(part: Slice, channel: Channel, at: int, error: CallError) -> int:
+def _behind_gap(part: Slice, channel: BlockingChannel, at: int, error: CallError) -> int:
     """Messages from `at` on are gone: the next offset that is stored, when the options allow to go on."""
     where = f"Source {part.source} of {part.topic} cannot be read from offset {at} to {part.end}: {error.text}"
     if part.fail_on_data_loss:
@@ -170,12 +170,12 @@ def _varint_bytes(value: int) -> int:
     return max(1, -(-value.bit_length() // 7))
 
 
-def parse_frame(message: memoryview, buffer: pa.Buffer | None) -> Frame:
+def parse_frame(message: memoryview, buffer: pa.Buffer | None) -> RangeFrame:
     """A ReadFrame; its batch stays where it is in `buffer`, of which `message` is the end. Raises ValueError."""
     if not len(message) or message[0] != _BATCH_TAG or buffer is None:
         parsed = pb.ReadFrame.FromString(bytes(message))
         batch = pa.py_buffer(parsed.batch) if parsed.batch else None
-        return Frame(batch, parsed.rows, parsed.next_offset)
+        return RangeFrame(batch, parsed.rows, parsed.next_offset)
     at, size, shift = 1, 0, 0
     while True:
         byte = message[at]
@@ -186,7 +186,7 @@ def parse_frame(message: memoryview, buffer: pa.Buffer | None) -> Frame:
     if at + size > len(message):
         raise ValueError("a frame is shorter than its record batch")
     rest = pb.ReadFrame.FromString(bytes(message[at + size :]))
-    return Frame(buffer.slice(buffer.size - len(message) + at, size), rest.rows, rest.next_offset)
+    return RangeFrame(buffer.slice(buffer.size - len(message) + at, size), rest.rows, rest.next_offset)
 
 
 def prefetched(source: Iterator[Any], ahead: int) -> Generator[Any, None, None]:

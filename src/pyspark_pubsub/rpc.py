@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pubsub.errors import UNAUTHENTICATED, UNAVAILABLE, CallError, OptionError
-from pyspark_pubsub.http2 import Allocate, Connection
+from pyspark_pubsub.http2 import Allocate, BlockingConnection
 from pyspark_pubsub.options import Access
 from pyspark_pubsub.pipe import Buffer
 from syncpoint.wire.messages import Package
@@ -33,11 +33,11 @@ CONNECT_S = 10.0
 IDLE_S = 15.0
 """How often a stream that has nothing to send looks for pings."""
 
-_idle: dict[tuple[int, Access], list[Connection]] = {}
+_idle: dict[tuple[int, Access], list[BlockingConnection]] = {}
 _lock = threading.Lock()
 
 
-class Channel:
+class BlockingChannel:
     """Calls to the server of one `Access`. Cheap to make; connections are shared within the process."""
 
     def __init__(self, access: Access) -> None:
@@ -107,14 +107,14 @@ class Channel:
     def _where(self, method: str) -> str:
         return f"{method.rpartition('/')[2]} at {','.join(self.access.endpoints)}"
 
-    def _arm(self, connection: Connection) -> None:
+    def _arm(self, connection: BlockingConnection) -> None:
         connection.pipe.deadline = time.monotonic() + self.access.call_seconds
 
     def _metadata(self) -> Sequence[tuple[str, str]]:
         token = read_token(self.access)
         return (("authorization", f"Bearer {token}"),) if token else ()
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> BlockingConnection:
         with _lock:
             kept = _idle.setdefault((os.getpid(), self.access), [])
         while kept:
@@ -136,7 +136,7 @@ class Channel:
                 failures.append(f"{endpoint}: {error.strerror or error}")
         raise CallError(UNAVAILABLE, f"No connection ({'; '.join(failures)}).", unsent=True)
 
-    def _put_back(self, connection: Connection) -> None:
+    def _put_back(self, connection: BlockingConnection) -> None:
         """Keep a connection whose call has ended; one in the middle of a call is of no use any more."""
         connection.cancel()
         if not connection.pipe.closed:
@@ -163,7 +163,7 @@ class Upload:
     Between messages a thread answers the server's pings, since rows may be long in coming.
     """
 
-    def __init__(self, channel: Channel, connection: Connection, where: str) -> None:
+    def __init__(self, channel: BlockingChannel, connection: BlockingConnection, where: str) -> None:
         self._channel, self._connection, self._where = channel, connection, where
         self._lock = threading.Lock()
         self._done = threading.Event()
@@ -214,7 +214,7 @@ class Upload:
                     return
 
 
-def connect(access: Access, endpoint: str) -> Connection:
+def connect(access: Access, endpoint: str) -> BlockingConnection:
     """A new connection to host:port. Raises OSError, and OptionError for files that cannot be used."""
     host, _, port = endpoint.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -226,7 +226,7 @@ def connect(access: Access, endpoint: str) -> Connection:
             sock = context.wrap_socket(sock, server_hostname=access.server_name or host)
             if sock.selected_alpn_protocol() not in ("h2", None):
                 raise OSError("the server does not speak HTTP/2")
-        return Connection(sock, access.server_name or endpoint, time.monotonic() + access.call_seconds)
+        return BlockingConnection(sock, access.server_name or endpoint, time.monotonic() + access.call_seconds)
     except BaseException:
         sock.close()
         raise

@@ -22,7 +22,7 @@ from pyspark_pubsub.errors import OUT_OF_RANGE, CallError, DataLossError, Option
 from pyspark_pubsub.garbage import spare_collections
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.pausing import pause
-from pyspark_pubsub.rpc import Channel, pb
+from pyspark_pubsub.rpc import BlockingChannel, pb
 from pyspark_pubsub.schema import check_sink_schema
 from syncpoint.wire import methods
 
@@ -96,7 +96,7 @@ class _Writer:
             if found.attempt:
                 request.stages.add(partition=found.partition, attempt=found.attempt)
         pause("commit")
-        Channel(self._options.access).call(methods.EPOCH_WRITER.CommitEpoch, request)
+        BlockingChannel(self._options.access).call(methods.EPOCH_WRITER.CommitEpoch, request)
         pause("committed")
 
     def _abort(self, messages: list[Any], epoch: int) -> None:
@@ -104,7 +104,7 @@ class _Writer:
         found = next((message for message in messages if message is not None), None)
         if found is not None:
             request = pb.AbortEpochRequest(run=pb.Run(query=found.query, run=found.run), epoch=epoch)
-            Channel(self._options.access).call(methods.EPOCH_WRITER.AbortEpoch, request)
+            BlockingChannel(self._options.access).call(methods.EPOCH_WRITER.AbortEpoch, request)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

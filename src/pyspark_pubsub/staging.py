@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark_pubsub.errors import SchemaError
 from pyspark_pubsub.options import Access
 from pyspark_pubsub.pausing import pause
-from pyspark_pubsub.rpc import Channel, Upload, pb
+from pyspark_pubsub.rpc import BlockingChannel, Upload, pb
 from pyspark_pubsub.schema import IN_BLOCK, NUMBERS
 from syncpoint.wire import methods
 
@@ -79,7 +79,7 @@ def stage(target: Target, part: Part, batches: Iterator[pa.RecordBatch]) -> Coun
         for batch in batches:
             for request in requests(target, batch):
                 if upload is None:
-                    upload = Channel(target.access).upload(methods.EPOCH_WRITER.Stage)
+                    upload = BlockingChannel(target.access).upload(methods.EPOCH_WRITER.Stage)
                     upload.send([_header(target, part)])
                 upload.send(request)
                 pause("staging")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_pubsub.options import Access
-from pyspark_pubsub.rpc import Channel, pb
+from pyspark_pubsub.rpc import BlockingChannel, pb
 from pyspark_pubsub.staging import Part, Target, stage
 from syncpoint.federation.transform import CARRIED
 from syncpoint.testing.logs import Verdict, judge
@@ -217,7 +217,7 @@ class Successor:
     def commit(self, epoch: int) -> None:
         request = pb.CommitEpochRequest(run=pb.Run(query=self._query, run="the-later-run"), epoch=epoch)
         request.stages.add(partition=0, attempt="x")
-        Channel(self._target.access).call(methods.EPOCH_WRITER.CommitEpoch, request)
+        BlockingChannel(self._target.access).call(methods.EPOCH_WRITER.CommitEpoch, request)
 
 
 def zombie(one: Case, driver: Driver) -> str:

@@ -22,15 +22,15 @@ from typing import Any
 
 from syncpoint.model.errors import SyncpointError
 from syncpoint.transport import frames
-from syncpoint.transport.calls import Call, Stream, Streaming, Unary
-from syncpoint.transport.client_connection import ClientConnection, ClientLane
+from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
+from syncpoint.transport.client_connection import ClientConnection, ClientStreamState
 from syncpoint.transport.connection import Totals
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.server_connection import ServerConnection
 from tests.unit.transport import conftest as world
 
 CORPUS = Path(__file__).parent / "transport_corpus"
-SMALL = Limits(
+SMALL = TransportLimits(
     message_bytes=30_000,
     frame_bytes=16_384,
     header_block_bytes=4_000,
@@ -50,7 +50,7 @@ SMALL = Limits(
     updates_per_interval=200,
 )
 """Limits small enough for mutations to reach them."""
-WIDE = Limits(resets_per_interval=200, pings_per_interval=200)
+WIDE = TransportLimits(resets_per_interval=200, pings_per_interval=200)
 """Limits under which the corpus was recorded, so that most of an input gets through."""
 
 
@@ -100,7 +100,7 @@ class Calls:
                 self.end(call)
                 call.reply([b"late", bytes(self._chance.randrange(9_000))])
 
-    def chat(self, stream: Stream) -> None:
+    def chat(self, stream: StreamingCall) -> None:
         self.begin(stream)
 
         def finish() -> None:
@@ -113,7 +113,7 @@ class Calls:
         stream.on_end = finish
         stream.on_drain = finish
 
-    def flood(self, stream: Stream) -> None:
+    def flood(self, stream: StreamingCall) -> None:
         self.begin(stream)
         left = [20]
 
@@ -255,7 +255,7 @@ def check_client(chance: random.Random, data: bytes) -> None:
         def finished(error: SyncpointError | None) -> None:
             results[number] += 1
 
-        lane = ClientLane(conn, b"\x83\x86\x84", request, lambda payload: None, finished)
+        lane = ClientStreamState(conn, b"\x83\x86\x84", request, lambda payload: None, finished)
         conn.start(lane)
         if request is None and not lane.done and lane.sid:
             lane.send_message(bytes(chance.randrange(9_000)))

@@ -27,7 +27,7 @@ from syncpoint.metadata.etcd import open_etcd
 from syncpoint.metadata.layout import UNIVERSE
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import Change, Setting
+from syncpoint.metadata.records import CatalogChange, Setting
 from syncpoint.metadata.remote import open_remote
 from syncpoint.metadata.service import MetadataService
 from syncpoint.metadata.shared import SharedStore, SharedWatch, read_all
@@ -398,7 +398,7 @@ def test_the_catalog_over_it(run: Run) -> None:
             for i in range(10):
                 while True:
                     try:
-                        await mirror.commit([Change.put(Setting(f"{name}{i}", b""))])
+                        await mirror.commit([CatalogChange.put(Setting(f"{name}{i}", b""))])
                         break
                     except CatalogConflict:
                         conflicts += 1

@@ -22,8 +22,8 @@ from syncpoint.testing.certificates import Authority
 from syncpoint.testing.server import ServerProcess
 from syncpoint.transport import frames
 from syncpoint.transport.calls import Unary
-from syncpoint.transport.frames import Setting
-from syncpoint.transport.limits import MIB, Limits
+from syncpoint.transport.frames import SettingId
+from syncpoint.transport.limits import MIB, TransportLimits
 from syncpoint.transport.server import serve
 
 PROJECT = "projects/crowded"
@@ -40,7 +40,7 @@ class RawClient:
         self._encoder = Encoder()
         self._sid = 1
         self._rest = b""
-        self.socket.sendall(frames.PREFACE + frames.settings({Setting.INITIAL_WINDOW_SIZE: window}))
+        self.socket.sendall(frames.PREFACE + frames.settings({SettingId.INITIAL_WINDOW_SIZE: window}))
         if window > frames.WINDOW_DEFAULT:
             self.socket.sendall(frames.window_update(0, window - frames.WINDOW_DEFAULT))
 
@@ -113,7 +113,7 @@ def test_what_nobody_reads_is_bounded_over_all_connections(crowded: ServerProces
     asked = time.monotonic()
     # 6,000 answers of 256 KB are 1.5 GB; they are made in turns.
     took = publishing(crowded.endpoint, lambda: time.monotonic() > asked + 12)
-    assert resident(crowded.pid) - before < Limits().unsent_total_bytes + 300 * MIB
+    assert resident(crowded.pid) - before < TransportLimits().unsent_total_bytes + 300 * MIB
     closed = 0
     for client in clients:
         client.socket.setblocking(False)
@@ -165,7 +165,7 @@ def test_one_clients_lists_do_not_hold_another_up(crowded: ServerProcess) -> Non
 @pytest.mark.parametrize("greeted", [True, False])
 def test_who_says_nothing_is_gone_soon(encrypted: bool, greeted: bool, tmp_path: Path) -> None:
     """300 connections, TLS finished, then silence; their ends never read, so nothing is answered either."""
-    limits = Limits(greeting_s=0.5, first_request_s=1.0, close_s=0.5, drain_ping_s=0.2, sweep_s=0.1)
+    limits = TransportLimits(greeting_s=0.5, first_request_s=1.0, close_s=0.5, drain_ping_s=0.2, sweep_s=0.1)
 
     async def run() -> None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

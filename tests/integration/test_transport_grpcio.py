@@ -18,7 +18,7 @@ import uvloop
 from google.rpc import status_pb2
 
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
-from syncpoint.transport.calls import Call, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.client import Channel
 from syncpoint.transport.server import Server, serve
 from syncpoint.transport.tasks import unary_async
@@ -58,7 +58,7 @@ class Service:
             raise
         return b"done"
 
-    def chat(self, stream: Stream) -> None:
+    def chat(self, stream: StreamingCall) -> None:
         stream.on_message = stream.send
         stream.on_end = stream.finish
         stream.on_cancel = self.cancelled.set
@@ -69,7 +69,7 @@ class Service:
 
         stream.on_drain = drain
 
-    def flood(self, stream: Stream) -> None:
+    def flood(self, stream: StreamingCall) -> None:
         left = [1000]
 
         def pump() -> None:

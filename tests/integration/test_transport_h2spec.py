@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from syncpoint.transport.calls import Unary
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.server import serve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def h2spec() -> str:
     return done.stdout.strip()
 
 
-async def run(program: str, report: Path, limits: Limits) -> tuple[int, dict[tuple[str, str], str]]:
+async def run(program: str, report: Path, limits: TransportLimits) -> tuple[int, dict[tuple[str, str], str]]:
     """Number of cases, and the failures by (section, text)."""
     server = await serve({b"/t.T/Echo": Unary(lambda call, request: call.reply(request))}, limits=limits)
     try:
@@ -63,10 +63,12 @@ async def run(program: str, report: Path, limits: Limits) -> tuple[int, dict[tup
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("limits", [Limits(frame_bytes=16_384), Limits()], ids=["small-frames", "defaults"])
-def test_every_case_passes(h2spec: str, tmp_path: Path, limits: Limits) -> None:
+@pytest.mark.parametrize(
+    "limits", [TransportLimits(frame_bytes=16_384), TransportLimits()], ids=["small-frames", "defaults"]
+)
+def test_every_case_passes(h2spec: str, tmp_path: Path, limits: TransportLimits) -> None:
     count, failures = uvloop.run(run(h2spec, tmp_path / "report.xml", limits))
     assert count >= 145
-    excused = NOT_APPLICABLE if limits == Limits() else {}
+    excused = NOT_APPLICABLE if limits == TransportLimits() else {}
     assert {key: text for key, text in failures.items() if key not in excused} == {}
     assert failures.keys() == excused.keys(), "an excuse nobody needs"

@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument
-from syncpoint.transport.calls import Call, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.server import serve
 
 FOLDER = Path(__file__).resolve().parents[1] / "node" / "transport"
@@ -22,12 +22,12 @@ def bad(call: Call, request: bytes) -> None:
     raise InvalidArgument("", "nö: 100 %", (b"\x0a\x01t",))
 
 
-def chat(stream: Stream) -> None:
+def chat(stream: StreamingCall) -> None:
     stream.on_message = stream.send
     stream.on_end = stream.finish
 
 
-def hold(stream: Stream) -> None:
+def hold(stream: StreamingCall) -> None:
     """Never ends by itself: a client that cancels closes its side first, and resets then."""
 
     def cancel() -> None:
@@ -38,11 +38,11 @@ def hold(stream: Stream) -> None:
     stream.on_cancel = cancel
 
 
-def refuse(stream: Stream) -> None:
+def refuse(stream: StreamingCall) -> None:
     stream.on_message = lambda message: stream.finish(FailedPrecondition("no"))
 
 
-def flood(stream: Stream) -> None:
+def flood(stream: StreamingCall) -> None:
     left = [300]
 
     def pump() -> None:

@@ -20,7 +20,7 @@ from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import PUBLISH, Member, Owner
+from syncpoint.model.cluster import PUBLISH, ChainOwner, Member
 from syncpoint.model.errors import Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.runtime.clock import ManualClock
@@ -83,7 +83,7 @@ class FakeOwner:
 
     def own(self, chain: int | None = None) -> None:
         """Be the owner of a chain."""
-        owner = Owner(self.name, self.chain, 1, self.address)
+        owner = ChainOwner(self.name, self.chain, 1, self.address)
         self.world.store.txn([], [Put(OWNERS.key(chain or self.chain), owner.encode())])
 
     async def _confirm(self, call: Call, request: bytes) -> bytes:

@@ -17,7 +17,7 @@ from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore as MemoryMetadata
-from syncpoint.metadata.records import CREATING, Change, Op, Subscription, Topic
+from syncpoint.metadata.records import CREATING, CatalogChange, ChangeOp, Subscription, Topic
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition, MetadataSilent
 from syncpoint.publish.chain import Surroundings
@@ -148,7 +148,7 @@ class Copy:
 
     def __init__(self, world: ChainWorld) -> None:
         self.catalog = Catalog()
-        self.on_change: list[Callable[[Change], None]] = []
+        self.on_change: list[Callable[[CatalogChange], None]] = []
         self.held = False
         self._world, self._moved = world, asyncio.Event()
         self.catch_up()
@@ -173,7 +173,7 @@ class ChainWorld:
     def __init__(self, clock: ManualClock) -> None:
         self.clock, self.random = clock, SeededRandom(1)
         self.master = Catalog()
-        self.changes: list[Change] = []
+        self.changes: list[CatalogChange] = []
         self.disks: dict[int, Disks] = {}
         self.registered: set[tuple[int, int]] = set()
         self.registrations = 0
@@ -184,16 +184,16 @@ class ChainWorld:
         self.epochs: dict[int, int] = {}
         self.logs = self.streams = 0
         self.processes: list[Process] = []
-        self.commit(Change.put(Topic(TOPIC_NUMBER, TOPIC)))
+        self.commit(CatalogChange.put(Topic(TOPIC_NUMBER, TOPIC)))
 
     # -- metadata ----------------------------------------------------------------------------------------------------
 
-    def commit(self, *changes: Change) -> int:
+    def commit(self, *changes: CatalogChange) -> int:
         for change in self.master.assign(changes):
             record = change.record
-            if isinstance(record, Subscription) and change.op is Op.PUT and not record.created_revision:
+            if isinstance(record, Subscription) and change.op is ChangeOp.PUT and not record.created_revision:
                 record = Subscription(**{**_fields(record), "created_revision": change.revision})
-                change = Change(change.revision, change.op, record)
+                change = CatalogChange(change.revision, change.op, record)
             self.master.apply(change)
             self.changes.append(change)
         for process in self.processes:
@@ -203,11 +203,11 @@ class ChainWorld:
     async def subscribe(self, number: int = SUB_NUMBER, name: str = SUB, **options: Any) -> Subscription:
         """As the control plane does it: creating, confirmed by every registered chain, active."""
         record = Subscription(number, name, TOPIC_NUMBER, TOPIC, state=CREATING, **options)
-        revision = self.commit(Change.put(record))
+        revision = self.commit(CatalogChange.put(record))
         await self.confirm(revision)
         made = self.master.subscription_by_incarnation(number)
         assert made is not None
-        self.commit(Change.put(Subscription(**{**_fields(made), "state": "active"})))
+        self.commit(CatalogChange.put(Subscription(**{**_fields(made), "state": "active"})))
         found = self.master.subscription_by_incarnation(number)
         assert found is not None
         return found
@@ -215,7 +215,7 @@ class ChainWorld:
     def update(self, number: int = SUB_NUMBER, **options: Any) -> int:
         known = self.master.subscription_by_incarnation(number)
         assert known is not None
-        return self.commit(Change.put(Subscription(**{**_fields(known), **options})))
+        return self.commit(CatalogChange.put(Subscription(**{**_fields(known), **options})))
 
     async def confirm(self, revision: int, assignment: int = 0, but: int = 0) -> None:
         for topic, chain in sorted(self.registered):

@@ -14,7 +14,7 @@ from syncpoint.runtime.files import DiskUnreachable
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
 from syncpoint.storage.workers import ManualWorkers
@@ -110,7 +110,7 @@ class World:
         self.appended[key] = (count, payload)
         self.ends[source] = first + count
         position = store.append(
-            Kind.MESSAGES, payload, source=source, first_offset=first, count=count, time_ns=self.clock.time_ns()
+            EntryKind.MESSAGES, payload, source=source, first_offset=first, count=count, time_ns=self.clock.time_ns()
         )
         self.waiting.append((position, key))
         self.places[key] = store.log_counter, position
@@ -120,7 +120,7 @@ class World:
         self.serial += 1
         fact = b"fact %d " % self.serial + self.random.token(size).hex().encode()
         self.facts.add(fact)
-        position = self.store.append(Kind.LEDGER, fact)
+        position = self.store.append(EntryKind.LEDGER, fact)
         self.waiting.append((position, fact))
         self.places[fact] = self.store.log_counter, position
         return fact
@@ -254,9 +254,9 @@ class World:
                 assert stored.get(key) == value, f"{key} was reported persisted and is lost"
         seen = set()
         for entry in store.replay():
-            if entry.kind == Kind.CHECKPOINT_PART:
+            if entry.kind == EntryKind.CHECKPOINT_PART:
                 seen.update(part for part in entry.payload.split(b"\n") if part)
-            elif entry.kind == Kind.LEDGER:
+            elif entry.kind == EntryKind.LEDGER:
                 seen.add(entry.payload)
         assert seen <= self.facts, f"facts were invented: {list(seen - self.facts)[:3]}"
         missing = self.acked_facts - seen

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from syncpoint.kernel import frames
-from syncpoint.metadata.records import Change, Subscription, Topic, encode_changes
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic, encode_changes
 from syncpoint.model.flow import FlowLimits
 from syncpoint.pipeline.columns import COLUMNS
 from syncpoint.pipeline.staging import STAGED_BYTES_MAX, STAGING_TOPIC
@@ -21,7 +21,7 @@ from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
 from syncpoint.storage.workers import ManualWorkers
@@ -73,7 +73,7 @@ class World:
         self.universe: int | None = None
         self.staged_bytes_max = staged_bytes_max
         self.open()
-        self.commit(Change.put(Topic(1, ONE)), Change.put(Topic(2, TWO)))
+        self.commit(CatalogChange.put(Topic(1, ONE)), CatalogChange.put(Topic(2, TWO)))
 
     def open(self) -> None:
         self.inbox: list[Callable[[], None]] = []
@@ -159,10 +159,10 @@ class World:
             self.upkeep.collect()
             self.settle(5)
 
-    def commit(self, *changes: Change) -> None:
+    def commit(self, *changes: CatalogChange) -> None:
         catalog = self.publish.catalog
         assigned = catalog.assign(changes)
-        self.publish.append_fact(Kind.CATALOG, encode_changes(assigned))
+        self.publish.append_fact(EntryKind.CATALOG, encode_changes(assigned))
         for change in assigned:
             catalog.apply(change)
             self.follower.changed(change)
@@ -171,7 +171,7 @@ class World:
     def subscribe(self, topic: int, name: str, incarnation: int) -> None:
         """So that messages of a topic are kept."""
         self.commit(
-            Change.put(
+            CatalogChange.put(
                 Subscription(
                     incarnation,
                     f"projects/p/subscriptions/{name}",

@@ -19,7 +19,7 @@ from syncpoint.control.ownership_machine import (
     RequestHandOver,
 )
 from syncpoint.metadata.view import Versioned
-from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
+from syncpoint.model.cluster import PUBLISH, ChainOwner, ChainRecord, Member
 
 TTL_S = 4.0
 
@@ -44,7 +44,7 @@ class Metadata:
     def __init__(self) -> None:
         self.revision = 1
         self.members: dict[str, Versioned[Member]] = {}
-        self.owners: dict[int, Versioned[Owner]] = {}
+        self.owners: dict[int, Versioned[ChainOwner]] = {}
         self.epochs: dict[int, int] = {}
         self.chains: dict[int, ChainRecord] = {}
         self.drained: set[str] = set()
@@ -60,7 +60,7 @@ class Metadata:
         self.revision += 1
         self.members[member.name] = Versioned(member, self.revision)
 
-    def put_owner(self, chain: int, owner: Owner) -> int:
+    def put_owner(self, chain: int, owner: ChainOwner) -> int:
         key = (chain, owner.epoch)
         assert self.granted.setdefault(key, owner.incarnation) == owner.incarnation, "two owners of one epoch"
         self.revision += 1
@@ -223,7 +223,7 @@ class Imagined:
                     return
                 meta.epochs[chain] = epoch
                 self.claims.append((self.now, chain, name))
-                revision = meta.put_owner(chain, Owner(name, life.member.incarnation, epoch, life.member.address))
+                revision = meta.put_owner(chain, ChainOwner(name, life.member.incarnation, epoch, life.member.address))
                 machine.claimed(chain, epoch, revision)
             case OpenChain(chain, epoch):
                 if self.disks.get(chain, 0) > epoch or chain in self.broken:
@@ -240,7 +240,9 @@ class Imagined:
                 if not meta.up or not life.leased:
                     machine.not_confirmed(chain, overtaken=False)
                 elif owner is None and meta.epochs.get(chain) == epoch:
-                    revision = meta.put_owner(chain, Owner(name, life.member.incarnation, epoch, life.member.address))
+                    revision = meta.put_owner(
+                        chain, ChainOwner(name, life.member.incarnation, epoch, life.member.address)
+                    )
                     machine.confirmed(chain, revision)
                 elif owner is not None and (owner.value.incarnation, owner.value.epoch) == (
                     life.member.incarnation,

@@ -13,9 +13,9 @@ from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, CHAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainRecord, Member, Owner
+from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainOwner, ChainRecord, Member
 from syncpoint.model.errors import NotFound, OtherTopic, StaleEpoch, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
 from syncpoint.proxy.data_keys import KeyRing, TopicKeys
@@ -29,7 +29,7 @@ from syncpoint.runtime.random import SeededRandom
 from syncpoint.subscribe.lease_holder import lender_of
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
 from syncpoint.testing.simulation.network import SimNetwork
-from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
 from syncpoint.transport.network import AnyStream
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire import methods
@@ -73,7 +73,7 @@ class Process:
         owned = [
             Delete(item.key)
             for item in self.world.store.range(OWNERS).items
-            if Owner.decode(item.value).member == self.name
+            if ChainOwner.decode(item.value).member == self.name
         ]
         self.world.store.txn([], [Delete(MEMBERS + self.name), *owned])
 
@@ -101,7 +101,7 @@ class PublishProcess(Process):
     async def _void(self, call: Call, request: bytes) -> bytes:
         asked = internal.VoidRequest.FromString(request)
         owner = self.world.store.get(OWNERS.key(asked.chain))
-        if owner is None or Owner.decode(owner.value).member != self.name:
+        if owner is None or ChainOwner.decode(owner.value).member != self.name:
             raise Unavailable(f"Chain {asked.chain} is not open here.")
         if self.refuse_voids is not None:
             raise self.refuse_voids
@@ -115,7 +115,7 @@ class PublishProcess(Process):
     async def _publish(self, call: Call, request: bytes) -> bytes:
         batch = read_publish(request)
         owner = self.world.store.get(OWNERS.key(batch.chain))
-        if owner is None or Owner.decode(owner.value).member != self.name:
+        if owner is None or ChainOwner.decode(owner.value).member != self.name:
             raise Unavailable(f"Chain {batch.chain} is not open here.")
         if self.refusals:
             raise self.refusals.pop(0)
@@ -141,7 +141,7 @@ class PublishProcess(Process):
 class Session:
     """One stream at a subscribe forwarder."""
 
-    def __init__(self, stream: Stream, first: Any) -> None:
+    def __init__(self, stream: StreamingCall, first: Any) -> None:
         self.stream, self.first = stream, first
         self.later: list[Any] = []
         self.cancelled = self.ended = False
@@ -195,7 +195,7 @@ class SubscribeProcess(Process):
             response = pubsub.StreamingPullResponse(received_messages=[self.message(one) for one in data])
             session.stream.send(response.SerializeToString())
 
-    def _open(self, stream: Stream) -> None:
+    def _open(self, stream: StreamingCall) -> None:
         session: Session | None = None
 
         def message(request: bytes) -> None:
@@ -256,7 +256,7 @@ class RouterProcess(Process):
         self.topics: dict[int, Any] = {}
         self.subscriptions: dict[int, Any] = {}
         self.asked: list[Any] = []
-        self.watchers: list[Stream] = []
+        self.watchers: list[StreamingCall] = []
 
     def methods(self) -> Methods:
         prefix = b"/syncpoint.internal.v1.Router/"
@@ -271,7 +271,7 @@ class RouterProcess(Process):
         )
         call.reply(answer.SerializeToString())
 
-    def _watch(self, stream: Stream) -> None:
+    def _watch(self, stream: StreamingCall) -> None:
         stream.on_message = lambda request: self.watchers.append(stream)
 
     def set_topic(self, topic: int, epoch: int, chains: Iterable[int], alternatives: Iterable[int] = ()) -> None:
@@ -331,7 +331,7 @@ class ProxyProcess(Process):
         await asyncio.sleep(0.001)
         self.world.on_refresh()
 
-    async def _commit(self, changes: Sequence[Change]) -> None:
+    async def _commit(self, changes: Sequence[CatalogChange]) -> None:
         for change in self.world.catalog.assign(changes):
             self.world.catalog.apply(change)
 
@@ -376,12 +376,12 @@ class ProxyWorld:
         return self.put(record)  # type: ignore[return-value]
 
     def put(self, record: Topic | Subscription) -> Topic | Subscription:
-        for change in self.catalog.assign([Change.put(record)]):
+        for change in self.catalog.assign([CatalogChange.put(record)]):
             self.catalog.apply(change)
         return record
 
     def delete(self, record: Topic | Subscription) -> None:
-        for change in self.catalog.assign([Change.delete(record)]):
+        for change in self.catalog.assign([CatalogChange.delete(record)]):
             self.catalog.apply(change)
 
     async def start(self, kind: Callable[..., Any], name: str, region: str = "r1", **options: Any) -> Any:
@@ -393,7 +393,7 @@ class ProxyWorld:
     def chain(self, number: int, owner: Any, *, region: str = "r1", epoch: int = 1, klass: str = "default") -> None:
         """A chain, new or with a new owner."""
         record = ChainRecord(number, f"c{number}", klass, region, owner.name)
-        held = Owner(owner.name, owner.incarnation, epoch, owner.address)
+        held = ChainOwner(owner.name, owner.incarnation, epoch, owner.address)
         puts = [Put(CHAINS.key(number), record.encode()), Put(OWNERS.key(number), held.encode())]
         self.store.txn([], puts)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import SyncpointError
 from syncpoint.pipeline import columns
 from syncpoint.pipeline.exclusive_readers import NodeReaders
@@ -40,7 +40,7 @@ class ReadingWorld(World):
         self.serve()
 
     def serve(self) -> None:
-        async def commit(changes: Sequence[Change]) -> None:
+        async def commit(changes: Sequence[CatalogChange]) -> None:
             self.commit(*changes)
 
         self.reader = LogReader(self.publish, NodeReaders(self.publish, self.subscribe, commit), self.run_soon)

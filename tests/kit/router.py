@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from syncpoint.metadata.records import Subscription, Topic
-from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, SUBSCRIBE, ChainRecord, DiskPlace, Member, Owner
+from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, SUBSCRIBE, ChainOwner, ChainRecord, DiskPlace, Member
 from syncpoint.router.cluster_state import ClusterState
 from syncpoint.router.planner import Changes, State
 from syncpoint.router.routing_rules import Policy, Rule
@@ -25,7 +25,7 @@ class Site:
     def __init__(self, regions: Sequence[str] = ("eu",), forwarders: int = 4, proxies: int = 1) -> None:
         self.members: dict[str, Member] = {}
         self.chains: dict[int, ChainRecord] = {}
-        self.owners: dict[int, Owner] = {}
+        self.owners: dict[int, ChainOwner] = {}
         self.rules: list[Rule] = []
         self.drains: list[str] = []
         for region in regions:
@@ -44,7 +44,7 @@ class Site:
         number = len(self.chains) + 1
         place = DiskPlace("c1", "d1", f"storage-{region}")
         self.chains[number] = ChainRecord(number, name, klass, region, name, (place,))
-        self.owners[number] = Owner(name, 1, 1, f"{name}:1")
+        self.owners[number] = ChainOwner(name, 1, 1, f"{name}:1")
 
     def lose(self, name: str) -> None:
         """A process dies; nobody has taken over yet."""
@@ -52,7 +52,7 @@ class Site:
         self.owners = {chain: owner for chain, owner in self.owners.items() if owner.member != name}
 
     def adopt(self, chain: int, name: str) -> None:
-        self.owners[chain] = Owner(name, 1, 2, f"{name}:1")
+        self.owners[chain] = ChainOwner(name, 1, 2, f"{name}:1")
 
     def in_region(self, region: str) -> set[int]:
         return {number for number, chain in self.chains.items() if chain.region == region}

@@ -26,8 +26,8 @@ from syncpoint.node.settings import ServeSettings
 from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.runtime.clock import Clock, ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.keeper import Keeper
-from syncpoint.storage.lanes import InlineLane, Lane
+from syncpoint.storage.keeper import DiskMaintainer
+from syncpoint.storage.lanes import CallQueue, InlineCalls
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.workers import Result, Step, one_by_one
 from syncpoint.testing.simulated_loop import run_simulated
@@ -40,7 +40,7 @@ TOPIC, SUBSCRIPTION = "projects/demo/topics/orders", "projects/demo/subscription
 STRETCHES = ("published", "delivered", "acknowledged", "deleted")
 SEGMENT_ENTRIES = 20
 COLLECT = LogUpkeep.collect.__qualname__  # what deletes, by the clock
-KEEPER = Keeper.__module__.removeprefix("syncpoint.").replace(".", "/")  # ... and what does so on a disk
+KEEPER = DiskMaintainer.__module__.removeprefix("syncpoint.").replace(".", "/")  # ... and what does so on a disk
 IN_A_MOMENT_S = 1e-6  # less than any timer: everything that can happen now has happened
 BEFORE_A_TICK_S = 0.015  # more than acknowledgements wait for company, less than to the next tick
 
@@ -51,8 +51,8 @@ class InlineWorkers:
     def start(self, name: str, step: Step, *, waits: bool = False) -> InlineWorker:
         return InlineWorker(step)
 
-    def lane(self, name: str, clock: Clock) -> Lane:
-        return InlineLane()
+    def lane(self, name: str, clock: Clock) -> CallQueue:
+        return InlineCalls()
 
     def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
         return one_by_one(calls)

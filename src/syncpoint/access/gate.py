@@ -24,7 +24,7 @@ from syncpoint.kernel.publish import topic_of
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.model.errors import InvalidArgument, PermissionDenied, SyncpointError, Unauthenticated, Unavailable
 from syncpoint.runtime.clock import Clock
-from syncpoint.transport.calls import Call, Caller, Methods, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, CallContext, Methods, Streaming, StreamingCall, Unary
 from syncpoint.wire import methods
 from syncpoint.wire.serving import parsed
 from syncpoint.wire.status import error_info
@@ -71,7 +71,7 @@ class _Watched:
 
     __slots__ = ("check", "project", "stream")
 
-    def __init__(self, stream: Stream, check: Callable[[], object]) -> None:
+    def __init__(self, stream: StreamingCall, check: Callable[[], object]) -> None:
         self.stream, self.check = stream, check
         self.project = ""  # once its quota was asked
 
@@ -167,7 +167,7 @@ class Gate:
 
         return run_hot
 
-    def _stream(self, path: str, rule: Rule, handler: Callable[[Stream], None], stream: Stream) -> None:
+    def _stream(self, path: str, rule: Rule, handler: Callable[[StreamingCall], None], stream: StreamingCall) -> None:
         session = self._session(stream)
         if session.identity is ANONYMOUS and rule.hot is None:
             self._refuse(session.identity, stream, path, Need("", ""))
@@ -195,7 +195,7 @@ class Gate:
 
     def _judge(
         self,
-        call: Caller,
+        call: CallContext,
         path: str,
         rule: Rule,
         request: bytes,
@@ -260,7 +260,7 @@ class Gate:
             session.allowed.clear()
         session.allowed[permission, name] = now + stands_s
 
-    def _refuse(self, identity: Identity, call: Caller, path: str, need: Need) -> None:
+    def _refuse(self, identity: Identity, call: CallContext, path: str, need: Need) -> None:
         self._note(identity, call, path, need, False, "no grant" if identity.principal else "no credentials")
         if identity is ANONYMOUS:
             raise Unauthenticated(MISSING)
@@ -269,7 +269,7 @@ class Gate:
 
     # -- callers -----------------------------------------------------------------------------------------------------
 
-    def _session(self, call: Caller) -> Session:
+    def _session(self, call: CallContext) -> Session:
         """Who calls. Raises `Unauthenticated`, and `Unavailable` while keys are being fetched."""
         header = call.metadata.get(_HEADER)
         sessions: dict[Any, Session] = self._certificates if header is None else self._sessions
@@ -305,7 +305,7 @@ class Gate:
             raise Refused("the authorization is no bearer token")
         return self.authenticator.by_token(header[len(_SCHEME) :].strip())
 
-    def _note(self, identity: Identity, call: Caller, path: str, need: Need, allowed: bool, why: str = "") -> None:
+    def _note(self, identity: Identity, call: CallContext, path: str, need: Need, allowed: bool, why: str = "") -> None:
         if self.audit is not None:
             self.audit.note(
                 identity.principal, call.peer, path, need.permission, need.resource, allowed, self.catalog.revision, why
@@ -327,7 +327,7 @@ def _method(path: str) -> methods.Method:
     return methods.BY_PATH[path]
 
 
-def _end(stream: Stream, error: SyncpointError) -> None:
+def _end(stream: StreamingCall, error: SyncpointError) -> None:
     """The caller hears the error; the application, that it should end, which it then does with nobody listening."""
     stream.finish(error)
     if stream.on_drain is not None:

@@ -19,7 +19,7 @@ from syncpoint.access.conditions import Condition, Context, compiled
 from syncpoint.access.roles import ROLES
 from syncpoint.access.rules import SERVER, any_resource
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Op, Setting, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, ChangeOp, Setting, Snapshot, Subscription, Topic
 from syncpoint.model.errors import Aborted, InvalidArgument, NotFound
 from syncpoint.model.names import project_of
 from syncpoint.wire.messages import iam
@@ -176,15 +176,15 @@ def _key_of(record: Topic | Subscription | Snapshot) -> str:
     return f"{PREFIX}{type(record).__name__.lower()}s/{record.incarnation}"
 
 
-def orphaned_policies(catalog: Catalog, changes: Iterable[Change]) -> Iterator[Change]:
+def orphaned_policies(catalog: Catalog, changes: Iterable[CatalogChange]) -> Iterator[CatalogChange]:
     """Deletions of the policies of what these changes delete."""
     for change in changes:
         record = change.record
-        if change.op is Op.DELETE and not isinstance(record, Setting):
+        if change.op is ChangeOp.DELETE and not isinstance(record, Setting):
             key = _key_of(record)
             value = catalog.setting(key)
             if value is not None:
-                yield Change.delete(Setting(key, value))
+                yield CatalogChange.delete(Setting(key, value))
 
 
 def check(policy: iam.Policy) -> None:

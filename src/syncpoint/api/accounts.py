@@ -17,7 +17,7 @@ from syncpoint.access.accounts import KEYS_MAX, Account, Key, accounts_in, find_
 from syncpoint.access.keysets import canonical, key_of_pem
 from syncpoint.api.serving import checked_again
 from syncpoint.control.plane import ControlPlane
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import AlreadyExists, InvalidArgument, NotFound, ResourceExhausted
 from syncpoint.model.names import parse_project
 from syncpoint.transport.calls import Methods
@@ -43,7 +43,7 @@ class AccountsService:
         if find_account(self._control.catalog, email) is not None:
             raise AlreadyExists(email)
         made = Account(email, project, request.display_name, self._now_s())
-        await self._control.commit([Change.put(made.setting())])
+        await self._control.commit([CatalogChange.put(made.setting())])
         return _account_message(made)
 
     async def list(self, request: accounts.ListServiceAccountsRequest) -> accounts.ListServiceAccountsResponse:
@@ -53,7 +53,7 @@ class AccountsService:
 
     async def delete(self, request: accounts.DeleteServiceAccountRequest) -> well_known.Empty:
         """DeleteServiceAccount."""
-        await self._control.commit([Change.delete(self._found(request.email).setting())])
+        await self._control.commit([CatalogChange.delete(self._found(request.email).setting())])
         return well_known.Empty()
 
     async def add_key(self, request: accounts.AddServiceAccountKeyRequest) -> accounts.ServiceAccountKey:
@@ -68,7 +68,7 @@ class AccountsService:
         if ttl_s < 0:
             raise InvalidArgument("ttl", "must not be negative")
         key = Key(key_id, pem, now_s, now_s + ttl_s if ttl_s else 0)
-        await self._control.commit([Change.put(replace(account, keys=(*account.keys, key)).setting())])
+        await self._control.commit([CatalogChange.put(replace(account, keys=(*account.keys, key)).setting())])
         return _key_message(key)
 
     async def list_keys(self, request: accounts.ListServiceAccountKeysRequest) -> Any:
@@ -81,7 +81,7 @@ class AccountsService:
         left = tuple(key for key in account.keys if key.id != request.id)
         if len(left) == len(account.keys):
             raise NotFound(f"{account.email}/keys/{request.id}")
-        await self._control.commit([Change.put(replace(account, keys=left).setting())])
+        await self._control.commit([CatalogChange.put(replace(account, keys=left).setting())])
         return well_known.Empty()
 
     def methods(self) -> Methods:

@@ -18,7 +18,7 @@ from syncpoint.api import pages, snapshots, subscriptions, topics
 from syncpoint.api.serving import checked_again
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane, is_creating
-from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Snapshot, Subscription, Topic
 from syncpoint.model.errors import AlreadyExists, FailedPrecondition, NotFound, ResourceExhausted
 from syncpoint.model.limits import SNAPSHOTS_PER_TOPIC_MAX, SUBSCRIPTIONS_PER_TOPIC_MAX
 from syncpoint.model.names import (
@@ -54,7 +54,7 @@ class CatalogService:
         if self._catalog.topic(record.name) is not None:
             raise AlreadyExists(record.name)
         record = replace(record, incarnation=self._control.next_incarnation())
-        await self._control.commit([Change.put(record)])
+        await self._control.commit([CatalogChange.put(record)])
         return topics.topic_message(record)
 
     async def get_topic(self, request: pubsub.GetTopicRequest) -> pubsub.Topic:
@@ -64,12 +64,12 @@ class CatalogService:
     async def update_topic(self, request: pubsub.UpdateTopicRequest) -> pubsub.Topic:
         """UpdateTopic."""
         record = topics.changed_topic(self._topic(request.topic.name), request)
-        await self._control.commit([Change.put(record)])
+        await self._control.commit([CatalogChange.put(record)])
         return topics.topic_message(record)
 
     async def delete_topic(self, request: pubsub.DeleteTopicRequest) -> well_known.Empty:
         """DeleteTopic. Subscriptions and snapshots stay, with what they have not acknowledged."""
-        await self._control.commit([Change.delete(self._topic(request.topic))])
+        await self._control.commit([CatalogChange.delete(self._topic(request.topic))])
         return well_known.Empty()
 
     async def list_topics(self, request: pubsub.ListTopicsRequest) -> pubsub.ListTopicsResponse:
@@ -127,7 +127,7 @@ class CatalogService:
         # A topic deleted since then does not stand in the way of other changes.
         if record.dead_letter and (known.dead_letter is None or record.dead_letter.topic != known.dead_letter.topic):
             self._check_dead_letter(record)
-        await self._control.commit([Change.put(record)])
+        await self._control.commit([CatalogChange.put(record)])
         return self._subscription_message(record)
 
     async def modify_push_config(self, request: pubsub.ModifyPushConfigRequest) -> well_known.Empty:
@@ -138,14 +138,14 @@ class CatalogService:
 
     async def delete_subscription(self, request: pubsub.DeleteSubscriptionRequest) -> well_known.Empty:
         """DeleteSubscription."""
-        await self._control.commit([Change.delete(self._subscription(request.subscription))])
+        await self._control.commit([CatalogChange.delete(self._subscription(request.subscription))])
         return well_known.Empty()
 
     async def detach_subscription(self, request: pubsub.DetachSubscriptionRequest) -> pubsub.DetachSubscriptionResponse:
         """DetachSubscription. Its backlog is dropped; doing it again changes nothing."""
         record = self._subscription(request.subscription)
         if not record.detached:
-            await self._control.commit([Change.put(replace(record, detached=True))])
+            await self._control.commit([CatalogChange.put(replace(record, detached=True))])
         return pubsub.DetachSubscriptionResponse()
 
     async def list_subscriptions(self, request: pubsub.ListSubscriptionsRequest) -> pubsub.ListSubscriptionsResponse:
@@ -183,12 +183,12 @@ class CatalogService:
     async def update_snapshot(self, request: pubsub.UpdateSnapshotRequest) -> pubsub.Snapshot:
         """UpdateSnapshot: labels."""
         record = snapshots.changed_snapshot(self._snapshot(request.snapshot.name), request)
-        await self._control.commit([Change.put(record)])
+        await self._control.commit([CatalogChange.put(record)])
         return self._snapshot_message(record)
 
     async def delete_snapshot(self, request: pubsub.DeleteSnapshotRequest) -> well_known.Empty:
         """DeleteSnapshot."""
-        await self._control.commit([Change.delete(self._snapshot(request.snapshot))])
+        await self._control.commit([CatalogChange.delete(self._snapshot(request.snapshot))])
         return well_known.Empty()
 
     async def list_snapshots(self, request: pubsub.ListSnapshotsRequest) -> pubsub.ListSnapshotsResponse:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from syncpoint.model.errors import NotFound, SyncpointError, Unavailable
-from syncpoint.transport.calls import Call, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.wire import methods
 from syncpoint.wire.messages import health
 from syncpoint.wire.serving import parsed
@@ -26,7 +26,7 @@ class HealthService:
 
     def __init__(self, services: Iterable[str] = _SERVICES) -> None:
         self._serving = dict.fromkeys(services, True)
-        self._watchers: dict[Stream, str] = {}
+        self._watchers: dict[StreamingCall, str] = {}
         self._stopped = False
 
     def set_serving(self, service: str, serving: bool) -> None:
@@ -69,7 +69,7 @@ class HealthService:
         statuses = {service: health.HealthCheckResponse(status=self._status(service)) for service in self._serving}
         call.reply(health.HealthListResponse(statuses=statuses).SerializeToString())
 
-    def _watch(self, stream: Stream) -> None:
+    def _watch(self, stream: StreamingCall) -> None:
         def asked(request: bytes) -> None:
             if stream in self._watchers:
                 return  # the protocol has one request per stream

@@ -17,7 +17,7 @@ from syncpoint.access.roles import PERMISSIONS
 from syncpoint.access.rules import any_resource
 from syncpoint.api.serving import checked_again
 from syncpoint.control.plane import ControlPlane
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.transport.calls import Call, Methods
 from syncpoint.transport.tasks import unary_fair
@@ -46,7 +46,7 @@ class IamService:
     async def set_policy(self, request: iam.SetIamPolicyRequest) -> iam.Policy:
         """SetIamPolicy."""
         setting, policy = self._policies.changed(request.resource, request.policy, request.update_mask.paths)
-        await self._control.commit([Change.put(setting)])
+        await self._control.commit([CatalogChange.put(setting)])
         return policy
 
     async def get_policy(self, request: iam.GetIamPolicyRequest) -> iam.Policy:

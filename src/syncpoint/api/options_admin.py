@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from syncpoint.api.serving import checked_again
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane
-from syncpoint.metadata.records import Change, Setting, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
 from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.model.errors import NotFound
 from syncpoint.model.flow import FlowLimit, FlowLimits
@@ -74,7 +74,7 @@ class OptionsAdmin:
         ):
             if limit.messages < 0 or limit.bytes < 0:
                 raise refused("limits", "limits must not be negative (0 means no bound)")
-        await self.control.commit([Change.put(Setting(LIMITS, wanted.SerializeToString()))])
+        await self.control.commit([CatalogChange.put(Setting(LIMITS, wanted.SerializeToString()))])
         take_limits(self.limits, wanted.SerializeToString())
         return wanted
 
@@ -95,7 +95,7 @@ class OptionsAdmin:
         record = self.topic(request.options.topic)
         self._check_class(wanted)
         record = replace(record, durability=wanted)
-        await self.control.commit([Change.put(record)])
+        await self.control.commit([CatalogChange.put(record)])
         return topic_options(record)
 
     def _check_class(self, wanted: str) -> None:
@@ -110,7 +110,7 @@ class OptionsAdmin:
         record = self.subscription(request.options.subscription)
         for path in _paths(request.update_mask, ["early_delivery"]):
             record = replace(record, **{path: getattr(request.options, path)})
-        await self.control.commit([Change.put(record)])
+        await self.control.commit([CatalogChange.put(record)])
         return subscription_options(record)
 
     # -- shared ------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def follow_limits(shared: SharedCatalog) -> FlowLimits:
         if stored is not None:
             take_limits(limits, stored)
 
-    def changed(change: Change) -> None:
+    def changed(change: CatalogChange) -> None:
         if isinstance(change.record, Setting) and change.record.name == LIMITS:
             take()
 

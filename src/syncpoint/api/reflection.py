@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from google.protobuf.descriptor import FileDescriptor
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.transport.calls import Stream, Streaming
+from syncpoint.transport.calls import Streaming, StreamingCall
 from syncpoint.wire import methods
 from syncpoint.wire.messages import FILES, POOL, reflection
 from syncpoint.wire.serving import parsed
@@ -35,7 +35,7 @@ def reflection_methods(services: Iterable[str] = SERVICES) -> dict[bytes, Stream
 
 
 def _method(method: methods.Method, services: list[str]) -> Streaming:
-    def handler(stream: Stream) -> None:
+    def handler(stream: StreamingCall) -> None:
         def asked(data: bytes) -> None:
             try:
                 request = parsed(method.request, data)

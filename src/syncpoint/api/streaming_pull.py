@@ -18,7 +18,7 @@ from syncpoint.model.limits import ACK_DEADLINE_SECONDS_MAX, ACK_DEADLINE_SECOND
 from syncpoint.subscribe.confirm import Confirmed
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
-from syncpoint.transport.calls import Methods, Stream, Streaming
+from syncpoint.transport.calls import Methods, Streaming, StreamingCall
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
 from syncpoint.wire.serving import parsed
@@ -38,7 +38,7 @@ class StreamingPullService:
     def methods(self) -> Methods:
         return {methods.SUBSCRIBER.StreamingPull.encode(): Streaming(self.open)}
 
-    def open(self, stream: Stream) -> None:
+    def open(self, stream: StreamingCall) -> None:
         self.streams.add(PullStream(stream, self))
 
     def limits_changed(self) -> None:
@@ -50,7 +50,7 @@ class StreamingPullService:
 class PullStream:
     """One subscriber's stream."""
 
-    def __init__(self, stream: Stream, service: StreamingPullService) -> None:
+    def __init__(self, stream: StreamingCall, service: StreamingPullService) -> None:
         self.stream, self.service, self.forwarder = stream, service, service.forwarder
         self.record: Subscription | None = None
         self.consumer: Consumer | None = None

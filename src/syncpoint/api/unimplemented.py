@@ -6,7 +6,7 @@ Place: the bottom of the node's method table; whatever is served lies above it.
 from __future__ import annotations
 
 from syncpoint.model.errors import Unimplemented
-from syncpoint.transport.calls import Call, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.wire import methods
 
 SERVICES = (methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS, methods.IAM)
@@ -25,5 +25,5 @@ def _refuse(call: Call, request: bytes) -> None:
     raise Unimplemented(call.path.decode("ascii", "replace"))
 
 
-def _refuse_stream(stream: Stream) -> None:
+def _refuse_stream(stream: StreamingCall) -> None:
     raise Unimplemented(stream.path.decode("ascii", "replace"))

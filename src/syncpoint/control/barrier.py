@@ -16,7 +16,7 @@ from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
 from syncpoint.metadata.shared import answered
 from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import Owner
+from syncpoint.model.cluster import ChainOwner
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.runtime.tasks import all_of, stop
@@ -87,7 +87,7 @@ class Barrier:
             await asyncio.sleep(min(_PAUSE_S, max(0.0, end - self._now())))
         raise Unavailable(f"Chain {chain} has not confirmed the change in time ({reason}). Try again.")
 
-    async def _while_owner(self, chain: int, owner: Owner, call: Any) -> bytes | None:
+    async def _while_owner(self, chain: int, owner: ChainOwner, call: Any) -> bytes | None:
         """The answer of a call; None when the chain has another owner before it comes."""
         changed = asyncio.get_running_loop().create_future()
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.contract import StoreError
-from syncpoint.metadata.records import CREATING, Change, Subscription
+from syncpoint.metadata.records import CREATING, CatalogChange, Subscription
 from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.runtime.trusted import TrustedClock
@@ -73,11 +73,11 @@ class Expiry:
         await self._uses.begin()
         catalog, now_ns = control.catalog, self._trusted.sure_ns()
         gone = [
-            Change.delete(one)
+            CatalogChange.delete(one)
             for one in catalog.snapshots()
             if one.expire_ns <= now_ns or (one.status == CREATING and _unfinished(one.created_ns, now_ns))
         ]
-        gone += [Change.delete(one) for one in catalog.subscriptions() if self._is_unused(one, now_ns)]
+        gone += [CatalogChange.delete(one) for one in catalog.subscriptions() if self._is_unused(one, now_ns)]
         for begin in range(0, len(gone), BATCH):
             await control.commit(gone[begin : begin + BATCH])
         if gone:

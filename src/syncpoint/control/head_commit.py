@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.registration import head_revision
 from syncpoint.metadata.contract import StoreError, StoreUnavailable
-from syncpoint.metadata.records import Change, Subscription
+from syncpoint.metadata.records import CatalogChange, Subscription
 from syncpoint.metadata.shared import SharedStore, answered
 from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
 from syncpoint.model.errors import Conflict, MetadataSilent, Unavailable
@@ -44,7 +44,7 @@ class HeadCommit:
         except (StoreError, TimeoutError) as error:
             raise MetadataSilent(f"The metadata does not answer, and what is known here may be old: {error}") from error
 
-    async def commit(self, changes: Sequence[Change]) -> list[Change]:
+    async def commit(self, changes: Sequence[CatalogChange]) -> list[CatalogChange]:
         """See `Commit`."""
         try:
             return await answered(self._shared.commit(changes))

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from syncpoint.metadata.mirror import CatalogMirror
-from syncpoint.metadata.records import Change, Op, Subscription, encode_changes
+from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription, encode_changes
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.backlog import backlog
 from syncpoint.publish.follow import Follower
 from syncpoint.runtime.tasks import outcome_of
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 
 READ_S = 3.0  # for the oldest message, which stands on the disks
 
@@ -37,7 +37,9 @@ class LogCommit:
         generations = {number: ledger.generation for number, ledger in self._publish.ledgers.items()}
         behind = [one for one in self.catalog.subscriptions() if one.generation < generations.get(one.incarnation, 0)]
         if behind:
-            await self.commit([Change.put(replace(one, generation=generations[one.incarnation])) for one in behind])
+            await self.commit(
+                [CatalogChange.put(replace(one, generation=generations[one.incarnation])) for one in behind]
+            )
 
     def next_incarnation(self) -> int:
         """A number for a new record."""
@@ -46,14 +48,14 @@ class LogCommit:
     async def refresh(self) -> None:
         """Nobody else changes this catalog."""
 
-    async def commit(self, changes: Sequence[Change]) -> list[Change]:
+    async def commit(self, changes: Sequence[CatalogChange]) -> list[CatalogChange]:
         """See `Commit`: applied and followed in this turn, all of it persisted when it returns."""
         publish, follower = self._publish, self._follower
         assigned = [self._stamped(change) for change in self.catalog.assign(changes)]
         for change in assigned:
-            if isinstance(change.record, Subscription) and change.op is Op.PUT:
+            if isinstance(change.record, Subscription) and change.op is ChangeOp.PUT:
                 follower.check(change.record)
-        publish.append_fact(Kind.CATALOG, encode_changes(assigned))
+        publish.append_fact(EntryKind.CATALOG, encode_changes(assigned))
         try:
             for change in assigned:
                 self.catalog.apply(change)
@@ -72,10 +74,10 @@ class LogCommit:
         await persisted
         return assigned
 
-    def _stamped(self, change: Change) -> Change:
+    def _stamped(self, change: CatalogChange) -> CatalogChange:
         """A new subscription begins behind everything that was stored before its revision."""
         record = change.record
-        if not isinstance(record, Subscription) or record.created_revision or change.op is Op.DELETE:
+        if not isinstance(record, Subscription) or record.created_revision or change.op is ChangeOp.DELETE:
             return change
         if self.catalog.subscription_by_incarnation(record.incarnation) is not None:
             return change

@@ -46,7 +46,7 @@ from syncpoint.metadata.contract import (
 from syncpoint.metadata.layout import EPOCHS, OWNERS
 from syncpoint.metadata.shared import SharedLease
 from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
+from syncpoint.model.cluster import PUBLISH, ChainOwner, ChainRecord, Member
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced
@@ -342,7 +342,7 @@ class OwnershipDriver:
 
     def _owner(self, epoch: int) -> bytes:
         me = self.membership.me
-        return Owner(me.name, me.incarnation, epoch, me.address).encode()
+        return ChainOwner(me.name, me.incarnation, epoch, me.address).encode()
 
     # -- which disks are in sight ------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from syncpoint.metadata.view import Versioned
-from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
+from syncpoint.model.cluster import PUBLISH, ChainOwner, ChainRecord, Member
 
 BACKOFF_S = 0.4  # how long each next candidate waits for the one before it
 RANK_MAX = 5
@@ -37,7 +37,7 @@ class OwnershipView(NamedTuple):
     members: Mapping[str, Versioned[Member]]
     draining: frozenset[str]
     chains: Mapping[int, ChainRecord]
-    owners: Mapping[int, Versioned[Owner]]
+    owners: Mapping[int, Versioned[ChainOwner]]
     owned_at: int
 
 
@@ -257,7 +257,7 @@ class OwnershipMachine:
                 self._owner_of[chain] = owner
                 self._changed_at[chain] = now
 
-    def _check_own(self, chain: int, held: HeldChain, seen: Versioned[Owner] | None) -> None:
+    def _check_own(self, chain: int, held: HeldChain, seen: Versioned[ChainOwner] | None) -> None:
         if seen is None:  # the lease it hung on has ended
             if self._leased and not held.confirming:
                 held.confirming = True
@@ -394,10 +394,10 @@ class OwnershipMachine:
             for seen in view.members.values()
         )
 
-    def _is_me(self, owner: Owner) -> bool:
+    def _is_me(self, owner: ChainOwner) -> bool:
         return owner.member == self.name and owner.incarnation == self.incarnation
 
-    def _gone(self, owner: Owner) -> bool:
+    def _gone(self, owner: ChainOwner) -> bool:
         return self._refusals.get((owner.member, owner.incarnation), 0) >= REFUSALS
 
 

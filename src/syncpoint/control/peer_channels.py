@@ -14,7 +14,7 @@ from typing import Any
 
 from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
 from syncpoint.transport.client import MetadataItems
 from syncpoint.transport.lane import Message
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
@@ -127,7 +127,7 @@ def process_methods(status: Callable[[], Mapping[str, Any]]) -> Methods:
     def get_status(call: Call, request: bytes) -> None:
         call.reply(internal.StatusResponse(json=json.dumps(status())).SerializeToString())
 
-    def stay(stream: Stream) -> None:
+    def stay(stream: StreamingCall) -> None:
         stream.on_drain = stream.on_end = stream.finish
 
     ours = methods.PROCESS

@@ -17,7 +17,17 @@ from typing import Protocol
 
 from syncpoint.access.policy import orphaned_policies
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import ACTIVE, CREATING, Change, Op, Record, SeekTarget, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import (
+    ACTIVE,
+    CREATING,
+    CatalogChange,
+    ChangeOp,
+    Record,
+    SeekTarget,
+    Snapshot,
+    Subscription,
+    Topic,
+)
 from syncpoint.model.errors import Aborted, AlreadyExists, Conflict, NotFound, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random
@@ -49,7 +59,7 @@ class Commit(Protocol):
         """Let the catalog catch up with what other processes have changed. Raises `MetadataSilent`: it may be old."""
         ...
 
-    async def commit(self, changes: Sequence[Change]) -> list[Change]:
+    async def commit(self, changes: Sequence[CatalogChange]) -> list[CatalogChange]:
         """Make changes, together; returns them with their revisions once they are persisted."""
         ...
 
@@ -77,7 +87,7 @@ class ControlPlane:
         """Catch up with every change that any process has been answered for. Raises `MetadataSilent`."""
         await self.commits.refresh()
 
-    async def commit(self, changes: Sequence[Change]) -> None:
+    async def commit(self, changes: Sequence[CatalogChange]) -> None:
         """Make the changes, together; what is deleted takes its policy along. Raises `Conflict` when others were first,
         and `Unavailable`.
         """
@@ -91,7 +101,7 @@ class ControlPlane:
         incarnation whose creation was not finished. An unfinished snapshot of the same name gives way.
         """
         if not self.commits.staged:
-            await self.commits.commit([Change.put(record)])
+            await self.commits.commit([CatalogChange.put(record)])
             return
         await self.commits.confirm(record.topic_incarnation, await self._begin(record))
         for _ in range(_CONFLICTS_MAX):
@@ -101,7 +111,7 @@ class ControlPlane:
             if not is_creating(known):
                 raise AlreadyExists(record.name)  # the same request, made twice at once: one has won
             try:
-                await self.commits.commit([Change.put(_in_state(known, ACTIVE))])
+                await self.commits.commit([CatalogChange.put(_in_state(known, ACTIVE))])
                 return
             except Conflict:
                 continue
@@ -113,7 +123,7 @@ class ControlPlane:
             time_ns = max(-_TIME_NS_MAX, min(time_ns, _TIME_NS_MAX))  # as far as a record goes
         target = SeekTarget(time_ns if snapshot is None else None, snapshot)
         moved = replace(record, generation=record.generation + 1, target=target)
-        (committed,) = await self.commits.commit([Change.put(moved)])
+        (committed,) = await self.commits.commit([CatalogChange.put(moved)])
         await self.commits.confirm(record.topic_incarnation, committed.revision)
 
     async def oldest_age_s(self, record: Subscription) -> float:
@@ -126,11 +136,11 @@ class ControlPlane:
 
     async def _begin(self, record: Subscription | Snapshot) -> int:
         """The revision at which the record came to be."""
-        changes = [Change.put(_in_state(record, CREATING))]
+        changes = [CatalogChange.put(_in_state(record, CREATING))]
         if isinstance(record, Snapshot):
             unfinished = self.catalog.snapshot(record.name)
             if unfinished is not None:
-                changes.insert(0, Change.delete(unfinished))
+                changes.insert(0, CatalogChange.delete(unfinished))
         elif self._known(record) is not None:
             return record.created_revision
         return (await self.commits.commit(changes))[-1].revision
@@ -145,16 +155,16 @@ class ControlPlane:
                 return self.catalog.snapshot_by_incarnation(record.incarnation)
         return None
 
-    async def _confirm(self, change: Change, known: Record | None) -> None:
+    async def _confirm(self, change: CatalogChange, known: Record | None) -> None:
         """Wait for the logs where the answer promises something about them."""
         match change.op, change.record, known:
-            case Op.PUT, Subscription() as record, Subscription():
+            case ChangeOp.PUT, Subscription() as record, Subscription():
                 if _kept(record) != _kept(known):
                     await self.commits.confirm(record.topic_incarnation, change.revision)
-            case Op.PUT, Topic() as record, Topic():
+            case ChangeOp.PUT, Topic() as record, Topic():
                 if _stored(record) != _stored(known):
                     await self.commits.confirm(record.incarnation, change.revision)
-            case Op.DELETE, (Topic() | Subscription()) as record, _:
+            case ChangeOp.DELETE, (Topic() | Subscription()) as record, _:
                 topic = record.incarnation if isinstance(record, Topic) else record.topic_incarnation
                 try:
                     await self.commits.confirm(topic, change.revision)

@@ -17,7 +17,7 @@ from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.metadata.contract import TXN_OPS_MAX, Compare, Delete, Put, StoreError, unchanged
 from syncpoint.metadata.layout import HEAD, OPEN, OWNERS
 from syncpoint.metadata.shared import SharedStore, answered, read_all
-from syncpoint.model.cluster import Member, Owner
+from syncpoint.model.cluster import ChainOwner, Member
 from syncpoint.model.errors import MetadataSilent, SyncpointError, Unavailable
 from syncpoint.runtime.tasks import Tasks
 
@@ -80,7 +80,7 @@ class Registration:
         Whatever becomes of it, it is void once the chain has been registered again: every registration is a write of
         the key, and only the one that was read here is deleted.
         """
-        owner = Owner(self._me.name, self._me.incarnation, epoch, self._me.address).encode()
+        owner = ChainOwner(self._me.name, self._me.incarnation, epoch, self._me.address).encode()
         key = OPEN.key(topic, chain)
         self._leaving.add(key)
         async with self._lock:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.mirror import Identities
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.publish.chain import Chain
 from syncpoint.publish.host import ChainHost
@@ -27,7 +27,7 @@ class LogCatalog:
 
     def __init__(self) -> None:
         self.catalog = Catalog()
-        self.on_change: list[Callable[[Change], None]] = []
+        self.on_change: list[Callable[[CatalogChange], None]] = []
 
     async def at(self, revision: int) -> None:
         """It is there."""

@@ -1,6 +1,6 @@
 from ._bytes cimport i64, u32, u64
 
-cdef class Block:
+cdef class LeaseBlock:
     cdef u64 source
     cdef i64 number
     cdef i64 earliest

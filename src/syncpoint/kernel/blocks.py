@@ -19,7 +19,7 @@ _NEVER = cython.declare(cython.longlong, NEVER)
 
 @cython.final
 @cython.cclass
-class Block:
+class LeaseBlock:
     """Leases of offsets [1024 * number, 1024 * (number + 1)) of a source."""
 
     def __init__(self) -> None:

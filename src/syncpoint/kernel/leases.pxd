@@ -3,7 +3,7 @@ from ._bytes cimport Field, ReadPtr, Varint, WritePtr, array_ptr, as_bytes, bit_
     write_ptr
 from .acks cimport RunWriter
 from .ackids cimport read_ack_id, spell, write_ack_id
-from .blocks cimport Block, Holder
+from .blocks cimport LeaseBlock, Holder
 from .filters cimport match_at
 from .frames cimport next_message
 
@@ -19,8 +19,8 @@ cdef class LeaseTable:
     cdef dict _sources
     cdef dict _holders
     cdef bytearray _raw
-    cdef Block _spare
-    cdef Block _recent
+    cdef LeaseBlock _spare
+    cdef LeaseBlock _recent
     cdef Holder _recent_holder
     cdef u32 _recent_consumer
 
@@ -29,12 +29,12 @@ cdef class LeaseTable:
         self, ReadPtr p, Py_ssize_t at, Py_ssize_t size, u64 source, i64 offset, WritePtr choice, i64 given,
         WritePtr out, u32 consumer, i64 deadline, u32 tries
     )
-    cdef Block _find(self, u64 source, i64 offset)
-    cdef Block _make(self, u64 source, i64 offset)
+    cdef LeaseBlock _find(self, u64 source, i64 offset)
+    cdef LeaseBlock _make(self, u64 source, i64 offset)
     cdef Holder _holder(self, u32 consumer)
-    cdef void _drop(self, Block block, Py_ssize_t slot)
-    cdef void _postpone(self, Block block, Py_ssize_t slot, i64 deadline)
+    cdef void _drop(self, LeaseBlock block, Py_ssize_t slot)
+    cdef void _postpone(self, LeaseBlock block, Py_ssize_t slot, i64 deadline)
     cdef bytes _read_ids(self, bytes request, u32 wanted)
-    cdef bint _is_current(self, Block block, ReadPtr ids, Py_ssize_t at)
+    cdef bint _is_current(self, LeaseBlock block, ReadPtr ids, Py_ssize_t at)
     cdef list _failures(self, ReadPtr ids, Py_ssize_t size, list failed)
     cdef list _all_blocks(self)

@@ -49,7 +49,7 @@ else:
     )
     from .ackids import read_ack_id, spell, write_ack_id
     from .acks import RunWriter
-    from .blocks import NEVER, Block, Holder
+    from .blocks import NEVER, Holder, LeaseBlock
     from .filters import match_at
     from .frames import next_message
 
@@ -138,7 +138,7 @@ class LeaseTable:
         self._clear()
 
     def _clear(self) -> None:
-        self._sources = {}  # source -> {block number -> Block}
+        self._sources = {}  # source -> {block number -> LeaseBlock}
         self._holders = {}  # consumer -> Holder, of those who hold anything
         self._messages = self._bytes = 0
         self._earliest = NEVER  # not later than any block's
@@ -207,7 +207,7 @@ class LeaseTable:
         total: i64 = 0
         response_size: cython.Py_ssize_t = 0
         attempt_size: cython.Py_ssize_t = 1 + varint_size(tries) if tries else 0
-        block: Block = None
+        block: LeaseBlock = None
         block_end: i64 = 0
         verdict: cython.int
         dropped: RunWriter = RunWriter()
@@ -305,7 +305,7 @@ class LeaseTable:
         message: cython.Py_ssize_t
         bit: cython.Py_ssize_t = 0
         slot: cython.Py_ssize_t
-        block: Block = None
+        block: LeaseBlock = None
         block_end: i64 = 0
         serial: u32 = self.last_serial
         k0: u64 = self._k0
@@ -375,7 +375,7 @@ class LeaseTable:
         run_begin: i64 = 0
         run_end: i64 = -1
         slot: cython.Py_ssize_t
-        block: Block
+        block: LeaseBlock
         runs: dict = {}
         failed: list = []
         for at in range(0, size, 36):
@@ -424,7 +424,7 @@ class LeaseTable:
         wanted: list = list(deadline_seconds) if each else [deadline_seconds]
         seconds: i64
         slot: cython.Py_ssize_t
-        block: Block
+        block: LeaseBlock
         nacked: list = []
         failed: list = []
         if each and len(wanted) != size // 36:
@@ -458,7 +458,7 @@ class LeaseTable:
         tick: i64 = _whole("time", now, NEVER)
         slot: cython.Py_ssize_t
         earliest: i64 = NEVER
-        block: Block
+        block: LeaseBlock
         ended: list = []
         if self._earliest > tick:
             return ended
@@ -476,7 +476,7 @@ class LeaseTable:
     def next_deadline(self) -> int:
         """The earliest deadline of all leases, in ticks; -1 if there are none."""
         earliest: i64 = NEVER
-        block: Block
+        block: LeaseBlock
         blocks: dict
         for blocks in self._sources.values():
             for block in blocks.values():
@@ -491,7 +491,7 @@ class LeaseTable:
         """End the leases of one call of `lease`; returns their (source, offset), in order."""
         wanted: u32 = _whole("serial", serial, _U32_END)
         slot: cython.Py_ssize_t
-        block: Block
+        block: LeaseBlock
         ended: list = []
         if wanted == 0:
             return ended
@@ -510,7 +510,7 @@ class LeaseTable:
         wanted: u32 = _whole("consumer", consumer, NOBODY)
         spared: u32 = _CONFIRMED if unconfirmed else 0
         slot: cython.Py_ssize_t
-        block: Block
+        block: LeaseBlock
         ended: list = []
         for block in self._all_blocks():
             if self._holder(wanted) is None:
@@ -526,7 +526,7 @@ class LeaseTable:
         wanted: u32 = _whole("consumer", consumer, NOBODY)
         nobody: u32 = NOBODY
         slot: cython.Py_ssize_t
-        block: Block
+        block: LeaseBlock
         mine: Holder = self._holders.pop(consumer, None)
         others: Holder
         self._recent_holder = None
@@ -546,7 +546,7 @@ class LeaseTable:
     def revoke(self, source: int, offset: int) -> bool:
         """End one lease; its ack id is worth nothing from now on. False if there was none."""
         place: i64 = _whole("offset", offset, OFFSET_END)
-        block: Block = self._find(_whole("source", source, _U64_END), place)
+        block: LeaseBlock = self._find(_whole("source", source, _U64_END), place)
         if block is None or block.serial[place & 1023] == 0:
             return False
         self._drop(block, place & 1023)
@@ -555,7 +555,7 @@ class LeaseTable:
     def drop_source(self, source: int) -> None:
         """End all leases of a source."""
         slot: cython.Py_ssize_t
-        block: Block
+        block: LeaseBlock
         for block in list(self._sources.get(source, {}).values()):
             for slot in range(1024):
                 if block.serial[slot] != 0:
@@ -571,13 +571,13 @@ class LeaseTable:
     def is_outstanding(self, source: int, offset: int) -> bool:
         """Whether somebody, or nobody any more, has a lease on a message."""
         place: i64 = _whole("offset", offset, OFFSET_END)
-        block: Block = self._find(_whole("source", source, _U64_END), place)
+        block: LeaseBlock = self._find(_whole("source", source, _U64_END), place)
         return block is not None and block.serial[place & 1023] != 0
 
     def holder(self, source: int, offset: int) -> int:
         """The consumer who has a message; -1 if it is not outstanding or its consumer was forgotten."""
         place: i64 = _whole("offset", offset, OFFSET_END)
-        block: Block = self._find(_whole("source", source, _U64_END), place)
+        block: LeaseBlock = self._find(_whole("source", source, _U64_END), place)
         if block is None or block.serial[place & 1023] == 0 or block.consumer[place & 1023] == NOBODY:
             return -1
         return block.consumer[place & 1023]
@@ -598,7 +598,7 @@ class LeaseTable:
         slot: cython.Py_ssize_t
         age: u32
         oldest: u32 = 0
-        block: Block
+        block: LeaseBlock
         found: tuple = None
         for block in self._all_blocks():
             for slot in range(1024):
@@ -618,7 +618,7 @@ class LeaseTable:
     def _find(self, source: u64, offset: i64):
         """The block an offset falls into, or None."""
         number: i64 = offset >> 10
-        block: Block = self._recent
+        block: LeaseBlock = self._recent
         blocks: dict
         if block is not None and block.number == number and block.source == source:
             return block
@@ -632,10 +632,10 @@ class LeaseTable:
 
     def _make(self, source: u64, offset: i64):
         """The block an offset falls into, a new one if there is none."""
-        block: Block = self._find(source, offset)
+        block: LeaseBlock = self._find(source, offset)
         if block is not None:
             return block
-        block = Block() if self._spare is None else self._spare
+        block = LeaseBlock() if self._spare is None else self._spare
         self._spare = None
         block.begin(source, offset >> 10)
         self._sources.setdefault(source, {})[offset >> 10] = block
@@ -653,7 +653,7 @@ class LeaseTable:
             self._recent_consumer = consumer
         return holder
 
-    def _drop(self, block: Block, slot: cython.Py_ssize_t):
+    def _drop(self, block: LeaseBlock, slot: cython.Py_ssize_t):
         """End the lease in a slot that is outstanding; the block must not be used for more than asking afterwards."""
         holder: Holder = self._holder(block.consumer[slot])
         size: u32 = block.size[slot] & (_CONFIRMED - 1)
@@ -677,7 +677,7 @@ class LeaseTable:
             self._recent = None
             self._spare = block
 
-    def _postpone(self, block: Block, slot: cython.Py_ssize_t, deadline: i64):
+    def _postpone(self, block: LeaseBlock, slot: cython.Py_ssize_t, deadline: i64):
         """Move the deadline of a lease, in either direction."""
         if block.deadline[slot] == block.earliest:
             block.exact = False
@@ -719,7 +719,7 @@ class LeaseTable:
             found += 36
         return buffer
 
-    def _is_current(self, block: Block | None, ids: ReadPtr, at: cython.Py_ssize_t):
+    def _is_current(self, block: LeaseBlock | None, ids: ReadPtr, at: cython.Py_ssize_t):
         """Whether the ack id is the newest one of a message that is outstanding in `block` (which may be None)."""
         return (
             block is not None

@@ -7,11 +7,11 @@ cdef class Texts:
     cdef Py_ssize_t offsets
     cdef Py_ssize_t values
 
-cdef class Lists:
+cdef class ListColumn:
     cdef Py_ssize_t valid
     cdef Py_ssize_t offsets
 
-cdef class Batch:
+cdef class RowBatch:
     cdef Texts data
     cdef Texts keys
     cdef Texts ids
@@ -19,8 +19,8 @@ cdef class Batch:
     cdef Texts servers
     cdef Texts names
     cdef Texts values
-    cdef Lists attributes
-    cdef Lists visited
+    cdef ListColumn attributes
+    cdef ListColumn visited
     cdef Py_ssize_t times
     cdef Py_ssize_t times_valid
     cdef Py_ssize_t offsets

@@ -89,7 +89,7 @@ class Texts:
 
 @cython.final
 @cython.cclass
-class Lists:
+class ListColumn:
     """A column of lists: where its bitmap and its offsets lie."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Lists:
 
 @cython.final
 @cython.cclass
-class Batch:
+class RowBatch:
     """All columns; one that is absent has its flag unset."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ def frame(
     """
     data: bytes = as_bytes(batch)
     p: ReadPtr = read_ptr(data)
-    b: Batch = _batch(p, len(data), rows, columns, keep)
+    b: RowBatch = _batch(p, len(data), rows, columns, keep)
     v: ReadPtr = read_ptr(via)
     h: ReadPtr = read_ptr(here)
     v_size: cython.Py_ssize_t = len(via)
@@ -220,9 +220,9 @@ def _refusal(problem: int, row: int) -> Exception:
 
 
 @cython.cfunc
-def _batch(p: ReadPtr, end: cython.Py_ssize_t, rows: cython.Py_ssize_t, columns: dict, keep: cython.bint) -> Batch:
+def _batch(p: ReadPtr, end: cython.Py_ssize_t, rows: cython.Py_ssize_t, columns: dict, keep: cython.bint) -> RowBatch:
     """The columns, each checked from end to end."""
-    b: Batch = Batch()
+    b: RowBatch = RowBatch()
     if rows < 0:
         raise Malformed("a negative number of rows")
     if "data" not in columns:
@@ -308,8 +308,8 @@ def _texts(
 @cython.cfunc
 def _lists(
     p: ReadPtr, end: cython.Py_ssize_t, name: str, node: tuple, buffers: list, count: cython.Py_ssize_t, inside: object
-) -> Lists:
-    found: Lists = Lists()
+) -> ListColumn:
+    found: ListColumn = ListColumn()
     found.valid = _bitmap(end, name, node, buffers[0], count)
     if count > 0:
         found.offsets = _place(end, name, buffers[1], 4 * (count + 1))
@@ -364,14 +364,14 @@ def _size(p: ReadPtr, t: Texts, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _first(p: ReadPtr, lists: Lists, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _first(p: ReadPtr, lists: ListColumn, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
     return get32(p, lists.offsets + 4 * i)
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _behind(p: ReadPtr, lists: Lists, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _behind(p: ReadPtr, lists: ListColumn, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Where the entries of a row end: where they begin, if the row is null."""
     if _null(p, lists.valid, i):
         return get32(p, lists.offsets + 4 * i)
@@ -380,7 +380,9 @@ def _behind(p: ReadPtr, lists: Lists, i: cython.Py_ssize_t) -> cython.Py_ssize_t
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _came_through(p: ReadPtr, b: Batch, row: cython.Py_ssize_t, h: ReadPtr, h_size: cython.Py_ssize_t) -> cython.bint:
+def _came_through(
+    p: ReadPtr, b: RowBatch, row: cython.Py_ssize_t, h: ReadPtr, h_size: cython.Py_ssize_t
+) -> cython.bint:
     """Whether a row names `here` as its origin, or among the servers it visited."""
     i: cython.Py_ssize_t
     if b.has_origin and _size(p, b.origins, row) == h_size and same(p, _start(p, b.origins, row), h, 0, h_size):
@@ -394,7 +396,7 @@ def _came_through(p: ReadPtr, b: Batch, row: cython.Py_ssize_t, h: ReadPtr, h_si
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _problem(p: ReadPtr, b: Batch, row: cython.Py_ssize_t) -> cython.int:
+def _problem(p: ReadPtr, b: RowBatch, row: cython.Py_ssize_t) -> cython.int:
     """What is wrong with a row; 0 if nothing."""
     i: cython.Py_ssize_t
     at: cython.Py_ssize_t
@@ -469,7 +471,7 @@ def _text_size(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _entry_size(p: ReadPtr, b: Batch, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _entry_size(p: ReadPtr, b: RowBatch, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """What an entry of the attributes takes, without its own tag and length."""
     value: cython.Py_ssize_t = _size(p, b.values, i)
     return _text_size(_size(p, b.names, i)) + 1 + varint_size(value) + value
@@ -477,7 +479,7 @@ def _entry_size(p: ReadPtr, b: Batch, i: cython.Py_ssize_t) -> cython.Py_ssize_t
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _message_size(p: ReadPtr, b: Batch, row: cython.Py_ssize_t, via: cython.Py_ssize_t) -> cython.Py_ssize_t:
+def _message_size(p: ReadPtr, b: RowBatch, row: cython.Py_ssize_t, via: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Bytes of a row as a message; what `_write` writes."""
     i: cython.Py_ssize_t
     size: cython.Py_ssize_t = _text_size(_size(p, b.data, row))
@@ -537,7 +539,7 @@ def _write(
     out: WritePtr,
     at: cython.Py_ssize_t,
     p: ReadPtr,
-    b: Batch,
+    b: RowBatch,
     row: cython.Py_ssize_t,
     v: ReadPtr,
     via: cython.Py_ssize_t,

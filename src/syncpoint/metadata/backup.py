@@ -283,7 +283,7 @@ def _head(backups: bytes | None, known: bytes | None, floor: int) -> tuple[int, 
     return max(max(one, other) + _REVISION_LEAP, floor), max(highest, too)
 
 
-def _lost(backup: Backup, begin: int) -> lost.Lost:
+def _lost(backup: Backup, begin: int) -> lost.LostTopics:
     """What came between the backup and the revision that the catalog goes on from."""
     before, items = lost.NOTHING, backup.items
     if _LOST in items:

@@ -1,6 +1,6 @@
 """The catalog: every topic, subscription, snapshot and setting of a server, in memory, as of one revision.
 
-Place: looked up by every request; changed only by applying `Change`s, which the node persists in the log first.
+Place: looked up by every request; changed only by applying `CatalogChange`s, which the node persists in the log first.
 Promise: applying is idempotent by revision, so a log may be replayed over a checkpoint from anywhere before its end; a
 lost change is noticed. Incarnation numbers are never used twice. Listings are sorted by name and stable under inserts.
 Leaves to the api: what a legal record is. Leaves to the node: when a change counts as persisted.
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from syncpoint.metadata.records import (
-    Change,
-    Op,
+    CatalogChange,
+    ChangeOp,
     Record,
     Setting,
     Snapshot,
@@ -90,7 +90,7 @@ class CatalogCopy(Protocol):
     def catalog(self) -> Catalog: ...
 
     @property
-    def on_change(self) -> list[Callable[[Change], None]]: ...
+    def on_change(self) -> list[Callable[[CatalogChange], None]]: ...
 
     async def at(self, revision: int) -> None:
         """Return once the copy is at a revision or above it."""
@@ -205,11 +205,11 @@ class Catalog:
         self._incarnation += 1
         return self._incarnation
 
-    def assign(self, changes: Iterable[Change]) -> list[Change]:
+    def assign(self, changes: Iterable[CatalogChange]) -> list[CatalogChange]:
         """The changes with the revisions that follow this catalog's; apply them before asking again."""
         return [change.at(revision) for revision, change in enumerate(changes, self.revision + 1)]
 
-    def apply(self, change: Change) -> bool:
+    def apply(self, change: CatalogChange) -> bool:
         """Take over one change; False when it is already in. Raises `ValueError` when one before it is missing.
 
         The catalog is unchanged when it raises.
@@ -218,22 +218,28 @@ class Catalog:
             return False
         if change.revision != self.revision + 1:
             raise ValueError(f"catalog at revision {self.revision} was given change {change.revision}")
-        if change.op is Op.PUT:
+        if change.op is ChangeOp.PUT:
             self._put(change.record)
         else:
             self._delete(change.record)
         self.revision = change.revision
         return True
 
-    def become(self, records: Iterable[Record], revision: int, incarnation: int) -> list[Change]:
+    def become(self, records: Iterable[Record], revision: int, incarnation: int) -> list[CatalogChange]:
         """Hold exactly these records, as of a later revision whose changes are not all known.
 
         Returns the differences, all at that revision, in an order in which they could have happened: deletions first.
         """
         wanted = {_identity(record): record for record in records}
         known = {_identity(record): record for record in self.records()}
-        gone = [Change(revision, Op.DELETE, record) for identity, record in known.items() if identity not in wanted]
-        put = [Change(revision, Op.PUT, record) for key, record in wanted.items() if known.get(key) != record]
+        gone = [
+            CatalogChange(revision, ChangeOp.DELETE, record)
+            for identity, record in known.items()
+            if identity not in wanted
+        ]
+        put = [
+            CatalogChange(revision, ChangeOp.PUT, record) for key, record in wanted.items() if known.get(key) != record
+        ]
         for change in gone:
             self._delete(change.record)
         for change in put:

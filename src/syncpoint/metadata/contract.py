@@ -103,7 +103,7 @@ class Resync(NamedTuple):
     revision: int
 
 
-class StoreStatus(NamedTuple):
+class MetadataStatus(NamedTuple):
     """Numbers for operators."""
 
     revision: int
@@ -145,7 +145,7 @@ class Watch(Protocol):
         ...
 
 
-class Store(Protocol):
+class MetadataStore(Protocol):
     """A metadata store."""
 
     @property
@@ -187,7 +187,7 @@ class Store(Protocol):
         """Forget events of revisions lower than `before`."""
         ...
 
-    def status(self) -> StoreStatus:
+    def status(self) -> MetadataStatus:
         """Numbers for operators."""
         ...
 
@@ -215,11 +215,11 @@ def unchanged(key: str, revision: int) -> Compare:
     return Compare(key, "revision", "=", revision)
 
 
-def create(store: Store, key: str, value: bytes, lease: int | None = None) -> bool:
+def create(store: MetadataStore, key: str, value: bytes, lease: int | None = None) -> bool:
     """Write a key that must not exist; False when it does."""
     return store.txn([absent(key)], [Put(key, value, lease)]).ok
 
 
-def replace(store: Store, key: str, revision: int, value: bytes) -> bool:
+def replace(store: MetadataStore, key: str, revision: int, value: bytes) -> bool:
     """Write a key that nobody has written since `revision`; False otherwise."""
     return store.txn([unchanged(key, revision)], [Put(key, value)]).ok

@@ -19,11 +19,11 @@ from syncpoint.metadata.contract import (
     Event,
     Indeterminate,
     KeyValue,
+    MetadataStatus,
     Operation,
     Page,
     Put,
     Resync,
-    StoreStatus,
     StoreUnavailable,
     TxnResult,
     check_size,
@@ -182,9 +182,9 @@ class EmbeddedStore:
             self.kept.forget(before)
             self.compacted = before
 
-    def status(self) -> StoreStatus:
+    def status(self) -> MetadataStatus:
         keys, size = self.kept.size()
-        return StoreStatus(self.revision, self.compacted, keys, size)
+        return MetadataStatus(self.revision, self.compacted, keys, size)
 
     def close(self) -> None:
         self._watches.clear()

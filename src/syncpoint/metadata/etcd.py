@@ -23,17 +23,17 @@ from syncpoint.metadata.contract import (
     Delete,
     Indeterminate,
     KeyValue,
+    MetadataStatus,
     Operation,
     Page,
     Put,
-    StoreStatus,
     StoreUnavailable,
     TxnResult,
     absent,
     check_size,
     unchanged,
 )
-from syncpoint.metadata.etcd_client import COMPACT, GRANT, RANGE, STATUS, TXN, EtcdClient, Refused, User
+from syncpoint.metadata.etcd_client import COMPACT, GRANT, RANGE, STATUS, TXN, EtcdClient, EtcdRefused, User
 from syncpoint.metadata.etcd_streams import EtcdLease, EtcdWatch
 from syncpoint.metadata.lease import KeptLease
 from syncpoint.metadata.shared import DEADLINE_S
@@ -196,18 +196,18 @@ class EtcdStore:
             await self._client.call(
                 COMPACT, etcdpb.CompactionRequest(revision=revision), "CompactionResponse", deadline_s=deadline_s
             )
-        except Refused as error:
+        except EtcdRefused as error:
             if error.code is not Code.OUT_OF_RANGE:  # it has been done already
                 raise StoreUnavailable(f"etcd does not compact: {error}") from error
         self._compacted = max(self._compacted, revision + 1)
 
-    async def status(self, *, deadline_s: float = DEADLINE_S) -> StoreStatus:
+    async def status(self, *, deadline_s: float = DEADLINE_S) -> MetadataStatus:
         """`compacted` is what this process has asked for."""
         begin, end = self._bounds("")
         request = etcdpb.RangeRequest(key=begin, range_end=end, count_only=True)
         found = await self._call(RANGE, request, "RangeResponse", deadline_s)
         status = await self._call(STATUS, etcdpb.StatusRequest(), "StatusResponse", deadline_s)
-        return StoreStatus(found.header.revision, self._compacted, found.count, status.dbSize)
+        return MetadataStatus(found.header.revision, self._compacted, found.count, status.dbSize)
 
     async def close(self) -> None:
         for watch in list(self._watches):
@@ -223,7 +223,7 @@ class EtcdStore:
     async def _call(self, path: str, request: Any, answer: str, deadline_s: float, *, writes: bool = False) -> Any:
         try:
             return await self._client.call(path, request, answer, deadline_s=deadline_s, writes=writes)
-        except Refused as error:
+        except EtcdRefused as error:
             raise ValueError(f"etcd refuses: {error}") from error
 
     def _bounds(self, prefix: str) -> tuple[bytes, bytes]:

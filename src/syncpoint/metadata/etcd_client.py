@@ -2,7 +2,7 @@
 
 Place: under `etcd`; knows endpoints, tokens and failures, nothing of keys.
 Promise: a call ends with its answer, or with `StoreUnavailable` (surely not carried out, or only reading), with
-`Indeterminate` (it may have been), or with `Refused` (etcd looked at it and said no). A member that is dead, paused
+`Indeterminate` (it may have been), or with `EtcdRefused` (etcd looked at it and said no). A member that is dead, paused
 or behind a lost network is left within about three seconds, and every stream on it ends, so that it is opened again
 elsewhere. While no member answers, a few tries a second are made, however many wait; all of them go on as soon as one
 is answered.
@@ -46,7 +46,7 @@ _REFUSALS = (Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.OUT_OF_RANGE, Code.FAIL
 log = logging.getLogger(__name__)
 
 
-class Refused(Exception):
+class EtcdRefused(Exception):
     """etcd's answer is no, and will stay so."""
 
     def __init__(self, code: Code, text: str) -> None:
@@ -101,7 +101,7 @@ class EtcdClient:
                     raise StoreUnavailable(f"etcd does not let us: {problem}") from error
                 if error.code in _REFUSALS and not is_old_token(error):
                     self._turns.came()
-                    raise Refused(error.code, error.message) from error
+                    raise EtcdRefused(error.code, error.message) from error
                 if is_old_token(error) and self._user is not None:
                     self._token = None if self._token == token else self._token
                 elif writes and not _not_begun(error):

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from syncpoint.metadata.contract import Event, Resync, StoreError, StoreUnavailable
-from syncpoint.metadata.etcd_client import KEEP_ALIVE, REVOKE, WATCH, EtcdClient, Refused, is_old_token
+from syncpoint.metadata.etcd_client import KEEP_ALIVE, REVOKE, WATCH, EtcdClient, EtcdRefused, is_old_token
 from syncpoint.metadata.lease import RENEWALS, KeptLease
 from syncpoint.metadata.shared import DEADLINE_S
 from syncpoint.model.errors import Code, SyncpointError
@@ -146,7 +146,7 @@ class EtcdLease(KeptLease):
         try:
             request = etcdpb.LeaseRevokeRequest(ID=self.id)
             await self._client.call(REVOKE, request, "LeaseRevokeResponse", deadline_s=DEADLINE_S)
-        except Refused as error:
+        except EtcdRefused as error:
             if error.code is not Code.NOT_FOUND:
                 raise StoreUnavailable(str(error)) from error
 

@@ -19,11 +19,11 @@ from syncpoint.metadata.contract import (
     Compare,
     Event,
     KeyValue,
+    MetadataStatus,
     Operation,
     Page,
     Resync,
     StoreError,
-    StoreStatus,
     StoreUnavailable,
     TxnResult,
 )
@@ -211,7 +211,7 @@ class LocalShared:
         await self.turn()
         self.store.compact(before)
 
-    async def status(self, *, deadline_s: float = DEADLINE_S) -> StoreStatus:
+    async def status(self, *, deadline_s: float = DEADLINE_S) -> MetadataStatus:
         await self.turn()
         return self.store.status()
 

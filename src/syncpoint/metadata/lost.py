@@ -25,7 +25,7 @@ from syncpoint.metadata.shared_catalog import record_key
 NAME = "lost"
 
 
-class Gap(NamedTuple):
+class RevisionGap(NamedTuple):
     """Revisions of the catalog that one restore has made unknown: above the backup's, below where it went on. `known`:
     the topics that the backup had.
     """
@@ -35,7 +35,7 @@ class Gap(NamedTuple):
     known: AckSet
 
 
-class Decision(NamedTuple):
+class LostTopicDecision(NamedTuple):
     """What an operator did with a lost topic. `what`: "adopted" or "deleted"; `name`: that of the topic it became."""
 
     topic: int
@@ -47,11 +47,11 @@ class Decision(NamedTuple):
     time_ns: int
 
 
-class Lost(NamedTuple):
+class LostTopics(NamedTuple):
     """All of it. Nothing, where nothing was ever restored."""
 
-    gaps: tuple[Gap, ...] = ()
-    decisions: Mapping[int, Decision] = {}
+    gaps: tuple[RevisionGap, ...] = ()
+    decisions: Mapping[int, LostTopicDecision] = {}
 
     def keeps(self, topic: int, revision: int) -> bool:
         """Whether a topic that the catalog does not know is a lost one, of which nobody has decided yet. `revision`:
@@ -69,14 +69,14 @@ class Lost(NamedTuple):
             topic < gap.below and not gap.known.contains(topic) for gap in self.gaps
         )
 
-    def with_gap(self, above: int, below: int, known: Iterable[int]) -> Lost:
+    def with_gap(self, above: int, below: int, known: Iterable[int]) -> LostTopics:
         """One more restore."""
         topics = AckSet()
         for topic in known:
             topics.add(topic, topic + 1)
-        return self._replace(gaps=(*self.gaps, Gap(above, below, topics)))
+        return self._replace(gaps=(*self.gaps, RevisionGap(above, below, topics)))
 
-    def decided(self, decision: Decision) -> Lost:
+    def decided(self, decision: LostTopicDecision) -> LostTopics:
         """What was decided is kept no more."""
         return self._replace(decisions={**self.decisions, decision.topic: decision})
 
@@ -89,26 +89,26 @@ class Lost(NamedTuple):
         return Setting(NAME, json.dumps(values, separators=(",", ":")).encode())
 
 
-NOTHING = Lost()
+NOTHING = LostTopics()
 
 
 @lru_cache(maxsize=8)
-def decode(value: bytes) -> Lost:
+def decode(value: bytes) -> LostTopics:
     """Raises `ValueError` for anything else."""
     found = json.loads(value)
-    gaps = (Gap(above, below, AckSet.decode(base64.b64decode(known))) for above, below, known in found["gaps"])
-    decisions = (Decision(*one) for one in found["decisions"])
-    return Lost(tuple(gaps), {one.topic: one for one in decisions})
+    gaps = (RevisionGap(above, below, AckSet.decode(base64.b64decode(known))) for above, below, known in found["gaps"])
+    decisions = (LostTopicDecision(*one) for one in found["decisions"])
+    return LostTopics(tuple(gaps), {one.topic: one for one in decisions})
 
 
-async def lost_in(store: SharedStore) -> Lost:
+async def lost_in(store: SharedStore) -> LostTopics:
     """What the metadata say is lost now. Raises the store's errors."""
     found = await store.get(record_key(Setting(NAME)))
     record = None if found is None else decode_record(found.value)
     return decode(record.value) if isinstance(record, Setting) else NOTHING
 
 
-def lost_of(catalog: Catalog) -> Lost:
+def lost_of(catalog: Catalog) -> LostTopics:
     """What the catalog says is lost."""
     value = catalog.setting(NAME)
     return NOTHING if value is None else decode(value)

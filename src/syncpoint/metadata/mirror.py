@@ -13,9 +13,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.contract import TXN_BYTES_MAX, TXN_OPS_MAX, Delete, Operation, Put, Store, create
+from syncpoint.metadata.contract import TXN_BYTES_MAX, TXN_OPS_MAX, Delete, MetadataStore, Operation, Put, create
 from syncpoint.metadata.layout import NODE_ACK_KEY, NODE_DISKS, NODE_LOG_FLOOR, NODE_UNIVERSE, RECORDS, REVISION
-from syncpoint.metadata.records import Change, Op, Record, Setting, Snapshot, Subscription, decode_record, encode_record
+from syncpoint.metadata.records import (
+    CatalogChange,
+    ChangeOp,
+    Record,
+    Setting,
+    Snapshot,
+    Subscription,
+    decode_record,
+    encode_record,
+)
 from syncpoint.model.identity import UNIVERSE_END, UNIVERSE_MIN
 from syncpoint.runtime.random import Random
 
@@ -25,14 +34,14 @@ _EVENTS_KEPT = 1_000
 class CatalogMirror:
     """The catalog's replica in a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        self._waiting: list[Change] = []
+        self._waiting: list[CatalogChange] = []
         self._compacted = 0
         found = store.get(REVISION)
         self.revision = 0 if found is None else int(found.value)
 
-    def note(self, changes: Iterable[Change]) -> None:
+    def note(self, changes: Iterable[CatalogChange]) -> None:
         """Take changes over at the next flush. Those that are in already are passed over."""
         self._waiting += [change for change in changes if change.revision > self.revision]
 
@@ -59,7 +68,7 @@ class CatalogMirror:
         self._write([Delete(REVISION)])
         while items := self._store.range(RECORDS, limit=TXN_OPS_MAX).items:
             self._write([Delete(item.key) for item in items])
-        puts = [Change.put(record) for record in catalog.records()]
+        puts = [CatalogChange.put(record) for record in catalog.records()]
         while puts:
             batch = _batch(puts)
             self._write([_operation(change) for change in batch])
@@ -86,7 +95,7 @@ class CatalogMirror:
             self._store.compact(self._compacted)
 
 
-def _batch(waiting: list[Change]) -> list[Change]:
+def _batch(waiting: list[CatalogChange]) -> list[CatalogChange]:
     """The first changes that fit into one transaction together with the revision."""
     size = 0
     for count, change in enumerate(waiting[: TXN_OPS_MAX - 1]):
@@ -97,11 +106,11 @@ def _batch(waiting: list[Change]) -> list[Change]:
     return waiting[: TXN_OPS_MAX - 1]
 
 
-def _operation(change: Change) -> Operation:
+def _operation(change: CatalogChange) -> Operation:
     record = change.record
     if isinstance(record, Snapshot):
         record = replace(record, state=b"")
-    return Put(_key(record), encode_record(record)) if change.op is Op.PUT else Delete(_key(record))
+    return Put(_key(record), encode_record(record)) if change.op is ChangeOp.PUT else Delete(_key(record))
 
 
 def _key(record: Record) -> str:
@@ -118,7 +127,7 @@ def _key(record: Record) -> str:
 class Identities:
     """Numbers and secrets of one installation, created at first use and never changed by mere opening."""
 
-    def __init__(self, store: Store, random: Random) -> None:
+    def __init__(self, store: MetadataStore, random: Random) -> None:
         self._store = store
         self._random = random
 

@@ -12,7 +12,7 @@ import json
 from typing import NamedTuple
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Setting, Subscription
+from syncpoint.metadata.records import CatalogChange, Setting, Subscription
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Unavailable
 
 PREFIX = "readers/"
@@ -72,17 +72,17 @@ def check_free(catalog: Catalog, record: Subscription, now_ns: int) -> None:
     )
 
 
-def put_hold(catalog: Catalog, subscription: int, hold: ReaderHold, now_ns: int) -> list[Change]:
+def put_hold(catalog: Catalog, subscription: int, hold: ReaderHold, now_ns: int) -> list[CatalogChange]:
     """The changes that write a hold, and take out those that are over."""
     name = f"{PREFIX}{subscription}"
     over = [
-        Change.delete(Setting(other))
+        CatalogChange.delete(Setting(other))
         for other in catalog.settings_named(PREFIX)
         if other != name and hold_of(catalog, int(other.removeprefix(PREFIX)), now_ns) is None
     ]
-    return [*over, Change.put(Setting(name, json.dumps(hold).encode()))]
+    return [*over, CatalogChange.put(Setting(name, json.dumps(hold).encode()))]
 
 
-def drop_hold(subscription: int) -> Change:
+def drop_hold(subscription: int) -> CatalogChange:
     """The change that takes a hold out."""
-    return Change.delete(Setting(f"{PREFIX}{subscription}"))
+    return CatalogChange.delete(Setting(f"{PREFIX}{subscription}"))

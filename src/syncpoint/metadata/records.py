@@ -134,7 +134,7 @@ class Setting:
 Record = Topic | Subscription | Snapshot | Setting
 
 
-class Op(enum.Enum):
+class ChangeOp(enum.Enum):
     """What a change does with its record."""
 
     PUT = "put"
@@ -142,47 +142,47 @@ class Op(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CatalogChange:
     """One step of the catalog. Revisions are dense: 1, 2, 3, ...; 0 means that none is assigned yet."""
 
     revision: int
-    op: Op
+    op: ChangeOp
     record: Record
 
     @staticmethod
-    def put(record: Record) -> Change:
+    def put(record: Record) -> CatalogChange:
         """Create the record, or replace the one of the same identity."""
-        return Change(0, Op.PUT, record)
+        return CatalogChange(0, ChangeOp.PUT, record)
 
     @staticmethod
-    def delete(record: Record) -> Change:
+    def delete(record: Record) -> CatalogChange:
         """Remove the record."""
-        return Change(0, Op.DELETE, record)
+        return CatalogChange(0, ChangeOp.DELETE, record)
 
-    def at(self, revision: int) -> Change:
+    def at(self, revision: int) -> CatalogChange:
         """The same change with its revision assigned."""
         return replace(self, revision=revision)
 
 
-def encode_changes(changes: Iterable[Change], writer: str = "") -> bytes:
+def encode_changes(changes: Iterable[CatalogChange], writer: str = "") -> bytes:
     """Changes as the payload of one log entry, or of one commit by `writer`."""
     stored = _stored.Changes(writer=writer)
     for change in changes:
-        added = stored.changes.add(revision=change.revision, deleted=change.op is Op.DELETE)
+        added = stored.changes.add(revision=change.revision, deleted=change.op is ChangeOp.DELETE)
         _fill(added.record, change.record)
     encoded: bytes = stored.SerializeToString()
     return encoded
 
 
-def decode_changes(payload: bytes) -> list[Change]:
+def decode_changes(payload: bytes) -> list[CatalogChange]:
     """The changes of a log entry. Raises protobuf's `DecodeError` or `ValueError` when it holds something else."""
     return [
-        Change(change.revision, Op.DELETE if change.deleted else Op.PUT, _read(change.record))
+        CatalogChange(change.revision, ChangeOp.DELETE if change.deleted else ChangeOp.PUT, _read(change.record))
         for change in _stored.Changes.FromString(payload).changes
     ]
 
 
-def decode_commit(payload: bytes) -> tuple[list[Change], str]:
+def decode_commit(payload: bytes) -> tuple[list[CatalogChange], str]:
     """As `decode_changes`, with the writer."""
     return decode_changes(payload), _stored.Changes.FromString(payload).writer
 

@@ -21,11 +21,11 @@ from syncpoint.metadata.contract import (
     Event,
     Indeterminate,
     KeyValue,
+    MetadataStatus,
     Operation,
     Page,
     Put,
     Resync,
-    StoreStatus,
     StoreUnavailable,
     TxnResult,
 )
@@ -158,9 +158,9 @@ class RemoteShared:
     async def compact(self, before: int, *, deadline_s: float = DEADLINE_S) -> None:
         await self.call(methods.METADATA.Compact, internal.MetadataCompactRequest(before=before), deadline_s)
 
-    async def status(self, *, deadline_s: float = DEADLINE_S) -> StoreStatus:
+    async def status(self, *, deadline_s: float = DEADLINE_S) -> MetadataStatus:
         found = await self.call(methods.METADATA.GetStatus, internal.MetadataStatusRequest(), deadline_s)
-        return StoreStatus(found.revision, found.compacted, found.keys, found.bytes)
+        return MetadataStatus(found.revision, found.compacted, found.keys, found.bytes)
 
     async def close(self) -> None:
         self.turns.close()

@@ -31,7 +31,7 @@ from syncpoint.metadata.local import LocalShared, LocalWatch
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
@@ -131,17 +131,17 @@ class MetadataService:
 
     # -- watches -----------------------------------------------------------------------------------------------------
 
-    def _watch(self, stream: Stream) -> None:
+    def _watch(self, stream: StreamingCall) -> None:
         self._check(stream.metadata)
         stream.on_message = lambda payload: self._begin(stream, payload)
 
-    def _begin(self, stream: Stream, payload: bytes) -> None:
+    def _begin(self, stream: StreamingCall, payload: bytes) -> None:
         request = internal.MetadataWatchRequest.FromString(payload)
         stream.on_message = None
         watch = self._shared.watch(request.prefix, from_revision=request.from_revision)
         stream.on_cancel = self._tasks.start(self._tell(stream, watch)).cancel
 
-    async def _tell(self, stream: Stream, watch: LocalWatch) -> None:
+    async def _tell(self, stream: StreamingCall, watch: LocalWatch) -> None:
         writable = asyncio.Event()
         try:
             while True:

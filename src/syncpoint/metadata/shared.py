@@ -22,10 +22,10 @@ from syncpoint.metadata.contract import (
     Event,
     Indeterminate,
     KeyValue,
+    MetadataStatus,
     Operation,
     Page,
     Resync,
-    StoreStatus,
     StoreUnavailable,
     TxnResult,
 )
@@ -99,7 +99,7 @@ class SharedStore(Protocol):
 
     async def compact(self, before: int, *, deadline_s: float = DEADLINE_S) -> None: ...
 
-    async def status(self, *, deadline_s: float = DEADLINE_S) -> StoreStatus: ...
+    async def status(self, *, deadline_s: float = DEADLINE_S) -> MetadataStatus: ...
 
     async def close(self) -> None: ...
 

@@ -33,8 +33,8 @@ from syncpoint.metadata.contract import (
 from syncpoint.metadata.layout import CHANGE, HEAD, INCARNATION_COUNTER, RECORDS
 from syncpoint.metadata.records import (
     CREATING,
-    Change,
-    Op,
+    CatalogChange,
+    ChangeOp,
     Record,
     Setting,
     Snapshot,
@@ -65,7 +65,7 @@ class SharedCatalog:
     def __init__(self, store: SharedStore) -> None:
         self._store = store
         self.catalog = Catalog()
-        self.on_change: list[Callable[[Change], None]] = []
+        self.on_change: list[Callable[[CatalogChange], None]] = []
         self._head = 0  # the store's revision of `head` as far as it is known to stand for the mirror's
         self._free: list[int] = []
         self._writer, self._commits, self._last_of_mine = "", 0, ""
@@ -104,7 +104,7 @@ class SharedCatalog:
         while self.catalog.revision < revision:
             await self._moved.wait()
 
-    async def commit(self, changes: Sequence[Change], *, deadline_s: float = DEADLINE_S) -> list[Change]:
+    async def commit(self, changes: Sequence[CatalogChange], *, deadline_s: float = DEADLINE_S) -> list[CatalogChange]:
         """Apply changes that were checked against the mirror as it is at the moment of the call.
 
         Returns them with their revisions; the mirror has them by then. A subscription that is still being created gets
@@ -125,7 +125,7 @@ class SharedCatalog:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    async def _commit(self, changes: Sequence[Change], deadline: float) -> list[Change]:
+    async def _commit(self, changes: Sequence[CatalogChange], deadline: float) -> list[CatalogChange]:
         seen = self.catalog.revision
         assigned = [_stamped(change) for change in self.catalog.assign(changes)]
         if not assigned:
@@ -212,7 +212,7 @@ class SharedCatalog:
                 raise StoreUnavailable("the catalog changes faster than it can be read")
             for event in events:
                 for change in decode_commit(event.value or b"")[0]:
-                    if change.op is Op.PUT:
+                    if change.op is ChangeOp.PUT:
                         records[record_key(change.record)] = change.record
                     else:
                         records.pop(record_key(change.record), None)
@@ -255,10 +255,10 @@ class SharedCatalog:
         self._head = max(self._head, event.revision)
         return True
 
-    def _apply(self, changes: Sequence[Change]) -> None:
+    def _apply(self, changes: Sequence[CatalogChange]) -> None:
         self._tell([change for change in changes if self.catalog.apply(change)])
 
-    def _tell(self, changes: Sequence[Change]) -> None:
+    def _tell(self, changes: Sequence[CatalogChange]) -> None:
         for change in changes:
             for listener in list(self.on_change):
                 try:
@@ -301,16 +301,16 @@ def _incarnation(record: Record) -> int:
     return 0 if isinstance(record, Setting) else record.incarnation
 
 
-def _stamped(change: Change) -> Change:
+def _stamped(change: CatalogChange) -> CatalogChange:
     record = change.record
     if isinstance(record, Subscription) and record.state == CREATING and not record.created_revision:
         return replace(change, record=replace(record, created_revision=change.revision))
     return change
 
 
-def _operation(change: Change) -> Operation:
+def _operation(change: CatalogChange) -> Operation:
     key = record_key(change.record)
-    return Put(key, encode_record(change.record)) if change.op is Op.PUT else Delete(key)
+    return Put(key, encode_record(change.record)) if change.op is ChangeOp.PUT else Delete(key)
 
 
 _KINDS = {Topic: "topics", Subscription: "subscriptions", Snapshot: "snapshots", Setting: "settings"}

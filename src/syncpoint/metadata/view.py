@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from syncpoint.metadata.contract import Event, Resync, StoreError, StoreUnavailable
 from syncpoint.metadata.layout import CHAINS, DRAINS, LOADS, MEMBERS, OWNERS
 from syncpoint.metadata.shared import SharedStore, SharedWatch, read_all
-from syncpoint.model.cluster import ChainRecord, Member, Owner
+from syncpoint.model.cluster import ChainOwner, ChainRecord, Member
 from syncpoint.runtime.tasks import Tasks
 
 _RETRY_S = 0.2
@@ -130,7 +130,7 @@ class ClusterView:
         self.members: View[Member] = View(store, MEMBERS, Member.decode)
         self.drains: View[Mapping[str, Any]] = View(store, DRAINS, _mapping)
         self.chains: View[ChainRecord] = View(store, CHAINS, ChainRecord.decode)
-        self.owners: View[Owner] = View(store, OWNERS, Owner.decode)
+        self.owners: View[ChainOwner] = View(store, OWNERS, ChainOwner.decode)
         self.loads: View[Mapping[str, Any]] = View(store, LOADS, _mapping)
         self.on_change: list[Callable[[], None]] = []
         self._views: tuple[View[Any], ...] = (self.members, self.drains, self.chains, self.owners, self.loads)
@@ -159,7 +159,7 @@ class ClusterView:
         """A chain by its number."""
         return self.chains.get(str(number))
 
-    def owner(self, chain: int) -> Owner | None:
+    def owner(self, chain: int) -> ChainOwner | None:
         """Who has a chain open, None while nobody has."""
         return self.owners.get(str(chain))
 

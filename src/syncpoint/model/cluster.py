@@ -117,7 +117,7 @@ class ChainRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ChainOwner:
     """Who has a chain open, under which epoch."""
 
     member: str
@@ -130,10 +130,10 @@ class Owner:
         return _dump({**asdict(self), "incarnation": f"{self.incarnation:016x}"})
 
     @staticmethod
-    def decode(data: bytes) -> Owner:
+    def decode(data: bytes) -> ChainOwner:
         """Raises `ValueError` for anything else."""
-        values = _load(Owner, data)
-        return Owner(**{**values, "incarnation": int(values["incarnation"], 16)})
+        values = _load(ChainOwner, data)
+        return ChainOwner(**{**values, "incarnation": int(values["incarnation"], 16)})
 
 
 def _dump(values: Mapping[str, Any]) -> bytes:

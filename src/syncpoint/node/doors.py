@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from syncpoint.kernel.memory import keep_freed_memory
-from syncpoint.metadata.contract import Store
+from syncpoint.metadata.contract import MetadataStore
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.metadata import open_metadata
 from syncpoint.runtime.clock import Clock
@@ -22,7 +22,7 @@ from syncpoint.runtime.files import Files, OsFiles
 from syncpoint.runtime.random import Random
 from syncpoint.storage.workers import Notify, ThreadWorkers, Workers, notifier
 from syncpoint.transport.calls import Methods
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Listening
 from syncpoint.transport.server import serve
 
@@ -41,7 +41,7 @@ class Serve(Protocol):
     """Answer calls at an address."""
 
     async def __call__(
-        self, methods: Methods, host: str, port: int, *, tls: ssl.SSLContext | None, limits: Limits
+        self, methods: Methods, host: str, port: int, *, tls: ssl.SSLContext | None, limits: TransportLimits
     ) -> Listening: ...
 
 
@@ -58,7 +58,7 @@ class Doors:
     """
 
     make_locks: Callable[[], Locks] = FolderLocks
-    open_metadata: Callable[[Path, Clock, Random], Store] = open_metadata
+    open_metadata: Callable[[Path, Clock, Random], MetadataStore] = open_metadata
     open_files: Callable[[], Files] = OsFiles
     make_workers: Callable[[], Workers] = ThreadWorkers
     notifier: Callable[[asyncio.AbstractEventLoop], Notify] = notifier

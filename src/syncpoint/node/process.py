@@ -27,7 +27,7 @@ from syncpoint.control.plane import ControlPlane
 from syncpoint.control.solo_ownership import SOLO_CHAIN, LogCatalog, NobodyAsks, OwnDisks, SoloOwnership
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.mirror import CatalogMirror, Identities
-from syncpoint.metadata.records import Change, Setting
+from syncpoint.metadata.records import CatalogChange, Setting
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
 from syncpoint.node.doors import Doors
@@ -173,7 +173,7 @@ class Node:
         key = self.control.catalog.setting(ACK_KEY)
         if key is None:
             key = self.random.token(32)
-            await self.control.commit([Change.put(Setting(ACK_KEY, key))])
+            await self.control.commit([CatalogChange.put(Setting(ACK_KEY, key))])
         return key
 
     async def _open_door(self) -> Listening:

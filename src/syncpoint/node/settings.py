@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from syncpoint.storage.settings import StorageSettings
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class ServeSettings:
     workers: int = 0  # processes behind the port; 0: one that does everything itself
     drain_s: float = 5.0  # how long open calls may take to finish after SIGTERM
     storage: StorageSettings = field(default_factory=StorageSettings)
-    door: Limits = field(default_factory=Limits)  # of the connections of clients; not of workers
+    door: TransportLimits = field(default_factory=TransportLimits)  # of the connections of clients; not of workers
 
     @property
     def disk_folders(self) -> tuple[Path, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Setting, Subscription
+from syncpoint.metadata.records import CatalogChange, Setting, Subscription
 from syncpoint.publish.recovery import RecoveredState
 from syncpoint.publish.source import Source
 from syncpoint.runtime.trusted import TrustedClock
@@ -92,7 +92,7 @@ class Uses:
         uses = {**self._before, **{one: now_ns - round((now - used) * _NS) for one, used in self._used.items()}}
         self._before = {one: at for one, at in uses.items() if self._catalog.subscription_by_incarnation(one)}
         value = {"reached_ns": now_ns, "used_ns": self._before}
-        await self._commit([Change.put(Setting(USES, json.dumps(value, separators=(",", ":")).encode()))])
+        await self._commit([CatalogChange.put(Setting(USES, json.dumps(value, separators=(",", ":")).encode()))])
 
 
 def _stored(catalog: Catalog) -> tuple[int, dict[int, int]]:

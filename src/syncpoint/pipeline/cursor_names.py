@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Setting
+from syncpoint.metadata.records import CatalogChange, Setting
 from syncpoint.pipeline.cursors import CursorLimits
 
 PREFIX = "cursors/"
@@ -23,12 +23,12 @@ def cursors_of(catalog: Catalog, topic: int) -> dict[str, CursorLimits]:
     return {} if stored is None else {name: CursorLimits(*limits) for name, limits in json.loads(stored).items()}
 
 
-def put(topic: int, cursors: Mapping[str, CursorLimits]) -> Change:
+def put(topic: int, cursors: Mapping[str, CursorLimits]) -> CatalogChange:
     """The change that makes these the topic's cursors."""
     name = f"{PREFIX}{topic}"
     if not cursors:
-        return Change.delete(Setting(name))
-    return Change.put(Setting(name, json.dumps(cursors, sort_keys=True).encode()))
+        return CatalogChange.delete(Setting(name))
+    return CatalogChange.put(Setting(name, json.dumps(cursors, sort_keys=True).encode()))
 
 
 def topics_with_cursors(catalog: Catalog) -> list[int]:

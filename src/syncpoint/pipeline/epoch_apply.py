@@ -18,8 +18,8 @@ from syncpoint.pipeline.records import EpochDecision, EpochPlace
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.storage.errors import StorageDamaged
-from syncpoint.storage.record import Kind
-from syncpoint.storage.store import Batch
+from syncpoint.storage.record import EntryKind
+from syncpoint.storage.store import StoredBatch
 from syncpoint.wire.messages import pipeline
 
 log = logging.getLogger(__name__)
@@ -53,8 +53,8 @@ class EpochApply:
         self._gathered: list[tuple[Work, bytes]] = []
         self._gathered_bytes = 0
         # By source and first offset: a server that restarted while an epoch was staged has its stages in two sources.
-        self._ahead: dict[tuple[int, int], Batch] = {}
-        self._answered: list[Sequence[Batch] | Exception] = []
+        self._ahead: dict[tuple[int, int], StoredBatch] = {}
+        self._answered: list[Sequence[StoredBatch] | Exception] = []
         self._asking = False
         self._damaged = 0  # how often a piece could not be read in good order
         self._unpersisted = 0
@@ -110,13 +110,13 @@ class EpochApply:
         self._asking = False
         return bool(self._answered) and self._take(work, self._answered.pop())
 
-    def _read_answered(self, answer: Sequence[Batch] | Exception) -> None:
+    def _read_answered(self, answer: Sequence[StoredBatch] | Exception) -> None:
         if self._asking:
             self._answered.append(answer)
         elif not self._over and self._take(self._work[self._next], answer):
             self.begin()
 
-    def _take(self, work: Work, answer: Sequence[Batch] | Exception) -> bool:
+    def _take(self, work: Work, answer: Sequence[StoredBatch] | Exception) -> bool:
         """Enter what was read. False: it is to be read again later."""
         if isinstance(answer, Exception) and not isinstance(answer, StorageDamaged):
             log.warning(
@@ -136,7 +136,7 @@ class EpochApply:
                 "%d messages of epoch %d of query %s are lost: their staged copy can not be read (%s)",
                 piece.count - work.skip, self.decision.epoch, self.decision.query, answer,
             )  # fmt: skip
-            found[place] = Batch(*place, piece.count, 0, b"")
+            found[place] = StoredBatch(*place, piece.count, 0, b"")
         self._ahead = found
         return True
 
@@ -177,7 +177,7 @@ class EpochApply:
             self._soon(self.begin)
 
     def _append_fact(self, fact: bytes, done: Settled | None = None) -> None:
-        self.publish.append_fact(Kind.LEDGER, records.encode_extension(NUMBER, fact), done)
+        self.publish.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact), done)
 
     def _persisted(self, size: int) -> Settled:
         def persisted(error: Exception | None) -> None:

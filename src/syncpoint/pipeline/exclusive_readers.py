@@ -13,7 +13,7 @@ from typing import Protocol
 
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.metadata.reader_holds import drop_hold, hold_of, new_hold, put_hold, wanted_s, written_hold
-from syncpoint.metadata.records import Change, Subscription
+from syncpoint.metadata.records import CatalogChange, Subscription
 from syncpoint.model.errors import Aborted, FailedPrecondition, ResetBySeek, Unimplemented
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
@@ -21,7 +21,7 @@ from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 LET_GO_S = 2.0  # for subscribe forwarders to let go of what nobody consumes from
 LOOK_S = 0.05
 
-Commit = Callable[[Sequence[Change]], Awaitable[object]]
+Commit = Callable[[Sequence[CatalogChange]], Awaitable[object]]
 
 
 class ExclusiveReaders(Protocol):

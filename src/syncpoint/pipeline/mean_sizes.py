@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from syncpoint.runtime.tasks import complete
-from syncpoint.storage.record import Batch
+from syncpoint.storage.record import StoredBatch
 from syncpoint.storage.store import Store
 
 _WEIGHT = 0.2  # of what is newly seen
@@ -35,7 +35,7 @@ class MeanSizes:
             return
         source, end = sources[-1]
 
-        def read(batches: Sequence[Batch] | Exception) -> None:
+        def read(batches: Sequence[StoredBatch] | Exception) -> None:
             if not isinstance(batches, Exception):
                 self.note(topic, sum(one.count for one in batches), sum(len(one.payload) for one in batches))
             done()

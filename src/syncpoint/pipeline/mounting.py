@@ -27,7 +27,7 @@ from syncpoint.publish.chain import Chain
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.source import Source
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.transport.calls import Call, Caller, Methods, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, CallContext, Methods, Streaming, StreamingCall, Unary
 from syncpoint.transport.lane import Message
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire.methods import EPOCH_WRITER, LOG_READER, Method
@@ -199,10 +199,10 @@ class Pipelines:
         encoded: bytes = answer.SerializeToString()
         return encoded
 
-    async def _caught_up(self, call: Caller) -> None:
+    async def _caught_up(self, call: CallContext) -> None:
         await self._shared.at(_number(call, REVISION))
 
-    def _stream(self, host: ChainHost, path: Method, stream: Stream) -> None:
+    def _stream(self, host: ChainHost, path: Method, stream: StreamingCall) -> None:
         try:
             _, mounted = _asked(host, stream)
             behind = _number(stream, REVISION) > self._shared.catalog.revision
@@ -220,7 +220,7 @@ class Pipelines:
 class _Late:
     """A stream whose method begins later: what comes meanwhile is kept for it."""
 
-    def __init__(self, stream: Stream, begin: Callable[[], None]) -> None:
+    def __init__(self, stream: StreamingCall, begin: Callable[[], None]) -> None:
         self._stream, self._begin = stream, begin
         self._came: deque[bytes] = deque()
         self._ended = False
@@ -258,14 +258,14 @@ class _Late:
             stream.on_end()
 
 
-def _asked(host: ChainHost, call: Caller) -> tuple[Chain, ChainPipelines]:
+def _asked(host: ChainHost, call: CallContext) -> tuple[Chain, ChainPipelines]:
     chain = host.chain(_number(call, CHAIN))
     mounted = chain.mounted
     assert isinstance(mounted, ChainPipelines)
     return chain, mounted
 
 
-def _number(call: Caller, name: bytes) -> int:
+def _number(call: CallContext, name: bytes) -> int:
     value = call.metadata.get(name, b"")
     if not value.isdigit():
         raise InvalidArgument(name.decode(), "the call does not say which chain is meant, or by which revision")

@@ -26,8 +26,8 @@ from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.rules import pubsub_filter
 from syncpoint.runtime.tasks import outcome_of
-from syncpoint.storage.record import Kind
-from syncpoint.transport.calls import Methods, Stream, Streaming
+from syncpoint.storage.record import EntryKind
+from syncpoint.transport.calls import Methods, Streaming, StreamingCall
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 from syncpoint.wire.methods import Method
@@ -195,7 +195,7 @@ class LogReader:
 
     # -- ranges ------------------------------------------------------------------------------------------------------
 
-    def read_range(self, stream: Stream) -> None:
+    def read_range(self, stream: StreamingCall) -> None:
         """ReadRange."""
 
         def begin(request: bytes) -> None:
@@ -350,14 +350,14 @@ class LogReader:
         for fact in facts:
             self._append(fact)
         for fact in self.ended.unwritten():
-            self.publish.append_fact(Kind.LEDGER, records.encode_extension(EndedSources.number, fact))
+            self.publish.append_fact(EntryKind.LEDGER, records.encode_extension(EndedSources.number, fact))
         for cursor in self.cursors.all():
             if cursor.limits.retention_bytes and not self.means.of(cursor.topic):
                 found = extents(self.publish, cursor.topic)
                 self.means.begin(cursor.topic, _filled(found))
 
     def _append(self, fact: bytes, done: Callable[[Exception | None], None] | None = None) -> None:
-        self.publish.append_fact(Kind.LEDGER, records.encode_extension(Cursors.number, fact), done)
+        self.publish.append_fact(EntryKind.LEDGER, records.encode_extension(Cursors.number, fact), done)
 
     async def _persist(self, fact: bytes) -> None:
         """Write a fact; returns when it is persisted. Raises `Unavailable` when that is unknown."""

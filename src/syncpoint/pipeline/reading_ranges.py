@@ -15,9 +15,9 @@ from syncpoint.kernel.columns import Gathering
 from syncpoint.kernel.errors import Malformed
 from syncpoint.model import varint
 from syncpoint.model.errors import DataLoss, Internal, OutOfRange, SyncpointError, Unavailable
-from syncpoint.storage.record import Batch
+from syncpoint.storage.record import StoredBatch
 from syncpoint.storage.store import Store
-from syncpoint.transport.calls import Stream
+from syncpoint.transport.calls import StreamingCall
 from syncpoint.wire.arrow import encode_batch
 
 STEP_BYTES = 1 << 20  # gathered in one turn of the loop: about half a millisecond
@@ -45,13 +45,13 @@ class RangeStream:
     """The answer to one ReadRange. `count(rows, nbytes)` hears of what was sent."""
 
     def __init__(
-        self, stream: Stream, store: Store, wanted: Selection, soon: Soon, count: Callable[[int, int], None]
+        self, stream: StreamingCall, store: Store, wanted: Selection, soon: Soon, count: Callable[[int, int], None]
     ) -> None:
         self.stream, self.store, self.wanted = stream, store, wanted
         self._soon, self._count = soon, count
         self._at = wanted.begin  # the next offset to look at
         self._told = wanted.begin  # the caller knows what became of everything before it
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[StoredBatch] = deque()
         self._gathering = self._fresh()
         self._reading = self._taken = self._scheduled = self._over = False
         # What is acknowledged changes on the loop, so it is looked at there.
@@ -121,7 +121,7 @@ class RangeStream:
         except SyncpointError as error:
             self._fail(error)
 
-    def _take(self, batch: Batch) -> bool:
+    def _take(self, batch: StoredBatch) -> bool:
         """On the reader's thread, while `_reading`: then nobody else touches what is gathered."""
         self._taken = True
         self._batches.append(batch)
@@ -163,7 +163,7 @@ class RangeStream:
                 raise not_stored(self.wanted.topic, self.wanted.source, at, end)
             at = reached
 
-    def _read(self, batches: Sequence[Batch] | Exception) -> None:
+    def _read(self, batches: Sequence[StoredBatch] | Exception) -> None:
         """Storage has answered, perhaps at once."""
         self._reading = False
         if self._over:

@@ -28,7 +28,7 @@ from syncpoint.pipeline.home import Home
 from syncpoint.pipeline.records import Piece, QueryRun, Stage
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import STAGING_TOPIC, Source
-from syncpoint.transport.calls import Stream
+from syncpoint.transport.calls import StreamingCall
 from syncpoint.wire.arrow import decode_batch
 from syncpoint.wire.messages import pipeline
 from syncpoint.wire.serving import parsed
@@ -110,7 +110,7 @@ class StageStream:
     """One call of Stage: a header, frames, and the answer behind them."""
 
     def __init__(
-        self, stream: Stream, area: StagingArea, state: EpochState, home: Home, hear: Hear, write: Write
+        self, stream: StreamingCall, area: StagingArea, state: EpochState, home: Home, hear: Hear, write: Write
     ) -> None:
         self.stream, self.area, self.state, self._write = stream, area, state, write
         self._home, self._hear = home, hear

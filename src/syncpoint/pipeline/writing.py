@@ -27,8 +27,8 @@ from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
 from syncpoint.runtime.tasks import complete
-from syncpoint.storage.record import Kind
-from syncpoint.transport.calls import Methods, Stream, Streaming
+from syncpoint.storage.record import EntryKind
+from syncpoint.transport.calls import Methods, Streaming, StreamingCall
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 from syncpoint.wire.methods import Method
@@ -94,7 +94,7 @@ class EpochWriter:
         self.state.drop(gone)
         self._release(gone)
 
-    def stage(self, stream: Stream) -> None:
+    def stage(self, stream: StreamingCall) -> None:
         """Stage."""
         self._stages = [one for one in self._stages if not one.over]
         self._stages.append(StageStream(stream, self.area, self.state, self.home, self._hear, self._write))
@@ -235,9 +235,9 @@ class EpochWriter:
             done(error)
 
         for fact in dropped.facts[:-1]:
-            self.publish.append_fact(Kind.LEDGER, records.encode_extension(NUMBER, fact))
+            self.publish.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact))
         for fact in dropped.facts[-1:]:
-            self.publish.append_fact(Kind.LEDGER, records.encode_extension(NUMBER, fact), settled)
+            self.publish.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact), settled)
 
     async def _written(self, dropped: Dropped) -> None:
         """The same, and wait for it, and for all that was written before it: what is told rests on that, too."""

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.reader_holds import ReaderHold, drop_hold, hold_of, new_hold, put_hold, wanted_s, written_hold
-from syncpoint.metadata.records import Change, Subscription
+from syncpoint.metadata.records import CatalogChange, Subscription
 from syncpoint.model.errors import Aborted, Conflict, FailedPrecondition, SyncpointError, Unavailable
 from syncpoint.pipeline.exclusive_readers import others_consume
 from syncpoint.runtime.clock import Clock
@@ -27,7 +27,7 @@ CONFLICTS_MAX = 20
 TELL_S = 5.0  # for subscribe forwarders; one that has died is a member for some seconds
 AGAIN_S = 0.2
 
-Commit = Callable[[Sequence[Change]], Awaitable[object]]
+Commit = Callable[[Sequence[CatalogChange]], Awaitable[object]]
 
 log = logging.getLogger(__name__)
 

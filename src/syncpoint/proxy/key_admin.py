@@ -21,7 +21,7 @@ from typing import NamedTuple
 from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.contract import Delete, KeyValue, StoreError, unchanged
 from syncpoint.metadata.layout import DATA_KEYS, LENT_KEYS, RECORDS, TOPIC_KEYS
-from syncpoint.metadata.lost import Lost, lost_in
+from syncpoint.metadata.lost import LostTopics, lost_in
 from syncpoint.metadata.records import Topic, decode_record
 from syncpoint.metadata.shared import SharedStore, read_all
 from syncpoint.model.errors import SyncpointError
@@ -105,7 +105,7 @@ async def remove_gone(store: SharedStore, *, exists: Callable[[int], bool] = lam
     return removed
 
 
-async def _is_lent(store: SharedStore, number: int, living: Mapping[int, str], lost: Lost) -> bool:
+async def _is_lent(store: SharedStore, number: int, living: Mapping[int, str], lost: LostTopics) -> bool:
     """Whether another topic may have messages under a key. What was lent to topics that are gone is forgotten."""
     prefix = LENT_KEYS.under(number)
     lent, _ = await read_all(store, prefix)

@@ -17,12 +17,12 @@ from typing import TypeVar
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import Owner
+from syncpoint.model.cluster import ChainOwner
 from syncpoint.model.errors import Code, SyncpointError, Unavailable, Unprocessed
 from syncpoint.pipeline.mounting import CHAIN, REVISION
 from syncpoint.proxy.publisher import PAUSES_S, stepped
 from syncpoint.runtime.tasks import Tasks, stop
-from syncpoint.transport.calls import Caller, Stream, Streaming
+from syncpoint.transport.calls import CallContext, Streaming, StreamingCall
 from syncpoint.transport.client import MetadataItems
 from syncpoint.transport.network import AnyStream
 
@@ -61,7 +61,7 @@ class ChainCalls:
             turns += 1
         raise Unavailable(f"Chain {chain} does not answer in time: {reason}. Try again.")
 
-    async def owner(self, chain: int, deadline: float) -> Owner:
+    async def owner(self, chain: int, deadline: float) -> ChainOwner:
         """Who has a chain open. Raises `Unavailable` when nobody has in time."""
         while (owner := self._view.owner(chain)) is None:
             await self.change(deadline, f"chain {chain}")
@@ -76,16 +76,16 @@ class ChainCalls:
             raise Unavailable(f"Nobody has {what} open now. Try again.")
         await self._change(min(left_s, LOOK_S))
 
-    def stream(self, chain: int, owner: Owner, path: str) -> AnyStream:
+    def stream(self, chain: int, owner: ChainOwner, path: str) -> AnyStream:
         """A stream to a chain's owner; to be given to `close`."""
         return self._peers.stream(owner.address, path, self._named(chain))
 
-    def close(self, owner: Owner, stream: AnyStream) -> None:
+    def close(self, owner: ChainOwner, stream: AnyStream) -> None:
         """A stream is over, or given up."""
         stream.cancel()
         self._peers.unpin(owner.address)
 
-    async def while_owner(self, chain: int, owner: Owner, work: Coroutine[None, None, _Value]) -> _Value:
+    async def while_owner(self, chain: int, owner: ChainOwner, work: Coroutine[None, None, _Value]) -> _Value:
         """What a coroutine returns. Raises `Unavailable` when the chain gets another owner before it does."""
         task = asyncio.ensure_future(work)
         try:
@@ -117,7 +117,7 @@ class ChainCalls:
 class ClientStream:
     """A client's stream, for a coroutine: what came is received, what is sent waits until the client takes it."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: StreamingCall) -> None:
         self.stream = stream
         self._came: deque[bytes] = deque()
         self._ended = False
@@ -164,7 +164,7 @@ class Relays:
     def method(self, work: Callable[[ClientStream], Awaitable[None]]) -> Streaming:
         """A method with streams, written as a coroutine. Its end is that of the stream."""
 
-        def handler(stream: Stream) -> None:
+        def handler(stream: StreamingCall) -> None:
             client = ClientStream(stream)
 
             async def run() -> None:
@@ -192,7 +192,7 @@ def _end_of(task: asyncio.Task[None]) -> SyncpointError | None:
     return SyncpointError(Code.INTERNAL, "Internal error.")
 
 
-def deadline_of(call: Caller) -> float:
+def deadline_of(call: CallContext) -> float:
     """When the caller of a method gives up, in the time of the loop."""
     return _now() + DEADLINE_S if call.deadline is None else call.deadline
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Topic
+from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.metadata.shared import SharedStore, answered
 from syncpoint.model.errors import (
     Code,
@@ -37,7 +37,7 @@ from syncpoint.wire.messages import pipeline
 READER = methods.LOG_READER
 CONFLICTS_MAX = 20
 CLEAN_S = 3600.0
-Commit = Callable[[Sequence[Change]], Awaitable[object]]
+Commit = Callable[[Sequence[CatalogChange]], Awaitable[object]]
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.layout import CONSTRAINTS
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.metadata.view import ClusterView, View
 from syncpoint.model.cluster import Member
@@ -195,5 +195,5 @@ class Proxy:
                 self.routes.suspect(address, False)
 
 
-async def _refused(changes: Sequence[Change]) -> None:
+async def _refused(changes: Sequence[CatalogChange]) -> None:
     raise Unavailable("This proxy can not change the catalog.")

@@ -1,6 +1,7 @@
 """One client's streaming pull, and the streams behind it, one after the other.
 
-Place: made by `pull_relays` for every call; between `calls.Stream` on one side and `network.AnyStream` on the other.
+Place: made by `pull_relays` for every call; between `calls.StreamingCall` on one side and `network.AnyStream` on the
+other.
 Promise: see `pull_relays`.
 """
 
@@ -22,7 +23,7 @@ from syncpoint.model.errors import Code, InvalidArgument, SyncpointError, Unavai
 from syncpoint.proxy.cancellable_calls import MOVABLE
 from syncpoint.proxy.publisher import LAG_S, PAUSES_S
 from syncpoint.proxy.sealing import Sealer
-from syncpoint.transport.calls import Stream
+from syncpoint.transport.calls import StreamingCall
 from syncpoint.transport.network import AnyStream
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 class PullRelay:
     """One client's stream. `member`: the forwarder behind it now, None between two."""
 
-    def __init__(self, stream: Stream, streams: PullRelays, number: int) -> None:
+    def __init__(self, stream: StreamingCall, streams: PullRelays, number: int) -> None:
         self.stream, self.streams, self.number = stream, streams, number
         self.record: Subscription | None = None
         self.member: Member | None = None

@@ -18,7 +18,7 @@ from syncpoint.proxy.sealing import Sealer
 from syncpoint.proxy.subscription_routing import SubscriptionRouting
 from syncpoint.proxy.unary_relay import UnaryRelay
 from syncpoint.runtime.tasks import Tasks, stop
-from syncpoint.transport.calls import Methods, Stream, Streaming
+from syncpoint.transport.calls import Methods, Streaming, StreamingCall
 from syncpoint.wire import methods
 
 MOVES_MAX = 50  # streams moved of our own will at once
@@ -47,7 +47,7 @@ class PullRelays:
         """The streaming data-plane method of google.pubsub.v1.Subscriber."""
         return {methods.SUBSCRIBER.StreamingPull.encode(): Streaming(self.open)}
 
-    def open(self, stream: Stream) -> None:
+    def open(self, stream: StreamingCall) -> None:
         """A client's stream begins."""
         self._opened += 1
         self.open_streams[PullRelay(stream, self, self._opened)] = None

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from syncpoint.metadata.catalog import Catalog, CatalogCopy
-from syncpoint.metadata.records import Change, Op, Subscription
+from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
@@ -40,7 +40,7 @@ from syncpoint.runtime.random import Random
 from syncpoint.runtime.tasks import Tasks, complete
 from syncpoint.storage.errors import CopiesChanged
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import OPENINGS_MAX, StorageSettings
 from syncpoint.storage.store import Store
 from syncpoint.storage.workers import ThreadWorkers, Workers, notifier
@@ -136,7 +136,7 @@ class Chain:
         self.follower.on_ledger = self.dispatcher.register
         self.recent_batches = RecentBatches(memory.batches, memory.unsure, self.forwarder.sources)
         if self.recent_batches.decided:
-            self.forwarder.append_fact(Kind.LEDGER, encode_batches(self.recent_batches.decided))
+            self.forwarder.append_fact(EntryKind.LEDGER, encode_batches(self.recent_batches.decided))
         self.duplicates = DuplicateBatches(self.forwarder, self.recent_batches, self.dispatcher.handed_out)
         self.ingress = PublishIngress(
             self.number,
@@ -161,7 +161,7 @@ class Chain:
             self.mounted = around.mount(self)
             self.follower.on_open = self.mounted.opening
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: CatalogChange) -> None:
         """The catalog has changed. What can not be followed must not be confirmed: the chain ends then, and the next
         opening follows it.
         """
@@ -173,7 +173,7 @@ class Chain:
             if self.forwarder.failed is None:
                 self.forwarder.give_up(error)
             return
-        if isinstance(change.record, Subscription) and change.op is Op.PUT:
+        if isinstance(change.record, Subscription) and change.op is ChangeOp.PUT:
             self.dispatcher.on_subscription_changed(change.record)
 
     def assigned(self, topic: int) -> None:

@@ -23,7 +23,7 @@ from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Effect, Granted, Grants, Revoked
 from syncpoint.publish.sessions import Session
 from syncpoint.publish.source import Source
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.wire.messages import internal
 
 FETCH_BYTES_MAX = 8 << 20  # of one answer, whatever is asked for
@@ -397,7 +397,7 @@ class SourceDispatcher:
         if record is not None and _is_strict(record) and self.forwarder.failed is None:
             fact = records.GrantFact(effect.subscription, effect.source, effect.grant, effect.holder)
             self.forwarder.memory.grants[effect.subscription, effect.source] = fact
-            self.forwarder.append_fact(Kind.LEDGER, records.encode_grant(fact))
+            self.forwarder.append_fact(EntryKind.LEDGER, records.encode_grant(fact))
 
     def _name_all(self, session: Session, record: Subscription) -> None:
         subscription = record.incarnation

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from syncpoint.metadata.records import CREATING, Change, Op, Snapshot, Subscription
+from syncpoint.metadata.records import CREATING, CatalogChange, ChangeOp, Snapshot, Subscription
 from syncpoint.model.delivery import Done
 from syncpoint.publish import records, seek
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.ledger import begun
 from syncpoint.publish.recovery import drop_ledgers, keep_recorded, settle_sources
 from syncpoint.publish.source import Source
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 
 
 class Follower:
@@ -90,20 +90,20 @@ class Follower:
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    def changed(self, change: Change) -> None:
+    def changed(self, change: CatalogChange) -> None:
         """The catalog has changed."""
         forwarder, record = self.forwarder, change.record
         if forwarder.failed is not None:
             return
         forwarder.note_needs(change)
         if isinstance(record, Subscription):
-            if change.op is Op.DELETE or record.detached:
+            if change.op is ChangeOp.DELETE or record.detached:
                 forwarder.subscription_removed(record.incarnation)
             elif record.incarnation in forwarder.ledgers or self._holds(record.topic_incarnation):
                 self._catch_up(record)
                 forwarder.set_early_delivery(record)
         elif isinstance(record, Snapshot):
-            if change.op is Op.DELETE:
+            if change.op is ChangeOp.DELETE:
                 forwarder.ledgers.drop_snapshot(record.incarnation)
             elif self._holds(record.topic_incarnation):
                 self._keep_snapshots([record])
@@ -118,7 +118,7 @@ class Follower:
 
     def confirm(self, done: Done) -> None:
         """`done` once the facts that follow from the catalog as it is now are persisted."""
-        self.forwarder.append_fact(Kind.LEDGER, records.encode_revision(self.catalog.revision), done)
+        self.forwarder.append_fact(EntryKind.LEDGER, records.encode_revision(self.catalog.revision), done)
 
     # -- sources -----------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from syncpoint.kernel import publish as kernel
 from syncpoint.kernel.acks import AckSet
 from syncpoint.kernel.errors import Invalid, Malformed
-from syncpoint.metadata.records import Change, Op, Setting, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, ChangeOp, Setting, Subscription, Topic
 from syncpoint.model.delivery import AttemptRun, Batch, Done, Fetched, Listener, Reply, SourceView
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimits
@@ -32,9 +32,9 @@ from syncpoint.publish.source import Source
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.storage.errors import StorageDamaged
-from syncpoint.storage.record import Kind
-from syncpoint.storage.store import Batch as Stored
+from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import Store
+from syncpoint.storage.store import StoredBatch as Stored
 
 log = logging.getLogger(__name__)
 Soon = Callable[[Callable[[], None]], object]
@@ -181,7 +181,7 @@ class PublishForwarder:
         source, opened = self.sources.open_for(topic, epoch, revision)
         if opened:
             try:
-                self.store.append(Kind.LEDGER, records.encode_source(source))
+                self.store.append(EntryKind.LEDGER, records.encode_source(source))
                 self.flush_soon()
             except Exception as error:  # what is published to it would be of a source that nobody knows
                 self.on_inconsistency(error)
@@ -200,7 +200,7 @@ class PublishForwarder:
 
     def rewrite_source(self, source: Source) -> None:
         """What is known of a source has changed."""
-        self.append_fact(Kind.LEDGER, records.encode_source(source))
+        self.append_fact(EntryKind.LEDGER, records.encode_source(source))
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class PublishForwarder:
         try:
             self.append_pending()
             if self._acks:
-                position = self.store.append(Kind.ACKS, records.encode_acks(self._acks))
+                position = self.store.append(EntryKind.ACKS, records.encode_acks(self._acks))
                 self._waiting.add(position, partial(self._acks_persisted, self._acks, self._ack_done))
                 self._acks, self._ack_done = [], []
             self.store.flush()
@@ -244,7 +244,7 @@ class PublishForwarder:
                 # In front of the messages they became, and nothing in between: recovery knows by the place alone
                 # whether these were persisted, also when they were deleted since.
                 batches, self.batches = self.batches, []
-                self.store.append(Kind.LEDGER, records.encode_batches(batches, len(pending)))
+                self.store.append(EntryKind.LEDGER, records.encode_batches(batches, len(pending)))
             while pending:
                 number, entry = next(iter(pending.items()))
                 self._append_entry(entry)
@@ -259,7 +259,7 @@ class PublishForwarder:
 
     def _append_entry(self, entry: PendingEntry) -> None:
         position = self.store.append(
-            Kind.MESSAGES,
+            EntryKind.MESSAGES,
             entry.payloads,
             source=entry.source.number,
             first_offset=entry.first_offset,
@@ -290,7 +290,7 @@ class PublishForwarder:
         self.flush_soon()
         return entry.first_offset
 
-    def append_fact(self, kind: Kind, payload: bytes, done: Done | None = None) -> None:
+    def append_fact(self, kind: EntryKind, payload: bytes, done: Done | None = None) -> None:
         """Write a fact of the catalog or the ledger; messages of this turn that came before it stay before it."""
         self.check_writable()
         self.append_pending()
@@ -571,7 +571,7 @@ class PublishForwarder:
 
     def _write_attempts(self, fact: bytes) -> None:
         if self.failed is None:
-            self.append_fact(Kind.LEDGER, records.encode_extension(DeliveryAttempts.number, fact))
+            self.append_fact(EntryKind.LEDGER, records.encode_extension(DeliveryAttempts.number, fact))
 
     def generation(self, subscription: int) -> int:
         """The seek generation ack ids of the subscription must carry."""
@@ -580,14 +580,14 @@ class PublishForwarder:
 
     # -- ledgers -----------------------------------------------------------------------------------------------------
 
-    def note_needs(self, change: Change) -> None:
+    def note_needs(self, change: CatalogChange) -> None:
         """To be called with a change before anything follows from it here."""
         record = change.record
         if isinstance(record, Setting):
             self.needs.more()  # what a restore has lost is kept by such a one
             return
         topic = record.incarnation if isinstance(record, Topic) else record.topic_incarnation
-        if change.op is Op.DELETE or self.sources.of_topic(topic):
+        if change.op is ChangeOp.DELETE or self.sources.of_topic(topic):
             new = isinstance(record, Subscription) and record.incarnation not in self.ledgers
             self.needs.changed(change, new=new)
 
@@ -651,7 +651,7 @@ class PublishForwarder:
         self.check_writable()
         try:
             taken = self.ledgers.take(state)
-            self.append_fact(Kind.LEDGER, records.encode_ledger(taken, self.catalog.revision), done)
+            self.append_fact(EntryKind.LEDGER, records.encode_ledger(taken, self.catalog.revision), done)
         except Exception as error:
             self.on_inconsistency(error)
             raise
@@ -661,7 +661,7 @@ class PublishForwarder:
         self.check_writable()
         try:
             self.ledgers.keep(state)
-            self.append_fact(Kind.LEDGER, records.encode_snapshot(state, self.catalog.revision))
+            self.append_fact(EntryKind.LEDGER, records.encode_snapshot(state, self.catalog.revision))
         except Exception as error:
             self.on_inconsistency(error)
             raise

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from syncpoint.metadata.reader_holds import hold_of
-from syncpoint.metadata.records import Change, Subscription
+from syncpoint.metadata.records import CatalogChange, Subscription
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import FailedPrecondition, SyncpointError, Unavailable
 from syncpoint.publish import states
@@ -123,7 +123,7 @@ class ChainHost:
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: CatalogChange) -> None:
         for chain in list(self._entered.values()):
             try:
                 chain.changed(change)

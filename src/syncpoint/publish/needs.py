@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from syncpoint.metadata.records import Change, Op, Setting, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, ChangeOp, Setting, Subscription, Topic
 
 TOPICS_MAX = 1000  # remembered one by one
 
@@ -40,14 +40,14 @@ class Needs:
             return None
         return [topic for topic, last in self._topics.items() if last > version]
 
-    def changed(self, change: Change, *, new: bool) -> None:
+    def changed(self, change: CatalogChange, *, new: bool) -> None:
         """A record of a topic of which something is stored has changed. `new`: nothing was judged by it yet, and what
         is older than it concerns it not.
         """
         record = change.record
         if isinstance(record, Setting):
             return
-        if change.op is Op.DELETE:
+        if change.op is ChangeOp.DELETE:
             self._kept.pop(record.incarnation, None)
             return
         if isinstance(record, Topic):

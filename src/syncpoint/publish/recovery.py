@@ -18,12 +18,12 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Subscription, decode_changes
+from syncpoint.metadata.records import CatalogChange, Subscription, decode_changes
 from syncpoint.publish import records
 from syncpoint.publish.ledger import SnapshotState, begun
 from syncpoint.publish.ledgers import Ledgers
 from syncpoint.publish.source import SourceTable
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class RecoveredState:
     named: frozenset[int] = frozenset()  # the sources in it
     facts: int = 0  # read after it
     extensions: dict[int, list[bytes]] = field(default_factory=dict)  # by number: what rooms above wrote, in order
-    changes: list[Change] = field(default_factory=list)  # those of the catalog among them; drop them when done
+    changes: list[CatalogChange] = field(default_factory=list)  # those of the catalog among them; drop them when done
     # Of a chain only:
     revision: int = 0  # the highest of the catalog that was acted by
     grants: dict[tuple[int, int], records.GrantFact] = field(default_factory=dict)  # by subscription and source
@@ -75,7 +75,7 @@ def replay(store: Store) -> RecoveredState:
     ends: dict[int, int] = {}  # of each log, as far as it was found
     announced: list[tuple[int, int, records.BatchFact]] = []  # log and last position of what became of a batch
     for entry in store.replay():
-        if entry.kind == Kind.CHECKPOINT_PART:
+        if entry.kind == EntryKind.CHECKPOINT_PART:
             memory.checkpointed = True
             if entry.payload[0] == records.FactKind.CATALOG:
                 catalog_parts.append(entry.payload[1:])
@@ -86,15 +86,15 @@ def replay(store: Store) -> RecoveredState:
             in_checkpoint = False
             _end_checkpoint(memory, catalog_parts)
         ends[entry.log] = max(entry.position, ends.get(entry.log, 0))
-        memory.facts += entry.kind in (Kind.LEDGER, Kind.ACKS, Kind.CATALOG)
-        if entry.kind == Kind.LEDGER:
+        memory.facts += entry.kind in (EntryKind.LEDGER, EntryKind.ACKS, EntryKind.CATALOG)
+        if entry.kind == EntryKind.LEDGER:
             _apply_fact(memory, entry.payload)
             if entry.payload[0] == records.FactKind.BATCHES:
                 last = entry.position + records.entries_of_batches(entry.payload)
                 announced += ((entry.log, last, fact) for fact in records.decode_batches(entry.payload))
-        elif entry.kind == Kind.ACKS:
+        elif entry.kind == EntryKind.ACKS:
             _apply_acks(memory, entry.payload)
-        elif entry.kind == Kind.CATALOG:
+        elif entry.kind == EntryKind.CATALOG:
             _apply_changes(memory, entry.payload)
     if in_checkpoint:
         _end_checkpoint(memory, catalog_parts)

@@ -12,7 +12,7 @@ from syncpoint.metadata.lost import NOTHING, lost_of
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 
 _NS = 1_000_000_000
 
@@ -86,7 +86,7 @@ def forget_empty_sources(forwarder: PublishForwarder) -> int:
     ]
     if empty:  # a seek from now on leaves them out, so they must not come back with what is still on the disks
         gone = records.encode_sources_gone([source.number for source in empty])
-        forwarder.append_fact(Kind.LEDGER, gone)  # first: if the rest fails, it is done again
+        forwarder.append_fact(EntryKind.LEDGER, gone)  # first: if the rest fails, it is done again
     for source in empty:
         for extension in forwarder.extensions:
             extension.forgotten(source)

@@ -16,7 +16,7 @@ from syncpoint.model.delivery import AttemptRun
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.publish.envelope import fetched_message, heartbeat_message, read_publish
 from syncpoint.publish.host import ChainHost
-from syncpoint.transport.calls import Call, Methods, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
 from syncpoint.transport.lane import Message
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
@@ -68,7 +68,7 @@ class ChainsService:
 class _ServeStream:
     """One Serve stream: a session of the host, from its Hello on."""
 
-    def __init__(self, host: ChainHost, stream: Stream) -> None:
+    def __init__(self, host: ChainHost, stream: StreamingCall) -> None:
         self._host, self._stream = host, stream
         self.incarnation = self.registered = self.stream = 0
         self._over = False

@@ -15,7 +15,7 @@ from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.retention import forget_empty_sources, is_needed
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.tasks import Tasks
-from syncpoint.storage.store import Checkpoint, Store
+from syncpoint.storage.store import CheckpointWriter, Store
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class LogUpkeep:
         """`begin_with_checkpoint`: something was read at the start that no checkpoint holds."""
         self.store, self.publish = store, publish
         self._parts, self._name = parts, name
-        self.checkpoint: Checkpoint | None = None  # the one being written
+        self.checkpoint: CheckpointWriter | None = None  # the one being written
         self.overdue = begin_with_checkpoint
         self._checkpointed = 0  # position of the last checkpoint's end
         self._checkpointed_bytes = 0

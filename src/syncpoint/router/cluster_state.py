@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from syncpoint.metadata.records import Topic
-from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, ChainRecord, Member, Owner
+from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, ChainOwner, ChainRecord, Member
 from syncpoint.router.location import fits
 from syncpoint.router.routing_rules import Policy
 
@@ -21,7 +21,7 @@ class ClusterState:
 
     members: Mapping[str, Member] = field(default_factory=dict)
     chains: Mapping[int, ChainRecord] = field(default_factory=dict)
-    owners: Mapping[int, Owner] = field(default_factory=dict)
+    owners: Mapping[int, ChainOwner] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
     spanning: frozenset[str] = frozenset()
 

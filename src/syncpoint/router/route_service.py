@@ -17,7 +17,7 @@ from syncpoint.router.candidate_lists import CandidateLists, Nearest
 from syncpoint.router.cluster_inputs import ClusterInputs
 from syncpoint.router.cluster_state import ClusterState
 from syncpoint.router.distance import Distances
-from syncpoint.transport.calls import Methods, Stream, Streaming
+from syncpoint.transport.calls import Methods, Streaming, StreamingCall
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 from syncpoint.wire.serving import served
@@ -38,7 +38,7 @@ class RouteService:
     ) -> None:
         self._inputs, self._distances, self._ensure = inputs, distances, ensure
         self._lists: CandidateLists | None = None
-        self._watchers: dict[Stream, Member] = {}
+        self._watchers: dict[StreamingCall, Member] = {}
         self._topics: set[int] = set()
         self._subscriptions: set[int] = set()
         self._anything = False
@@ -145,7 +145,7 @@ class RouteService:
 
     # -- watching ----------------------------------------------------------------------------------------------------
 
-    def _watch(self, stream: Stream) -> None:
+    def _watch(self, stream: StreamingCall) -> None:
         def begin(request: bytes) -> None:
             asked = internal.WatchRequest.FromString(request)
             self._watchers[stream] = self._client(asked.proxy, asked.region)
@@ -154,11 +154,11 @@ class RouteService:
         stream.on_cancel = lambda: self._forget(stream)
         stream.on_drain = lambda: self._end(stream)
 
-    def _end(self, stream: Stream) -> None:
+    def _end(self, stream: StreamingCall) -> None:
         self._forget(stream)
         stream.finish()
 
-    def _forget(self, stream: Stream) -> None:
+    def _forget(self, stream: StreamingCall) -> None:
         self._watchers.pop(stream, None)
 
     def _topics_assigned(self, keys: set[str]) -> None:
@@ -192,7 +192,7 @@ class RouteService:
                     continue  # deleted ones
             self._send(stream, response)
 
-    def _send(self, stream: Stream, response: Any) -> None:
+    def _send(self, stream: StreamingCall, response: Any) -> None:
         """Send lists or, with None, the word that anything may have changed."""
         if stream in self._watchers:
             message = internal.RouteResponse(revision=self._revision) if response is None else response

@@ -13,11 +13,11 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged, read_pieces
-from syncpoint.storage.catalog import Copy, Segment
-from syncpoint.storage.damage import Damage, Part, Place
+from syncpoint.storage.catalog import Segment, SegmentCopy
+from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
-from syncpoint.storage.index import DamagedIndex, Record, check_page
-from syncpoint.storage.lanes import Lane
+from syncpoint.storage.index import DamagedIndex, IndexRecord, check_page
+from syncpoint.storage.lanes import CallQueue
 from syncpoint.storage.record import HEADER_BYTES, Header, check_payload, decode_frame, decode_header
 from syncpoint.storage.segment import PAGE
 
@@ -41,7 +41,7 @@ def _all_answer(slot: int) -> bool:
     return True
 
 
-class Access:
+class CopyReader:
     """`preference()` gives the slots in the order in which they should be tried, failed disks last.
 
     `late(segment, position)`: whether a disk is still going to write the entry. `answers(slot)`: whether what a read of
@@ -56,7 +56,7 @@ class Access:
         damaged: Damaged,
         late: Callable[[Segment, int], bool] = _nobody_late,
         answers: Callable[[int], bool] = _all_answer,
-        lanes: Sequence[Lane] = (),
+        lanes: Sequence[CallQueue] = (),
         patience_s: float = 0.0,
     ) -> None:
         self._files = files
@@ -67,7 +67,7 @@ class Access:
         self._lanes = lanes
         self._patience_s = patience_s
 
-    def _copies(self, segment: Segment) -> list[tuple[int, Copy]]:
+    def _copies(self, segment: Segment) -> list[tuple[int, SegmentCopy]]:
         found = []
         for slot in self._preference(segment):
             copy = segment.copies.get(slot)
@@ -75,13 +75,13 @@ class Access:
                 found.append((slot, copy))
         return found
 
-    def _read(self, segment: Segment, slot: int, copy: Copy, sizes: Sequence[int], offset: int) -> list[bytes]:
+    def _read(self, segment: Segment, slot: int, copy: SegmentCopy, sizes: Sequence[int], offset: int) -> list[bytes]:
         if not self._lanes or len(segment.copies) < 2:
             return self._read_now(copy, sizes, offset)
         patience_s = self._patience_s + sum(sizes) / SLOWEST_BYTES_S
         return self._lanes[slot].run(lambda: self._read_now(copy, sizes, offset), patience_s)
 
-    def _read_now(self, copy: Copy, sizes: Sequence[int], offset: int) -> list[bytes]:
+    def _read_now(self, copy: SegmentCopy, sizes: Sequence[int], offset: int) -> list[bytes]:
         handle = self._files.open(copy.path, write=False)
         try:
             return read_pieces(self._files, handle, sizes, offset)
@@ -107,14 +107,16 @@ class Access:
                 if isinstance(error, OSError) and not self._answers(slot):
                     away = error
                 else:
-                    self._damaged(segment, slot, Damage(Place(Part.INDEX, offset), str(error) or "checksum"))
+                    self._damaged(
+                        segment, slot, Damage(SegmentPlace(SegmentPart.INDEX, offset), str(error) or "checksum")
+                    )
         if segment.removed:
             raise Gone
         if away is not None:
             raise _unreachable(segment) from away
         raise DamagedIndex(f"the index page at {offset} of segment {segment.log}/{segment.seq} is on no disk")
 
-    def frames(self, segment: Segment, records: Sequence[Record]) -> list[tuple[Header, bytes]]:
+    def frames(self, segment: Segment, records: Sequence[IndexRecord]) -> list[tuple[Header, bytes]]:
         """Header and payload of each record.
 
         Raises `StorageDamaged` naming the first that is nowhere, `CopiesUnreachable`, or `Gone`.
@@ -132,7 +134,7 @@ class Access:
                 if segment.removed:
                     raise Gone from None
                 if self._answers(slot):
-                    self._damaged(segment, slot, Damage(Place(Part.FILE), f"read failed: {error}"))
+                    self._damaged(segment, slot, Damage(SegmentPlace(SegmentPart.FILE), f"read failed: {error}"))
                 else:
                     away = error
                 continue
@@ -142,7 +144,9 @@ class Access:
                 raise Gone
             bad = [at for at in missing if copy.has(segment.first_position + records[at].ordinal)]
             if bad:
-                self._damaged(segment, slot, Damage(Place(Part.FRAME, records[bad[0]].offset), "checksum"))
+                self._damaged(
+                    segment, slot, Damage(SegmentPlace(SegmentPart.FRAME, records[bad[0]].offset), "checksum")
+                )
         if segment.removed:
             raise Gone
         record = records[missing[0]]
@@ -167,8 +171,8 @@ class Access:
         self,
         segment: Segment,
         slot: int,
-        copy: Copy,
-        records: Sequence[Record],
+        copy: SegmentCopy,
+        records: Sequence[IndexRecord],
         found: list[tuple[Header, bytes] | None],
         wanted: Sequence[int],
     ) -> list[int]:
@@ -190,16 +194,16 @@ class Access:
 
 class Opened:
     """The frames of one segment. A file that is the only copy stays open from call to call; whatever may be wrong with
-    it is left to `Access.frames`, which looks again, tells and raises.
+    it is left to `CopyReader.frames`, which looks again, tells and raises.
     """
 
-    def __init__(self, access: Access, files: Files, segment: Segment) -> None:
+    def __init__(self, access: CopyReader, files: Files, segment: Segment) -> None:
         self._access, self._files, self._segment = access, files, segment
         self._copy = next(iter(segment.copies.values())) if len(segment.copies) == 1 else None
         self._handle: int | None = None
 
-    def frames(self, records: Sequence[Record]) -> list[tuple[Header, bytes]]:
-        """See `Access.frames`."""
+    def frames(self, records: Sequence[IndexRecord]) -> list[tuple[Header, bytes]]:
+        """See `CopyReader.frames`."""
         found = None
         if self._copy is not None:
             try:
@@ -211,7 +215,7 @@ class Opened:
             return self._access.frames(self._segment, records)
         return found
 
-    def _read(self, copy: Copy, records: Sequence[Record]) -> list[tuple[Header, bytes]] | None:
+    def _read(self, copy: SegmentCopy, records: Sequence[IndexRecord]) -> list[tuple[Header, bytes]] | None:
         first = self._segment.first_position
         if len(records) > 1 and len(_runs(records, range(len(records)))) > 1:
             return None
@@ -242,7 +246,7 @@ def _unreachable(segment: Segment) -> CopiesUnreachable:
     )
 
 
-def _sizes(records: Sequence[Record]) -> list[int]:
+def _sizes(records: Sequence[IndexRecord]) -> list[int]:
     """Into which pieces a run is cut: every large payload is one, and whatever lies between two of them."""
     sizes = []
     at = records[0].offset
@@ -258,7 +262,7 @@ def _sizes(records: Sequence[Record]) -> list[int]:
 
 
 def _frames(
-    records: Sequence[Record], sizes: Sequence[int], pieces: list[bytes], seed: int
+    records: Sequence[IndexRecord], sizes: Sequence[int], pieces: list[bytes], seed: int
 ) -> Iterator[tuple[Header, bytes] | None]:
     """The frames of a run, from its pieces; None: one is not in good order."""
     number, begin = 0, records[0].offset
@@ -272,7 +276,7 @@ def _frames(
         number += 2
 
 
-def _runs(records: Sequence[Record], wanted: Sequence[int]) -> list[list[int]]:
+def _runs(records: Sequence[IndexRecord], wanted: Sequence[int]) -> list[list[int]]:
     """Group records that lie close to each other in the file, in file order."""
     runs: list[list[int]] = []
     end = -RUN_GAP

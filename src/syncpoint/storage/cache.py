@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import deque
 
 from syncpoint.runtime.files import Buffer
-from syncpoint.storage.record import Batch, Queued
+from syncpoint.storage.record import Queued, StoredBatch
 
 _ENTRY_BYTES = 400  # what an entry costs beside its payload
 
@@ -68,7 +68,7 @@ class TailCache:
             del tail.firsts[: tail.start]
             tail.start = 0
 
-    def get(self, source: int, begin: int, max_bytes: int, persisted: int) -> list[Batch] | None:
+    def get(self, source: int, begin: int, max_bytes: int, persisted: int) -> list[StoredBatch] | None:
         """Persisted batches from the one that holds `begin`; None when that may lie before what is cached.
 
         At least one batch, then as many as fit into `max_bytes`.
@@ -77,7 +77,7 @@ class TailCache:
         if tail is None or begin < tail.firsts[tail.start]:
             return None
         at = bisect_right(tail.firsts, begin, tail.start) - 1
-        found: list[Batch] = []
+        found: list[StoredBatch] = []
         size = 0
         entries = tail.entries
         while at < len(entries):
@@ -88,7 +88,7 @@ class TailCache:
             if entry.position > persisted or (found and size + entry.length > max_bytes):
                 break
             size += entry.length
-            found.append(Batch(source, entry.first_offset, entry.count, entry.time_ns, joined(entry.buffers)))
+            found.append(StoredBatch(source, entry.first_offset, entry.count, entry.time_ns, joined(entry.buffers)))
             if size >= max_bytes:
                 break
         return found

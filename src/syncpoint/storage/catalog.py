@@ -1,6 +1,6 @@
 """The segments a store knows, and which disk holds a copy of each.
 
-Place: one `Catalog` per store, changed on the owner's thread only; writers, keepers and the reader look at it.
+Place: one `SegmentCatalog` per store, changed on the owner's thread only; writers, keepers and the reader look at it.
 Promise: a copy that is not listed here is not read and not counted; a segment marked `removed` is never read again.
 """
 
@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from syncpoint.storage.checksum import crc32c
-from syncpoint.storage.damage import Place
+from syncpoint.storage.damage import SegmentPlace
 from syncpoint.storage.index import ActiveIndex, Index, PageCache, SealedIndex, encode_index
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import PAGE, Trailer, align
@@ -30,7 +30,7 @@ def index_seed(universe: int, log: int, seq: int) -> int:
     return crc32c(_SEED.pack(b"index", universe, log, seq))
 
 
-class Copy:
+class SegmentCopy:
     """One disk's copy of a segment. `written`: the last position in it, while it is being written."""
 
     __slots__ = ("incarnation", "path", "sealed", "seed", "written")
@@ -87,8 +87,10 @@ class Segment:
         self.index_offset = 0
         self.messages = self.controls = self.sources = 0
         self.active = active
-        self.copies: dict[int, Copy] = {}
-        self.unreadable: dict[int, set[Place]] = {}  # by slot: places of that copy which are in good order nowhere
+        self.copies: dict[int, SegmentCopy] = {}
+        self.unreadable: dict[
+            int, set[SegmentPlace]
+        ] = {}  # by slot: places of that copy which are in good order nowhere
         self.members: tuple[bytes, ...] = ()  # the fragment it was written in
         self.rule = _ONE
         self.away = 0  # which of the members were not there
@@ -152,7 +154,7 @@ _FOOTER_LOCK = Lock()
 PageLoader = Callable[[Segment, int, int], bytes]
 
 
-class Catalog:
+class SegmentCatalog:
     """All segments by id and by (log, number)."""
 
     def __init__(self, universe: int, cache_bytes: int) -> None:

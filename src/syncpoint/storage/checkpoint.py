@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from syncpoint.storage.catalog import Segment
-from syncpoint.storage.index import Record
-from syncpoint.storage.record import Kind
+from syncpoint.storage.index import IndexRecord
+from syncpoint.storage.record import EntryKind
 
 _STEP_BYTES = 256 * 1024
 
 
-class Checkpoint:
+class CheckpointWriter:
     """One checkpoint being written; owner's thread."""
 
     def __init__(self, append: Callable[[int, bytes, int, int, int], int], parts: Iterator[bytes]) -> None:
         self._append = append
         self._parts = parts
         self._number = 0
-        self.begin = append(Kind.CHECKPOINT_BEGIN, b"", 0, 0, 0)
+        self.begin = append(EntryKind.CHECKPOINT_BEGIN, b"", 0, 0, 0)
         self.end: int | None = None  # position of END once it is appended
         self.complete = False  # END is persisted
         self.broken = False  # a part is missing: it never ends, and another one is to be begun
@@ -49,9 +49,9 @@ class Checkpoint:
         while self.end is None and size < max_bytes:
             part = next(self._parts, None)
             if part is None:
-                self.end = self._append(Kind.CHECKPOINT_END, b"", 0, self.begin, self._number)
+                self.end = self._append(EntryKind.CHECKPOINT_END, b"", 0, self.begin, self._number)
             else:
-                self._append(Kind.CHECKPOINT_PART, part, self.begin, self._number, 0)
+                self._append(EntryKind.CHECKPOINT_PART, part, self.begin, self._number, 0)
                 self._number += 1
                 size += len(part)
         return self.end is not None
@@ -63,22 +63,22 @@ class FoundCheckpoint:
 
     log: int
     begin: int
-    parts: list[tuple[Segment, Record]]
+    parts: list[tuple[Segment, IndexRecord]]
 
 
-def find_newest(segments: Iterable[tuple[Segment, list[Record]]]) -> FoundCheckpoint | None:
+def find_newest(segments: Iterable[tuple[Segment, list[IndexRecord]]]) -> FoundCheckpoint | None:
     """The newest complete checkpoint. `segments`: oldest first, with the records of all entries but messages."""
-    begins: dict[tuple[int, int], dict[int, tuple[Segment, Record]]] = {}
+    begins: dict[tuple[int, int], dict[int, tuple[Segment, IndexRecord]]] = {}
     newest: FoundCheckpoint | None = None
     for segment, records in segments:
         for record in records:
-            if record.kind == Kind.CHECKPOINT_BEGIN:
+            if record.kind == EntryKind.CHECKPOINT_BEGIN:
                 begins[segment.log, segment.first_position + record.ordinal] = {}
-            elif record.kind == Kind.CHECKPOINT_PART:
+            elif record.kind == EntryKind.CHECKPOINT_PART:
                 parts = begins.get((segment.log, record.source))
                 if parts is not None:
                     parts[record.first_offset] = (segment, record)
-            elif record.kind == Kind.CHECKPOINT_END:
+            elif record.kind == EntryKind.CHECKPOINT_END:
                 parts = begins.get((segment.log, record.first_offset))
                 if parts is not None and len(parts) == record.count:
                     ordered = [parts[number] for number in sorted(parts)]

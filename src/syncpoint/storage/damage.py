@@ -1,7 +1,7 @@
 """Damage: where a copy of a segment is not what was written, and what was found there.
 
 Place: between who reads copies (`access`, `recovery.scrub`), the `disks`, which decide what becomes of a copy, and the
-status that tells of it. Decisions go by `Place`; the text is for people.
+status that tells of it. Decisions go by `SegmentPlace`; the text is for people.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Part(StrEnum):
+class SegmentPart(StrEnum):
     """Of a segment's file."""
 
     HEADER = "header"
@@ -20,10 +20,10 @@ class Part(StrEnum):
     FILE = "file"  # the disk refuses to read something of it
 
 
-class Place(NamedTuple):
+class SegmentPlace(NamedTuple):
     """One place of a segment's file; the same on every disk. `offset` is -1 where there is one such part only."""
 
-    part: Part
+    part: SegmentPart
     offset: int = -1
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 class Damage(NamedTuple):
     """What is wrong at a place."""
 
-    place: Place
+    place: SegmentPlace
     problem: str = ""
 
     def __str__(self) -> str:

@@ -17,10 +17,10 @@ from typing import NamedTuple
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Buffer, Files, FileStat, write_all
 from syncpoint.runtime.random import Random
-from syncpoint.storage.catalog import Copy, Segment
+from syncpoint.storage.catalog import Segment, SegmentCopy
 from syncpoint.storage.index import index_bytes
 from syncpoint.storage.layout import log_dir, segment_path
-from syncpoint.storage.pool import Pool
+from syncpoint.storage.pool import SegmentPool
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import HEADER_BYTES, Queued, encode_header
 from syncpoint.storage.segment import (
@@ -45,7 +45,7 @@ class Roll(NamedTuple):
     away: int
 
 
-class Progress:
+class LogProgress:
     """What the log knows, read by the writers while they build headers."""
 
     __slots__ = ("synced",)
@@ -67,8 +67,8 @@ class DiskWriter:
         files: Files,
         clock: Clock,
         random: Random,
-        pool: Pool,
-        progress: Progress,
+        pool: SegmentPool,
+        progress: LogProgress,
         report: Callable[[DiskWriter], None],
         failed: Callable[[DiskWriter, Exception], None],
     ) -> None:
@@ -104,7 +104,7 @@ class DiskWriter:
         self._draining = False
         self._handle: int | None = None
         self._segment: Segment | None = None
-        self._copy: Copy | None = None
+        self._copy: SegmentCopy | None = None
         self._header: SegmentHeader | None = None
         self._seed = 0
         self._offset = 0
@@ -327,7 +327,7 @@ class DiskWriter:
         found = files.fstat(handle)
         self.active, self.file_bytes, self._segment = (path, found), found.size, segment
         before = segment.first_position - 1
-        self._copy = segment.copies[self.slot] = Copy(header.incarnation, header.seed, path, False, before)
+        self._copy = segment.copies[self.slot] = SegmentCopy(header.incarnation, header.seed, path, False, before)
         self.opened = segment.seq
 
     def open_now(self, segment: Segment, members: tuple[bytes, ...], rule: AckRule, away: int) -> None:

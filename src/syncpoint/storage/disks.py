@@ -19,16 +19,16 @@ from functools import partial
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced, Files
 from syncpoint.runtime.random import Random
-from syncpoint.storage.access import Access
-from syncpoint.storage.catalog import Copy, Segment
-from syncpoint.storage.damage import Damage, Part, Place
-from syncpoint.storage.disk import DiskWriter, Progress
+from syncpoint.storage.access import CopyReader
+from syncpoint.storage.catalog import Segment, SegmentCopy
+from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
+from syncpoint.storage.disk import DiskWriter, LogProgress
 from syncpoint.storage.errors import DisksFailed, DisksMissing, Fenced
 from syncpoint.storage.identity import encode_marks, to_spans
-from syncpoint.storage.index import Record
-from syncpoint.storage.keeper import Keeper
+from syncpoint.storage.index import IndexRecord
+from syncpoint.storage.keeper import DiskMaintainer
 from syncpoint.storage.log import Log
-from syncpoint.storage.pool import Pool
+from syncpoint.storage.pool import SegmentPool
 from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.recovery.reindex import Reindexing
 from syncpoint.storage.settings import Durability, StorageSettings
@@ -37,7 +37,7 @@ from syncpoint.storage.workers import Notify, Worker, Workers
 UNREADABLE_MAX = 1000  # places remembered of one copy
 
 
-class Disks:
+class DiskSet:
     """All disks of one store, from opening to closing."""
 
     def __init__(
@@ -59,10 +59,10 @@ class Disks:
         self.closed = False
         self.marks = recovery.marks
         self._marks_content = encode_marks(self.marks)
-        self.progress = Progress()
-        self.keepers: list[Keeper] = []
+        self.progress = LogProgress()
+        self.keepers: list[DiskMaintainer] = []
         self._lanes = [workers.lane(f"syncpoint-read-{disk.slot}", clock) for disk in recovery.disks]
-        self.access = Access(
+        self.access = CopyReader(
             files,
             self._preference,
             self.damaged,
@@ -109,7 +109,7 @@ class Disks:
         """A keeper for every disk, a writer for those that can be used."""
         keepers = [self._keep(recovery, slot) for slot in range(len(recovery.disks))]
 
-        def look(keeper: Keeper) -> None:
+        def look(keeper: DiskMaintainer) -> None:
             keeper.pool.open()
             keeper.refresh()
             keeper.note_identity()
@@ -129,10 +129,10 @@ class Disks:
                 keeper.writer = self.make_writer(slot, disk.identity.incarnation, keeper.pool)
         return [keeper.writer for keeper in keepers]
 
-    def _keep(self, recovery: Recovery, slot: int) -> Keeper:
+    def _keep(self, recovery: Recovery, slot: int) -> DiskMaintainer:
         disk = recovery.disks[slot]
-        pool = Pool(self._files, disk.root, self._settings.segment_bytes, self._settings.bytes_max)
-        keeper = Keeper(
+        pool = SegmentPool(self._files, disk.root, self._settings.segment_bytes, self._settings.bytes_max)
+        keeper = DiskMaintainer(
             slot,
             disk.root,
             self,
@@ -334,7 +334,7 @@ class Disks:
     def count_room(self) -> int:
         return self.log.fragment.rule.persisted([self._room_on(one) if one.ok else 0 for one in self.keepers])
 
-    def _room_on(self, keeper: Keeper) -> int:
+    def _room_on(self, keeper: DiskMaintainer) -> int:
         return keeper.free + len(keeper.pool) * self._settings.segment_bytes + self.log.room_in_segment
 
     @property
@@ -358,7 +358,7 @@ class Disks:
             else:
                 act()
 
-    def make_writer(self, slot: int, incarnation: bytes, pool: Pool) -> DiskWriter:
+    def make_writer(self, slot: int, incarnation: bytes, pool: SegmentPool) -> DiskWriter:
         return DiskWriter(
             slot,
             pool.root,
@@ -418,7 +418,7 @@ class Disks:
                 self._writer_workers.pop(writer, None)
                 writer.release()
 
-    def joined(self, slot: int, writer: DiskWriter, kept: Mapping[tuple[int, int], Copy]) -> None:
+    def joined(self, slot: int, writer: DiskWriter, kept: Mapping[tuple[int, int], SegmentCopy]) -> None:
         """A failed disk is usable again: from the next segment on it is a member, under a new incarnation.
 
         `kept`: copies of its earlier incarnation that stay where they are: whole ones, and parts of segments that no
@@ -446,7 +446,7 @@ class Disks:
         self.bury()
         self.wake()
 
-    def completed(self, slot: int, segment: Segment, copy: Copy, lost: Sequence[Record]) -> None:
+    def completed(self, slot: int, segment: Segment, copy: SegmentCopy, lost: Sequence[IndexRecord]) -> None:
         """A keeper copied a segment."""
         keeper = self.keepers[slot]
         if segment.removed or self.catalog.get(segment.id) is not segment:
@@ -459,7 +459,7 @@ class Disks:
         for record in lost:
             position = segment.first_position + record.ordinal
             keeper.damaged.append(f"entry {position} of log {segment.log} is on no disk in good order")
-            _note_unreadable(segment, slot, Place(Part.FRAME, record.offset))
+            _note_unreadable(segment, slot, SegmentPlace(SegmentPart.FRAME, record.offset))
 
     def sound(self, segment: Segment) -> None:
         """All of some copy is what was written: whoever has another one that is not can write it anew."""
@@ -572,7 +572,7 @@ class Disks:
         return gone
 
 
-def _note_unreadable(segment: Segment, slot: int, place: Place) -> None:
+def _note_unreadable(segment: Segment, slot: int, place: SegmentPlace) -> None:
     places = segment.unreadable.setdefault(slot, set())
     if len(places) < UNREADABLE_MAX:
         places.add(place)

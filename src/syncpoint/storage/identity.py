@@ -22,7 +22,7 @@ Span = tuple[int, int]  # first and last, both inside
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class DiskIdentity:
     """One incarnation of one disk."""
 
     universe: int
@@ -122,18 +122,18 @@ def merge_marks(many: Iterable[Marks]) -> Marks:
     return merged
 
 
-def encode_identity(identity: Identity) -> bytes:
+def encode_identity(identity: DiskIdentity) -> bytes:
     return checked_json({"format": FORMAT, "incarnation": identity.incarnation.hex(), "universe": identity.universe})
 
 
-def decode_identity(data: bytes | None) -> Identity | None:
+def decode_identity(data: bytes | None) -> DiskIdentity | None:
     """The identity, or None when the file is absent or damaged. Raises `ValueError` for an unknown format."""
     fields = checked_content(data)
     if fields is None:
         return None
     if fields.get("format") != FORMAT:
         raise ValueError(f"disk format {fields.get('format')}, this version reads {FORMAT}")
-    return Identity(int(str(fields["universe"])), bytes.fromhex(str(fields["incarnation"])))
+    return DiskIdentity(int(str(fields["universe"])), bytes.fromhex(str(fields["incarnation"])))
 
 
 def encode_marks(marks: Marks) -> bytes:
@@ -176,11 +176,11 @@ def decode_marks(data: bytes | None) -> Marks | None:
     )
 
 
-def read_identity(files: Files, root: str) -> Identity | None:
+def read_identity(files: Files, root: str) -> DiskIdentity | None:
     return decode_identity(read_file(files, f"{root}/{DISK_FILE}"))
 
 
-def write_identity(files: Files, root: str, identity: Identity) -> None:
+def write_identity(files: Files, root: str, identity: DiskIdentity) -> None:
     """From then on the folder is this disk's as long as the file is there."""
     content = encode_identity(identity)
     if read_file(files, f"{root}/{DISK_FILE}") != content:  # a full disk that keeps its name needs no room for it

@@ -34,7 +34,7 @@ _OFFSET_MAX = (1 << 64) - 1
 SUMMARY_BYTES = _SUMMARY.size
 
 
-class Record(NamedTuple):
+class IndexRecord(NamedTuple):
     """One entry of a segment; its position is the segment's first one plus `ordinal`."""
 
     source: int
@@ -66,23 +66,23 @@ class DamagedIndex(Exception):
 class Index(Protocol):
     """Both forms answer the same questions."""
 
-    def records(self, source: int, begin: int, limit: int) -> list[Record]:
+    def records(self, source: int, begin: int, limit: int) -> list[IndexRecord]:
         """Up to `limit` message records of `source` in offset order, from the first that ends behind `begin`."""
         ...
 
-    def at_time(self, source: int, time_ns: int) -> Record | None:
+    def at_time(self, source: int, time_ns: int) -> IndexRecord | None:
         """The first message record of `source`, in offset order, not older than `time_ns`."""
         ...
 
-    def messages(self) -> Iterator[Record]:
+    def messages(self) -> Iterator[IndexRecord]:
         """All message records by (source, first offset)."""
         ...
 
-    def of_source(self, source: int) -> Iterator[Record]:
+    def of_source(self, source: int) -> Iterator[IndexRecord]:
         """Those of one source."""
         ...
 
-    def controls(self) -> Iterator[Record]:
+    def controls(self) -> Iterator[IndexRecord]:
         """The records of all other entries by position."""
         ...
 
@@ -138,8 +138,8 @@ class ActiveIndex:
         else:
             self._controls.append(number)
 
-    def _row(self, number: int) -> Record:
-        return Record(
+    def _row(self, number: int) -> IndexRecord:
+        return IndexRecord(
             self._source[number],
             self._first[number],
             self._time[number],
@@ -150,11 +150,11 @@ class ActiveIndex:
             self._kind[number],
         )
 
-    def all(self) -> Iterator[Record]:
+    def all(self) -> Iterator[IndexRecord]:
         """Every record in the order of positions."""
         return map(self._row, range(len(self)))
 
-    def records(self, source: int, begin: int, limit: int) -> list[Record]:
+    def records(self, source: int, begin: int, limit: int) -> list[IndexRecord]:
         rows = self._by_source.get(source)
         if rows is None:
             return []
@@ -163,21 +163,21 @@ class ActiveIndex:
             at -= 1
         return [self._row(number) for number in rows[at : at + limit]]
 
-    def at_time(self, source: int, time_ns: int) -> Record | None:
+    def at_time(self, source: int, time_ns: int) -> IndexRecord | None:
         rows = self._by_source.get(source)
         if rows is None:
             return None
         at = bisect_left(rows, time_ns, key=self._time.__getitem__)
         return self._row(rows[at]) if at < len(rows) else None
 
-    def messages(self) -> Iterator[Record]:
+    def messages(self) -> Iterator[IndexRecord]:
         for source in sorted(self._by_source):
             yield from self.of_source(source)
 
-    def of_source(self, source: int) -> Iterator[Record]:
+    def of_source(self, source: int) -> Iterator[IndexRecord]:
         return map(self._row, self._by_source.get(source, ()))
 
-    def controls(self) -> Iterator[Record]:
+    def controls(self) -> Iterator[IndexRecord]:
         return map(self._row, self._controls[:])
 
     def summaries(self) -> Iterator[Summary]:
@@ -262,9 +262,9 @@ class SealedIndex:
         self._sources = sources
         self._page = page
 
-    def _record(self, number: int) -> Record:
+    def _record(self, number: int) -> IndexRecord:
         page, row = divmod(number, RECORDS_PAGE)
-        return Record(*_RECORD.unpack_from(self._page(page), _HEAD_BYTES + row * RECORD_BYTES))
+        return IndexRecord(*_RECORD.unpack_from(self._page(page), _HEAD_BYTES + row * RECORD_BYTES))
 
     def _lower(self, key: tuple[int, int]) -> int:
         """How many message records have a (source, first offset) up to and including `key`."""
@@ -278,13 +278,13 @@ class SealedIndex:
                 high = middle
         return low
 
-    def records(self, source: int, begin: int, limit: int) -> list[Record]:
+    def records(self, source: int, begin: int, limit: int) -> list[IndexRecord]:
         at = self._lower((source, begin))
         if at:
             before = self._record(at - 1)
             if before.source == source and before.first_offset + before.count > begin:
                 at -= 1
-        found: list[Record] = []
+        found: list[IndexRecord] = []
         end = min(at + limit, self._messages)
         while at < end:
             page, row = divmod(at, RECORDS_PAGE)
@@ -296,13 +296,13 @@ class SealedIndex:
             at += rows
         return found
 
-    def _rows(self, page: int, row: int, rows: int) -> Iterator[Record]:
+    def _rows(self, page: int, row: int, rows: int) -> Iterator[IndexRecord]:
         """Records of one page, from its `row`-th on."""
         begin = _HEAD_BYTES + row * RECORD_BYTES
         view = memoryview(self._page(page))[begin : begin + rows * RECORD_BYTES]
-        return map(Record._make, _RECORD.iter_unpack(view))
+        return map(IndexRecord._make, _RECORD.iter_unpack(view))
 
-    def at_time(self, source: int, time_ns: int) -> Record | None:
+    def at_time(self, source: int, time_ns: int) -> IndexRecord | None:
         low, end = self._lower((source, 0)), self._lower((source + 1, 0))
         if low and self._record(low - 1).source == source:
             low -= 1
@@ -317,20 +317,20 @@ class SealedIndex:
                 high = middle
         return self._record(low) if low < end else None
 
-    def messages(self) -> Iterator[Record]:
+    def messages(self) -> Iterator[IndexRecord]:
         return self._section(0, self._messages)
 
-    def of_source(self, source: int) -> Iterator[Record]:
+    def of_source(self, source: int) -> Iterator[IndexRecord]:
         for number in range(self._lower((source - 1, _OFFSET_MAX)) if source else 0, self._messages):
             record = self._record(number)
             if record.source != source:
                 return
             yield record
 
-    def controls(self) -> Iterator[Record]:
+    def controls(self) -> Iterator[IndexRecord]:
         return self._section(-(-self._messages // RECORDS_PAGE), self._controls)
 
-    def _section(self, page: int, left: int) -> Iterator[Record]:
+    def _section(self, page: int, left: int) -> Iterator[IndexRecord]:
         while left > 0:
             rows = min(left, RECORDS_PAGE)
             yield from self._rows(page, 0, rows)

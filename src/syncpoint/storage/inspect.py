@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from syncpoint.runtime.files import Files, OsFiles
-from syncpoint.storage.catalog import Copy, Segment
+from syncpoint.storage.catalog import Segment, SegmentCopy
 from syncpoint.storage.identity import Marks, merge_marks
-from syncpoint.storage.record import MESSAGE_KINDS, Kind, decode_frame
+from syncpoint.storage.record import MESSAGE_KINDS, EntryKind, decode_frame
 from syncpoint.storage.recovery.find_tail import LogTail, SegmentTail, find_tail
 from syncpoint.storage.recovery.scan import DiskScan, FoundCopy, FrameTable, scan_disk, scan_frames
 from syncpoint.storage.recovery.scrub import check_copy
@@ -146,7 +146,7 @@ def _verify_copy(files: Files, tail: SegmentTail, copy: FoundCopy) -> str:
     segment.seal(tail.trailer)
     try:
         for _, problem in check_copy(
-            files, segment, Copy(copy.header.incarnation, copy.header.seed, copy.path, sealed=True)
+            files, segment, SegmentCopy(copy.header.incarnation, copy.header.seed, copy.path, sealed=True)
         ):
             if problem is not None:
                 return str(problem)
@@ -167,7 +167,7 @@ def _dump_segment(files: Files, tail: SegmentTail, source: int | None, payloads:
                 entry: Report = {
                     "log": tail.log,
                     "position": position,
-                    "kind": Kind(header.kind).name,
+                    "kind": EntryKind(header.kind).name,
                     "segment": tail.seq,
                     "file_offset": scanned.offset,
                     "bytes": header.length,

@@ -27,13 +27,13 @@ from syncpoint.runtime.files import (
     write_all,
 )
 from syncpoint.runtime.random import Random
-from syncpoint.storage.access import Access, Gone
-from syncpoint.storage.catalog import Catalog, Copy, Segment
-from syncpoint.storage.damage import Damage, Part, Place
+from syncpoint.storage.access import CopyReader, Gone
+from syncpoint.storage.catalog import Segment, SegmentCatalog, SegmentCopy
+from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
 from syncpoint.storage.disk import DiskWriter
 from syncpoint.storage.errors import CopiesChanged, CopiesUnreachable
-from syncpoint.storage.identity import Identity, Marks, decode_marks, write_identity, write_marks
-from syncpoint.storage.index import DamagedIndex, Record
+from syncpoint.storage.identity import DiskIdentity, Marks, decode_marks, write_identity, write_marks
+from syncpoint.storage.index import DamagedIndex, IndexRecord
 from syncpoint.storage.layout import (
     DISK_FILE,
     LOCK_FILE,
@@ -44,18 +44,18 @@ from syncpoint.storage.layout import (
     quarantine_dir,
     segment_path,
 )
-from syncpoint.storage.pool import REFILL_STEP_BYTES, Pool
+from syncpoint.storage.pool import REFILL_STEP_BYTES, SegmentPool
 from syncpoint.storage.readmit import is_ours, known_name, left_aside, refuse_foreign, refuse_nameless, sort_out
 from syncpoint.storage.recovery.repair import rebuild
 from syncpoint.storage.recovery.scrub import Checking, check_copy
 from syncpoint.storage.settings import StorageSettings
 
 
-class Owner(Protocol):
+class DiskListener(Protocol):
     """What a keeper may ask of the store. What returns nothing is to be called through `notify`, but for `damaged`."""
 
-    catalog: Catalog
-    access: Access
+    catalog: SegmentCatalog
+    access: CopyReader
     universe: int
 
     @property
@@ -74,11 +74,11 @@ class Owner(Protocol):
 
     def marks_content(self) -> bytes: ...
 
-    def completed(self, slot: int, segment: Segment, copy: Copy, lost: Sequence[Record]) -> None: ...
+    def completed(self, slot: int, segment: Segment, copy: SegmentCopy, lost: Sequence[IndexRecord]) -> None: ...
 
     def sound(self, segment: Segment) -> None: ...
 
-    def joined(self, slot: int, writer: DiskWriter, kept: Mapping[tuple[int, int], Copy]) -> None: ...
+    def joined(self, slot: int, writer: DiskWriter, kept: Mapping[tuple[int, int], SegmentCopy]) -> None: ...
 
     def hung(self, writer: DiskWriter) -> None: ...
 
@@ -92,23 +92,23 @@ class Owner(Protocol):
         """Whether the name of a failed disk can be given up; any thread."""
         ...
 
-    def make_writer(self, slot: int, incarnation: bytes, pool: Pool) -> DiskWriter: ...
+    def make_writer(self, slot: int, incarnation: bytes, pool: SegmentPool) -> DiskWriter: ...
 
 
-class Keeper:
+class DiskMaintainer:
     """`step` runs on the keeper's thread, `put` and the attributes are for the owner's."""
 
     def __init__(
         self,
         slot: int,
         root: str,
-        owner: Owner,
+        owner: DiskListener,
         settings: StorageSettings,
         files: Files,
         clock: Clock,
         random: Random,
         writer: DiskWriter | None,
-        pool: Pool,
+        pool: SegmentPool,
         lock: int | None,
     ) -> None:
         self.slot = slot
@@ -349,14 +349,14 @@ class Keeper:
         if name is not None:
             self._tried = {name, incarnation}  # one of these two it has, whatever becomes of this
         replace_file(files, f"{root}/{READMITTED_FILE}", b"")
-        write_identity(files, root, Identity(self._owner.universe, incarnation))
+        write_identity(files, root, DiskIdentity(self._owner.universe, incarnation))
         self.disks.add(incarnation)
         marks = decode_marks(self._owner.marks_content()) or Marks()
         kept = sort_out(files, self._random, root, self.slot, self._owner.catalog, marks, known)
         self._aside.update(left_aside(files, root))
         with suppress(OSError):
             self.pool.close(unlink=False)
-        pool = Pool(files, root, self._settings.segment_bytes, self._settings.bytes_max)
+        pool = SegmentPool(files, root, self._settings.segment_bytes, self._settings.bytes_max)
         pool.open()
         self.pool = pool
         self.refresh()
@@ -372,7 +372,7 @@ class Keeper:
         self._tried.clear()
         self._owner.notify(lambda: self._join(writer, kept))
 
-    def _join(self, writer: DiskWriter, kept: Mapping[tuple[int, int], Copy]) -> None:
+    def _join(self, writer: DiskWriter, kept: Mapping[tuple[int, int], SegmentCopy]) -> None:
         self.writer = writer
         self._lost_at = None
         self._joining = False
@@ -465,7 +465,7 @@ class Keeper:
             self._scrubbing = None
             raise
         except OSError as error:
-            problem = Damage(Place(Part.FILE), f"read failed: {error}")
+            problem = Damage(SegmentPlace(SegmentPart.FILE), f"read failed: {error}")
         except BaseException:
             self._scrubbing = None  # it would seem to have been read to its end
             raise
@@ -490,7 +490,7 @@ class Keeper:
         self.scrub_rounds += 1
         return None
 
-    def _completed(self, segment: Segment, copy: Copy, lost: Sequence[Record]) -> None:
+    def _completed(self, segment: Segment, copy: SegmentCopy, lost: Sequence[IndexRecord]) -> None:
         self._given_up.discard(segment.id)
         self._owner.completed(self.slot, segment, copy, lost)
 
@@ -502,7 +502,7 @@ def _lacks_index(segment: Segment, slot: int) -> bool:
         places is not None
         and len(segment.copies) == 1
         and all(
-            one.part is Part.INDEX
+            one.part is SegmentPart.INDEX
             for one in list(places)  # the loop may add to them meanwhile
         )
     )

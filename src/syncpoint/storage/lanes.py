@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 _LOOK_S = 0.05  # how often a caller sees whether the call before its own hangs
 
 
-class Lane(Protocol):
+class CallQueue(Protocol):
     """The way to one disk."""
 
     def run(self, call: Callable[[], Result], patience_s: float) -> Result:
@@ -32,7 +32,7 @@ class Lane(Protocol):
     def stop(self) -> None: ...
 
 
-class InlineLane:
+class InlineCalls:
     """For those who want no threads."""
 
     def run(self, call: Callable[[], Result], patience_s: float) -> Result:
@@ -45,7 +45,7 @@ class InlineLane:
         """There is nothing to stop."""
 
 
-class _Call(Generic[Result]):
+class _QueuedCall(Generic[Result]):
     __slots__ = ("act", "answer", "done", "error", "left")
 
     def __init__(self, act: Callable[[], Result]) -> None:
@@ -56,13 +56,13 @@ class _Call(Generic[Result]):
         self.left = False  # nobody waits for it any more
 
 
-class ThreadLane:
+class ThreadedCalls:
     """A thread for one disk."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
         self._clock = clock
-        self._calls: SimpleQueue[_Call[object] | None] = SimpleQueue()
+        self._calls: SimpleQueue[_QueuedCall[object] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._began: float | None = None
         self._ended = False
@@ -73,7 +73,7 @@ class ThreadLane:
         return began is not None and self._clock.monotonic() - began > patience_s
 
     def run(self, call: Callable[[], Result], patience_s: float) -> Result:
-        made: _Call[Result] = _Call(call)
+        made: _QueuedCall[Result] = _QueuedCall(call)
         if self.hangs(patience_s) or self._ended:
             raise self._no_answer(patience_s)
         with self._lock:

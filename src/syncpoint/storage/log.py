@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from syncpoint.runtime.files import Buffer
-from syncpoint.storage.catalog import Catalog, Segment
+from syncpoint.storage.catalog import Segment, SegmentCatalog
 from syncpoint.storage.checksum import crc32c, crc32c_of
-from syncpoint.storage.disk import DiskWriter, Progress, Roll
+from syncpoint.storage.disk import DiskWriter, LogProgress, Roll
 from syncpoint.storage.index import ActiveIndex
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import HEADER_BYTES, MESSAGE_KINDS, Queued
@@ -94,12 +94,12 @@ class Log:
         self,
         counter: int,
         settings: StorageSettings,
-        catalog: Catalog,
+        catalog: SegmentCatalog,
         writers: Sequence[DiskWriter | None],
         names: Sequence[bytes],
         rule: AckRule,
         at_once: bool,
-        progress: Progress,
+        progress: LogProgress,
         retired: Callable[[Segment], None],
     ) -> None:
         self.counter = counter

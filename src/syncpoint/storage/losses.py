@@ -21,14 +21,14 @@ from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files, replace_file
 from syncpoint.runtime.random import Random
 from syncpoint.storage.errors import StorageError
-from syncpoint.storage.index import DamagedIndex, Record
+from syncpoint.storage.index import DamagedIndex, IndexRecord
 from syncpoint.storage.layout import audit_dir
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import MESSAGE_KINDS
 from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.recovery.scan import newest_header, scan_disk
 from syncpoint.storage.settings import StorageSettings
-from syncpoint.storage.store import Kind, Store
+from syncpoint.storage.store import EntryKind, Store
 from syncpoint.storage.workers import Workers
 
 Span = tuple[int, int | None]  # first offset, and the one behind the last; None: nobody knows how many
@@ -172,7 +172,7 @@ def _ids(universe: int, source: int, spans: Sequence[Span]) -> dict[str, Any]:
     }
 
 
-class _Source:
+class _SourceLosses:
     """How far a source was seen, and how many losses the log had until then."""
 
     __slots__ = ("end", "losses")
@@ -188,7 +188,7 @@ def _at_risk(recovery: Recovery) -> dict[int, list[Span]]:
     newest = max((segment.log for segment, _ in recovery.segments), default=0)
     logs = sorted({segment.log for segment, _ in recovery.segments} | {log for log, _ in recovery.gone})
     for log in logs:
-        sources: dict[int, _Source] = {}
+        sources: dict[int, _SourceLosses] = {}
         losses = 0
         for record, lost in _in_order(recovery, log):
             losses += lost
@@ -196,9 +196,9 @@ def _at_risk(recovery: Recovery) -> dict[int, list[Span]]:
                 continue
             end = record.first_offset + record.count
             covered.setdefault(record.source, []).append((record.first_offset, end))
-            if record.kind != Kind.MESSAGES:
+            if record.kind != EntryKind.MESSAGES:
                 continue
-            seen = sources.setdefault(record.source, _Source())
+            seen = sources.setdefault(record.source, _SourceLosses())
             if record.first_offset > seen.end and seen.losses < losses:
                 risky.setdefault(record.source, []).append((seen.end, record.first_offset))
             seen.end, seen.losses = max(seen.end, end), losses
@@ -213,7 +213,7 @@ def _at_risk(recovery: Recovery) -> dict[int, list[Span]]:
     return {source: spans for source, spans in found.items() if spans}
 
 
-def _in_order(recovery: Recovery, log: int) -> Iterator[tuple[Record | None, int]]:
+def _in_order(recovery: Recovery, log: int) -> Iterator[tuple[IndexRecord | None, int]]:
     """The message records of a log in the order of their positions, each with the losses just before it."""
     segments = {segment.seq: (segment, tail) for segment, tail in recovery.segments if segment.log == log}
     gone = {seq for one, seq in recovery.gone if one == log}
@@ -222,7 +222,7 @@ def _in_order(recovery: Recovery, log: int) -> Iterator[tuple[Record | None, int
             yield None, 1
             continue
         segment, tail = segments[seq]
-        records: list[Record] = []
+        records: list[IndexRecord] = []
         with suppress(DamagedIndex):  # `look` read every index, or built it from the frames
             records = sorted(recovery.catalog.index(segment).messages(), key=lambda record: record.ordinal)
         lost = [] if (log, seq) in recovery.holes else list(tail.lost)  # its index says what is in the holes

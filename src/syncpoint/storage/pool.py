@@ -27,7 +27,7 @@ _SLACK_BYTES = 32 * 1024
 _BLOCK = 4096
 
 
-class Pool:
+class SegmentPool:
     """The spare files of one disk folder. `take` is for the writer's thread, the rest for the keeper's."""
 
     def __init__(self, files: Files, root: str, segment_bytes: int, bytes_max: int | None) -> None:

@@ -14,20 +14,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
-from syncpoint.storage.access import Access, Gone, Opened
-from syncpoint.storage.catalog import Catalog, Segment
+from syncpoint.storage.access import CopyReader, Gone, Opened
+from syncpoint.storage.catalog import Segment, SegmentCatalog
 from syncpoint.storage.errors import CopiesUnreachable
-from syncpoint.storage.index import DamagedIndex, Record
-from syncpoint.storage.record import Batch
+from syncpoint.storage.index import DamagedIndex, IndexRecord
+from syncpoint.storage.record import StoredBatch
 
-Reply = Callable[[list[Batch] | Exception], None]
-Take = Callable[[Batch], bool]
+Reply = Callable[[list[StoredBatch] | Exception], None]
+Take = Callable[[StoredBatch], bool]
 """Is given a batch, on the reader's thread, and says whether it takes another."""
 _LOOK = 64  # records taken from an index at once
 PART_BYTES = 256 * 1024  # read, verified and given to a `Take` before the next: so much stays in a processor's cache
 
 
-class Request(NamedTuple):
+class ReadRequest(NamedTuple):
     """One read: look into `segments` in order. `more`: there may be further ones behind them."""
 
     source: int
@@ -43,7 +43,7 @@ class Request(NamedTuple):
 
 class _Found(NamedTuple):
     segment: Segment
-    record: Record
+    record: IndexRecord
 
 
 class ReadAhead:
@@ -52,9 +52,9 @@ class ReadAhead:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._sources: OrderedDict[int, list[Batch]] = OrderedDict()
+        self._sources: OrderedDict[int, list[StoredBatch]] = OrderedDict()
 
-    def put(self, source: int, batches: list[Batch]) -> None:
+    def put(self, source: int, batches: list[StoredBatch]) -> None:
         self.drop(source)
         if batches:
             self._sources[source] = batches
@@ -67,7 +67,7 @@ class ReadAhead:
         if gone:
             self._bytes -= sum(len(batch.payload) for batch in gone)
 
-    def take(self, source: int, begin: int, max_bytes: int) -> list[Batch]:
+    def take(self, source: int, begin: int, max_bytes: int) -> list[StoredBatch]:
         """Batches from the one that holds `begin`, if it is here; what is left stays."""
         held = self._sources.get(source)
         if not held or not held[0].first_offset <= begin < held[-1].first_offset + held[-1].count:
@@ -80,7 +80,7 @@ class ReadAhead:
         return taken
 
 
-def limit(batches: list[Batch], max_bytes: int) -> list[Batch]:
+def limit(batches: list[StoredBatch], max_bytes: int) -> list[StoredBatch]:
     """At least one batch, then as many as fit."""
     size = 0
     for number, batch in enumerate(batches):
@@ -98,17 +98,17 @@ class _NoIndex(Exception):
         self.segment = segment
 
 
-class Reader:
+class StoreReader:
     """The queue of reads and the thread's step."""
 
     def __init__(
         self,
-        catalog: Catalog,
-        access: Access,
+        catalog: SegmentCatalog,
+        access: CopyReader,
         ahead_bytes: int,
         notify: Callable[[Callable[[], None]], None],
-        retry: Callable[[Request], None],
-        unlisted: Callable[[Request, Segment], None],
+        retry: Callable[[ReadRequest], None],
+        unlisted: Callable[[ReadRequest, Segment], None],
     ) -> None:
         """On the owner's thread: `retry` a request whose segments were removed; `unlisted`: what a segment has of the
         source can not be told, its index is gone and so are some of its frames.
@@ -119,10 +119,10 @@ class Reader:
         self._notify = notify
         self._retry = retry
         self._unlisted = unlisted
-        self._queue: deque[Request | Callable[[], None]] = deque()
+        self._queue: deque[ReadRequest | Callable[[], None]] = deque()
         self._ahead = ReadAhead(8 * ahead_bytes)
 
-    def put(self, request: Request | Callable[[], None]) -> None:
+    def put(self, request: ReadRequest | Callable[[], None]) -> None:
         """Queue a read, or any other job that waits for disks and reports by itself."""
         self._queue.append(request)
 
@@ -132,10 +132,10 @@ class Reader:
             request = self._queue.popleft()
         except IndexError:
             return None
-        if not isinstance(request, Request):
+        if not isinstance(request, ReadRequest):
             request()
             return 0.0 if self._queue else None
-        answer: list[Batch] | Exception
+        answer: list[StoredBatch] | Exception
         try:
             answer = self._serve(request)
         except Gone:
@@ -150,7 +150,7 @@ class Reader:
         self._notify(lambda: request.reply(answer))
         return 0.0 if self._queue else None
 
-    def _serve(self, request: Request) -> list[Batch]:
+    def _serve(self, request: ReadRequest) -> list[StoredBatch]:
         if not request.tangled:
             ahead = self._ahead.take(request.source, request.begin, request.max_bytes)
             if ahead:
@@ -173,10 +173,10 @@ class Reader:
         found = _up_to(found, wanted)
         return self._fetch(request, found) if request.take is None else self._hand_over(request.take, found)
 
-    def _parts(self, request: Request, begin: int) -> _Parts:
+    def _parts(self, request: ReadRequest, begin: int) -> _Parts:
         return _Parts(self._catalog, request, begin)
 
-    def _hand_over(self, take: Take, found: list[_Found]) -> list[Batch]:
+    def _hand_over(self, take: Take, found: list[_Found]) -> list[StoredBatch]:
         """What comes out of the disk's cache is used while it is in the processor's, and then let go of."""
         for part in self._in_parts(found, PART_BYTES):
             while part:
@@ -184,14 +184,14 @@ class Reader:
                     return []
         return []
 
-    def _fetch(self, request: Request, found: list[_Found]) -> list[Batch]:
+    def _fetch(self, request: ReadRequest, found: list[_Found]) -> list[StoredBatch]:
         batches = [batch for part in self._in_parts(found, sys.maxsize) for batch in part]
         asked = limit(batches, request.max_bytes)
         if not request.tangled:
             self._ahead.put(request.source, batches[len(asked) :])
         return asked
 
-    def _in_parts(self, found: list[_Found], part_bytes: int) -> Iterator[list[Batch]]:
+    def _in_parts(self, found: list[_Found], part_bytes: int) -> Iterator[list[StoredBatch]]:
         """The batches, so many bytes of one segment at a time. It ends where trouble begins, and raises if that is at
         the first batch: what was found before is good, and the next read meets the trouble first.
         """
@@ -214,7 +214,7 @@ class Reader:
                     frames = here.frames(run)
                     found = found[:1]
                 batches = [
-                    Batch(record.source, record.first_offset, record.count, record.time_ns, frame[1])
+                    StoredBatch(record.source, record.first_offset, record.count, record.time_ns, frame[1])
                     for record, frame in zip(run, frames, strict=True)
                 ]
                 at += len(run)
@@ -222,10 +222,10 @@ class Reader:
                 yield batches
 
 
-def _run(found: list[_Found], at: int, bytes_max: int) -> list[Record]:
+def _run(found: list[_Found], at: int, bytes_max: int) -> list[IndexRecord]:
     """From `at` on: at least one record, then as many of the same segment as fit."""
     segment, size = found[at].segment, 0
-    run: list[Record] = []
+    run: list[IndexRecord] = []
     for one in found[at:]:
         size += one.record.length
         if run and (one.segment is not segment or size > bytes_max):
@@ -246,7 +246,7 @@ def _up_to(found: list[_Found], wanted: int) -> list[_Found]:
 class _Parts:
     """Records in offset order, part by part."""
 
-    def __init__(self, catalog: Catalog, request: Request, begin: int) -> None:
+    def __init__(self, catalog: SegmentCatalog, request: ReadRequest, begin: int) -> None:
         self._catalog = catalog
         self._request = request
         self._begin = begin
@@ -262,7 +262,7 @@ class _Parts:
         self._begin = last.first_offset + last.count
         return part
 
-    def _records(self, segment: Segment) -> list[Record]:
+    def _records(self, segment: Segment) -> list[IndexRecord]:
         request = self._request
         if segment.removed:
             raise Gone

@@ -13,13 +13,13 @@ from collections.abc import Collection
 
 from syncpoint.runtime.files import DiskUnreachable, Files, FolderExchanged, read_exactly
 from syncpoint.runtime.random import Random
-from syncpoint.storage.catalog import Catalog, Copy, Segment
+from syncpoint.storage.catalog import Segment, SegmentCatalog, SegmentCopy
 from syncpoint.storage.identity import Marks, read_identity
 from syncpoint.storage.layout import DISK_FILE, logs_dir, parse_log, parse_segment, quarantine_dir
 from syncpoint.storage.recovery.scrub import whole_copy
 from syncpoint.storage.segment import DATA_START, SegmentHeader, decode_front
 
-Place = tuple[int, int]  # log, segment
+SegmentKey = tuple[int, int]  # log, segment
 
 
 def known_name(files: Files, root: str, universe: int, mine: Collection[bytes]) -> bytes | None:
@@ -73,7 +73,7 @@ def refuse_nameless(files: Files, root: str, universe: int, mine: Collection[byt
     raise FolderExchanged(errno.ESTALE, f"{text}; disks are required, so nothing in the folder is touched", root)
 
 
-def is_ours(files: Files, path: str, universe: int, place: Place, disks: Collection[bytes]) -> bool:
+def is_ours(files: Files, path: str, universe: int, place: SegmentKey, disks: Collection[bytes]) -> bool:
     """Whether the segment file at `path` is one that this disk wrote; False for one without a header to believe.
 
     Raises `FolderExchanged` for another disk's or another server's.
@@ -102,14 +102,14 @@ def _foreign(root: str, universe: int) -> FolderExchanged:
 
 
 def sort_out(
-    files: Files, random: Random, root: str, slot: int, catalog: Catalog, marks: Marks, known: bool
-) -> dict[Place, Copy]:
+    files: Files, random: Random, root: str, slot: int, catalog: SegmentCatalog, marks: Marks, known: bool
+) -> dict[SegmentKey, SegmentCopy]:
     """Move the old incarnation's segments to quarantine, except for those that no other disk has.
 
     Of a disk that is `known` these stay, too, and are returned: the sealed copies that are whole, and parts of segments
     that no other disk has whole. Raises `OSError`.
     """
-    kept: dict[Place, Copy] = {}
+    kept: dict[SegmentKey, SegmentCopy] = {}
     sole = {(segment.log, segment.seq) for segment in catalog if set(segment.copies) == {slot}}
     aside = quarantine_dir(root)
     stamp = random.token(4).hex()
@@ -135,9 +135,9 @@ def sort_out(
     return kept
 
 
-def left_aside(files: Files, root: str) -> dict[Place, str]:
+def left_aside(files: Files, root: str) -> dict[SegmentKey, str]:
     """What lies in quarantine until a whole copy is in its place."""
-    found: dict[Place, str] = {}
+    found: dict[SegmentKey, str] = {}
     aside = quarantine_dir(root)
     for name in _list(files, aside):
         part = name.removesuffix(".old").split("-")
@@ -146,7 +146,7 @@ def left_aside(files: Files, root: str) -> dict[Place, str]:
     return found
 
 
-def _whole(files: Files, segment: Segment, path: str) -> Copy | None:
+def _whole(files: Files, segment: Segment, path: str) -> SegmentCopy | None:
     try:
         return whole_copy(files, segment, path)
     except (DiskUnreachable, FolderExchanged):
@@ -155,7 +155,7 @@ def _whole(files: Files, segment: Segment, path: str) -> Copy | None:
         return None  # it cannot be read: it is copied anew
 
 
-def _part(segment: Segment, slot: int, path: str) -> Copy | None:
+def _part(segment: Segment, slot: int, path: str) -> SegmentCopy | None:
     """What this disk had written when it failed, of a segment that the others are still writing or sealing."""
     mine = segment.copies.get(slot)
     if segment.active is None or mine is None or mine.path != path:

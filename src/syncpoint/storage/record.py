@@ -28,7 +28,7 @@ _pack_body = _BODY.pack
 _pack_crc = _CRC.pack
 
 
-class Kind(IntEnum):
+class EntryKind(IntEnum):
     """What an entry is. Storage looks into none of the payloads."""
 
     MESSAGES = 1
@@ -41,8 +41,8 @@ class Kind(IntEnum):
     LEDGER = 8
 
 
-MESSAGE_KINDS = frozenset((Kind.MESSAGES, Kind.COPY))
-CHECKPOINT_KINDS = frozenset((Kind.CHECKPOINT_BEGIN, Kind.CHECKPOINT_PART, Kind.CHECKPOINT_END))
+MESSAGE_KINDS = frozenset((EntryKind.MESSAGES, EntryKind.COPY))
+CHECKPOINT_KINDS = frozenset((EntryKind.CHECKPOINT_BEGIN, EntryKind.CHECKPOINT_PART, EntryKind.CHECKPOINT_END))
 
 
 class Entry(NamedTuple):
@@ -58,7 +58,7 @@ class Entry(NamedTuple):
     payload: bytes
 
 
-class Batch(NamedTuple):
+class StoredBatch(NamedTuple):
     """Messages of one source, offsets [first_offset, first_offset + count); `time_ns`: when they were accepted."""
 
     source: int

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from syncpoint.storage.access import Access
-from syncpoint.storage.catalog import Catalog, Segment
+from syncpoint.storage.access import CopyReader
+from syncpoint.storage.catalog import Segment, SegmentCatalog
 from syncpoint.storage.checkpoint import find_newest
-from syncpoint.storage.index import Record
-from syncpoint.storage.record import CHECKPOINT_KINDS, MESSAGE_KINDS, Entry, Kind
+from syncpoint.storage.index import IndexRecord
+from syncpoint.storage.record import CHECKPOINT_KINDS, MESSAGE_KINDS, Entry, EntryKind
 
 _READ_BYTES = 1 << 20
 
@@ -19,7 +19,7 @@ _READ_BYTES = 1 << 20
 class Replay:
     """Entries of the logs before `counter`."""
 
-    def __init__(self, catalog: Catalog, access: Access, counter: int) -> None:
+    def __init__(self, catalog: SegmentCatalog, access: CopyReader, counter: int) -> None:
         self._catalog = catalog
         self._access = access
         self._counter = counter
@@ -50,8 +50,8 @@ class Replay:
                 records = [record for record in records if segment.first_position + record.ordinal > begin]
             yield from self._segment_entries(segment, records)
 
-    def _segment_entries(self, segment: Segment, records: list[Record]) -> Iterator[Entry]:
-        batch: list[Record] = []
+    def _segment_entries(self, segment: Segment, records: list[IndexRecord]) -> Iterator[Entry]:
+        batch: list[IndexRecord] = []
         size = 0
         for record in records:
             if record.kind in CHECKPOINT_KINDS:
@@ -63,13 +63,13 @@ class Replay:
                 batch, size = [], 0
         yield from self._read(segment, batch)
 
-    def _read(self, segment: Segment, records: list[Record]) -> Iterator[Entry]:
+    def _read(self, segment: Segment, records: list[IndexRecord]) -> Iterator[Entry]:
         wanted = [record for record in records if record.kind not in MESSAGE_KINDS]
         payloads = iter(self._access.frames(segment, wanted)) if wanted else iter(())
         for record in records:
             payload = b"" if record.kind in MESSAGE_KINDS else next(payloads)[1]
             yield Entry(
-                Kind(record.kind),
+                EntryKind(record.kind),
                 segment.first_position + record.ordinal,
                 segment.log,
                 record.source,

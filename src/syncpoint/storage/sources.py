@@ -15,7 +15,7 @@ from collections.abc import Iterator
 _SPAN_MAX = (1 << 32) - 1
 
 
-class _Source:
+class _SourceSegments:
     __slots__ = ("end", "firsts", "segments", "spans", "tangled")
 
     def __init__(self) -> None:
@@ -26,13 +26,13 @@ class _Source:
         self.tangled = False
 
 
-class SourceMap:
+class SourceIndex:
     """All sources of which any segment holds messages."""
 
     __slots__ = ("_sources",)
 
     def __init__(self) -> None:
-        self._sources: dict[int, _Source] = {}
+        self._sources: dict[int, _SourceSegments] = {}
 
     def __len__(self) -> int:
         return len(self._sources)
@@ -47,7 +47,7 @@ class SourceMap:
         """`segment` holds messages of `source` between `first` and `end`; more of the same segment widens its pair."""
         state = self._sources.get(source)
         if state is None:
-            state = self._sources[source] = _Source()
+            state = self._sources[source] = _SourceSegments()
         elif state.segments[-1] == segment and state.firsts[-1] <= first:
             begin = state.firsts[-1]
             state.spans[-1] = max(state.spans[-1], min(end - begin, _SPAN_MAX))
@@ -71,7 +71,7 @@ class SourceMap:
         pairs = zip(state.firsts, state.spans, state.segments, strict=True)
         return max(first + span for first, span, one in pairs if one == segment)
 
-    def _insert(self, state: _Source, segment: int, first: int, end: int) -> None:
+    def _insert(self, state: _SourceSegments, segment: int, first: int, end: int) -> None:
         if segment in state.segments:
             at = state.segments.index(segment)
             old = state.firsts[at]

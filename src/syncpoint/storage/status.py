@@ -10,7 +10,7 @@ from syncpoint.storage.log import Log
 from syncpoint.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
-    from syncpoint.storage.disks import Disks
+    from syncpoint.storage.disks import DiskSet
     from syncpoint.storage.store import Store
 
 NAMED_MAX = 3  # damaged places that a reason names
@@ -54,7 +54,7 @@ class StoreStatus:
     disks: tuple[DiskStatus, ...]
 
 
-def disk_status(store: Store, log: Log, disks_of: Disks, settings: StorageSettings) -> StoreStatus:
+def disk_status(store: Store, log: Log, disks_of: DiskSet, settings: StorageSettings) -> StoreStatus:
     """Collect the figures; owner's thread."""
     keepers, room, full = disks_of.keepers, disks_of.room, disks_of.full
     segments = list(store.catalog)

@@ -1,8 +1,8 @@
 """The store: one process's log on M disks, and everything still needed of the logs before it.
 
-Place: the only module other rooms import from here, besides `record.Kind`, `settings` and `errors`. The publish side
-appends message batches, acknowledgements and facts; it hears which positions are persisted; it reads by source and
-offset.
+Place: the only module other rooms import from here, besides `record.EntryKind`, `settings` and `errors`. The publish
+side appends message batches, acknowledgements and facts; it is notified which positions are persisted; it reads by
+source and offset.
 Promise: `on_persisted(p)` means that p and everything before it is on the disks that the ack rule asks for (a majority
 of them; see `quorum` for clusters of disks), under the durability that was set. Nothing that was promised is dropped
 silently: opening refuses, reading answers `StorageDamaged`.
@@ -21,33 +21,33 @@ from syncpoint.runtime.files import Buffer, Files
 from syncpoint.runtime.random import Random
 from syncpoint.storage.access import Gone
 from syncpoint.storage.cache import TailCache
-from syncpoint.storage.catalog import Catalog, Segment
-from syncpoint.storage.checkpoint import Checkpoint
-from syncpoint.storage.disks import Disks
+from syncpoint.storage.catalog import Segment, SegmentCatalog
+from syncpoint.storage.checkpoint import CheckpointWriter
+from syncpoint.storage.disks import DiskSet
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
-from syncpoint.storage.index import DamagedIndex, Record
+from syncpoint.storage.index import DamagedIndex, IndexRecord
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.reader import PART_BYTES, Reader, Reply, Request, Take
-from syncpoint.storage.record import MESSAGE_KINDS, Batch, Entry, Header, Kind, Queued
+from syncpoint.storage.reader import PART_BYTES, ReadRequest, Reply, StoreReader, Take
+from syncpoint.storage.record import MESSAGE_KINDS, Entry, EntryKind, Header, Queued, StoredBatch
 from syncpoint.storage.recovery.recover import Recovered, Recovery, recover
 from syncpoint.storage.recovery.trim import CollectReport, Live, More, Trim
 from syncpoint.storage.replay import Replay
 from syncpoint.storage.settings import StorageSettings
-from syncpoint.storage.sources import SourceMap
+from syncpoint.storage.sources import SourceIndex
 from syncpoint.storage.status import DiskStatus, StoreStatus, disk_status
 from syncpoint.storage.workers import Notify, ThreadWorkers, Workers
 
 __all__ = [
-    "Batch",
-    "Checkpoint",
+    "CheckpointWriter",
     "CollectReport",
     "DiskStatus",
     "Entry",
-    "Kind",
+    "EntryKind",
     "Recovered",
     "StorageSettings",
     "Store",
     "StoreStatus",
+    "StoredBatch",
 ]
 
 _CANDIDATES = 8  # segments looked into by one read of an untangled source
@@ -72,23 +72,25 @@ class Store:
         self.recovered = recovery.recovered
         self.on_persisted: Callable[[int], None] = lambda position: None
         self.on_failed: Callable[[Exception], None] = lambda error: None
-        self.catalog: Catalog = recovery.catalog
+        self.catalog: SegmentCatalog = recovery.catalog
         self._settings = settings
         self._closed = False
-        self._sources = SourceMap()
+        self._sources = SourceIndex()
         self._cache = TailCache(settings.cache_bytes)
-        self._checkpoints: list[Checkpoint] = []
+        self._checkpoints: list[CheckpointWriter] = []
         for segment in self.catalog:
             for source, first, end in recovery.summaries.get(segment.id, ()):
                 self._sources.add(source, segment.id, first, end)
-        self._disks = Disks(
+        self._disks = DiskSet(
             recovery, settings, files, clock, random, notify, workers, self._persisted, self._failed, local
         )
         self._log = self._disks.log
         access = self._disks.access
         self._replay = Replay(self.catalog, access, self.log_counter)
         self._control_floor = self._replay.checkpoint_place
-        self._reader = Reader(self.catalog, access, settings.read_ahead_bytes, notify, self._read_again, self._unlisted)
+        self._reader = StoreReader(
+            self.catalog, access, settings.read_ahead_bytes, notify, self._read_again, self._unlisted
+        )
         self.catalog.load_soon = partial(self._disks.reindexing.page_soon, self._in_reader)
         self._trim = Trim(
             settings,
@@ -217,7 +219,7 @@ class Store:
             entry = self._log.append(kind, buffers, source, first_offset, count, time_ns)
             if kind in MESSAGE_KINDS:
                 self._sources.add(source, self._log.segment.id, first_offset, first_offset + count)
-                if kind == Kind.MESSAGES:
+                if kind == EntryKind.MESSAGES:
                     self._cache.add(entry)
         except Exception as error:
             self._disks.broken(error)  # half of it may be done: nothing may follow
@@ -281,7 +283,7 @@ class Store:
             reply([])
             return
         self._reader.put(
-            Request(
+            ReadRequest(
                 source,
                 begin,
                 max_bytes,
@@ -295,10 +297,10 @@ class Store:
         )
         self._reader_worker.wake()
 
-    def _read_again(self, request: Request) -> None:
+    def _read_again(self, request: ReadRequest) -> None:
         self.read(request.source, request.begin, request.max_bytes, request.reply, take=request.take)
 
-    def _unlisted(self, request: Request, segment: Segment) -> None:
+    def _unlisted(self, request: ReadRequest, segment: Segment) -> None:
         """All that a segment may have of the source is passed over: nobody can say what of it is there."""
         end = self._sources.end(request.source, segment.id)
         request.reply(
@@ -327,7 +329,7 @@ class Store:
         first, end = known
         waiting: Iterable[Queued] = self._log.unpersisted
         for entry in list(waiting) if self._disks.closed else waiting:  # another thread may be closing the log
-            if entry.source == source and entry.kind == Kind.MESSAGES:
+            if entry.source == source and entry.kind == EntryKind.MESSAGES:
                 end = min(end, entry.first_offset)
                 break
         return (first, end) if first < end else None
@@ -390,13 +392,13 @@ class Store:
         """Bytes appended to this log so far."""
         return self._log.appended_bytes
 
-    def checkpoint(self, parts: Iterator[bytes]) -> Checkpoint:
+    def checkpoint(self, parts: Iterator[bytes]) -> CheckpointWriter:
         """Begin a checkpoint; call its `step` until it returns True. Entries appended meanwhile count as behind it."""
 
         def append(kind: int, payload: bytes, source: int, first_offset: int, count: int) -> int:
             return self.append(kind, payload, source=source, first_offset=first_offset, count=count)
 
-        begun = Checkpoint(append, parts)
+        begun = CheckpointWriter(append, parts)
         self._checkpoints.append(begun)
         return begun
 
@@ -405,7 +407,7 @@ class Store:
         log, begin = self._control_floor
         return segment.controls == 0 or segment.log < log or (segment.log == log and segment.last_position < begin)
 
-    def _copied(self, segment: Segment, record: Record) -> Iterator[Segment]:
+    def _copied(self, segment: Segment, record: IndexRecord) -> Iterator[Segment]:
         """Where a life before this one has copied an entry of a segment to, on as many disks.
 
         What it sealed, or the recovery that sealed it, is synced. A copy in which damage was found does not count.
@@ -452,7 +454,7 @@ class Store:
 
     def _copy_forward(self, header: Header, payload: bytes) -> int:
         return self.append(
-            Kind.COPY,
+            EntryKind.COPY,
             payload,
             source=header.source,
             first_offset=header.first_offset,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import waits_for_disk
-from syncpoint.storage.lanes import InlineLane, Lane, ThreadLane
+from syncpoint.storage.lanes import CallQueue, InlineCalls, ThreadedCalls
 
 if TYPE_CHECKING:
     import asyncio
@@ -58,7 +58,7 @@ class Workers(Protocol):
         """`waits`: for a disk that is away, as long as it takes (`runtime.files.waits_for_disk`)."""
         ...
 
-    def lane(self, name: str, clock: Clock) -> Lane:
+    def lane(self, name: str, clock: Clock) -> CallQueue:
         """The way of reads to one disk."""
         ...
 
@@ -73,8 +73,8 @@ class ThreadWorkers:
     def start(self, name: str, step: Step, *, waits: bool = False) -> Worker:
         return _Thread(name, step, waits)
 
-    def lane(self, name: str, clock: Clock) -> Lane:
-        return ThreadLane(name, clock)
+    def lane(self, name: str, clock: Clock) -> CallQueue:
+        return ThreadedCalls(name, clock)
 
     def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
         if len(calls) < 2:
@@ -149,8 +149,8 @@ class ManualWorkers:
         self.steps[name] = step
         return _Manual(self, name, step)
 
-    def lane(self, name: str, clock: Clock) -> Lane:
-        return InlineLane()
+    def lane(self, name: str, clock: Clock) -> CallQueue:
+        return InlineCalls()
 
     def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
         return one_by_one(calls)

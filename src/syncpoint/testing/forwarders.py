@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from syncpoint.metadata.records import Change, Op, Snapshot, Subscription, Topic, encode_changes
+from syncpoint.metadata.records import CatalogChange, ChangeOp, Snapshot, Subscription, Topic, encode_changes
 from syncpoint.model.delivery import PublishSide
 from syncpoint.model.flow import FlowLimits
 from syncpoint.publish.follow import Follower
@@ -12,11 +12,11 @@ from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.recovery import replay
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.testing.links import LossyLink
-from syncpoint.testing.memory_store import MemoryStore
+from syncpoint.testing.memory_store import StoreInMemory
 from syncpoint.wire.messages import pubsub
 
 TOPIC = "projects/p/topics/orders"
@@ -106,9 +106,9 @@ class World:
         self.soon: deque[Callable[[], None]] = deque()
         self.timers: list[tuple[float, Callable[[], None]]] = []
         self.loss, self.delay_s = loss, delay_s
-        self._build(MemoryStore())
+        self._build(StoreInMemory())
         self.record = Subscription(2, SUB, 1, TOPIC, **options)  # type: ignore[arg-type]
-        self.commit(Change.put(Topic(1, TOPIC)), Change.put(self.record))
+        self.commit(CatalogChange.put(Topic(1, TOPIC)), CatalogChange.put(self.record))
 
     def run_soon(self, act: Callable[[], None]) -> None:
         """Where the forwarders put what is for the end of the turn."""
@@ -118,7 +118,7 @@ class World:
         """Where they put what is for later."""
         self.timers.append((self.clock.monotonic() + seconds, act))
 
-    def _build(self, store: MemoryStore) -> None:
+    def _build(self, store: StoreInMemory) -> None:
         self.store, self.limits = store, FlowLimits()
         self.memory = replay(store)  # type: ignore[arg-type]
         self.publish = PublishForwarder(
@@ -142,21 +142,21 @@ class World:
         assert found is not None
         self.record = found
 
-    def commit(self, *changes: Change) -> None:
+    def commit(self, *changes: CatalogChange) -> None:
         catalog = self.publish.catalog
         assigned = catalog.assign(changes)
-        self.publish.append_fact(Kind.CATALOG, encode_changes(assigned))
+        self.publish.append_fact(EntryKind.CATALOG, encode_changes(assigned))
         for change in assigned:
             catalog.apply(change)
             self.follower.changed(change)
-            if change.op is Op.PUT and isinstance(change.record, Subscription) and change.record.name == SUB:
+            if change.op is ChangeOp.PUT and isinstance(change.record, Subscription) and change.record.name == SUB:
                 self.record = change.record
         self.settle()
 
     def take_snapshot(self, number: int = 9, name: str = "projects/p/snapshots/n", expire_ns: int = 1 << 62) -> None:
         """Of what the subscription has not acknowledged now."""
         subscription = self.record.incarnation
-        self.commit(Change.put(Snapshot(number, name, 1, TOPIC, expire_ns=expire_ns, subscription=subscription)))
+        self.commit(CatalogChange.put(Snapshot(number, name, 1, TOPIC, expire_ns=expire_ns, subscription=subscription)))
 
     @property
     def leases(self):  # type: ignore[no-untyped-def]

@@ -8,14 +8,14 @@ the next log counter.
 from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.model.identity import UNIVERSE_MIN
-from syncpoint.storage.checkpoint import Checkpoint
+from syncpoint.storage.checkpoint import CheckpointWriter
 from syncpoint.storage.errors import StorageDamaged
-from syncpoint.storage.record import CHECKPOINT_KINDS, MESSAGE_KINDS, Batch, Entry, Kind
+from syncpoint.storage.record import CHECKPOINT_KINDS, MESSAGE_KINDS, Entry, EntryKind, StoredBatch
 from syncpoint.storage.recovery.trim import CollectReport, Live, More
 from syncpoint.storage.status import DiskStatus, StoreStatus
 
 
-class MemoryStore:
+class StoreInMemory:
     """See the module."""
 
     def __init__(self, entries: Sequence[Entry] = (), log_counter: int = 1) -> None:
@@ -35,7 +35,7 @@ class MemoryStore:
 
     def append(
         self,
-        kind: Kind,
+        kind: EntryKind,
         payload: bytes | Sequence[bytes],
         *,
         source: int = 0,
@@ -66,23 +66,23 @@ class MemoryStore:
         del self.entries[self._persisted :]
         self.on_failed(error)
 
-    def reopened(self) -> "MemoryStore":
+    def reopened(self) -> "StoreInMemory":
         """The store after a crash and a restart."""
-        again = MemoryStore(self.entries[: self._persisted], self.log_counter + 1)
+        again = StoreInMemory(self.entries[: self._persisted], self.log_counter + 1)
         again._deleted = set(self._deleted)
         return again
 
     def replay(self) -> Iterator[Entry]:
         begin = self._checkpoint()
-        parts = [entry for entry in self.entries if entry.kind == Kind.CHECKPOINT_PART and entry.source == begin]
+        parts = [entry for entry in self.entries if entry.kind == EntryKind.CHECKPOINT_PART and entry.source == begin]
         yield from parts
         for entry in self.entries[begin:]:
             if entry.kind not in CHECKPOINT_KINDS:
-                yield entry._replace(payload=b"") if entry.kind in (Kind.MESSAGES, Kind.COPY) else entry
+                yield entry._replace(payload=b"") if entry.kind in (EntryKind.MESSAGES, EntryKind.COPY) else entry
 
     def _checkpoint(self) -> int:
         """Position of the newest complete checkpoint's beginning, 0 when there is none."""
-        ends = [entry.first_offset for entry in self.entries if entry.kind == Kind.CHECKPOINT_END]
+        ends = [entry.first_offset for entry in self.entries if entry.kind == EntryKind.CHECKPOINT_END]
         return ends[-1] if ends else 0
 
     @property
@@ -93,11 +93,11 @@ class MemoryStore:
     def appended_bytes(self) -> int:
         return sum(len(entry.payload) for entry in self.entries[self._before :])
 
-    def checkpoint(self, parts: Iterator[bytes]) -> Checkpoint:
+    def checkpoint(self, parts: Iterator[bytes]) -> CheckpointWriter:
         def append(kind: int, payload: bytes, source: int, first_offset: int, count: int) -> int:
-            return self.append(Kind(kind), payload, source=source, first_offset=first_offset, count=count)
+            return self.append(EntryKind(kind), payload, source=source, first_offset=first_offset, count=count)
 
-        return Checkpoint(append, parts)
+        return CheckpointWriter(append, parts)
 
     @property
     def earlier_logs(self) -> int:
@@ -118,7 +118,7 @@ class MemoryStore:
         """Delete every message entry that is not live, at once."""
         report = CollectReport()
         for entry in self.entries:
-            if entry.kind == Kind.MESSAGES and entry.position not in self._deleted:
+            if entry.kind == EntryKind.MESSAGES and entry.position not in self._deleted:
                 report.looked_at += 1
                 if not live(entry.source, entry.first_offset, entry.count, entry.time_ns):
                     self._deleted.add(entry.position)
@@ -148,7 +148,7 @@ class MemoryStore:
         return [
             entry
             for entry in self.entries
-            if entry.kind == Kind.MESSAGES and entry.source == source and entry.position not in self._deleted
+            if entry.kind == EntryKind.MESSAGES and entry.source == source and entry.position not in self._deleted
         ]
 
     def read(
@@ -156,12 +156,12 @@ class MemoryStore:
         source: int,
         begin: int,
         max_bytes: int,
-        reply: Callable[[Sequence[Batch] | Exception], None],
+        reply: Callable[[Sequence[StoredBatch] | Exception], None],
         *,
         early: bool = False,
-        take: Callable[[Batch], bool] | None = None,
+        take: Callable[[StoredBatch], bool] | None = None,
     ) -> None:
-        batches: list[Batch] = []
+        batches: list[StoredBatch] = []
         size = 0
         for entry in self._of(source):
             known = early or entry.position <= self._persisted
@@ -172,7 +172,7 @@ class MemoryStore:
                         reply(StorageDamaged(f"entry {entry.position} is on no disk in good order", resume_offset=end))
                         return
                     break
-                batches.append(Batch(source, entry.first_offset, entry.count, entry.time_ns, entry.payload))
+                batches.append(StoredBatch(source, entry.first_offset, entry.count, entry.time_ns, entry.payload))
                 size += len(entry.payload)
         if take is None or not self.on_disk:
             reply(batches)
@@ -189,7 +189,7 @@ class MemoryStore:
     def sources(self) -> set[int]:
         """Sources of which messages are stored."""
         kept = (entry for entry in self.entries if entry.position not in self._deleted)
-        return {entry.source for entry in kept if entry.kind == Kind.MESSAGES}
+        return {entry.source for entry in kept if entry.kind == EntryKind.MESSAGES}
 
     def bounds(self, source: int) -> tuple[int, int] | None:
         held = self._of(source)

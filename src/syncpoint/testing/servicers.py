@@ -29,7 +29,7 @@ from syncpoint.publish.upkeep import LogUpkeep, Rounds
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.forwarders import SUB, TOPIC, World
-from syncpoint.testing.memory_store import MemoryStore
+from syncpoint.testing.memory_store import StoreInMemory
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.memory import MemoryChannel, MemoryStream
 from syncpoint.wire import methods
@@ -52,7 +52,7 @@ class ServicerWorld(World):
     def run_later(self, seconds: float, act: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(seconds, act)
 
-    def _build(self, store: MemoryStore) -> None:
+    def _build(self, store: StoreInMemory) -> None:
         super()._build(store)
         store.on_flush = lambda: self.run_soon(lambda: None if self.disks_rest else store.persist())
         stored = self.memory.catalog.setting(LIMITS)
@@ -163,7 +163,7 @@ class Stream:
 
 
 class BareStream:
-    """The server's end of a stream whose connection the test plays: see `transport.calls.Stream`."""
+    """The server's end of a stream whose connection the test plays: see `transport.calls.StreamingCall`."""
 
     def __init__(self) -> None:
         self.path, self.metadata, self.deadline, self.peer = b"", dict[bytes, bytes](), None, "test"

@@ -16,7 +16,7 @@ from syncpoint.model.errors import SyncpointError
 from syncpoint.transport.lane import Message
 
 
-class Caller(Protocol):
+class CallContext(Protocol):
     """What both kinds of call know. `deadline`: monotonic seconds, in the time of the event loop; `metadata` must not
     be changed."""
 
@@ -40,14 +40,14 @@ class Caller(Protocol):
     """Called once when the caller is gone: reset, connection lost, deadline passed."""
 
 
-class Call(Caller, Protocol):
+class Call(CallContext, Protocol):
     """A unary call; answered once by `reply` or `fail`, now or later. Later answers are ignored."""
 
     def reply(self, message: Message) -> None: ...
     def fail(self, error: SyncpointError) -> None: ...
 
 
-class Stream(Caller, Protocol):
+class StreamingCall(CallContext, Protocol):
     """A streaming call. The handler sets the callbacks before it returns."""
 
     on_message: Callable[[bytes], None] | None
@@ -98,7 +98,7 @@ class Unary:
 class Streaming:
     """A method with streams. The handler runs when the head arrived."""
 
-    handler: Callable[[Stream], None]
+    handler: Callable[[StreamingCall], None]
 
 
 Methods = Mapping[bytes, Unary | Streaming]

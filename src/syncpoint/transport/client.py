@@ -15,13 +15,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError, Unprocessed
-from syncpoint.transport.client_connection import ClientConnection, ClientLane
+from syncpoint.transport.client_connection import ClientConnection, ClientStreamState
 from syncpoint.transport.connection import Totals
 from syncpoint.transport.encoding import write_timeout
 from syncpoint.transport.fields import Field
 from syncpoint.transport.heads import request_block
 from syncpoint.transport.lane import PREFIX_BYTES, Message
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 
 _ATTEMPTS = 3
 _BLOCKS_MAX = 256
@@ -42,13 +42,13 @@ class Channel:
         port: int,
         tls: ssl.SSLContext | None = None,
         *,
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
         authority: str | None = None,
         always: MetadataItems = (),
     ) -> None:
         self.host = host
         self.port = port
-        self.limits = limits or Limits()
+        self.limits = limits or TransportLimits()
         self.totals = Totals()
         self._always = tuple(always)  # metadata of every call
         self._tls = tls
@@ -74,7 +74,7 @@ class Channel:
             connection = self._current or await self._connected(deadline)
             done: asyncio.Future[bytes] = loop.create_future()
             call = _UnaryCall(done)
-            lane = ClientLane(connection, block, message, call.message, call.finished)
+            lane = ClientStreamState(connection, block, message, call.message, call.finished)
             timer = None if deadline is None else loop.call_at(deadline, call.expire, lane)
             connection.start(lane)
             try:
@@ -207,7 +207,7 @@ class _UnaryCall:
         else:
             self._done.set_result(self._answer)
 
-    def expire(self, lane: ClientLane) -> None:
+    def expire(self, lane: ClientStreamState) -> None:
         lane.conn.abandon(lane)
         self.finished(_expired())
 
@@ -219,7 +219,7 @@ class ClientStream:
         loop = asyncio.get_running_loop()
         self._channel = channel
         self._block = block
-        self._lane: ClientLane | None = None
+        self._lane: ClientStreamState | None = None
         self._inbox: deque[bytes] = deque()
         self._over = False
         self._error: SyncpointError | None = None
@@ -270,13 +270,13 @@ class ClientStream:
             return
         if self._over:
             return
-        lane = ClientLane(connection, self._block, None, self._message, self._finished)
+        lane = ClientStreamState(connection, self._block, None, self._message, self._finished)
         lane.on_writable = lane.on_opened = self._wake
         self._lane = lane
         connection.start(lane)
         self._wake()
 
-    async def _ready(self) -> ClientLane | None:
+    async def _ready(self) -> ClientStreamState | None:
         """The lane, once it is open; None when the stream is over."""
         while not self._over and (self._lane is None or self._lane.sid == 0):
             await self._change()

@@ -17,9 +17,9 @@ from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.transport import frames
 from syncpoint.transport.connection import Connection, Totals
 from syncpoint.transport.frames import ConnectionFault, ErrorCode, StreamFault
-from syncpoint.transport.heads import Malformed, ResponseHead, error_of, read_response
-from syncpoint.transport.lane import COPY_BYTES, Lane, Message
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.heads import MalformedHeaders, ResponseHead, error_of, read_response
+from syncpoint.transport.lane import COPY_BYTES, Message, StreamState
+from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.outbox import BURST
 
 _STREAMS_BEFORE_SETTINGS = 100
@@ -34,7 +34,7 @@ _CODES = {
 }
 
 
-class ClientLane(Lane):
+class ClientStreamState(StreamState):
     """One call. `block`: its header block; callbacks tell what comes back."""
 
     __slots__ = ("block", "heads", "local_done", "on_finished", "on_message", "on_opened", "on_writable", "request")
@@ -165,7 +165,7 @@ class ClientConnection(Connection):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        limits: Limits,
+        limits: TransportLimits,
         totals: Totals,
         on_gone: Callable[[ClientConnection], None],
     ) -> None:
@@ -174,10 +174,10 @@ class ClientConnection(Connection):
         self.gone = loop.create_future()
         self._on_gone = on_gone
         self._next_sid = 1
-        self._waiting: deque[ClientLane] = deque()
+        self._waiting: deque[ClientStreamState] = deque()
         self._heads: dict[bytes, ResponseHead] = {}
 
-    def start(self, lane: ClientLane) -> None:
+    def start(self, lane: ClientStreamState) -> None:
         """Open a call now, or when the server's limit of concurrent streams lets it."""
         if self.closed:
             lane.done = True
@@ -191,7 +191,7 @@ class ClientConnection(Connection):
     def _room(self) -> int:
         return self.peer_streams if self.greeted else _STREAMS_BEFORE_SETTINGS
 
-    def _open(self, lane: ClientLane) -> None:
+    def _open(self, lane: ClientStreamState) -> None:
         sid = self._next_sid
         self._next_sid = sid + 2
         self.last_sid = sid
@@ -201,7 +201,7 @@ class ClientConnection(Connection):
             self.retire()
         lane.open(sid)
 
-    def forget(self, lane: Lane) -> None:
+    def forget(self, lane: StreamState) -> None:
         """See Connection."""
         if self.lanes.pop(lane.sid, None) is None:
             return
@@ -216,7 +216,7 @@ class ClientConnection(Connection):
             if not lane.done:
                 self._open(lane)
 
-    def abandon(self, lane: ClientLane) -> None:
+    def abandon(self, lane: ClientStreamState) -> None:
         """The caller gave up."""
         if lane.sid == 0:
             lane.done = True
@@ -253,7 +253,7 @@ class ClientConnection(Connection):
                 self._heads.clear()
             try:
                 head = read_response(received)
-            except Malformed as error:
+            except MalformedHeaders as error:
                 raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, str(error)) from None
             if self.fields.steady and len(block) <= _CACHED_BLOCK_BYTES:
                 if len(self._heads) >= self.limits.header_cache_blocks:
@@ -266,7 +266,7 @@ class ClientConnection(Connection):
             if sid not in self.ignored:
                 raise StreamFault(sid, ErrorCode.STREAM_CLOSED, "HEADERS on a closed stream")
             return
-        assert isinstance(lane, ClientLane)
+        assert isinstance(lane, ClientStreamState)
         lane.response(head, end)
 
     def idle(self, sid: int) -> bool:

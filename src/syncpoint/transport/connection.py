@@ -18,9 +18,9 @@ from typing import ClassVar, cast
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import frames, guard
 from syncpoint.transport.fields import FieldReader
-from syncpoint.transport.frames import ConnectionFault, ErrorCode, Setting, StreamFault
-from syncpoint.transport.lane import Lane
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.frames import ConnectionFault, ErrorCode, SettingId, StreamFault
+from syncpoint.transport.lane import StreamState
+from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.outbox import Outbox
 
 log = logging.getLogger("syncpoint.transport")
@@ -47,17 +47,17 @@ class Connection(Outbox):
 
     server_side: ClassVar[bool] = True
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits, totals: Totals) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: TransportLimits, totals: Totals) -> None:
         super().__init__(loop, limits)
         self.totals = totals
         self.fields = FieldReader(limits.header_list_bytes_hard)
-        self.guard = guard.Guard(limits, loop.time)
-        self.lanes: dict[int, Lane] = {}
+        self.guard = guard.AbuseGuard(limits, loop.time)
+        self.lanes: dict[int, StreamState] = {}
         self.last_sid = 0
         """Highest stream the peer (server side) or we (client side) opened."""
         self.ignored: dict[int, None] = {}
         """Streams we ended before the peer did: what still comes for them means nothing."""
-        self.finishing: dict[Lane, float] = {}
+        self.finishing: dict[StreamState, float] = {}
         """Lanes whose answer is complete and cannot leave, with the time since when."""
         self.peer_streams = 0x7FFFFFFF
         self.peer_list_bytes = 0x7FFFFFFF
@@ -78,7 +78,7 @@ class Connection(Outbox):
         self._block_flags = 0
         self._block_frames = 0
         self._extra = 0
-        self._extra_queue: deque[tuple[Lane, int]] = deque()
+        self._extra_queue: deque[tuple[StreamState, int]] = deque()
         self._closer: asyncio.TimerHandle | None = None
         self._shutting = False
 
@@ -187,7 +187,7 @@ class Connection(Outbox):
             self._chunk_bytes = n - a
             self._wanted = wanted
 
-    def _data(self, lane: Lane, data: bytes, b: int, end: int, last: int) -> None:
+    def _data(self, lane: StreamState, data: bytes, b: int, end: int, last: int) -> None:
         """DATA without padding for a lane that expects it."""
         if lane.length_left is not None:
             lane.length_left -= end - b
@@ -331,7 +331,7 @@ class Connection(Outbox):
         self.on_settings()
 
     def _set(self, key: int, value: int) -> None:
-        if key == Setting.INITIAL_WINDOW_SIZE:
+        if key == SettingId.INITIAL_WINDOW_SIZE:
             if value > frames.WINDOW_MAX:
                 raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "initial window too large")
             more = value - self.peer_window
@@ -342,16 +342,16 @@ class Connection(Outbox):
                         lane.more_window(more)
                     except StreamFault as fault:
                         raise ConnectionFault(fault.code, fault.reason) from None
-        elif key == Setting.MAX_FRAME_SIZE:
+        elif key == SettingId.MAX_FRAME_SIZE:
             if not frames.FRAME_BYTES_MIN <= value <= frames.FRAME_BYTES_MAX:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "bad frame size")
             self.peer_frame_bytes = value
-        elif key == Setting.ENABLE_PUSH:
+        elif key == SettingId.ENABLE_PUSH:
             if value > 1 or (value and not self.server_side):
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "bad ENABLE_PUSH")
-        elif key == Setting.MAX_CONCURRENT_STREAMS:
+        elif key == SettingId.MAX_CONCURRENT_STREAMS:
             self.peer_streams = value
-        elif key == Setting.MAX_HEADER_LIST_SIZE:
+        elif key == SettingId.MAX_HEADER_LIST_SIZE:
             self.peer_list_bytes = value
 
     def _on_window_update(self, sid: int, payload: bytes) -> None:
@@ -397,20 +397,20 @@ class Connection(Outbox):
         """Say our SETTINGS and open the connection's receive window."""
         limits = self.limits
         values: dict[int, int] = {
-            Setting.INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
-            Setting.MAX_FRAME_SIZE: limits.frame_bytes,
-            Setting.MAX_HEADER_LIST_SIZE: limits.header_list_bytes,
+            SettingId.INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
+            SettingId.MAX_FRAME_SIZE: limits.frame_bytes,
+            SettingId.MAX_HEADER_LIST_SIZE: limits.header_list_bytes,
         }
         if self.server_side:
-            values[Setting.MAX_CONCURRENT_STREAMS] = limits.concurrent_streams
+            values[SettingId.MAX_CONCURRENT_STREAMS] = limits.concurrent_streams
         else:
-            values[Setting.ENABLE_PUSH] = 0
+            values[SettingId.ENABLE_PUSH] = 0
             self.say(frames.PREFACE)
         self.say(frames.settings(values))
         if limits.connection_window_bytes > frames.WINDOW_DEFAULT:
             self.say(frames.window_update(0, limits.connection_window_bytes - frames.WINDOW_DEFAULT))
 
-    def reset(self, lane: Lane, code: ErrorCode) -> None:
+    def reset(self, lane: StreamState, code: ErrorCode) -> None:
         """End a lane at once from our side."""
         if not lane.done:
             if not lane.remote_done:
@@ -436,7 +436,7 @@ class Connection(Outbox):
         else:
             self.out.append(frames.rst_stream(fault.sid, fault.code))
 
-    def forget(self, lane: Lane) -> None:
+    def forget(self, lane: StreamState) -> None:
         """A lane closed."""
         self.lanes.pop(lane.sid, None)
 
@@ -456,7 +456,7 @@ class Connection(Outbox):
                 self.transport.abort()
 
     def shed(self) -> None:
-        """See `unsent.Holder`. A socket that still takes something is given the reason."""
+        """See `unsent.UnsentHolder`. A socket that still takes something is given the reason."""
         full = self.paused
         self.fail(ErrorCode.ENHANCE_YOUR_CALM, "too much waits for readers, and this one is among the slowest")
         if full and self.transport is not None:
@@ -499,7 +499,7 @@ class Connection(Outbox):
         if more > 0 and self.totals.held > self.limits.held_bytes:
             raise SyncpointError(Code.RESOURCE_EXHAUSTED, "Too much unfinished data is being received.")
 
-    def ask_extra(self, lane: Lane, extra: int) -> None:
+    def ask_extra(self, lane: StreamState, extra: int) -> None:
         """Give a lane window for a large message, now or when others are done."""
         more = extra - lane.extra
         if not self._extra_queue and (self._extra + more <= self.limits.receive_extra_bytes or not self._extra):
@@ -509,7 +509,7 @@ class Connection(Outbox):
         elif all(waiting is not lane for waiting, _ in self._extra_queue):
             self._extra_queue.append((lane, extra))
 
-    def give_back(self, lane: Lane) -> None:
+    def give_back(self, lane: StreamState) -> None:
         """The large message is complete, or its lane is closed."""
         self._extra -= lane.extra
         lane.extra = 0

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 _Result = TypeVar("_Result")
 
 
-class Turns:
+class FairTurns:
     """Who waits, by the connection that asked."""
 
     __slots__ = ("__weakref__", "_booked", "_taken", "_waiting")
@@ -71,15 +71,15 @@ class Turns:
                 return
 
 
-_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, FairTurns] = WeakKeyDictionary()
 
 
-def turns() -> Turns:
+def turns() -> FairTurns:
     """Those of the running event loop."""
     loop = asyncio.get_running_loop()
     found = _TURNS.get(loop)
     if found is None:
-        found = _TURNS[loop] = Turns()
+        found = _TURNS[loop] = FairTurns()
     return found
 
 

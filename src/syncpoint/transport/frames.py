@@ -28,7 +28,7 @@ PADDED = 0x8
 PRIORITIZED = 0x20
 
 
-class Setting(IntEnum):
+class SettingId(IntEnum):
     """Identifiers of SETTINGS (6.5.2)."""
 
     HEADER_TABLE_SIZE = 1

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from syncpoint.transport.frames import ConnectionFault, ErrorCode
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 
 RESETS, SETTINGS, PINGS, EMPTIES, UPDATES = range(5)
 _WORDS = ("stream resets", "SETTINGS frames", "PING frames", "frames without content", "WINDOW_UPDATE frames")
 
 
-class Guard:
+class AbuseGuard:
     """Counters of one connection over the interval that runs. `now` gives seconds."""
 
     __slots__ = ("_counts", "_interval_s", "_limits", "_now", "_until")
 
-    def __init__(self, limits: Limits, now: Callable[[], float]) -> None:
+    def __init__(self, limits: TransportLimits, now: Callable[[], float]) -> None:
         self._limits = (
             limits.resets_per_interval,
             limits.settings_per_interval,

@@ -41,7 +41,7 @@ SECRET = b"x-syncpoint-secret"
 """Metadata by which processes of one server know each other where no certificates do that."""
 
 
-class Malformed(Exception):
+class MalformedHeaders(Exception):
     """The head breaks a rule of HTTP/2; its stream is reset."""
 
 
@@ -77,11 +77,11 @@ class ResponseHead:
 
 def _check(name: bytes, value: bytes) -> None:
     if not name or not _UPPER.isdisjoint(name) or b":" in name:
-        raise Malformed("bad character in a field name")
+        raise MalformedHeaders("bad character in a field name")
     if not _BAD_VALUE.isdisjoint(value):
-        raise Malformed("bad character in a field value")
+        raise MalformedHeaders("bad character in a field value")
     if name in _HOP or (name == b"te" and value != b"trailers"):
-        raise Malformed("connection-specific field")
+        raise MalformedHeaders("connection-specific field")
 
 
 def _keep(metadata: Metadata, name: bytes, value: bytes) -> bool:
@@ -104,7 +104,7 @@ def read_request(received: list[Field], size: int, list_bytes: int) -> RequestHe
     for name, value in received:
         if name[:1] == b":":
             if host or name in pseudo or name not in (b":method", b":scheme", b":path", b":authority"):
-                raise Malformed("bad pseudo-header")
+                raise MalformedHeaders("bad pseudo-header")
             pseudo[name] = value
             continue
         host = True
@@ -125,11 +125,11 @@ def read_request(received: list[Field], size: int, list_bytes: int) -> RequestHe
                 head.problem = SyncpointError(Code.UNIMPLEMENTED, text)
         elif name == b"content-length":
             if not value.isdigit() or len(value) > 18:
-                raise Malformed("bad content-length")
+                raise MalformedHeaders("bad content-length")
             head.length = int(value)
     head.path = pseudo.get(b":path", b"")
     if not head.path or b":scheme" not in pseudo or b":method" not in pseudo:
-        raise Malformed("missing pseudo-header")
+        raise MalformedHeaders("missing pseudo-header")
     if pseudo[b":method"] != b"POST":
         head.grpc = False
     if size > list_bytes:
@@ -141,7 +141,7 @@ def check_trailers(received: list[Field]) -> None:
     """Trailers of a request, which mean nothing to gRPC. Raises Malformed."""
     for name, value in received:
         if name[:1] == b":":
-            raise Malformed("pseudo-header in trailers")
+            raise MalformedHeaders("pseudo-header in trailers")
         _check(name, value)
 
 
@@ -151,7 +151,7 @@ def read_response(received: list[Field]) -> ResponseHead:
     for name, value in received:
         if name == b":status":
             if not value.isdigit():
-                raise Malformed("bad :status")
+                raise MalformedHeaders("bad :status")
             head.http_status = int(value)
             continue
         _check(name, value)

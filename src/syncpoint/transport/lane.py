@@ -1,6 +1,6 @@
 """One HTTP/2 stream as both ends see it: two windows, gRPC messages out, gRPC messages in.
 
-Place: between the frames of a connection and the calls of server and client, which subclass `Lane`.
+Place: between the frames of a connection and the calls of server and client, which subclass `StreamState`.
 Promise: messages leave whole and in order, never beyond either window or the peer's frame size, without being copied
 when they are large; messages arrive whole, however their bytes were cut; the peer is given window again as its bytes
 are consumed.
@@ -53,7 +53,7 @@ class Outgoing:
         self.token = token
 
 
-class Lane:
+class StreamState:
     """State of one stream. `sid`: its number; `done`: nothing more can be sent or received."""
 
     __slots__ = (

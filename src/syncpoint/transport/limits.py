@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TransportLimits:
     """Bounds of one server or channel; the defaults suit official Pub/Sub clients."""
 
     # -- sizes -----------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class Way(Protocol):
         ...
 
 
-class _Way:
+class _Direction:
     """One direction of a call: things arrive in the order they were sent, each later than the one before."""
 
     def __init__(self, faults: Faults | None, broken: Callable[[], None]) -> None:
@@ -81,7 +81,7 @@ class _Way:
 
 
 class MemoryCall:
-    """Both `calls.Call` and `calls.Stream`, as the method sees them."""
+    """Both `calls.Call` and `calls.StreamingCall`, as the method sees them."""
 
     def __init__(
         self, path: bytes, metadata: dict[bytes, bytes], deadline: float | None, finished: Callable[..., None]
@@ -169,7 +169,7 @@ class MemoryStream:
 
     def _ways(self) -> tuple[Way, Way]:
         """Both directions: to the method, and back."""
-        return _Way(self._faults, self._broken), _Way(self._faults, self._broken)
+        return _Direction(self._faults, self._broken), _Direction(self._faults, self._broken)
 
     def _begin(self) -> None:
         if self._method is None:

@@ -13,7 +13,7 @@ from syncpoint.transport.calls import Methods
 from syncpoint.transport.client import Channel, MetadataItems
 from syncpoint.transport.heads import SECRET
 from syncpoint.transport.lane import Message
-from syncpoint.transport.limits import MIB, Limits
+from syncpoint.transport.limits import MIB, TransportLimits
 from syncpoint.transport.server import serve
 from syncpoint.transport.unsent import Unsent
 
@@ -76,12 +76,14 @@ class TcpNetwork:
     ) -> None:
         self._secret = secret
         self._client_tls, self._server_tls = client_tls, server_tls
-        self._unsent = unsent or Unsent(Limits().unsent_total_bytes)
+        self._unsent = unsent or Unsent(TransportLimits().unsent_total_bytes)
 
     def channel(self, address: str) -> AnyChannel:
         host, port = split_address(address)
         always = ((SECRET, self._secret),) if self._secret else ()
-        return Channel(host, port, self._client_tls, limits=Limits(stream_window_bytes=WINDOW_BYTES), always=always)
+        return Channel(
+            host, port, self._client_tls, limits=TransportLimits(stream_window_bytes=WINDOW_BYTES), always=always
+        )
 
     async def serve(self, methods: Methods, host: str, port: int) -> Listening:
         return await serve(methods, host, port, tls=self._server_tls, unsent=self._unsent, secret=self._secret)

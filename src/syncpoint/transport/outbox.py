@@ -13,11 +13,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from syncpoint.transport.frames import FRAME_BYTES_MIN, WINDOW_DEFAULT
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.unsent import Unsent
 
 if TYPE_CHECKING:
-    from syncpoint.transport.lane import Lane
+    from syncpoint.transport.lane import StreamState
 
 BURST = 256 * 1024
 """Bytes gathered before they are handed to the socket, which then may say that it is full."""
@@ -30,7 +30,7 @@ Buffer = bytes | bytearray | memoryview
 class Outbox(asyncio.Protocol):
     """Everything a connection has to say. `loop` gives time and turns; `transport` takes bytes."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: TransportLimits) -> None:
         self.loop = loop
         self.limits = limits
         self.transport: asyncio.Transport | None = None
@@ -46,9 +46,9 @@ class Outbox(asyncio.Protocol):
         self.peer_window = WINDOW_DEFAULT
         self.peer_frame_bytes = FRAME_BYTES_MIN
         self.unsent_bytes = 0
-        self.ready: dict[Lane, None] = {}
+        self.ready: dict[StreamState, None] = {}
         """Lanes with bytes queued that their own window would let go."""
-        self.awaiting: dict[Lane, None] = {}
+        self.awaiting: dict[StreamState, None] = {}
         """Lanes that were told they are not writable."""
         self._booked = False
         self._joins = False
@@ -124,7 +124,7 @@ class Outbox(asyncio.Protocol):
             self.book()
 
     def tell_held(self) -> None:
-        """See `unsent.Holder`."""
+        """See `unsent.UnsentHolder`."""
         transport = self.transport
         self._buffered = 0 if transport is None or self.closed else transport.get_write_buffer_size()
         self._tell()

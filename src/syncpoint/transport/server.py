@@ -17,7 +17,7 @@ from typing import Any
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.connection import Totals
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.server_connection import ServerConnection
 from syncpoint.transport.unsent import Unsent
 
@@ -39,7 +39,7 @@ class Server:
     def __init__(
         self,
         methods: Methods,
-        limits: Limits,
+        limits: TransportLimits,
         on_fallback: Fallback | None,
         loop: asyncio.AbstractEventLoop,
         unsent: Unsent | None = None,
@@ -145,7 +145,7 @@ async def serve(
     port: int = 0,
     *,
     tls: ssl.SSLContext | None = None,
-    limits: Limits | None = None,
+    limits: TransportLimits | None = None,
     on_fallback: Fallback | None = None,
     shared: bool = False,
     unsent: Unsent | None = None,
@@ -159,7 +159,7 @@ async def serve(
     OSError when the port cannot be had.
     """
     loop = asyncio.get_running_loop()
-    server = Server(methods, limits or Limits(), on_fallback, loop, unsent)
+    server = Server(methods, limits or TransportLimits(), on_fallback, loop, unsent)
     server.secret = secret
     options: dict[str, Any] = {}
     if tls is not None:

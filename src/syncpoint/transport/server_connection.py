@@ -18,9 +18,9 @@ from syncpoint.transport import frames, guard
 from syncpoint.transport.calls import Streaming, Unary
 from syncpoint.transport.connection import Connection, log
 from syncpoint.transport.frames import PREFACE, ConnectionFault, ErrorCode, StreamFault
-from syncpoint.transport.heads import SECRET, Malformed, RequestHead, check_trailers, read_request
-from syncpoint.transport.lane import Lane
-from syncpoint.transport.server_lanes import PlainLane, ServerLane, StreamLane, UnaryLane
+from syncpoint.transport.heads import SECRET, MalformedHeaders, RequestHead, check_trailers, read_request
+from syncpoint.transport.lane import StreamState
+from syncpoint.transport.server_lanes import MessageStream, PlainStream, ServerStream, UnaryStream
 
 if TYPE_CHECKING:
     from syncpoint.transport.server import Server
@@ -167,11 +167,11 @@ class ServerConnection(Connection):
             self.out.append(frames.rst_stream(sid, ErrorCode.REFUSED_STREAM))
             return
         self.totals.calls += 1
-        lane: ServerLane
+        lane: ServerStream
         if type(method) is Unary:
-            lane = lanes[sid] = UnaryLane(self, sid, head, method)
+            lane = lanes[sid] = UnaryStream(self, sid, head, method)
         elif type(method) is Streaming:
-            lane = lanes[sid] = StreamLane(self, sid, head, method)
+            lane = lanes[sid] = MessageStream(self, sid, head, method)
         else:
             self._refuse(sid, end, head)
             return
@@ -190,7 +190,7 @@ class ServerConnection(Connection):
             self._heads.clear()
         try:
             head = read_request(fields, size, self.limits.header_list_bytes)
-        except Malformed as error:
+        except MalformedHeaders as error:
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, str(error)) from None
         secret = self.server.secret
         if secret and not hmac.compare_digest(head.metadata.get(SECRET, b""), secret):
@@ -203,13 +203,13 @@ class ServerConnection(Connection):
         return head, method
 
     def _refuse(self, sid: int, end: bool, head: RequestHead) -> None:
-        lane: ServerLane
+        lane: ServerStream
         if head.grpc:
-            lane = self.lanes[sid] = ServerLane(self, sid, head)
+            lane = self.lanes[sid] = ServerStream(self, sid, head)
             lane.remote_done = end
             lane.close_answer(head.problem or Unimplemented(head.path.decode("ascii", "replace")))
             return
-        lane = self.lanes[sid] = PlainLane(self, sid, head)
+        lane = self.lanes[sid] = PlainStream(self, sid, head)
         if end:
             if head.length:
                 raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "content-length without content")
@@ -234,7 +234,7 @@ class ServerConnection(Connection):
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "second HEADERS does not end the stream")
         try:
             check_trailers(fields)
-        except Malformed as error:
+        except MalformedHeaders as error:
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, str(error)) from None
         if lane.length_left:
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "content-length does not match")
@@ -249,7 +249,7 @@ class ServerConnection(Connection):
         """See Connection."""
         return SyncpointError(Code.CANCELLED, "The caller cancelled.")
 
-    def forget(self, lane: Lane) -> None:
+    def forget(self, lane: StreamState) -> None:
         """See Connection."""
         del self.lanes[lane.sid]
         if self._final and not self.lanes:
@@ -257,7 +257,7 @@ class ServerConnection(Connection):
 
     # -- deadlines -------------------------------------------------------------------------------------------------
 
-    def _set_deadline(self, lane: ServerLane, timeout_s: float) -> None:
+    def _set_deadline(self, lane: ServerStream, timeout_s: float) -> None:
         deadline = lane.deadline = self.loop.time() + timeout_s
         # One timer per connection, for the earliest deadline seen. It is not moved when calls end, which they mostly
         # do in time.
@@ -275,7 +275,7 @@ class ServerConnection(Connection):
         self._next_deadline = earliest = _NEVER
         now = self.loop.time() + 0.001  # The loop's clock may have a resolution of a millisecond.
         for lane in list(self.lanes.values()):
-            assert isinstance(lane, ServerLane)
+            assert isinstance(lane, ServerStream)
             if lane.deadline is None:
                 continue
             if lane.deadline <= now:
@@ -312,7 +312,7 @@ class ServerConnection(Connection):
         self.say(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
         self.loop.call_later(self.limits.drain_ping_s, self._name_last)
         for lane in list(self.lanes.values()):
-            if isinstance(lane, StreamLane) and lane.on_drain is not None and not lane.answered:
+            if isinstance(lane, MessageStream) and lane.on_drain is not None and not lane.answered:
                 lane.guarded(lane.on_drain)
 
     def on_pong(self, payload: bytes) -> None:

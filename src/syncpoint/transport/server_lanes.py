@@ -1,6 +1,6 @@
 """The server's streams: a unary call, a streaming call, and the polite answer to what is not gRPC.
 
-Place: between the lanes of HTTP/2 and the handlers of methods; they are the `Call` and `Stream` of `calls`.
+Place: between the lanes of HTTP/2 and the handlers of methods; they are the `Call` and `StreamingCall` of `calls`.
 Promise: every call ends with one status; a handler's failure becomes a status and never reaches the connection.
 Leaves to `server_connection`: opening lanes, deadlines, draining.
 """
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import frames
-from syncpoint.transport.calls import Call, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.connection import log
 from syncpoint.transport.frames import ErrorCode
 from syncpoint.transport.heads import HEAD_BLOCK, OK_BLOCK, RequestHead, plain_block, status_block
-from syncpoint.transport.lane import COPY_BYTES, Lane, Message
+from syncpoint.transport.lane import COPY_BYTES, Message, StreamState
 from syncpoint.transport.outbox import BURST
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ _pack_tail = struct.Struct(f">5sI{len(OK_BLOCK)}s").pack
 _PLAIN_TEXT = b"This port speaks gRPC.\n"
 
 
-class ServerLane(Lane):
-    """What the server's lanes share. See `calls.Caller`."""
+class ServerStream(StreamState):
+    """What the server's lanes share. See `calls.CallContext`."""
 
     __slots__ = ("answered", "cancelled", "deadline", "head", "head_sent", "on_cancel")
     conn: ServerConnection
@@ -68,12 +68,12 @@ class ServerLane(Lane):
 
     @property
     def certificate(self) -> Mapping[str, Any] | None:
-        """The caller's certificate; see `calls.Caller`."""
+        """The caller's certificate; see `calls.CallContext`."""
         return self.conn.certificate
 
     @property
     def over(self) -> bool:
-        """See `calls.Stream`."""
+        """See `calls.StreamingCall`."""
         return self.answered or self.done or self.cancelled
 
     def start(self) -> None:
@@ -169,7 +169,7 @@ class ServerLane(Lane):
                 log.exception("on_cancel of %s failed", self.head.path.decode("ascii", "replace"))
 
 
-class UnaryLane(ServerLane):
+class UnaryStream(ServerStream):
     """A unary call."""
 
     __slots__ = ("handler", "request")
@@ -235,7 +235,7 @@ class UnaryLane(ServerLane):
             self.close_answer(error)
 
 
-class StreamLane(ServerLane):
+class MessageStream(ServerStream):
     """A streaming call."""
 
     __slots__ = ("_dropped", "method", "on_drain", "on_end", "on_message", "on_writable")
@@ -268,13 +268,13 @@ class StreamLane(ServerLane):
             self.guarded(self.on_end)
 
     def keep(self, more: int) -> None:
-        """Give the caller no window for what is still to be worked through; see `calls.Stream`."""
+        """Give the caller no window for what is still to be worked through; see `calls.StreamingCall`."""
         self.unread += more
         if more < 0 and not self.done:
             self.refill()
 
     def send(self, message: Message, token: object = None) -> None:
-        """Send one message; see `calls.Stream`."""
+        """Send one message; see `calls.StreamingCall`."""
         if self.answered or self.done:
             return
         if not self.head_sent:
@@ -282,7 +282,7 @@ class StreamLane(ServerLane):
         self.send_message(message, token)
 
     def finish(self, error: SyncpointError | None = None) -> None:
-        """End the stream; see `calls.Stream`."""
+        """End the stream; see `calls.StreamingCall`."""
         if not (self.answered or self.done):
             self.close_answer(error)
 
@@ -300,7 +300,7 @@ class StreamLane(ServerLane):
             self.guarded(self.on_writable)
 
 
-class PlainLane(ServerLane):
+class PlainStream(ServerStream):
     """A request that is not gRPC: read to its end, then answered with HTTP status 415."""
 
     __slots__ = ()
@@ -325,5 +325,5 @@ class PlainLane(ServerLane):
 
 if TYPE_CHECKING:
     # The lanes are what the handlers are promised.
-    _call: type[Call] = UnaryLane
-    _stream: type[Stream] = StreamLane
+    _call: type[Call] = UnaryStream
+    _stream: type[StreamingCall] = MessageStream

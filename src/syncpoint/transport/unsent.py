@@ -15,7 +15,7 @@ from typing import Protocol
 log = logging.getLogger("syncpoint.transport")
 
 
-class Holder(Protocol):
+class UnsentHolder(Protocol):
     """A connection. `held`: bytes it last told of; `stuck_since`: when bytes that wait last moved."""
 
     loop: asyncio.AbstractEventLoop
@@ -40,10 +40,10 @@ class Unsent:
         self.limit_bytes = limit_bytes
         self.used = 0
         self.shed = 0
-        self._holders: set[Holder] = set()
+        self._holders: set[UnsentHolder] = set()
         self._booked = False
 
-    def changed(self, holder: Holder, held: int) -> None:
+    def changed(self, holder: UnsentHolder, held: int) -> None:
         """`held` bytes wait in a connection now. It is closed later, never within this call."""
         self.used += held - holder.held
         holder.held = held

@@ -17,10 +17,10 @@ from syncpoint.access.policy import Policies
 from syncpoint.access.settings import parse
 from syncpoint.access.tokens import Authenticator
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.clock import ManualClock
-from syncpoint.transport.calls import Call, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.memory import MemoryCall
 from syncpoint.wire import methods
 from syncpoint.wire.messages import iam
@@ -63,7 +63,7 @@ class World:
         self.audited: list[tuple[Any, ...]] = []
         self.gate = Gate(self.authenticator, self.policies, self.catalog, self.clock, self)
         self.reached: list[tuple[str, bytes]] = []
-        self.drained: list[Stream] = []
+        self.drained: list[StreamingCall] = []
         table: dict[bytes, Unary | Streaming] = {
             path.encode(): Streaming(self._stream) if path.is_streaming else Unary(self._unary)
             for path in methods.BY_PATH.values()
@@ -77,20 +77,20 @@ class World:
         self.reached.append((call.path.decode(), request))
         call.reply(b"")
 
-    def _stream(self, stream: Stream) -> None:
+    def _stream(self, stream: StreamingCall) -> None:
         def taken(request: bytes) -> None:
             self.reached.append((stream.path.decode(), request))
 
         stream.on_message = taken
         stream.on_drain = lambda: self.drained.append(stream)
 
-    def apply(self, *changes: Change) -> None:
+    def apply(self, *changes: CatalogChange) -> None:
         for change in self.catalog.assign(changes):
             self.catalog.apply(change)
 
     def grant(self, resource: str, role: str, *members: str) -> None:
         binding = iam.Binding(role=role, members=members)
-        self.apply(Change.put(self.policies.changed(resource, iam.Policy(bindings=[binding]))[0]))
+        self.apply(CatalogChange.put(self.policies.changed(resource, iam.Policy(bindings=[binding]))[0]))
 
     def claims(self, **changes: Any) -> dict[str, Any]:
         now = int(self.clock.time_ns() // 10**9)

@@ -12,7 +12,7 @@ from syncpoint.access.gate import DENIED, INVALID, MISSING, STANDS_S
 from syncpoint.access.policy import PREFIX
 from syncpoint.access.rules import RULES, SERVER
 from syncpoint.access.tokens import ANONYMOUS
-from syncpoint.metadata.records import Change, Setting, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Setting, Snapshot, Subscription, Topic
 from syncpoint.model.errors import Code, PermissionDenied, SyncpointError, Unauthenticated
 from syncpoint.transport.calls import Streaming, Unary
 from syncpoint.wire import methods
@@ -30,9 +30,9 @@ OTHERS = frozenset({BOB, "projects/b"})
 def world() -> World:
     made = World()
     made.apply(
-        Change.put(Topic(1, TOPIC)),
-        Change.put(Subscription(2, SUBSCRIPTION, 1, TOPIC)),
-        Change.put(Snapshot(3, SNAPSHOT, 1, TOPIC)),
+        CatalogChange.put(Topic(1, TOPIC)),
+        CatalogChange.put(Subscription(2, SUBSCRIPTION, 1, TOPIC)),
+        CatalogChange.put(Snapshot(3, SNAPSHOT, 1, TOPIC)),
     )
     return made
 
@@ -89,7 +89,7 @@ def test_who_may_do_everything_elsewhere_may_do_nothing_here(world: World, path:
         answers.append((error.code, error.message))
         assert isinstance(world.call(path, request), Unauthenticated)
         for record in (Snapshot(3, SNAPSHOT, 1, TOPIC), Subscription(2, SUBSCRIPTION, 1, TOPIC), Topic(1, TOPIC)):
-            world.apply(Change.delete(record))
+            world.apply(CatalogChange.delete(record))
     assert answers[0] == answers[1], "it does not show whether the resource exists"
     assert world.reached == []
 
@@ -191,7 +191,7 @@ def test_a_decision_under_a_condition_is_made_again_within_a_second_or_so(world:
     ends = datetime.datetime.fromtimestamp(now_s + 5, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     policy = iam.Policy(version=3, bindings=[iam.Binding(role="roles/pubsub.publisher", members=[ANN])])
     policy.bindings[0].condition.expression = f'request.time < timestamp("{ends}")'
-    world.apply(Change.put(world.policies.changed(TOPIC, policy)[0]))
+    world.apply(CatalogChange.put(world.policies.changed(TOPIC, policy)[0]))
     token, request = world.token(), pubsub.PublishRequest(topic=TOPIC)
     assert world.call(PUBLISH, request, token) is None
     world.clock.advance(7)
@@ -225,7 +225,7 @@ def test_a_stream_ends_when_its_token_does_and_when_its_grant_is_taken_back(worl
     key = f"{PREFIX}projects/a"
     value = world.catalog.setting(key)
     assert value is not None
-    world.apply(Change.delete(Setting(key, value)))
+    world.apply(CatalogChange.delete(Setting(key, value)))
     world.gate.sweep()
     assert isinstance(ended_long[0], PermissionDenied)
 

@@ -10,7 +10,7 @@ from syncpoint.access.roles import ROLES
 from syncpoint.access.rules import SERVER
 from syncpoint.access.services import ServiceIdentity
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, DeadLetter, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, DeadLetter, Subscription, Topic
 from syncpoint.model.errors import Aborted, InvalidArgument, NotFound
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.wire.messages import iam
@@ -25,15 +25,15 @@ class World:
     def __init__(self) -> None:
         self.catalog = Catalog()
         self.policies = Policies(self.catalog)
-        self.apply(Change.put(Topic(1, TOPIC)), Change.put(Subscription(2, SUBSCRIPTION, 1, TOPIC)))
+        self.apply(CatalogChange.put(Topic(1, TOPIC)), CatalogChange.put(Subscription(2, SUBSCRIPTION, 1, TOPIC)))
 
-    def apply(self, *changes: Change) -> None:
+    def apply(self, *changes: CatalogChange) -> None:
         for change in self.catalog.assign(changes):
             self.catalog.apply(change)
 
     def set(self, resource: str, policy: Any, *paths: str) -> Any:
         setting, stored = self.policies.changed(resource, policy, paths)
-        self.apply(Change.put(setting))
+        self.apply(CatalogChange.put(setting))
         return stored
 
     def grant(self, resource: str, role: str, *members: str) -> Any:
@@ -69,10 +69,10 @@ def test_a_grant_to_others_is_none(world: World) -> None:
 
 def test_a_resource_that_is_created_anew_begins_without_a_policy(world: World) -> None:
     world.grant(TOPIC, "roles/pubsub.publisher", "allUsers")
-    deletion = Change.delete(Topic(1, TOPIC))
+    deletion = CatalogChange.delete(Topic(1, TOPIC))
     (orphan,) = orphaned_policies(world.catalog, [deletion])
     world.apply(deletion)
-    world.apply(Change.put(Topic(7, TOPIC)))
+    world.apply(CatalogChange.put(Topic(7, TOPIC)))
     assert not world.may(PUBLISH)
     world.apply(orphan)
     assert world.catalog.settings_named("iam-policy:") == []
@@ -83,7 +83,7 @@ def test_what_a_server_does_by_itself_needs_grants_too(world: World) -> None:
     service = ServiceIdentity(name, world.policies, ManualClock())
     dead = "projects/b/topics/dead"
     record = Subscription(2, SUBSCRIPTION, 1, TOPIC, dead_letter=DeadLetter(dead, 5))
-    world.apply(Change.put(Topic(3, dead)))
+    world.apply(CatalogChange.put(Topic(3, dead)))
     assert not service.may_give_up(record)
     world.grant(dead, "roles/pubsub.publisher", name)
     assert not service.may_give_up(record), "it acknowledges in the subscription's project"

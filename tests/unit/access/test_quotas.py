@@ -6,7 +6,7 @@ import pytest
 
 from syncpoint.access.quotas import BURST_S, project_in
 from syncpoint.access.settings import parse
-from syncpoint.metadata.records import Change, Topic
+from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.model.errors import InvalidArgument, ResourceExhausted, SyncpointError
 from syncpoint.transport.calls import Streaming
 from syncpoint.wire import methods
@@ -29,7 +29,7 @@ def world() -> World:
     }
     made.authenticator.take(parse(made.content))
     made.gate.take_quotas()
-    made.apply(Change.put(Topic(1, TOPIC)))
+    made.apply(CatalogChange.put(Topic(1, TOPIC)))
     return made
 
 

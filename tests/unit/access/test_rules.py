@@ -7,7 +7,7 @@ import pytest
 from syncpoint.access.roles import INTERNAL, PERMISSIONS, ROLES
 from syncpoint.access.rules import RULES, SERVER, Need, rule_of
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.wire import methods
 from syncpoint.wire.messages import FILES, POOL, iam, pipeline, pubsub
@@ -86,10 +86,12 @@ def test_a_subscription_is_detached_by_who_has_the_topic_whoever_owns_the_subscr
     permission = "pubsub.topics.detachSubscription"
     assert needs(methods.PUBLISHER.DetachSubscription, request, catalog) == [Need(permission, SUBSCRIPTION)]
     topic = Topic(1, TOPIC)
-    for change in catalog.assign([Change.put(topic), Change.put(Subscription(2, SUBSCRIPTION, 1, TOPIC))]):
+    for change in catalog.assign(
+        [CatalogChange.put(topic), CatalogChange.put(Subscription(2, SUBSCRIPTION, 1, TOPIC))]
+    ):
         catalog.apply(change)
     assert needs(methods.PUBLISHER.DetachSubscription, request, catalog) == [Need(permission, TOPIC)]
-    for change in catalog.assign([Change.delete(topic)]):
+    for change in catalog.assign([CatalogChange.delete(topic)]):
         catalog.apply(change)
     assert needs(methods.PUBLISHER.DetachSubscription, request, catalog) == [Need(permission, SUBSCRIPTION)]
 

@@ -17,7 +17,7 @@ from syncpoint.access.accounts import Account, Key
 from syncpoint.access.keysets import canonical, key_id, keys_of_set
 from syncpoint.access.settings import parse
 from syncpoint.access.tokens import ANONYMOUS, Refused
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import InvalidArgument, Unavailable
 
 from .conftest import ACCOUNT, AUDIENCE, ISSUER, KEY, OTHER_KEY, RSA_KEY, World, jwks
@@ -129,10 +129,10 @@ def test_a_key_that_is_taken_from_an_account_ends_its_tokens(world: World) -> No
     token = world.signed_by_itself(key=OTHER_KEY, kid=key.id, email=account.email)
     with pytest.raises(Refused):
         who(world, token)
-    world.apply(Change.put(account.setting()))
+    world.apply(CatalogChange.put(account.setting()))
     etl = who(world, token)
     assert world.authenticator.still(etl)
-    world.apply(Change.put(Account("etl@a.example", "projects/a").setting()))
+    world.apply(CatalogChange.put(Account("etl@a.example", "projects/a").setting()))
     assert not world.authenticator.still(etl)
     with pytest.raises(Refused):
         who(world, token)
@@ -141,7 +141,7 @@ def test_a_key_that_is_taken_from_an_account_ends_its_tokens(world: World) -> No
 def test_a_key_of_an_account_expires(world: World) -> None:
     ends = world.clock.time_ns() // 10**9 + 60
     key = Key(key_id(OTHER_KEY.public_key()), canonical(OTHER_KEY.public_key()), expire_s=ends)
-    world.apply(Change.put(Account("etl@a.example", "projects/a", keys=(key,)).setting()))
+    world.apply(CatalogChange.put(Account("etl@a.example", "projects/a", keys=(key,)).setting()))
     etl = who(world, world.signed_by_itself(key=OTHER_KEY, kid=key.id, email="etl@a.example"))
     assert world.authenticator.still(etl)
     world.clock.advance(61)

@@ -11,7 +11,7 @@ import pytest
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Subscription
+from syncpoint.metadata.records import CatalogChange, Subscription
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 
@@ -25,7 +25,7 @@ class FakeCommit:
 
     def __init__(self) -> None:
         self.catalog = Catalog()
-        self.log: list[Change] = []
+        self.log: list[CatalogChange] = []
         self.failure: Exception | None = None
         self.oldest_s = 0.0
 
@@ -35,7 +35,7 @@ class FakeCommit:
     async def refresh(self) -> None:
         pass
 
-    async def commit(self, changes: Sequence[Change]) -> list[Change]:
+    async def commit(self, changes: Sequence[CatalogChange]) -> list[CatalogChange]:
         if self.failure is not None:
             raise self.failure
         assigned = self.catalog.assign(changes)

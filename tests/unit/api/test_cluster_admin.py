@@ -22,7 +22,7 @@ from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, SUBSCRIBE, ChainRecord, DiskPlace, Member, Owner
+from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, SUBSCRIBE, ChainOwner, ChainRecord, DiskPlace, Member
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.model.flow import FlowLimits
 from syncpoint.runtime.clock import ManualClock
@@ -143,7 +143,7 @@ async def test_members_and_chains_are_shown_as_they_are(world: ClusterWorld) -> 
         CHAINS.key("7"),
         ChainRecord(7, "eu-publish-forwarder-1/fast", "fast", "eu", "eu-publish-forwarder-1", places).encode(),
     )
-    world.put(OWNERS.key("7"), Owner("eu-publish-forwarder-2", 4001, 9, "10.0.0.1:4001").encode())
+    world.put(OWNERS.key("7"), ChainOwner("eu-publish-forwarder-2", 4001, 9, "10.0.0.1:4001").encode())
     world.put(
         LOADS + "eu-publish-forwarder-2", json.dumps({"connections": 3, "messages_s": 1.5, "bytes_s": 20}).encode()
     )
@@ -206,7 +206,7 @@ async def test_a_durability_class_can_be_judged_before_there_is_a_topic(world: C
 @cluster
 async def test_drains_come_and_go_with_what_is_left_to_do(world: ClusterWorld) -> None:
     target = "eu-publish-forwarder-1"
-    world.put(OWNERS.key("1"), Owner(target, 4000, 1, "10.0.0.1:4000").encode())
+    world.put(OWNERS.key("1"), ChainOwner(target, 4000, 1, "10.0.0.1:4000").encode())
     world.put(LOADS.key(target), json.dumps({"connections": 4}).encode())
     drained = await world.call("Drain", target=target, comment="new disks")
     assert (drained.draining, list(drained.members), drained.connections, drained.chains) == (True, [target], 4, 1)
@@ -286,7 +286,7 @@ async def subscribed(world: ClusterWorld) -> None:
     topic = (await world.call("GetTopicState", topic=TOPIC)).incarnation
     for chain, port in ((7, 4000), (8, 4001)):
         name = f"eu-publish-forwarder-{port - 3999}"
-        world.put(OWNERS + str(chain), Owner(name, port, 2, f"10.0.0.1:{port}").encode())
+        world.put(OWNERS + str(chain), ChainOwner(name, port, 2, f"10.0.0.1:{port}").encode())
         world.put(OPEN.key(topic, chain), b"{}")
 
 
@@ -347,7 +347,7 @@ async def test_an_owner_who_takes_over_within_the_deadline_is_asked(world: Clust
 
     async def adopt() -> None:
         await asyncio.sleep(0.5)
-        world.put(OWNERS.key("8"), Owner("eu-proxy-1", 4004, 3, "10.0.0.1:4004").encode())
+        world.put(OWNERS.key("8"), ChainOwner("eu-proxy-1", 4004, 3, "10.0.0.1:4004").encode())
 
     adopting = asyncio.ensure_future(adopt())
     state = await world.call("GetSubscriptionState", subscription=SUB)
@@ -368,7 +368,7 @@ async def test_disks_that_processes_write_themselves_are_shown_once_as_the_owner
         )
         world.put(MEMBERS.key(name), member.encode())
         # The first one has taken over the chain of the second one.
-        world.put(OWNERS.key(str(number)), Owner("eu-publish-forwarder-1", 4000, 2, "10.0.0.1:4000").encode())
+        world.put(OWNERS.key(str(number)), ChainOwner("eu-publish-forwarder-1", 4000, 2, "10.0.0.1:4000").encode())
 
     async def shown() -> list[tuple[str, int, str]]:
         return [(one.path, one.state, one.reason) for one in (await world.call("ListDisks")).disks]
@@ -398,7 +398,7 @@ async def test_disks_are_shown_as_storage_and_owners_see_them(world: ClusterWorl
     places = (DiskPlace("c1", "d1", "s1"), DiskPlace("c1", "d2", "s1"), DiskPlace("c2", "d1", "s2"))
     for chain in (7, 8):
         world.put(CHAINS + str(chain), ChainRecord(chain, f"x/{chain}", "", "eu", "x", places).encode())
-    world.put(OWNERS.key("7"), Owner("eu-publish-forwarder-1", 4000, 2, "10.0.0.1:4000").encode())
+    world.put(OWNERS.key("7"), ChainOwner("eu-publish-forwarder-1", 4000, 2, "10.0.0.1:4000").encode())
     world.put(MEMBERS.key("s1"), Member("s1", (STORAGE,), "10.0.0.1:1", 1, disks=("d1", "d2", "d3")).encode())
 
     async def shown() -> tuple[dict[str, Any], list[str]]:

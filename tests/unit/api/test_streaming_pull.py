@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import Code
 from syncpoint.model.flow import FlowLimit
 from syncpoint.testing.forwarders import SUB
@@ -129,7 +129,7 @@ def test_every_response_says_what_the_subscription_is(once: bool, ordered: bool)
 @simulated()
 async def test_properties_change_under_an_open_stream(world: ServicerWorld) -> None:
     stream = await world.stream()
-    world.commit(Change.put(replace(world.record, exactly_once=True)))
+    world.commit(CatalogChange.put(replace(world.record, exactly_once=True)))
     await world.put("x")
     response = await stream.response()
     assert response.subscription_properties.exactly_once_delivery_enabled
@@ -322,7 +322,7 @@ async def test_a_stream_that_goes_on_keeps_to_the_newest_record(world: ServicerW
     stream = bare(world)
     await world.put("a")
     await asyncio.sleep(0.2)
-    world.commit(Change.put(replace(world.record, exactly_once=True)))
+    world.commit(CatalogChange.put(replace(world.record, exactly_once=True)))
     await asyncio.sleep(0.2)
     assert stream.on_writable is not None
     stream.on_writable()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.testing.forwarders import SUB, TOPIC
 from syncpoint.testing.servicers import ServicerWorld, simulated
@@ -255,7 +255,7 @@ async def test_a_change_of_the_subscription_holds_for_the_next_call(world: Servi
     await world.put("a")
     (got,) = await world.pull()
     await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
-    world.commit(Change.put(replace(world.record, exactly_once=True)))
+    world.commit(CatalogChange.put(replace(world.record, exactly_once=True)))
     assert (await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id]))).details
 
 

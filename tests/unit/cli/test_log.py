@@ -123,7 +123,7 @@ def filled(tmp_path):
     from syncpoint.runtime.files import OsFiles
     from syncpoint.runtime.random import SystemRandom
     from syncpoint.storage.settings import StorageSettings
-    from syncpoint.storage.store import Kind, Store
+    from syncpoint.storage.store import EntryKind, Store
 
     disks = [tmp_path / name for name in "abc"]
     told: list = []
@@ -135,7 +135,7 @@ def filled(tmp_path):
         random=SystemRandom(),
         notify=told.append,
     )
-    store.append(Kind.MESSAGES, b"one", source=store.log_counter << 24, first_offset=0, count=3)
+    store.append(EntryKind.MESSAGES, b"one", source=store.log_counter << 24, first_offset=0, count=3)
     store.close()
     return disks
 

@@ -16,7 +16,7 @@ from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import CLOCKS, USED
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import Change, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Snapshot, Subscription, Topic
 from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.metadata.view import ClusterView
 from syncpoint.runtime.clock import ManualClock
@@ -107,9 +107,9 @@ async def test_a_clock_that_jumps_for_a_while_deletes_no_record(store: MemorySto
     )
     now = clock.time_ns()
     await control.commit([
-        Change.put(Topic(1, "t")),
-        Change.put(Subscription(2, "in-use", 1, "t", created_ns=now, expiration_s=31 * DAY)),
-        Change.put(Snapshot(3, "fresh", 1, "t", created_ns=now, expire_ns=now + 7 * DAY * NS)),
+        CatalogChange.put(Topic(1, "t")),
+        CatalogChange.put(Subscription(2, "in-use", 1, "t", created_ns=now, expiration_s=31 * DAY)),
+        CatalogChange.put(Snapshot(3, "fresh", 1, "t", created_ns=now, expire_ns=now + 7 * DAY * NS)),
     ])  # fmt: skip
     trusted = TrustedClock(mine)
     expiry = Expiry(control, ReportedUses(shared, control.catalog, trusted), trusted)
@@ -140,9 +140,9 @@ async def test_after_an_outage_of_the_metadata_those_in_use_can_say_so_first(
         HeadCommit(proxy, catalog, Barrier(view, PeerChannels(SimNetwork(SeededRandom(1))))), clock, SeededRandom(2)
     )
     await control.commit([
-        Change.put(Topic(1, "t")),
-        Change.put(Subscription(2, "used", 1, "t", created_ns=clock.time_ns(), expiration_s=DAY)),
-        Change.put(Subscription(3, "unused", 1, "t", created_ns=clock.time_ns(), expiration_s=DAY)),
+        CatalogChange.put(Topic(1, "t")),
+        CatalogChange.put(Subscription(2, "used", 1, "t", created_ns=clock.time_ns(), expiration_s=DAY)),
+        CatalogChange.put(Subscription(3, "unused", 1, "t", created_ns=clock.time_ns(), expiration_s=DAY)),
     ])  # fmt: skip
     trusted, uses = TrustedClock(clock), UsageReporter(forwarder, clock, lambda: [2])
     expiry = Expiry(control, ReportedUses(proxy, control.catalog, trusted), trusted)

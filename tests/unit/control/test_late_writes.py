@@ -21,7 +21,7 @@ from syncpoint.metadata.layout import CHAINS, DRAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.view import ClusterView, Versioned
-from syncpoint.model.cluster import PUBLISH, ChainRecord, DiskPlace, Member, Owner
+from syncpoint.model.cluster import PUBLISH, ChainOwner, ChainRecord, DiskPlace, Member
 from syncpoint.model.errors import Aborted, MetadataSilent, NotFound, SyncpointError, Unavailable
 from syncpoint.publish.known_disks import KnownDisks
 from syncpoint.runtime.clock import ManualClock
@@ -106,7 +106,7 @@ def late(work: Callable[[Late], Any]) -> Callable[[], None]:
 
 @late
 async def test_a_late_removal_does_not_remove_the_next_registration(store: Late) -> None:
-    store.put(OWNERS.key("7"), Owner(ME.name, ME.incarnation, 3, ME.address).encode())
+    store.put(OWNERS.key("7"), ChainOwner(ME.name, ME.incarnation, 3, ME.address).encode())
     registration = Registration(store, Copy(), ME)
     await registration.register(1, 7)
     store.only(Delete, "open/")
@@ -121,7 +121,7 @@ async def test_a_late_removal_does_not_remove_the_next_registration(store: Late)
 @late
 async def test_a_registration_asked_for_after_a_removal_is_not_removed_by_it(store: Late) -> None:
     """Both wait for the lock; the registration shares a batch that was begun before the removal."""
-    store.put(OWNERS.key("7"), Owner(ME.name, ME.incarnation, 3, ME.address).encode())
+    store.put(OWNERS.key("7"), ChainOwner(ME.name, ME.incarnation, 3, ME.address).encode())
     registration = Registration(store, Copy(), ME)
     store.only(Put, "open/2/")
     first = asyncio.ensure_future(registration.register(2, 7))
@@ -143,7 +143,7 @@ async def test_a_stuck_copy_of_the_catalog_holds_up_nobody_else(store: Late) -> 
     copy.stuck.clear()
     stuck = asyncio.ensure_future(registration.register(1, 7))
     await asyncio.sleep(0.1)
-    store.put(OWNERS.key("7"), Owner(ME.name, ME.incarnation, 3, ME.address).encode())
+    store.put(OWNERS.key("7"), ChainOwner(ME.name, ME.incarnation, 3, ME.address).encode())
     async with asyncio.timeout(1):
         assert await registration.unregister(2, 7, 3)
     with pytest.raises(Unavailable, match="does not reach revision 5"):
@@ -171,7 +171,7 @@ async def test_whoever_waits_for_a_registration_hears_soon_that_the_metadata_doe
 
 @late
 async def test_a_removal_is_sent_only_if_it_is_still_wanted_once_the_metadata_answers(store: Late) -> None:
-    store.put(OWNERS.key("7"), Owner(ME.name, ME.incarnation, 3, ME.address).encode())
+    store.put(OWNERS.key("7"), ChainOwner(ME.name, ME.incarnation, 3, ME.address).encode())
     registration = Registration(store, Copy(), ME)
     await registration.register(1, 7)
     await registration.register(2, 8)
@@ -373,7 +373,7 @@ def test_an_ownership_that_nobody_wants_is_given_up() -> None:
     machine.leased(True, 0.0)
     other = Member("f2", (PUBLISH,), "10.0.0.1:2", 12, region="r")
     members = {"f1": Versioned(ME, 1), "f2": Versioned(other, 1)}
-    owner = Owner("f1", 11, 4, ME.address)
+    owner = ChainOwner("f1", 11, 4, ME.address)
     chain = ChainRecord(1, "f2/default", "default", "r", "f2")
     effects = machine.step(10.0, world(members, {"f1"}, {1: chain}, {1: Versioned(owner, 5)}))
     assert effects == [ReleaseOwnership(1, 4)]

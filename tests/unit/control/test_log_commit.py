@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from syncpoint.kernel.acks import AckSet
-from syncpoint.metadata.records import Change, SeekTarget, Snapshot, Start, Subscription, Topic, encode_changes
+from syncpoint.metadata.records import CatalogChange, SeekTarget, Snapshot, Start, Subscription, Topic, encode_changes
 from syncpoint.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.publish.ledger import Ledger, SnapshotState
 from syncpoint.publish.records import encode_ledger, encode_snapshot
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarders import SUB, TOPIC
 from syncpoint.testing.servicers import ServicerWorld, simulated
 
@@ -91,7 +91,7 @@ async def test_a_caller_who_gives_up_leaves_a_whole_change_behind(world: Service
     with pytest.raises(SyncpointError) as caught:
         await world.call("CreateTopic", name=NEW, timeout=1.0)
     assert caught.value.code is Code.DEADLINE_EXCEEDED
-    committing = asyncio.create_task(world.control.commit([Change.put(Topic(77, "projects/p/topics/seventy"))]))
+    committing = asyncio.create_task(world.control.commit([CatalogChange.put(Topic(77, "projects/p/topics/seventy"))]))
     seeking = asyncio.create_task(world.control.seek(world.record, time_ns=1))
     await asyncio.sleep(0)
     for task in (committing, seeking):
@@ -206,10 +206,10 @@ async def test_a_log_of_an_earlier_version_begins_and_is_sought_as_before(world:
     state = encode_snapshot(SnapshotState(0, {source.number: acked}))
     late = Subscription(30, "projects/p/subscriptions/late", 1, TOPIC, start=start)
     changes = catalog.assign(
-        [Change.put(late), Change.put(Snapshot(31, SNAP, 1, TOPIC, expire_ns=1 << 62, state=state))]
+        [CatalogChange.put(late), CatalogChange.put(Snapshot(31, SNAP, 1, TOPIC, expire_ns=1 << 62, state=state))]
     )
-    publish.append_fact(Kind.CATALOG, encode_changes(changes))
-    publish.append_fact(Kind.LEDGER, encode_ledger(Ledger(2, 3, {source.number: acked})))
+    publish.append_fact(EntryKind.CATALOG, encode_changes(changes))
+    publish.append_fact(EntryKind.LEDGER, encode_ledger(Ledger(2, 3, {source.number: acked})))
     await asyncio.sleep(0.1)
     for _ in range(2):  # the second time from a checkpoint
         await world.crash()
@@ -240,8 +240,8 @@ async def test_a_seek_that_was_not_followed_before_a_crash_is_followed_after_it(
         30, "projects/p/subscriptions/new", 1, TOPIC, created_revision=world.control.catalog.revision + 2
     )
     kept = Snapshot(31, SNAP, 1, TOPIC, expire_ns=1 << 62, subscription=2, generation=1)
-    changes = world.control.catalog.assign([Change.put(moved), Change.put(new), Change.put(kept)])
-    world.publish.append_fact(Kind.CATALOG, encode_changes(changes))
+    changes = world.control.catalog.assign([CatalogChange.put(moved), CatalogChange.put(new), CatalogChange.put(kept)])
+    world.publish.append_fact(EntryKind.CATALOG, encode_changes(changes))
     for change in changes:
         world.control.catalog.apply(change)
     await asyncio.sleep(0.1)

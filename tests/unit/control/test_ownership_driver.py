@@ -11,7 +11,7 @@ from syncpoint.control.membership import NameTaken
 from syncpoint.control.ownership_machine import QUIET_S
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import DRAINS, MEMBERS, OWNERS
-from syncpoint.model.cluster import Member, Owner
+from syncpoint.model.cluster import ChainOwner, Member
 from tests.kit.control import ControlWorld, in_world
 
 
@@ -22,7 +22,7 @@ async def test_everybody_opens_its_own(world: ControlWorld) -> None:
     assert set(world.disks.epochs.values()) == {1}
     for forwarder in world.forwarders.values():
         assert len(forwarder.keeper.open_chains) == 2
-    owner = Owner.decode(world.store.get(OWNERS.key(1)).value)  # type: ignore[union-attr]
+    owner = ChainOwner.decode(world.store.get(OWNERS.key(1)).value)  # type: ignore[union-attr]
     assert (owner.member, owner.epoch) == ("f1", 1)
 
 

@@ -21,10 +21,10 @@ from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import CHAINS, DRAINS, MEMBERS, OWNERS, USED
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import CREATING, Change, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import CREATING, CatalogChange, Snapshot, Subscription, Topic
 from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.metadata.view import ClusterView, View
-from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, DiskPlace, Member, Owner
+from syncpoint.model.cluster import PUBLISH, STORAGE, ChainOwner, ChainRecord, DiskPlace, Member
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -233,7 +233,7 @@ def test_what_a_target_covers() -> None:
 
 @pytest.mark.parametrize("wrong", [b"", b"[]", b"{}", b'{"name": 1}'])
 def test_what_is_no_member_is_not_read_as_one(wrong: bytes) -> None:
-    for kind in (Member, Owner):
+    for kind in (Member, ChainOwner):
         with pytest.raises(ValueError):
             kind.decode(wrong)
     newer = ME.encode()[:-1] + b',"colour":"red"}'
@@ -295,7 +295,7 @@ async def test_a_topic_is_registered_until_the_owner_takes_it_back(bare: Bare) -
     assert bare.store.status().revision == before + 3, "what is asked at once shares transactions"
     assert await registered_chains(shared, 7) == [3]
     assert not await registration.unregister(7, 3, 1), "nobody owns the chain"
-    bare.put(OWNERS.key("3"), Owner("f1", 11, 2, "10.0.0.1:1").encode())
+    bare.put(OWNERS.key("3"), ChainOwner("f1", 11, 2, "10.0.0.1:1").encode())
     assert not await registration.unregister(7, 3, 1), "an older ownership"
     assert await registration.unregister(7, 3, 2)
     assert await registered_chains(shared, 7) == []
@@ -318,15 +318,15 @@ async def test_what_has_expired_is_deleted_and_what_is_used_is_not(bare: Bare) -
     await view.start()
     network = SimNetwork(SeededRandom(1))
     control = ControlPlane(HeadCommit(shared, catalog, Barrier(view, PeerChannels(network))), bare.clock, bare.random)
-    now, day = bare.clock.time_ns(), 86_400
+    now, day, put = bare.clock.time_ns(), 86_400, CatalogChange.put
     await control.commit([
-        Change.put(Topic(1, "t")),
-        *(Change.put(Subscription(2 + n, f"s{n}", 1, "t", created_ns=now, expiration_s=2 * day)) for n in range(2)),
-        Change.put(Subscription(4, "never", 1, "t", created_ns=now)),
-        Change.put(Subscription(5, "unfinished", 1, "t", created_ns=now, state=CREATING)),
-        Change.put(Snapshot(6, "old", 1, "t", created_ns=now, expire_ns=now + day * 10**9)),
-        Change.put(Snapshot(7, "new", 1, "t", created_ns=now, expire_ns=now + 9 * day * 10**9)),
-        Change.put(Snapshot(8, "begun", 1, "t", created_ns=now, expire_ns=now + 9 * day * 10**9, status=CREATING)),
+        put(Topic(1, "t")),
+        *(put(Subscription(2 + n, f"s{n}", 1, "t", created_ns=now, expiration_s=2 * day)) for n in range(2)),
+        put(Subscription(4, "never", 1, "t", created_ns=now)),
+        put(Subscription(5, "unfinished", 1, "t", created_ns=now, state=CREATING)),
+        put(Snapshot(6, "old", 1, "t", created_ns=now, expire_ns=now + day * 10**9)),
+        put(Snapshot(7, "new", 1, "t", created_ns=now, expire_ns=now + 9 * day * 10**9)),
+        put(Snapshot(8, "begun", 1, "t", created_ns=now, expire_ns=now + 9 * day * 10**9, status=CREATING)),
     ])  # fmt: skip
     uses = UsageReporter(shared, bare.clock, lambda: [2, 99])
     uses.start()
@@ -354,7 +354,7 @@ async def test_what_has_expired_is_deleted_and_what_is_used_is_not(bare: Bare) -
     assert [item.key for item in bare.store.range(USED).items if item.key.endswith("/2")] == [USED.key("2")]
     shared.cut = True
     with pytest.raises(SyncpointError):
-        await control.commit([Change.delete(Topic(1, "t"))])
+        await control.commit([CatalogChange.delete(Topic(1, "t"))])
 
 
 @alone

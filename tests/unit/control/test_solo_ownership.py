@@ -8,7 +8,7 @@ from pathlib import Path
 from syncpoint.control.solo_ownership import LogCatalog, NobodyAsks, OwnDisks
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.mirror import Identities
-from syncpoint.metadata.records import Change, Topic
+from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 
@@ -16,7 +16,7 @@ from syncpoint.runtime.random import SeededRandom
 def test_a_chain_is_registered_for_whatever_there_is_at_the_revision_of_now() -> None:
     async def run() -> None:
         copy = LogCatalog()
-        for change in copy.catalog.assign([Change.put(Topic(5, "projects/p/topics/t"))]):
+        for change in copy.catalog.assign([CatalogChange.put(Topic(5, "projects/p/topics/t"))]):
             copy.catalog.apply(change)
         registrar = NobodyAsks(copy)
         await copy.at(1_000)

@@ -16,7 +16,7 @@ from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.random import SystemRandom
 from syncpoint.storage.errors import DisksMissing
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
 from tests.kit.disk_process import DiskProcess, hang_up, remote
@@ -72,7 +72,7 @@ class Chain:
     def append(self, count: int = 1) -> None:
         for _ in range(count):
             place = self.store.append(
-                Kind.MESSAGES, payload(self.appended), source=1, first_offset=self.appended, count=1
+                EntryKind.MESSAGES, payload(self.appended), source=1, first_offset=self.appended, count=1
             )
             self.appended += 1
             self.places[place] = self.appended

@@ -18,7 +18,7 @@ from syncpoint.metadata.layout import LAST_BACKUP, UNIVERSE
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.lost import NAME
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import Change, Record, Setting, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Record, Setting, Subscription, Topic
 from syncpoint.metadata.shared import read_all
 from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.model.errors import FailedPrecondition
@@ -171,7 +171,7 @@ def test_disks_are_newer_than_the_backup(same: bool) -> None:
         catalog = SharedCatalog(store)
         await catalog.start()
         kept = Topic(catalog.next_incarnation(), A)
-        await catalog.commit([Change.put(kept)])
+        await catalog.commit([CatalogChange.put(kept)])
         backup = read_backup(await take_backup(store, clock))
         # What came after it, and is on disks now.
         on_disks = {"logs": 0, "epochs": 0, "chains": 0, "assigned": 0}
@@ -181,9 +181,9 @@ def test_disks_are_newer_than_the_backup(same: bool) -> None:
             on_disks["chains"] = await store.counter("counter/chain")
         await store.txn([], [Put("assign/topics/1", b'{"epoch":40,"chains":[1,2]}')])
         lost = Topic(catalog.next_incarnation(), B)
-        await catalog.commit([Change.put(lost)])
+        await catalog.commit([CatalogChange.put(lost)])
         for i in range(100):
-            await catalog.commit([Change.put(Setting("x", b"%d" % i))])
+            await catalog.commit([CatalogChange.put(Setting("x", b"%d" % i))])
         revision = catalog.catalog.revision
         await catalog.close()
         await store.close()
@@ -208,7 +208,7 @@ def test_disks_are_newer_than_the_backup(same: bool) -> None:
         new = Topic(again.next_incarnation(), B)
         assert new.incarnation > lost.incarnation + 256
         subscription = Subscription(again.next_incarnation(), S, new.incarnation, B)
-        await again.commit([Change.put(new), Change.put(subscription)])
+        await again.commit([CatalogChange.put(new), CatalogChange.put(subscription)])
         assert without_lost(again) == [kept, new, subscription]
         await again.close()
 

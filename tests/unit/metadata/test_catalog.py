@@ -13,9 +13,9 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import (
     ACTIVE,
     CREATING,
-    Change,
+    CatalogChange,
+    ChangeOp,
     DeadLetter,
-    Op,
     Record,
     Retry,
     SeekTarget,
@@ -33,7 +33,7 @@ from syncpoint.metadata.records import (
 T = "projects/p/topics/t"
 
 
-def applied(catalog: Catalog, *changes: Change) -> Catalog:
+def applied(catalog: Catalog, *changes: CatalogChange) -> Catalog:
     for change in catalog.assign(changes):
         assert catalog.apply(change)
     return catalog
@@ -42,10 +42,10 @@ def applied(catalog: Catalog, *changes: Change) -> Catalog:
 def sample() -> Catalog:
     return applied(
         Catalog(),
-        Change.put(Topic(1, T)),
-        Change.put(Subscription(2, "projects/p/subscriptions/s", 1, T, start=(Start(1 << 24, 5),))),
-        Change.put(Snapshot(3, "projects/p/snapshots/n", 1, T, state=b"x")),
-        Change.put(Setting("limits", b"v")),
+        CatalogChange.put(Topic(1, T)),
+        CatalogChange.put(Subscription(2, "projects/p/subscriptions/s", 1, T, start=(Start(1 << 24, 5),))),
+        CatalogChange.put(Snapshot(3, "projects/p/snapshots/n", 1, T, state=b"x")),
+        CatalogChange.put(Setting("limits", b"v")),
     )
 
 
@@ -72,7 +72,7 @@ def test_a_subscription_outlives_its_topic_and_never_meets_the_next_one() -> Non
     catalog = sample()
     subscription = catalog.subscription_by_incarnation(2)
     assert subscription is not None
-    applied(catalog, Change.delete(Topic(1, T)), Change.put(Topic(catalog.next_incarnation(), T)))
+    applied(catalog, CatalogChange.delete(Topic(1, T)), CatalogChange.put(Topic(catalog.next_incarnation(), T)))
     assert catalog.topic_of(subscription) is None
     assert catalog.subscriptions_of(1) == [subscription]
     assert catalog.subscriptions_of(4) == []
@@ -81,7 +81,7 @@ def test_a_subscription_outlives_its_topic_and_never_meets_the_next_one() -> Non
 
 def test_deleting_forgets_every_index() -> None:
     catalog = sample()
-    applied(catalog, *(Change.delete(record) for record in catalog.records()))
+    applied(catalog, *(CatalogChange.delete(record) for record in catalog.records()))
     assert catalog.records() == []
     assert catalog.counts() == (0, 0, 0)
     assert catalog.subscriptions_of(1) == catalog.snapshots_of(1) == []
@@ -92,18 +92,18 @@ def test_deleting_forgets_every_index() -> None:
 def test_changes_apply_once_and_in_order() -> None:
     catalog = sample()
     revision = catalog.revision
-    assert not catalog.apply(Change(revision, Op.DELETE, Topic(1, T)))
+    assert not catalog.apply(CatalogChange(revision, ChangeOp.DELETE, Topic(1, T)))
     assert catalog.topic(T) is not None
     with pytest.raises(ValueError, match="was given change"):
-        catalog.apply(Change(revision + 2, Op.DELETE, Topic(1, T)))
+        catalog.apply(CatalogChange(revision + 2, ChangeOp.DELETE, Topic(1, T)))
 
 
 def test_broken_promises_are_noticed() -> None:
     catalog = sample()
     with pytest.raises(ValueError, match="taken"):
-        catalog.apply(Change(5, Op.PUT, Topic(9, T)))
+        catalog.apply(CatalogChange(5, ChangeOp.PUT, Topic(9, T)))
     with pytest.raises(ValueError, match="changed its name"):
-        catalog.apply(Change(5, Op.PUT, Topic(1, T + "x")))
+        catalog.apply(CatalogChange(5, ChangeOp.PUT, Topic(1, T + "x")))
     assert catalog.revision == 4
     assert catalog.records() == sample().records()
 
@@ -112,10 +112,10 @@ def test_listing_is_sorted_by_project_and_stable_under_inserts() -> None:
     catalog = Catalog()
     names = [f"projects/{p}/topics/{t}" for p in ("p", "p-2", "q") for t in ("ccc", "aaa", "Zzz", "bbb")]
     for number, name in enumerate(names, 1):
-        applied(catalog, Change.put(Topic(number, name)))
+        applied(catalog, CatalogChange.put(Topic(number, name)))
     first = catalog.topics_in("projects/p", None, 2)
     assert [topic.name for topic in first] == ["projects/p/topics/Zzz", "projects/p/topics/aaa"]
-    applied(catalog, Change.put(Topic(90, "projects/p/topics/AAA")), Change.delete(first[1]))
+    applied(catalog, CatalogChange.put(Topic(90, "projects/p/topics/AAA")), CatalogChange.delete(first[1]))
     rest = catalog.topics_in("projects/p", first[1].name, 10)
     assert [topic.name for topic in rest] == ["projects/p/topics/bbb", "projects/p/topics/ccc"]
     assert catalog.topics_in("projects/none", None, 10) == []
@@ -150,8 +150,8 @@ snapshots = st.builds(Snapshot, numbers, names, numbers, names, state=st.binary(
 records = st.one_of(topics, subscriptions, snapshots, st.builds(Setting, names, st.binary(max_size=10)))
 
 
-@given(st.lists(st.builds(Change, st.integers(0, 2**40), st.sampled_from(Op), records), max_size=4))
-def test_changes_survive_the_log(changes: list[Change]) -> None:
+@given(st.lists(st.builds(CatalogChange, st.integers(0, 2**40), st.sampled_from(ChangeOp), records), max_size=4))
+def test_changes_survive_the_log(changes: list[CatalogChange]) -> None:
     assert decode_changes(encode_changes(changes)) == changes
 
 
@@ -199,7 +199,7 @@ histories = st.lists(
 )
 
 
-def history(steps: list[tuple[str, int]]) -> list[Change]:
+def history(steps: list[tuple[str, int]]) -> list[CatalogChange]:
     """Legal changes made of arbitrary steps."""
     catalog, changes = Catalog(), []
     for kind, number in steps:
@@ -208,7 +208,7 @@ def history(steps: list[tuple[str, int]]) -> list[Change]:
             found = catalog.records()
             if not found:
                 continue
-            change = Change.delete(found[number % len(found)])
+            change = CatalogChange.delete(found[number % len(found)])
         else:
             topic = next(catalog.topics(), Topic(1, "projects/p/topics/gone"))
             name = f"projects/p/{kind}s/{number}"
@@ -225,7 +225,7 @@ def history(steps: list[tuple[str, int]]) -> list[Change]:
                 record = Snapshot(catalog.next_incarnation(), name, topic.incarnation, topic.name, state=bytes(number))
             else:
                 record = Setting(name, bytes([number]))
-            change = Change.put(record)
+            change = CatalogChange.put(record)
         (change,) = catalog.assign([change])
         catalog.apply(change)
         changes.append(change)
@@ -259,7 +259,7 @@ def test_replay_over_any_checkpoint_gives_the_same_catalog(
 def test_a_checkpoint_does_not_see_later_changes() -> None:
     catalog = sample()
     parts = catalog.encode_parts()
-    applied(catalog, Change.delete(Topic(1, T)))
+    applied(catalog, CatalogChange.delete(Topic(1, T)))
     assert Catalog.from_parts(parts).topic(T) is not None
 
 
@@ -283,7 +283,7 @@ def test_memory_per_topic_with_a_subscription() -> None:
                 catalog.next_incarnation(), f"projects/some-project-name/subscriptions/sub-{number}", topic.incarnation,
                 topic.name, b"c" * 100, start=(Start(number, 0),), created_ns=number << 40,
             )  # fmt: skip
-            for change in catalog.assign([Change.put(topic), Change.put(subscription)]):
+            for change in catalog.assign([CatalogChange.put(topic), CatalogChange.put(subscription)]):
                 catalog.apply(change)
         after, _ = tracemalloc.get_traced_memory()
     finally:

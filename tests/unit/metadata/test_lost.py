@@ -10,9 +10,9 @@ from syncpoint.metadata.backup import Backup, read_backup, restore, take_backup
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.lost import NAME, NOTHING, Decision, Lost, decode, lost_of
+from syncpoint.metadata.lost import NAME, NOTHING, LostTopicDecision, LostTopics, decode, lost_of
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import Change, Topic
+from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -21,15 +21,16 @@ from tests.unit.metadata.test_backup import everything, made, run
 TOPICS = st.integers(1, 1 << 40)
 REVISIONS = st.integers(0, 1 << 60)
 GAPS = st.lists(st.tuples(REVISIONS, REVISIONS, st.sets(TOPICS, max_size=20)), max_size=4)
-DECISIONS = st.builds(Decision, TOPICS, st.sampled_from(["adopted", "deleted"]), *[st.text()] * 1, *[REVISIONS] * 1,
+DECISIONS = st.builds(LostTopicDecision, TOPICS,
+                      st.sampled_from(["adopted", "deleted"]), *[st.text()] * 1, *[REVISIONS] * 1,
                       st.text(), st.text(), REVISIONS)  # fmt: skip
 
 
 @given(GAPS, st.lists(DECISIONS, max_size=5), TOPICS, REVISIONS)
 def test_what_is_lost_comes_back_as_it_was_written(
-    gaps: list[tuple[int, int, set[int]]], decisions: list[Decision], topic: int, revision: int
+    gaps: list[tuple[int, int, set[int]]], decisions: list[LostTopicDecision], topic: int, revision: int
 ) -> None:
-    lost = Lost()
+    lost = LostTopics()
     for gap in gaps:
         lost = lost.with_gap(*gap)
     for decision in decisions:
@@ -68,17 +69,17 @@ async def opened(store: LocalShared) -> SharedCatalog:
 async def add(catalog: SharedCatalog, name: str) -> tuple[int, int]:
     """A topic, and the revision at which its first source is opened."""
     topic = Topic(catalog.next_incarnation(), f"projects/p/topics/{name}")
-    await commit(catalog, Change.put(topic))
+    await commit(catalog, CatalogChange.put(topic))
     return topic.incarnation, catalog.catalog.revision
 
 
 async def delete(catalog: SharedCatalog, topic: int) -> None:
     record = catalog.catalog.topic_by_incarnation(topic)
     assert record is not None
-    await commit(catalog, Change.delete(record))
+    await commit(catalog, CatalogChange.delete(record))
 
 
-async def commit(catalog: SharedCatalog, change: Change) -> None:
+async def commit(catalog: SharedCatalog, change: CatalogChange) -> None:
     """However late the catalog here is."""
     while True:
         try:
@@ -188,8 +189,8 @@ def test_decisions_of_after_the_backup_are_to_be_made_again() -> None:
         lost = lost_of(catalog.catalog)
         revision, topic = lost.gaps[0].above + 1, 77
         assert lost.keeps(topic, revision)
-        decision = Decision(topic, "adopted", "projects/p/topics/x", 3, "me", "here", 5)
-        await catalog.commit([Change.put(lost.decided(decision).setting())])
+        decision = LostTopicDecision(topic, "adopted", "projects/p/topics/x", 3, "me", "here", 5)
+        await catalog.commit([CatalogChange.put(lost.decided(decision).setting())])
         assert not lost_of(catalog.catalog).keeps(topic, revision)
         after = read_backup(await take_backup(target, clock))
         await catalog.close()

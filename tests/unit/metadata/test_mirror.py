@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.contract import Store, StoreUnavailable
+from syncpoint.metadata.contract import MetadataStore, StoreUnavailable
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.mirror import CatalogMirror, Identities
-from syncpoint.metadata.records import Change, Record, Setting, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Record, Setting, Snapshot, Subscription, Topic
 from syncpoint.metadata.sqlite import SqliteStore
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    made: Store
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MetadataStore]:
+    made: MetadataStore
     if request.param == "memory":
         made = MemoryStore(clock=ManualClock(), random=SeededRandom(1))
     else:
@@ -29,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
-def commit(catalog: Catalog, mirror: CatalogMirror, *changes: Change) -> None:
+def commit(catalog: Catalog, mirror: CatalogMirror, *changes: CatalogChange) -> None:
     assigned = catalog.assign(changes)
     for change in assigned:
         catalog.apply(change)
@@ -48,17 +48,19 @@ def filled(count: int, mirror: CatalogMirror) -> Catalog:
     catalog = Catalog()
     for number in range(count):
         topic = Topic(catalog.next_incarnation(), f"projects/p/topics/t{number}", b"c" * 5_000)
-        commit(catalog, mirror, Change.put(topic))
+        commit(catalog, mirror, CatalogChange.put(topic))
         name = f"projects/p/subscriptions/s{number}"
         subscription = Subscription(catalog.next_incarnation(), name, topic.incarnation, topic.name)
-        commit(catalog, mirror, Change.put(subscription))
-        commit(catalog, mirror, Change.put(dataclasses.replace(subscription, generation=1)))
-    commit(catalog, mirror, Change.put(Snapshot(catalog.next_incarnation(), "n", 1, "t", state=bytes(3_000_000))))
-    commit(catalog, mirror, Change.put(Setting("limits", b"v")), Change.delete(next(catalog.topics())))
+        commit(catalog, mirror, CatalogChange.put(subscription))
+        commit(catalog, mirror, CatalogChange.put(dataclasses.replace(subscription, generation=1)))
+    commit(
+        catalog, mirror, CatalogChange.put(Snapshot(catalog.next_incarnation(), "n", 1, "t", state=bytes(3_000_000)))
+    )
+    commit(catalog, mirror, CatalogChange.put(Setting("limits", b"v")), CatalogChange.delete(next(catalog.topics())))
     return catalog
 
 
-def test_the_replica_follows_in_transactions_that_fit(store: Store) -> None:
+def test_the_replica_follows_in_transactions_that_fit(store: MetadataStore) -> None:
     mirror = CatalogMirror(store)
     catalog = filled(300, mirror)
     assert mirror.agrees(catalog)
@@ -67,12 +69,12 @@ def test_the_replica_follows_in_transactions_that_fit(store: Store) -> None:
     assert keyed(list(mirror.records())) == keyed(stateless(catalog))
     again = CatalogMirror(store)
     assert again.agrees(catalog)
-    again.note([change.at(1) for change in [Change.delete(Topic(1, "x"))]])  # replayed, known already
+    again.note([change.at(1) for change in [CatalogChange.delete(Topic(1, "x"))]])  # replayed, known already
     again.flush()
     assert keyed(list(again.records())) == keyed(stateless(catalog))
 
 
-def test_rebuilding(store: Store) -> None:
+def test_rebuilding(store: MetadataStore) -> None:
     mirror = CatalogMirror(store)
     filled(20, mirror)
     mirror.flush()
@@ -86,7 +88,7 @@ def test_rebuilding(store: Store) -> None:
     assert list(mirror.records()) == []
 
 
-def test_a_half_built_replica_names_no_revision(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_half_built_replica_names_no_revision(store: MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = CatalogMirror(store)
     catalog = filled(250, mirror)
     mirror.flush()
@@ -107,7 +109,7 @@ def test_a_half_built_replica_names_no_revision(store: Store, monkeypatch: pytes
     assert not CatalogMirror(store).agrees(catalog)
 
 
-def test_a_failed_flush_is_made_up_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_flush_is_made_up_for(store: MetadataStore, monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = CatalogMirror(store)
     catalog = filled(3, mirror)
 
@@ -123,7 +125,7 @@ def test_a_failed_flush_is_made_up_for(store: Store, monkeypatch: pytest.MonkeyP
     assert keyed(list(mirror.records())) == keyed(stateless(catalog))
 
 
-def test_identities(store: Store) -> None:
+def test_identities(store: MetadataStore) -> None:
     identities = Identities(store, SeededRandom(5))
     assert identities.universe is None
     universe = identities.mint_universe()
@@ -145,7 +147,7 @@ def test_identities(store: Store) -> None:
     assert other.disks == {"/data/é one": "ab", "/data/two": "ef"}
 
 
-def test_a_found_universe_is_taken_over(store: Store) -> None:
+def test_a_found_universe_is_taken_over(store: MetadataStore) -> None:
     identities = Identities(store, SeededRandom(5))
     identities.adopt_universe(1_234_567_890_123)
     assert identities.mint_universe() == 1_234_567_890_123

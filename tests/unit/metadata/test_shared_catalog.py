@@ -13,7 +13,7 @@ from syncpoint.metadata.contract import Compare, Indeterminate, Operation, Store
 from syncpoint.metadata.layout import CHANGE, HEAD
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import CREATING, Change, Op, Record, Setting, Subscription, Topic
+from syncpoint.metadata.records import CREATING, CatalogChange, ChangeOp, Record, Setting, Subscription, Topic
 from syncpoint.metadata.shared_catalog import BLOCK, CatalogConflict, SharedCatalog
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
@@ -44,11 +44,11 @@ def records(mirror: SharedCatalog) -> list[Record]:
 def test_a_commit_reaches_every_mirror_in_order() -> None:
     async def work(store: MemoryStore, clock: ManualClock) -> None:
         (one, _), (two, _) = await opened(store, clock), await opened(store, clock)
-        heard: list[Change] = []
+        heard: list[CatalogChange] = []
         two.on_change.append(heard.append)
         topic = Topic(one.next_incarnation(), A)
         subscription = Subscription(one.next_incarnation(), S, topic.incarnation, A, state=CREATING)
-        assigned = await one.commit([Change.put(topic), Change.put(subscription)])
+        assigned = await one.commit([CatalogChange.put(topic), CatalogChange.put(subscription)])
         assert [change.revision for change in assigned] == [1, 2]
         assert one.catalog.topic(A) == topic
         await two.at(2)
@@ -56,7 +56,7 @@ def test_a_commit_reaches_every_mirror_in_order() -> None:
         made = two.catalog.subscription(S)
         assert made is not None
         assert (made.state, made.created_revision) == (CREATING, 2)
-        await two.commit([Change.delete(made), Change.put(Setting("limit", b"1"))])
+        await two.commit([CatalogChange.delete(made), CatalogChange.put(Setting("limit", b"1"))])
         await one.at(4)
         assert records(one) == records(two) == [topic, Setting("limit", b"1")]
         three, _ = await opened(store, clock)
@@ -70,7 +70,7 @@ def test_of_two_who_checked_the_same_one_wins() -> None:
         (one, _), (two, _) = await opened(store, clock), await opened(store, clock)
         mirrors = [one, two, one, two]
         results = await asyncio.gather(
-            *(mirror.commit([Change.put(Topic(mirror.next_incarnation(), A))]) for mirror in mirrors),
+            *(mirror.commit([CatalogChange.put(Topic(mirror.next_incarnation(), A))]) for mirror in mirrors),
             return_exceptions=True,
         )
         assert sorted(type(result).__name__ for result in results) == [*["CatalogConflict"] * 3, "list"]
@@ -103,24 +103,24 @@ def test_who_was_away_too_long_takes_over_the_differences() -> None:
         (one, _), (two, shared) = await opened(store, clock), await opened(store, clock)
         old = Topic(one.next_incarnation(), A)
         kept = Topic(one.next_incarnation(), B)
-        await one.commit([Change.put(old), Change.put(kept)])
+        await one.commit([CatalogChange.put(old), CatalogChange.put(kept)])
         await two.at(2)
-        mirror, heard = two.catalog, list[Change]()
+        mirror, heard = two.catalog, list[CatalogChange]()
         two.on_change.append(heard.append)
         shared.cut = True
         new = Topic(one.next_incarnation(), A)
-        await one.commit([Change.delete(old)])
-        await one.commit([Change.put(new)])
-        await one.commit([Change.put(replace(kept, retention_s=60))])
+        await one.commit([CatalogChange.delete(old)])
+        await one.commit([CatalogChange.put(new)])
+        await one.commit([CatalogChange.put(replace(kept, retention_s=60))])
         store.compact(store.revision + 1)
         shared.cut = False
         await two.at(5)
         assert two.catalog is mirror
         assert records(two) == records(one)
         assert [(change.revision, change.op, change.record.name) for change in heard] == [
-            (5, Op.DELETE, A), (5, Op.PUT, A), (5, Op.PUT, B),
+            (5, ChangeOp.DELETE, A), (5, ChangeOp.PUT, A), (5, ChangeOp.PUT, B),
         ]  # fmt: skip
-        await two.commit([Change.delete(new)])
+        await two.commit([CatalogChange.delete(new)])
         await one.at(6)
 
     run(work)
@@ -161,7 +161,7 @@ def test_a_lost_answer_is_cleared_up(fate: str, first: bool, rival: bool, monkey
         mirror = SharedCatalog(lossy)
         await mirror.start()
         if not first:
-            await other.commit([Change.put(Setting("x", b""))])
+            await other.commit([CatalogChange.put(Setting("x", b""))])
             await mirror.at(1)
         begin = mirror.catalog.revision
         lossy.fate = fate
@@ -169,7 +169,7 @@ def test_a_lost_answer_is_cleared_up(fate: str, first: bool, rival: bool, monkey
 
         async def commit() -> bool:
             try:
-                await mirror.commit([Change.put(topic)])
+                await mirror.commit([CatalogChange.put(topic)])
             except (StoreUnavailable, CatalogConflict):
                 return False
             return True
@@ -178,16 +178,16 @@ def test_a_lost_answer_is_cleared_up(fate: str, first: bool, rival: bool, monkey
         if rival:
             if fate == "applied":
                 await other.at(begin + 1)
-            await other.commit([Change.put(Setting("y", b""))])
+            await other.commit([CatalogChange.put(Setting("y", b""))])
         done = await mine
         assert done is (fate == "applied")
         await asyncio.sleep(5.0)
         assert (mirror.catalog.topic(A) == topic) is done
-        await other.commit([Change.put(Setting("z", b""))])
+        await other.commit([CatalogChange.put(Setting("z", b""))])
         await mirror.at(other.catalog.revision)
         assert records(mirror) == records(other)
         assert (await opened(store, clock))[0].catalog.records() == records(other)
-        await mirror.commit([Change.put(Setting("w", b""))])
+        await mirror.commit([CatalogChange.put(Setting("w", b""))])
 
     run(work)
 
@@ -200,7 +200,7 @@ def test_many_writers_whose_answers_are_lost(seed: int) -> None:
         random = SeededRandom(seed)
         stores = [Lossy(store, clock) for _ in range(3)]
         mirrors = [SharedCatalog(one) for one in stores]
-        heard: list[list[Change]] = [[], [], []]
+        heard: list[list[CatalogChange]] = [[], [], []]
         for mirror, into in zip(mirrors, heard, strict=True):
             await mirror.start()
             mirror.on_change.append(into.append)
@@ -214,7 +214,7 @@ def test_many_writers_whose_answers_are_lost(seed: int) -> None:
                 if stores[number].cut:
                     asyncio.get_running_loop().call_later(0.5, setattr, stores[number], "cut", False)
                 try:
-                    await mirrors[number].commit([Change.put(Setting(name, b""))])
+                    await mirrors[number].commit([CatalogChange.put(Setting(name, b""))])
                     done.add(name)
                 except (CatalogConflict, StoreUnavailable):
                     undone.add(name)
@@ -225,7 +225,7 @@ def test_many_writers_whose_answers_are_lost(seed: int) -> None:
 
         await asyncio.gather(*map(write, range(3)))
         await asyncio.sleep(10.0)
-        await mirrors[0].commit([Change.put(Setting("end", b""))])
+        await mirrors[0].commit([CatalogChange.put(Setting("end", b""))])
         for mirror, changes in zip(mirrors, heard, strict=True):
             await mirror.at(mirrors[0].catalog.revision)
             assert changes == heard[0]
@@ -244,7 +244,7 @@ def test_the_catalog_is_read_while_it_changes(monkeypatch: pytest.MonkeyPatch) -
     async def work(store: MemoryStore, clock: ManualClock) -> None:
         one, _ = await opened(store, clock)
         for name in (A, B):
-            await one.commit([Change.put(Topic(one.next_incarnation(), name))])
+            await one.commit([CatalogChange.put(Topic(one.next_incarnation(), name))])
         late = LocalShared(store, clock)
         read = late.range
 
@@ -254,15 +254,15 @@ def test_the_catalog_is_read_while_it_changes(monkeypatch: pytest.MonkeyPatch) -
                 for _ in range(3):
                     found = one.catalog.topic(A)
                     assert found is not None
-                    await one.commit([Change.delete(found)])
-                    await one.commit([Change.put(Topic(one.next_incarnation(), A))])
+                    await one.commit([CatalogChange.delete(found)])
+                    await one.commit([CatalogChange.put(Topic(one.next_incarnation(), A))])
             return page
 
         monkeypatch.setattr(late, "range", slow)
         two = SharedCatalog(late)
         await two.start()
         assert (two.catalog.revision, records(two)) == (one.catalog.revision, records(one))
-        await two.commit([Change.put(Setting("x", b""))])
+        await two.commit([CatalogChange.put(Setting("x", b""))])
 
     run(work)
 
@@ -271,8 +271,8 @@ def test_what_stands_in_the_store() -> None:
     async def work(store: MemoryStore, clock: ManualClock) -> None:
         one, _ = await opened(store, clock)
         topic = Topic(one.next_incarnation(), A)
-        await one.commit([Change.put(topic)])
-        await one.commit([Change.put(Setting("limit", b"1"))])
+        await one.commit([CatalogChange.put(topic)])
+        await one.commit([CatalogChange.put(Setting("limit", b"1"))])
         assert [item.key for item in store.range("catalog/").items] == [
             CHANGE, HEAD, "catalog/records/settings/limit", f"catalog/records/topics/{A}",
         ]  # fmt: skip
@@ -280,7 +280,7 @@ def test_what_stands_in_the_store() -> None:
         assert head is not None
         assert head.value == b"2 %d" % topic.incarnation
         with pytest.raises(ValueError, match="too large"):
-            await one.commit([Change.put(Setting(f"s{i}", b"")) for i in range(200)])
+            await one.commit([CatalogChange.put(Setting(f"s{i}", b"")) for i in range(200)])
         assert one.catalog.revision == 2
 
     run(work)

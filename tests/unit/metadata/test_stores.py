@@ -18,9 +18,9 @@ from syncpoint.metadata.contract import (
     Delete,
     Event,
     Indeterminate,
+    MetadataStore,
     Put,
     Resync,
-    Store,
     StoreUnavailable,
     absent,
     create,
@@ -39,8 +39,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> Iterator[Store]:
-    made: Store
+def store(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> Iterator[MetadataStore]:
+    made: MetadataStore
     if request.param == "memory":
         made = MemoryStore(clock=clock, random=SeededRandom(1))
     else:
@@ -49,11 +49,11 @@ def store(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) ->
     made.close()
 
 
-def put(store: Store, key: str, value: bytes = b"v") -> int:
+def put(store: MetadataStore, key: str, value: bytes = b"v") -> int:
     return store.txn([], [Put(key, value)]).revision
 
 
-def test_a_key_remembers_its_revisions(store: Store) -> None:
+def test_a_key_remembers_its_revisions(store: MetadataStore) -> None:
     assert store.get("a") is None
     first = put(store, "a", b"1")
     second = put(store, "a", b"2")
@@ -65,7 +65,7 @@ def test_a_key_remembers_its_revisions(store: Store) -> None:
     assert [first, second, third] == [1, 2, 4]
 
 
-def test_a_transaction_happens_whole_or_not_at_all(store: Store) -> None:
+def test_a_transaction_happens_whole_or_not_at_all(store: MetadataStore) -> None:
     revision = put(store, "a", b"1")
     conditions = [unchanged("a", revision), absent("b")]
     lost = store.txn([*conditions, absent("a")], [Put("b", b"x"), Delete("a")], [Put("c", b"y")])
@@ -93,19 +93,19 @@ def test_a_transaction_happens_whole_or_not_at_all(store: Store) -> None:
         (Compare("none", "version", "=", 0), True),
     ],
 )
-def test_conditions(store: Store, compare: Compare, holds: bool) -> None:
+def test_conditions(store: MetadataStore, compare: Compare, holds: bool) -> None:
     put(store, "a", b"1")
     put(store, "a", b"2")
     assert store.txn([compare], []).ok is holds
 
 
-def test_writing_nothing_makes_no_revision(store: Store) -> None:
+def test_writing_nothing_makes_no_revision(store: MetadataStore) -> None:
     revision = put(store, "a")
     assert store.txn([], [Delete("none")]).revision == revision
     assert store.txn([absent("a")], [Put("b", b"")]) == (False, revision)
 
 
-def test_two_rivals_cannot_both_win(store: Store) -> None:
+def test_two_rivals_cannot_both_win(store: MetadataStore) -> None:
     assert create(store, "owner", b"one")
     assert not create(store, "owner", b"two")
     seen = store.get("owner")
@@ -117,7 +117,7 @@ def test_two_rivals_cannot_both_win(store: Store) -> None:
     assert now.value == b"three"
 
 
-def test_limits(store: Store) -> None:
+def test_limits(store: MetadataStore) -> None:
     for operations in (
         [Put(f"k{i}", b"") for i in range(contract.TXN_OPS_MAX + 1)],
         [Put("k", b"x" * contract.TXN_BYTES_MAX)],
@@ -129,7 +129,7 @@ def test_limits(store: Store) -> None:
     assert store.range("").items == []
 
 
-def test_ranges_are_sorted_and_paged(store: Store) -> None:
+def test_ranges_are_sorted_and_paged(store: MetadataStore) -> None:
     keys = [f"a/{i:05d}" for i in range(2_500)] + ["a", "b/1", "a/é", "a/\U0001f600"]
     for at in range(0, len(keys), 100):
         store.txn([], [Put(key, b"") for key in reversed(keys[at : at + 100])])
@@ -147,12 +147,12 @@ def test_ranges_are_sorted_and_paged(store: Store) -> None:
     assert store.range("b/", after="c") == ([], store.status().revision, False)
 
 
-def test_counters_never_repeat(store: Store) -> None:
+def test_counters_never_repeat(store: MetadataStore) -> None:
     assert [store.counter("epoch/1"), store.counter("epoch/1"), store.counter("epoch/2")] == [1, 2, 1]
     assert store.counter("epoch/1") == 3
 
 
-def test_leases_end_and_take_their_keys_along(store: Store, clock: ManualClock) -> None:
+def test_leases_end_and_take_their_keys_along(store: MetadataStore, clock: ManualClock) -> None:
     lease = store.lease(10.0)
     store.txn([], [Put("owner", b"me", lease.id), Put("other", b"")])
     assert lease.valid_until() < clock.monotonic() + 10.0
@@ -169,14 +169,14 @@ def test_leases_end_and_take_their_keys_along(store: Store, clock: ManualClock) 
     assert store.lease(1.0).id != lease.id
 
 
-def test_a_holder_stops_relying_before_the_store_lets_go(store: Store, clock: ManualClock) -> None:
+def test_a_holder_stops_relying_before_the_store_lets_go(store: MetadataStore, clock: ManualClock) -> None:
     lease = store.lease(10.0)
     store.txn([], [Put("owner", b"me", lease.id)])
     clock.advance(lease.valid_until() - clock.monotonic())
     assert store.get("owner") is not None
 
 
-def test_revoking_and_overwriting(store: Store) -> None:
+def test_revoking_and_overwriting(store: MetadataStore) -> None:
     lease = store.lease(10.0)
     store.txn([], [Put("a", b"", lease.id), Put("b", b"", lease.id)])
     store.txn([], [Put("b", b"kept")])  # written anew without the lease
@@ -187,7 +187,7 @@ def test_revoking_and_overwriting(store: Store) -> None:
     assert not lease.keep_alive()
 
 
-def test_a_watch_misses_nothing(store: Store, clock: ManualClock) -> None:
+def test_a_watch_misses_nothing(store: MetadataStore, clock: ManualClock) -> None:
     put(store, "a/0")
     told: list[int] = []
     watch = store.watch("a/", from_revision=1, notify=lambda: told.append(1))
@@ -209,7 +209,7 @@ def test_a_watch_misses_nothing(store: Store, clock: ManualClock) -> None:
     assert len(told) == 4
 
 
-def test_a_watch_never_parts_a_revision(store: Store) -> None:
+def test_a_watch_never_parts_a_revision(store: MetadataStore) -> None:
     for _ in range(25):
         store.txn([], [Put(f"a/{i:02d}", b"") for i in range(99)])
     watch = store.watch("a/", from_revision=3)
@@ -224,7 +224,7 @@ def test_a_watch_never_parts_a_revision(store: Store) -> None:
     assert [event.revision for event in found] == [revision for revision in range(3, 26) for _ in range(99)]
 
 
-def test_a_watch_that_slept_too_long_must_list_again(store: Store) -> None:
+def test_a_watch_that_slept_too_long_must_list_again(store: MetadataStore) -> None:
     for i in range(5):
         put(store, f"a/{i}")
     watch = store.watch("a/", from_revision=2)
@@ -242,7 +242,7 @@ def test_a_watch_that_slept_too_long_must_list_again(store: Store) -> None:
     assert watch.poll() == [Event(7, "a/6", b"v")]
 
 
-def test_status(store: Store) -> None:
+def test_status(store: MetadataStore) -> None:
     put(store, "a")
     status = store.status()
     assert (status.revision, status.keys) == (1, 1)
@@ -260,12 +260,12 @@ steps = st.lists(
 def test_both_stores_do_the_same(steps: list[tuple[str, str, bytes]], tmp_path_factory: pytest.TempPathFactory) -> None:
     clock = ManualClock()
     path = tmp_path_factory.mktemp("same") / "meta.db"
-    stores: list[Store] = [
+    stores: list[MetadataStore] = [
         MemoryStore(clock=clock, random=SeededRandom(1)),
         SqliteStore(path, clock=clock, random=SeededRandom(1), durable=False),
     ]
 
-    def run(store: Store) -> list[Any]:
+    def run(store: MetadataStore) -> list[Any]:
         seen: list[Any] = []
         watch = store.watch("", from_revision=1)
         for kind, key, value in steps:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.metadata.mirror import CatalogMirror, Identities
-from syncpoint.metadata.records import Change, Topic
+from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.metadata import align, damage, open_metadata
 from syncpoint.publish.recovery import RecoveredState
@@ -24,7 +24,7 @@ def filled(path: Path, topics: int = 200) -> RecoveredState:
     """A store at `path` that agrees with the catalog it was made from."""
     memory = RecoveredState(SourceTable(10**12, 1))
     for number in range(1, topics + 1):
-        change = Change.put(Topic(number, f"projects/p/topics/topic-{number}")).at(number)
+        change = CatalogChange.put(Topic(number, f"projects/p/topics/topic-{number}")).at(number)
         memory.catalog.apply(change)
         memory.changes.append(change)
     store = open_metadata(path, CLOCK, RANDOM)
@@ -99,7 +99,9 @@ def test_an_old_copy_is_brought_to_the_logs_revision(tmp_path: Path, known: int,
     path = tmp_path / "metadata.sqlite"
     filled(path, known)
     memory = filled(tmp_path / "other.sqlite")
-    memory.changes = [Change.put(record).at(n) for n, record in enumerate(memory.catalog.topics(), 1)][200 - replayed :]
+    memory.changes = [CatalogChange.put(record).at(n) for n, record in enumerate(memory.catalog.topics(), 1)][
+        200 - replayed :
+    ]
     store = open_metadata(path, CLOCK, RANDOM)
     align(CatalogMirror(store), memory)
     again = CatalogMirror(store)

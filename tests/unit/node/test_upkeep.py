@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.publish import upkeep
 from syncpoint.publish.upkeep import LogUpkeep, Rounds
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarders import SUB, TOPIC
 from syncpoint.testing.servicers import ServicerWorld, simulated
 
@@ -22,7 +22,7 @@ START_NS = 1_700_000_000 * 10**9  # what the clock of these worlds shows first
 SNAP = "projects/p/snapshots/snap"
 
 
-def count(world: ServicerWorld, kind: Kind) -> int:
+def count(world: ServicerWorld, kind: EntryKind) -> int:
     return sum(entry.kind == kind for entry in world.store.entries)
 
 
@@ -149,17 +149,17 @@ async def test_who_used_a_deleted_subscription_is_forgotten(world: ServicerWorld
 @simulated()
 async def test_checkpoints_begin_by_time_and_only_with_news(world: ServicerWorld) -> None:
     await checkpointed(world)
-    assert count(world, Kind.CHECKPOINT_END) == 1
+    assert count(world, EntryKind.CHECKPOINT_END) == 1
     await asyncio.sleep(200)
-    assert count(world, Kind.CHECKPOINT_END) == 1
+    assert count(world, EntryKind.CHECKPOINT_END) == 1
     await world.put("x")
     await asyncio.sleep(1)
-    assert count(world, Kind.CHECKPOINT_END) == 2
+    assert count(world, EntryKind.CHECKPOINT_END) == 2
     await world.put("x")
     await asyncio.sleep(25)
-    assert count(world, Kind.CHECKPOINT_END) == 2
+    assert count(world, EntryKind.CHECKPOINT_END) == 2
     await asyncio.sleep(10)
-    assert count(world, Kind.CHECKPOINT_END) == 3
+    assert count(world, EntryKind.CHECKPOINT_END) == 3
 
 
 @pytest.mark.parametrize(("name", "bound"), [("CHECKPOINT_ENTRIES", 20), ("CHECKPOINT_BYTES", 20_000)])
@@ -171,12 +171,12 @@ def test_checkpoints_begin_by_entries_and_by_bytes(monkeypatch: pytest.MonkeyPat
         await checkpointed(world)
         for expected in (1, 2):
             for _ in range(15):
-                assert count(world, Kind.CHECKPOINT_BEGIN) == expected
+                assert count(world, EntryKind.CHECKPOINT_BEGIN) == expected
                 await world.put("x" * 1000)
             for _ in range(15):
                 await world.put("x" * 1000)
             await asyncio.sleep(1)
-        assert count(world, Kind.CHECKPOINT_END) == 3
+        assert count(world, EntryKind.CHECKPOINT_END) == 3
 
     run()
 
@@ -208,8 +208,8 @@ async def test_a_crash_in_the_middle_of_a_checkpoint_loses_nothing(world: Servic
         monkey.setattr("syncpoint.publish.records.BUNDLE_BYTES", 100)
         await world.crash()
         lose_parts(world, 1)
-        before = count(world, Kind.CHECKPOINT_PART)
-        while count(world, Kind.CHECKPOINT_PART) < before + steps:
+        before = count(world, EntryKind.CHECKPOINT_PART)
+        while count(world, EntryKind.CHECKPOINT_PART) < before + steps:
             await asyncio.sleep(0.1)
         (got,) = await world.pull(1)
         await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
@@ -235,13 +235,13 @@ async def test_what_happens_while_a_checkpoint_is_written_is_in_it_or_behind_it(
     await asyncio.sleep(0.25)
     assert world.upkeep.log.checkpoint is not None
     await world.call("Acknowledge", subscription=SUB, ack_ids=[got[0].ack_id])
-    world.commit(Change.put(replace(world.record, ack_deadline_s=77)))
+    world.commit(CatalogChange.put(replace(world.record, ack_deadline_s=77)))
     await world.call("CreateTopic", name="projects/p/topics/new")
     await world.put("x", topic="projects/p/topics/new")
     await checkpointed(world)
-    ends = count(world, Kind.CHECKPOINT_END)
+    ends = count(world, EntryKind.CHECKPOINT_END)
     await world.crash()
-    assert count(world, Kind.CHECKPOINT_END) == ends == 2
+    assert count(world, EntryKind.CHECKPOINT_END) == ends == 2
     assert world.record.ack_deadline_s == 77
     assert sorted(one.message.data for one in await world.pull()) == [b"b", b"c"]
 
@@ -261,9 +261,9 @@ async def test_a_checkpoint_that_breaks_is_begun_anew_after_a_while_and_not_at_o
     await asyncio.sleep(60)
     assert len(world.store.entries) - before <= 3 * 2, "what there is of each stays in the log"
     world.upkeep.log._parts = inner
-    ends = count(world, Kind.CHECKPOINT_END)
+    ends = count(world, EntryKind.CHECKPOINT_END)
     await checkpointed(world)
-    assert count(world, Kind.CHECKPOINT_END) == ends + 1
+    assert count(world, EntryKind.CHECKPOINT_END) == ends + 1
 
 
 @simulated()
@@ -286,13 +286,13 @@ async def test_a_start_that_read_nothing_new_writes_no_checkpoint(world: Service
     quiet = Upkeep(log, rounds, world.subscribe, world.control, world.mirror, world.clock)
     quiet.log._checkpointed = world.store.appended
     await world.upkeep.stop()
-    before = count(world, Kind.CHECKPOINT_BEGIN)
+    before = count(world, EntryKind.CHECKPOINT_BEGIN)
     rounds.start()
     await asyncio.sleep(100)
-    assert count(world, Kind.CHECKPOINT_BEGIN) == before
+    assert count(world, EntryKind.CHECKPOINT_BEGIN) == before
     await world.put("x")
     await asyncio.sleep(1)
-    assert count(world, Kind.CHECKPOINT_BEGIN) == before + 1
+    assert count(world, EntryKind.CHECKPOINT_BEGIN) == before + 1
     await quiet.stop()
 
 
@@ -397,7 +397,7 @@ async def killed(world: ServicerWorld) -> None:
 async def test_lives_that_are_killed_get_on_with_the_time_to_delete_by(world: ServicerWorld) -> None:
     topic = world.control.catalog.topic(TOPIC)
     assert topic is not None
-    world.commit(Change.put(replace(topic, retention_s=600)))
+    world.commit(CatalogChange.put(replace(topic, retention_s=600)))
     await asyncio.sleep(400)
     await world.put("a")
     (got,) = await world.pull()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.metadata.records import Change, Topic
+from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted
 from syncpoint.pipeline.cursors import CURSORS_MAX, CursorLimits, Cursors, OffsetRange, ReaderCursor, passed
 from syncpoint.pipeline.cursors_facts import decode, encode, encode_deleted
@@ -245,14 +245,14 @@ def test_cursors_go_with_their_topic() -> None:
     world.positions(cursor={"name": "x"}, first=True)
     topic = world.publish.catalog.topic(TOPIC)
     assert topic is not None
-    world.commit(Change.delete(topic))
+    world.commit(CatalogChange.delete(topic))
     world.acknowledge_all()
     source = world.publish.sources.of_topic(1)[0]
     assert not world.reader.cursors.holds(source, 0, 1, world.clock.time_ns())
     world.clock.advance(61)
     world.reader.tick()
     assert list(world.reader.cursors.all()) == []
-    world.commit(Change.put(Topic(9, TOPIC)))
+    world.commit(CatalogChange.put(Topic(9, TOPIC)))
     assert names(world) == []
 
 

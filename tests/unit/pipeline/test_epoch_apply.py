@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.pipeline import epoch_apply, staging
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.wire.messages import pipeline
@@ -114,7 +114,7 @@ def test_a_topic_that_is_deleted_meanwhile_gets_nothing_more(world: World) -> No
             await asyncio.sleep(0)
         topic = world.publish.catalog.topic(TWO)
         assert topic is not None
-        world.publish.catalog.apply(world.publish.catalog.assign([Change.delete(topic)])[0])
+        world.publish.catalog.apply(world.publish.catalog.assign([CatalogChange.delete(topic)])[0])
         reads.held.pop()()
         return await call
 

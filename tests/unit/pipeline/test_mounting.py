@@ -11,7 +11,7 @@ import pytest
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.reader_holds import ReaderHold, drop_hold, put_hold
-from syncpoint.metadata.records import Change, Topic
+from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import cursor_names
 from syncpoint.pipeline.cursors import CursorLimits
@@ -281,7 +281,7 @@ async def test_a_stream_waits_for_the_catalog_that_its_caller_knows(world: Chain
     served, _ = await opened(world)
     served.process.shared.held = True
     later = "projects/p/topics/later"
-    world.commit(Change.put(Topic(9, later)))
+    world.commit(CatalogChange.put(Topic(9, later)))
     stream = served.stream(WRITER + "Stage")
     header = pipeline.StageHeader(run=pipeline.Run(query="q", run="r"), attempt="a")
     await stream.send(pipeline.StageRequest(header=header).SerializeToString())

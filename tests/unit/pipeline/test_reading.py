@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.pipeline import columns, reading_ranges
 from syncpoint.publish.seek import seek_to_time
 from syncpoint.storage.errors import StorageDamaged
-from syncpoint.storage.record import Batch
+from syncpoint.storage.record import StoredBatch
 from syncpoint.testing.forwarders import Subscriber
 from syncpoint.wire.messages import pipeline
 from tests.kit.reading import SUB, TOPIC, ReadingWorld
@@ -119,7 +119,9 @@ def test_refused_positions() -> None:
     world = ReadingWorld()
     world.send("a")
     other = "projects/p/topics/other"
-    world.commit(Change.put(Topic(8, other)), Change.put(Subscription(9, "projects/p/subscriptions/gone", 99, "t")))
+    world.commit(
+        CatalogChange.put(Topic(8, other)), CatalogChange.put(Subscription(9, "projects/p/subscriptions/gone", 99, "t"))
+    )
     for fields, code in (
         ({"topic": ""}, Code.INVALID_ARGUMENT),
         ({"topic": TOPIC, "subscription": SUB}, Code.INVALID_ARGUMENT),
@@ -144,7 +146,7 @@ def test_a_topic_created_again_is_another_topic() -> None:
     source = only_source(world)
     topic = world.publish.catalog.topic(TOPIC)
     assert topic is not None
-    world.commit(Change.delete(topic), Change.put(Topic(5, TOPIC)))
+    world.commit(CatalogChange.delete(topic), CatalogChange.put(Topic(5, TOPIC)))
     error = refusal(world.positions, topic_incarnation=1)
     assert error.code == Code.FAILED_PRECONDITION
     assert "created again" in str(error)
@@ -270,7 +272,7 @@ def test_refused_ranges() -> None:
     source = only_source(world).source
     good = {"source": source, "begin": 0, "end": 1}
     other = "projects/p/topics/other"
-    world.commit(Change.put(Topic(8, other)), Change.put(Subscription(9, SUB + "-other", 8, other)))
+    world.commit(CatalogChange.put(Topic(8, other)), CatalogChange.put(Subscription(9, SUB + "-other", 8, other)))
     for fields, code in (
         ({"end": 2}, Code.OUT_OF_RANGE),
         ({"source": 5}, Code.OUT_OF_RANGE),
@@ -374,7 +376,7 @@ class ReadingThread:
     """In place of the store's way to its disks: a test is the thread that reads."""
 
     def __init__(self, world: ReadingWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.batches: list[Batch] = []
+        self.batches: list[StoredBatch] = []
         self._world = world
         world.store.read(only_source(world).source, 0, 1 << 20, self.batches.extend)
         monkeypatch.setattr(world.store, "read", self._read)
@@ -382,7 +384,7 @@ class ReadingThread:
     def _read(self, source: int, begin: int, size: int, reply: Any, *, take: Any) -> None:
         self.reply, self.take = reply, take
 
-    def answer(self, answer: list[Batch] | Exception) -> None:
+    def answer(self, answer: list[StoredBatch] | Exception) -> None:
         self.reply(answer)
         self._world.settle()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import epoch_apply, staging, writing
 from syncpoint.runtime.memory_files import FailOn
@@ -64,7 +64,7 @@ def test_the_topic_of_a_frame_must_exist_when_it_comes_and_when_it_is_committed(
     world.stage("a", 0, 0, "y", frame(ONE, data=[b"1"]), frame(TWO, data=[b"2"]))
     topic = world.publish.catalog.topic(TWO)
     assert topic is not None
-    world.commit(Change.delete(topic))
+    world.commit(CatalogChange.delete(topic))
     with pytest.raises(SyncpointError) as refused:
         world.commit_epoch("a", 0, (0, "y"))
     assert refused.value.code is Code.NOT_FOUND

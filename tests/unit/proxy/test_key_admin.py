@@ -11,9 +11,9 @@ import pytest
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import DATA_KEYS, LENT_KEYS, OPEN, TOPIC_KEYS
 from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.lost import Decision, Lost
+from syncpoint.metadata.lost import LostTopicDecision, LostTopics
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import Change, Topic, encode_record
+from syncpoint.metadata.records import CatalogChange, Topic, encode_record
 from syncpoint.metadata.shared_catalog import SharedCatalog, record_key
 from syncpoint.model.errors import Unavailable
 from syncpoint.proxy import key_admin
@@ -42,11 +42,11 @@ class World:
 
     async def topic(self, name: str) -> Topic:
         made = Topic(self.catalog.next_incarnation(), f"projects/p/topics/{name}")
-        await self.catalog.commit([Change.put(made)])
+        await self.catalog.commit([CatalogChange.put(made)])
         return made
 
     async def delete(self, topic: Topic) -> None:
-        await self.catalog.commit([Change.delete(topic)])
+        await self.catalog.commit([CatalogChange.delete(topic)])
 
     def holds(self, topic: Topic, chain: int = 1) -> None:
         self.raw.txn([], [Put(OPEN.key(topic.incarnation, chain), b"{}")])
@@ -197,11 +197,11 @@ async def test_what_may_have_been_lost_with_the_metadata_keeps_its_keys(world: W
     for topic in (lost, known):
         await keys.current(topic.incarnation)
         await world.delete(topic)
-    gap = Lost().with_gap(0, 1 << 40, [known.incarnation])
+    gap = LostTopics().with_gap(0, 1 << 40, [known.incarnation])
     setting = gap.setting()
     await world.store.txn([], [Put(record_key(setting), encode_record(setting))])
     assert await remove_gone(world.store) == 1
     assert [one.topic for one in await listed(world.store)] == [lost.incarnation]
-    setting = gap.decided(Decision(lost.incarnation, "deleted", "", 1, "me", "here", 1)).setting()
+    setting = gap.decided(LostTopicDecision(lost.incarnation, "deleted", "", 1, "me", "here", 1)).setting()
     await world.store.txn([], [Put(record_key(setting), encode_record(setting))])
     assert await remove_gone(world.store) == 1

@@ -11,12 +11,12 @@ import pytest
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import LINK_HOMES, OPEN, QUERY_HOMES
 from syncpoint.metadata.view import OWNERS
-from syncpoint.model.cluster import Owner
+from syncpoint.model.cluster import ChainOwner
 from syncpoint.model.errors import Aborted, Code, NotFound, SyncpointError, Unavailable
 from syncpoint.pipeline.cursor_names import cursors_of
 from syncpoint.pipeline.mounting import CHAIN
 from syncpoint.proxy.pipeline_reading import in_order
-from syncpoint.transport.calls import Call, Methods, Stream, Streaming
+from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire.messages import pipeline
 from tests.kit.epochs import frame
@@ -41,7 +41,7 @@ class PipelineProcess(PublishProcess):
         self.answer_s = 0.001
         self.frames, self.batch = 3, b""
         self.hangs_behind = 1 << 30
-        self.streams: list[Stream] = []
+        self.streams: list[StreamingCall] = []
 
     def methods(self) -> Methods:
         return {
@@ -58,7 +58,7 @@ class PipelineProcess(PublishProcess):
     def _chain(self, call: Any) -> int:
         chain = int(call.metadata[CHAIN])
         owner = self.world.store.get(f"{OWNERS}{chain}")
-        if owner is None or Owner.decode(owner.value).member != self.name:
+        if owner is None or ChainOwner.decode(owner.value).member != self.name:
             raise Unavailable(f"Chain {chain} is not open here.")
         if self.refuse is not None:
             raise self.refuse
@@ -93,7 +93,7 @@ class PipelineProcess(PublishProcess):
         self.cursors[self._chain(call)].remove(name)
         return b""
 
-    def _read(self, stream: Stream) -> None:
+    def _read(self, stream: StreamingCall) -> None:
         def message(request: bytes) -> None:
             self.streams.append(stream)
             asked = pipeline.ReadRangeRequest.FromString(request)
@@ -107,7 +107,7 @@ class PipelineProcess(PublishProcess):
 
         stream.on_message = message
 
-    def _stage(self, stream: Stream) -> None:
+    def _stage(self, stream: StreamingCall) -> None:
         came: list[Any] = []
         chain = int(stream.metadata[CHAIN])
 

@@ -10,7 +10,7 @@ import pytest
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import Code, InvalidArgument, MetadataSilent, ResourceExhausted, SyncpointError, Unavailable
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
@@ -544,7 +544,7 @@ async def test_a_forwarder_that_knows_an_older_topic_of_the_name_is_waited_for(w
     _proxy, one, two = await cluster(world)
     world.assign([1])
     behind = Catalog()
-    for change in behind.assign([Change.put(world.topic)]):
+    for change in behind.assign([CatalogChange.put(world.topic)]):
         behind.apply(change)
     one.catalog = two.catalog = behind
     world.delete(world.topic)

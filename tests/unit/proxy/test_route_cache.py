@@ -9,7 +9,7 @@ import pytest
 
 from syncpoint.metadata.records import Topic
 from syncpoint.metadata.view import ClusterView, Versioned, View
-from syncpoint.model.cluster import PROXY, PUBLISH, SUBSCRIBE, ChainRecord, Member, Owner
+from syncpoint.model.cluster import PROXY, PUBLISH, SUBSCRIBE, ChainOwner, ChainRecord, Member
 from syncpoint.proxy.route_cache import RouteCache, SubscriptionRoute, TopicRoute
 from syncpoint.router.distance import Distances
 from syncpoint.router.rendezvous import pick_chain
@@ -39,7 +39,7 @@ class World:
         self.view.chains.items[str(number)] = Versioned(ChainRecord(number, f"c{number}", klass, region, ""), 1)
         if owner is not None:
             holder = self.member(owner or f"f{number}", PUBLISH, region)
-            self.view.owners.items[str(number)] = Versioned(Owner(holder.name, 1, 1, holder.address), 1)
+            self.view.owners.items[str(number)] = Versioned(ChainOwner(holder.name, 1, 1, holder.address), 1)
         self.routes.changed()
 
 

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from syncpoint.kernel.acks import encode_runs
-from syncpoint.metadata.records import ACTIVE, CREATING, Change, SeekTarget, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import ACTIVE, CREATING, CatalogChange, SeekTarget, Snapshot, Subscription, Topic
 from syncpoint.model.errors import FailedPrecondition
 from tests.kit.chain import ChainWorld, Process
 
@@ -184,7 +184,7 @@ class Run:
             if not snap.finished:
                 made = self.world.master.snapshot_by_incarnation(snap.number)
                 assert made is not None
-                self.world.commit(Change.put(replace(made, status=ACTIVE)))
+                self.world.commit(CatalogChange.put(replace(made, status=ACTIVE)))
                 snap.finished = True
 
     def follow(self, act: Waiting) -> None:
@@ -272,7 +272,7 @@ class Run:
             sub.number, f"projects/p/subscriptions/s{sub.number}", sub.topic, NAME, state=CREATING,
             retain_acked=sub.retain_acked, retention_s=sub.retention_s,
         )  # fmt: skip
-        self.world.commit(Change.put(record))
+        self.world.commit(CatalogChange.put(record))
         self.follow(lambda chain, stored: None)
         self.note_followed(sub)
         self.trace(
@@ -287,7 +287,7 @@ class Run:
     def drop(self, number: int) -> None:
         sub = self.subs.pop(number)
         sub.gone = True
-        self.world.commit(Change.delete(self.record(sub)))
+        self.world.commit(CatalogChange.delete(self.record(sub)))
         self.trace(f"unsubscribe {number}")
 
     async def seek(self) -> None:
@@ -340,7 +340,7 @@ class Run:
             snap.number, f"projects/p/snapshots/n{snap.number}", sub.topic, NAME, expire_ns=1 << 62, status=CREATING,
             subscription=sub.number, generation=sub.generation,
         )  # fmt: skip
-        self.world.commit(Change.put(record))
+        self.world.commit(CatalogChange.put(record))
         self.snaps[snap.number] = snap
 
         def act(chain: int, stored: set[Message]) -> None:
@@ -358,7 +358,7 @@ class Run:
             snap = self.snaps.pop(self.random.choice(list(self.snaps)) if number is None else number)
             made = self.world.master.snapshot_by_incarnation(snap.number)
             assert made is not None
-            self.world.commit(Change.delete(made))
+            self.world.commit(CatalogChange.delete(made))
             self.trace(f"snapshot {snap.number} is deleted")
 
     async def retain(self) -> None:
@@ -370,7 +370,7 @@ class Run:
         topic = self.world.master.topic_by_incarnation(self.topic)
         assert topic is not None
         self.retention_s[self.topic] = retention_s
-        self.world.commit(Change.put(replace(topic, retention_s=retention_s)))
+        self.world.commit(CatalogChange.put(replace(topic, retention_s=retention_s)))
         self.expire()
         self.trace(f"the topic keeps for {retention_s} s")
         await self.confirm()
@@ -441,7 +441,7 @@ class Run:
         self.delete_topic()
         self.topic = next(self.numbers)
         self.retention_s[self.topic] = 0
-        self.world.commit(Change.put(Topic(self.topic, NAME)))
+        self.world.commit(CatalogChange.put(Topic(self.topic, NAME)))
         self.trace(f"the topic is deleted and made again, as {self.topic}")
         await self.confirm()
 
@@ -449,7 +449,7 @@ class Run:
         topic = self.world.master.topic_by_incarnation(self.topic)
         assert topic is not None
         self.retention_s[self.topic] = 0
-        self.world.commit(Change.delete(topic))
+        self.world.commit(CatalogChange.delete(topic))
         self.expire()
 
     # -- what is kept ------------------------------------------------------------------------------------------------
@@ -463,7 +463,7 @@ class Run:
         return found
 
     def put(self, sub: Sub, **more: Any) -> None:
-        self.world.commit(Change.put(replace(self.record(sub), **more)))
+        self.world.commit(CatalogChange.put(replace(self.record(sub), **more)))
 
     def note_followed(self, sub: Sub) -> None:
         for chain in self.owners:
@@ -570,7 +570,7 @@ class Run:
             await self.drop_snapshot()
         topic = self.world.master.topic_by_incarnation(self.topic)
         assert topic is not None
-        self.world.commit(Change.put(replace(topic, retention_s=0)))
+        self.world.commit(CatalogChange.put(replace(topic, retention_s=0)))
         for sub in list(self.subs.values()):
             if self.random.random() < 0.5:
                 self.drop(sub.number)

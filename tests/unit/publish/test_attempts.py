@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.metadata.records import Change, DeadLetter, Retry, Topic
+from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry, Topic
 from syncpoint.model.delivery import AttemptRun as Run
 from syncpoint.publish import attempts as attempts_module
 from syncpoint.publish.attempts import WRITE_S, DeliveryAttempts
@@ -26,7 +26,7 @@ DEAD = "projects/p/topics/dead"
 
 def world_with(**options: object) -> World:
     world = World(**options)  # type: ignore[arg-type]
-    world.commit(Change.put(Topic(9, DEAD)))
+    world.commit(CatalogChange.put(Topic(9, DEAD)))
     return world
 
 

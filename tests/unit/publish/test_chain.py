@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from syncpoint.metadata.records import CREATING, Change, SeekTarget, Snapshot, Topic
+from syncpoint.metadata.records import CREATING, CatalogChange, SeekTarget, Snapshot, Topic
 from syncpoint.model.errors import Code, StaleEpoch, SyncpointError, Unavailable
 from syncpoint.model.flow import FlowLimit
 from syncpoint.model.identity import parse_message_id
@@ -72,7 +72,7 @@ async def test_requests_for_what_is_not_here_store_nothing(world: ChainWorld) ->
     process = world.process()
     assert (await failing(process.publish("a"))).code is Code.UNAVAILABLE
     await process.open()
-    world.commit(Change.delete(Topic(TOPIC_NUMBER, TOPIC)))
+    world.commit(CatalogChange.delete(Topic(TOPIC_NUMBER, TOPIC)))
     assert (await failing(process.publish("a"))).code is Code.NOT_FOUND
     assert world.registered == set()
 
@@ -91,8 +91,8 @@ async def test_a_batch_for_another_topic_of_the_same_name_is_refused(world: Chai
         return answer
 
     assert await publish(old.incarnation)
-    world.commit(Change.delete(old))
-    world.commit(Change.put(Topic(99, TOPIC)))
+    world.commit(CatalogChange.delete(old))
+    world.commit(CatalogChange.put(Topic(99, TOPIC)))
     refused = await failing(publish(old.incarnation))
     assert (refused.code, refused.message) == (
         Code.FAILED_PRECONDITION,
@@ -374,7 +374,7 @@ async def test_seeks_and_snapshots_follow_from_the_catalog_and_survive(world: Ch
     snapshot = Snapshot(
         50, "projects/p/snapshots/s", TOPIC_NUMBER, TOPIC, expire_ns=1 << 62, status=CREATING, subscription=SUB_NUMBER
     )
-    await world.confirm(world.commit(Change.put(snapshot)))
+    await world.confirm(world.commit(CatalogChange.put(snapshot)))
     await subscriber.ack(source, (1, 1), (2, 1))
     assert await subscriber.read_all() == []
     await world.confirm(world.update(generation=1, target=SeekTarget(snapshot=50)))
@@ -393,7 +393,7 @@ async def test_seeks_and_snapshots_follow_from_the_catalog_and_survive(world: Ch
     await second.crash()
     world.update(generation=2, target=SeekTarget(time_ns=world.clock.time_ns() + 10**12))
     world.update(generation=3, target=SeekTarget(snapshot=50))
-    world.commit(Change.delete(snapshot))
+    world.commit(CatalogChange.delete(snapshot))
     third = world.process()
     await third.open()
     last = await Subscriber(third, 11).start()
@@ -410,7 +410,7 @@ async def test_a_seek_to_a_snapshot_of_a_time_before_the_chain_had_the_topic(wor
     snapshot = Snapshot(
         50, "projects/p/snapshots/s", TOPIC_NUMBER, TOPIC, expire_ns=1 << 62, status=CREATING, subscription=SUB_NUMBER
     )
-    await world.confirm(world.commit(Change.put(snapshot)))
+    await world.confirm(world.commit(CatalogChange.put(snapshot)))
     await process.publish("a")
     subscriber = await Subscriber(process, 11).start()
     await subscriber.attach()
@@ -608,7 +608,7 @@ async def test_a_topic_of_which_nothing_is_left_is_forgotten_and_may_come_back(w
     (source,) = subscriber.granted
     await subscriber.ack(source, (0, 1))
     other = "projects/p/topics/other"
-    world.commit(Change.put(Topic(9, other)))
+    world.commit(CatalogChange.put(Topic(9, other)))
     for _ in range(60):  # until the segment is full, and can go
         await process.publish("x" * 20_000, topic=other)
         await asyncio.sleep(1)
@@ -635,7 +635,7 @@ async def test_who_held_a_source_is_forgotten_with_it(world: ChainWorld) -> None
     await subscriber.ack(source, (0, 1))
     assert list(chain.forwarder.memory.grants) == [(SUB_NUMBER, source)]
     other = "projects/p/topics/other"
-    world.commit(Change.put(Topic(9, other)))
+    world.commit(CatalogChange.put(Topic(9, other)))
     for _ in range(60):  # until the segment is full, and can go
         await process.publish("x" * 20_000, topic=other)
         await asyncio.sleep(1)
@@ -665,7 +665,7 @@ async def test_nothing_is_confirmed_a_second_time_because_its_source_is_gone(wor
     assert not (await second.ack(source, (0, 1))).error
     assert (await first.ack(source, (0, 1), grant=grant)).error
     other = "projects/p/topics/other"
-    world.commit(Change.put(Topic(9, other)))
+    world.commit(CatalogChange.put(Topic(9, other)))
     for _ in range(60):  # until the segment is full, and can go
         await process.publish("x" * 20_000, topic=other)
         await asyncio.sleep(1)

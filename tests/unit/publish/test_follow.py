@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncpoint.kernel.acks import encode_runs
-from syncpoint.metadata.records import CREATING, Change, SeekTarget, Snapshot
+from syncpoint.metadata.records import CREATING, CatalogChange, SeekTarget, Snapshot
 from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
 from syncpoint.model.times import GRANT_S
 from tests.kit.chain import (
@@ -74,12 +74,12 @@ def test_a_seek_to_before_a_subscriptions_start_stands_after_the_next_opening(to
     async def run(world: ChainWorld) -> None:
         topic = world.master.topic(TOPIC)
         assert topic is not None
-        world.commit(Change.put(replace(topic, retention_s=DAY)))
+        world.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
         first = world.process("f1")
         await first.open()
         await world.subscribe(77, "projects/p/subscriptions/older")
         await first.publish("a", "b", "c")
-        await world.confirm(world.commit(Change.put(snapshot_of(77))))
+        await world.confirm(world.commit(CatalogChange.put(snapshot_of(77))))
         await world.subscribe()  # its sync point is behind c
         await first.publish("d")
         target = SeekTarget(time_ns=0) if to == "time" else SeekTarget(snapshot=50)
@@ -117,7 +117,7 @@ async def test_a_seek_while_nothing_of_the_topic_is_there_is_followed(world: Cha
 async def test_a_subscription_made_and_sought_while_the_chain_has_no_owner(world: ChainWorld) -> None:
     topic = world.master.topic(TOPIC)
     assert topic is not None
-    world.commit(Change.put(replace(topic, retention_s=DAY)))
+    world.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
     first = world.process("f1")
     await first.open()
     await first.publish("a", "b")
@@ -164,7 +164,7 @@ def test_a_snapshot_is_of_the_seek_it_was_taken_after(generation: int) -> None:
         await first.publish("a", "b")
         second = await hand_over(world, first)
         world.update(generation=1, target=SeekTarget(time_ns=1 << 62))
-        world.commit(Change.put(snapshot_of(generation=generation)))
+        world.commit(CatalogChange.put(snapshot_of(generation=generation)))
         await second.open()
         world.update(77, generation=1, target=SeekTarget(snapshot=50))
         left = await unacknowledged(second, subscription=77)
@@ -183,8 +183,8 @@ async def test_a_snapshot_of_a_subscription_that_is_gone_when_the_chain_opens(wo
     (source,) = chain.forwarder.sources.by_number
     await acknowledge(chain, source, (1, 1))
     second = await hand_over(world, first)
-    world.commit(Change.put(snapshot_of()))
-    world.commit(Change.delete(record))
+    world.commit(CatalogChange.put(snapshot_of()))
+    world.commit(CatalogChange.delete(record))
     await second.open()
     world.update(77, generation=1, target=SeekTarget(snapshot=50))
     assert await unacknowledged(second, subscription=77) == ["a", "c"]
@@ -337,7 +337,7 @@ async def test_an_acknowledgement_of_a_deleted_subscription_is_refused(world: Ch
     record = await world.subscribe(exactly_once=True)
     await process.publish("a")
     (source,) = chain.forwarder.sources.by_number
-    world.commit(Change.delete(record))
+    world.commit(CatalogChange.delete(record))
     told: list[Any] = []
     chain.forwarder.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), told.append, urgent=True)
     assert isinstance(told[0], FailedPrecondition)
@@ -468,7 +468,7 @@ async def test_what_is_about_to_be_deleted_stays_for_a_seek_to_what_is_kept_now(
     assert chain.store._trim._dying
     topic = world.master.topic(TOPIC)
     assert topic is not None
-    world.commit(Change.put(replace(topic, retention_s=DAY)))
+    world.commit(CatalogChange.put(replace(topic, retention_s=DAY)))
     world.update(generation=1, target=SeekTarget(time_ns=0))
     second.paused = False
     await acknowledging
@@ -486,7 +486,7 @@ async def test_a_snapshots_messages_are_there_when_it_is_sought_however_short_th
     await first.publish("a", "b")
     (source,) = chain.forwarder.sources.by_number
     await acknowledge(chain, source, (1, 1))
-    await world.confirm(world.commit(Change.put(snapshot_of(generation=0))))
+    await world.confirm(world.commit(CatalogChange.put(snapshot_of(generation=0))))
     await acknowledge(chain, source, (0, 1))
     world.clock.advance(DAY)
     await first.publish("c")

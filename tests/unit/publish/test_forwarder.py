@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from syncpoint.kernel.acks import encode_runs
-from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from syncpoint.model.flow import FlowLimit
 from syncpoint.publish import records
 from syncpoint.publish.retention import forget_empty_sources, is_needed
 from syncpoint.storage.errors import StorageDamaged
-from syncpoint.storage.record import Entry, Kind
+from syncpoint.storage.record import Entry, EntryKind
 from syncpoint.testing.forwarders import SUB, TOPIC, Caller, Subscriber, World
 from syncpoint.wire.messages import pubsub
 
@@ -37,7 +37,7 @@ def test_bad_requests_name_the_field_and_store_nothing() -> None:
     with pytest.raises(NotFound):
         world.send("x", topic="projects/p/topics/nowhere")
     world.settle()
-    assert not [entry for entry in world.store.entries[before:] if entry.kind == Kind.MESSAGES]
+    assert not [entry for entry in world.store.entries[before:] if entry.kind == EntryKind.MESSAGES]
     assert world.publish.admission.system.messages == 0
 
 
@@ -69,8 +69,8 @@ def test_a_lost_quorum_leaves_outcomes_unknown_and_refuses_what_is_new() -> None
         world.send("y")
 
 
-@pytest.mark.parametrize("failing", [Kind.LEDGER, Kind.MESSAGES, Kind.ACKS])
-def test_a_turn_that_is_written_by_half_ends_the_log(failing: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("failing", [EntryKind.LEDGER, EntryKind.MESSAGES, EntryKind.ACKS])
+def test_a_turn_that_is_written_by_half_ends_the_log(failing: EntryKind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing may follow what was taken in memory and never came into the log: it would look stored, by its place."""
     world = World()
     subscriber = Subscriber(world)
@@ -84,7 +84,7 @@ def test_a_turn_that_is_written_by_half_ends_the_log(failing: Kind, monkeypatch:
     world.publish.acknowledge(2, 0, source.number, encode_runs([(0, 1)]), confirmed.append, urgent=True)
     append = world.store.append
 
-    def out_of_memory(kind: Kind, *args: Any, **fields: Any) -> int:
+    def out_of_memory(kind: EntryKind, *args: Any, **fields: Any) -> int:
         if kind == failing:
             raise MemoryError("not now")
         return append(kind, *args, **fields)
@@ -135,16 +135,16 @@ def test_a_restart_opens_a_new_source_and_keeps_the_old_one_until_it_is_empty() 
 def with_checkpoint(world: World, between: list[bytes] | None = None) -> None:
     """Write a checkpoint as the node does, with facts appended between its parts."""
     parts = list(world.follower.checkpoint_parts())
-    world.store.append(Kind.CHECKPOINT_BEGIN, b"")
+    world.store.append(EntryKind.CHECKPOINT_BEGIN, b"")
     begin = len(world.store.entries)
     for part in parts:
-        world.store.append(Kind.CHECKPOINT_PART, part)
-    world.store.append(Kind.CHECKPOINT_END, b"")
+        world.store.append(EntryKind.CHECKPOINT_PART, part)
+    world.store.append(EntryKind.CHECKPOINT_END, b"")
     world.settle()
     kept = world.store.entries
-    messages = [entry for entry in kept[: begin - 1] if entry.kind == Kind.MESSAGES]
-    chosen = [entry for entry in kept[begin - 1 :] if entry.kind == Kind.CHECKPOINT_PART]
-    later = [entry for entry in kept[begin - 1 :] if entry.kind != Kind.CHECKPOINT_PART]
+    messages = [entry for entry in kept[: begin - 1] if entry.kind == EntryKind.MESSAGES]
+    chosen = [entry for entry in kept[begin - 1 :] if entry.kind == EntryKind.CHECKPOINT_PART]
+    later = [entry for entry in kept[begin - 1 :] if entry.kind != EntryKind.CHECKPOINT_PART]
 
     def replay() -> list[Entry]:
         return [*chosen, *later]
@@ -193,13 +193,13 @@ def needed(world: World, age_s: float = 0.0) -> bool:
 def test_a_message_is_needed_until_every_subscription_has_it() -> None:
     world = World()
     other = Subscription(20, "projects/p/subscriptions/other", 1, TOPIC)
-    world.commit(Change.put(other))
+    world.commit(CatalogChange.put(other))
     world.send("a")
     subscriber = Subscriber(world)
     world.settle()
     subscriber.ack()
     assert needed(world)
-    world.commit(Change.delete(other))
+    world.commit(CatalogChange.delete(other))
     assert not needed(world)
 
 
@@ -208,7 +208,7 @@ def test_retention_ends_a_backlog_and_keeps_what_a_seek_may_want() -> None:
     world.send("a")
     assert needed(world, DAY - 1)
     assert not needed(world, DAY + 1)
-    world.commit(Change.put(Topic(1, TOPIC, retention_s=3 * DAY)))
+    world.commit(CatalogChange.put(Topic(1, TOPIC, retention_s=3 * DAY)))
     assert needed(world, 3 * DAY - 1)
     world = World(retention_s=DAY, retain_acked=True)
     subscriber = Subscriber(world)
@@ -239,7 +239,7 @@ def test_a_deleted_topic_leaves_its_backlog_to_its_subscriptions() -> None:
     world.send("a")
     topic = world.publish.catalog.topic(TOPIC)
     assert topic is not None
-    world.commit(Change.delete(topic))
+    world.commit(CatalogChange.delete(topic))
     with pytest.raises(NotFound):
         world.send("b")
     subscriber = Subscriber(world)
@@ -255,7 +255,8 @@ def test_a_checkpoint_bundles_what_there_is_of_every_topic() -> None:
         name = f"projects/p/topics/topic-{number}"
         subscription = f"projects/p/subscriptions/sub-{number}"
         world.commit(
-            Change.put(Topic(number, name)), Change.put(Subscription(number + 5000, subscription, number, name))
+            CatalogChange.put(Topic(number, name)),
+            CatalogChange.put(Subscription(number + 5000, subscription, number, name)),
         )
         world.send("x", topic=name, settle=False)
     world.settle()

@@ -14,11 +14,11 @@ import pytest
 from syncpoint.control.log_commit import LogCommit
 from syncpoint.control.plane import ControlPlane
 from syncpoint.kernel.acks import encode_runs
-from syncpoint.metadata.records import Change, Subscription
+from syncpoint.metadata.records import CatalogChange, Subscription
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish import records
 from syncpoint.publish.ledger import Ledger
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.testing.forwarders import TOPIC, World
 from syncpoint.testing.forwarders import Subscriber as Client
 from tests.kit.chain import ChainWorld, Process, Subscriber, simulated
@@ -122,7 +122,7 @@ def test_a_fact_nobody_can_wait_for_ends_the_log(monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patched:
         patched.setattr(world.publish._waiting, "add", out_of_memory)
         with pytest.raises(MemoryError):
-            world.publish.append_fact(Kind.LEDGER, records.encode_revision(1), lambda error: None)
+            world.publish.append_fact(EntryKind.LEDGER, records.encode_revision(1), lambda error: None)
     assert world.publish.failed is not None
 
 
@@ -159,7 +159,7 @@ def test_whoever_fails_to_hear_keeps_nothing_from_the_others() -> None:
     second = world.send("b", settle=False)
     told: list[Any] = []
     for done in (out_of_memory, told.append):
-        world.publish.append_fact(Kind.LEDGER, records.encode_revision(1), done)
+        world.publish.append_fact(EntryKind.LEDGER, records.encode_revision(1), done)
     last = world.send("c", settle=False)
     world.settle()
     assert second.ids
@@ -174,7 +174,7 @@ def test_whoever_fails_to_hear_of_a_deletion_does_not_undo_it(monkeypatch: pytes
     world.settle()
     (listener,) = world.publish._listeners.values()
     monkeypatch.setattr(listener, "on_removed", out_of_memory)
-    world.commit(Change.delete(world.record))
+    world.commit(CatalogChange.delete(world.record))
     assert world.record.incarnation not in world.publish.ledgers
     assert world.publish.failed is None
 

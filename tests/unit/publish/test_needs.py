@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from syncpoint.metadata.records import Change, Setting, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
 from syncpoint.publish.needs import TOPICS_MAX, Needs
 from syncpoint.publish.seek import seek_to_time
 from syncpoint.testing.forwarders import TOPIC, World
@@ -26,15 +26,15 @@ def seek(world: World) -> None:
 
 
 def keep_longer(world: World) -> None:
-    world.commit(Change.put(replace(topic_of(world), retention_s=DAY)))
+    world.commit(CatalogChange.put(replace(topic_of(world), retention_s=DAY)))
 
 
 def keep_longer_for_a_subscription(world: World) -> None:
-    world.commit(Change.put(replace(world.record, retention_s=30 * DAY)))
+    world.commit(CatalogChange.put(replace(world.record, retention_s=30 * DAY)))
 
 
 def keep_acknowledged(world: World) -> None:
-    world.commit(Change.put(replace(world.record, retain_acked=True)))
+    world.commit(CatalogChange.put(replace(world.record, retain_acked=True)))
 
 
 def snapshot(world: World) -> None:
@@ -42,7 +42,7 @@ def snapshot(world: World) -> None:
 
 
 def setting(world: World) -> None:
-    world.commit(Change.put(Setting("lost", b"1")))
+    world.commit(CatalogChange.put(Setting("lost", b"1")))
 
 
 KINDS = [seek, keep_longer, keep_longer_for_a_subscription, keep_acknowledged, snapshot, setting]
@@ -52,9 +52,9 @@ KINDS = [seek, keep_longer, keep_longer_for_a_subscription, keep_acknowledged, s
 def test_what_may_need_more_says_so(more: Callable[[World], None]) -> None:
     world = World()
     world.send("a")
-    world.commit(Change.put(topic_of(world)))  # as it was
-    world.commit(Change.put(world.record))
-    world.commit(Change.put(Topic(40, "projects/p/topics/beside")))
+    world.commit(CatalogChange.put(topic_of(world)))  # as it was
+    world.commit(CatalogChange.put(world.record))
+    world.commit(CatalogChange.put(Topic(40, "projects/p/topics/beside")))
     world.send("a", topic="projects/p/topics/beside")
     before = world.publish.needs.version
     more(world)
@@ -77,18 +77,18 @@ def test_of_more_topics_than_are_remembered_anything_may_be_needed() -> None:
 
 def test_what_needs_less_or_nothing_of_before_changes_nothing() -> None:
     world = World()
-    world.commit(Change.put(replace(topic_of(world), retention_s=DAY)))  # nothing of it is stored
+    world.commit(CatalogChange.put(replace(topic_of(world), retention_s=DAY)))  # nothing of it is stored
     world.send("a")
     for kept in (DAY, DAY / 2):
-        world.commit(Change.put(replace(topic_of(world), retention_s=int(kept))))
+        world.commit(CatalogChange.put(replace(topic_of(world), retention_s=int(kept))))
     before = world.publish.needs.version
     made = Subscription(
         5, "projects/p/subscriptions/new", 1, TOPIC, created_revision=world.publish.catalog.revision + 1
     )
-    world.commit(Change.put(made))
-    world.commit(Change.put(replace(made, retention_s=60)))
-    world.commit(Change.put(replace(topic_of(world), retention_s=60)))
-    world.commit(Change.delete(made))
-    world.commit(Change.put(Topic(30, "projects/p/topics/other")))
+    world.commit(CatalogChange.put(made))
+    world.commit(CatalogChange.put(replace(made, retention_s=60)))
+    world.commit(CatalogChange.put(replace(topic_of(world), retention_s=60)))
+    world.commit(CatalogChange.delete(made))
+    world.commit(CatalogChange.put(Topic(30, "projects/p/topics/other")))
     assert world.publish.needs.version == before
     assert made.incarnation not in world.publish.needs._kept

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from syncpoint.metadata.lost import Decision, Lost, lost_of
-from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.metadata.lost import LostTopicDecision, LostTopics, lost_of
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.publish.retention import orphans
 from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
 
@@ -28,12 +28,12 @@ async def filled(world: ChainWorld) -> Any:
 
 def forget(world: ChainWorld) -> None:
     """Neither topic nor subscription are in the metadata any more."""
-    world.commit(*(Change.delete(one) for one in (*world.master.subscriptions(), *world.master.topics())))
+    world.commit(*(CatalogChange.delete(one) for one in (*world.master.subscriptions(), *world.master.topics())))
 
 
 def lose(world: ChainWorld, *known: int) -> None:
     """A restore: what came until now is unknown, but for these topics."""
-    world.commit(Change.put(Lost().with_gap(0, world.master.revision + 1, known).setting()))
+    world.commit(CatalogChange.put(LostTopics().with_gap(0, world.master.revision + 1, known).setting()))
 
 
 def stored(chain: Any) -> int:
@@ -62,8 +62,8 @@ async def test_what_was_lost_is_kept_and_listed_until_somebody_deletes_it(world:
     listed = chain.status()["orphans"]
     assert [(one["topic"], one["messages"]) for one in listed] == [(TOPIC_NUMBER, MANY)]
     await chain.around.shared.at(world.master.revision)
-    decision = Decision(TOPIC_NUMBER, "deleted", "", MANY, "me", "here", 1)
-    world.commit(Change.put(lost_of(world.master).decided(decision).setting()))
+    decision = LostTopicDecision(TOPIC_NUMBER, "deleted", "", MANY, "me", "here", 1)
+    world.commit(CatalogChange.put(lost_of(world.master).decided(decision).setting()))
     assert chain.status()["orphans"] == []
     await asyncio.sleep(WHILE_S)
     assert stored(chain) == 0
@@ -85,11 +85,11 @@ async def test_an_adopted_topic_is_read_from_its_first_message_on(world: ChainWo
     lose(world)
     forget(world)
     await asyncio.sleep(WHILE_S)
-    decision = Decision(TOPIC_NUMBER, "adopted", TOPIC, MANY, "me", "here", 1)
+    decision = LostTopicDecision(TOPIC_NUMBER, "adopted", TOPIC, MANY, "me", "here", 1)
     world.commit(
-        Change.put(Topic(TOPIC_NUMBER, TOPIC)),
-        Change.put(Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC, created_revision=1)),
-        Change.put(lost_of(world.master).decided(decision).setting()),
+        CatalogChange.put(Topic(TOPIC_NUMBER, TOPIC)),
+        CatalogChange.put(Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC, created_revision=1)),
+        CatalogChange.put(lost_of(world.master).decided(decision).setting()),
     )
     assert chain.status()["orphans"] == []
     await asyncio.sleep(WHILE_S)
@@ -114,8 +114,8 @@ async def test_a_chain_opened_after_the_adoption_has_everything_too(world: Chain
     forget(world)
     await world.owner(1).host.close(1)
     world.commit(
-        Change.put(Topic(TOPIC_NUMBER, TOPIC)),
-        Change.put(Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC, created_revision=1)),
+        CatalogChange.put(Topic(TOPIC_NUMBER, TOPIC)),
+        CatalogChange.put(Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC, created_revision=1)),
     )
     process = world.process("f3")
     await process.open()

@@ -13,16 +13,16 @@ from syncpoint.publish.dedup import RecentBatches
 from syncpoint.publish.ledger import Ledger, SnapshotState, begun
 from syncpoint.publish.recovery import replay
 from syncpoint.publish.source import Source, SourceTable
-from syncpoint.storage.record import Kind
-from syncpoint.testing.memory_store import MemoryStore
+from syncpoint.storage.record import EntryKind
+from syncpoint.testing.memory_store import StoreInMemory
 
 u64 = st.integers(0, 2**64 - 1)
 
 
 def replayed(*facts: bytes) -> Any:
-    store = MemoryStore()
+    store = StoreInMemory()
     for fact in facts:
-        store.append(Kind.LEDGER, fact)
+        store.append(EntryKind.LEDGER, fact)
     store.persist()
     return replay(store.reopened())  # type: ignore[arg-type]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.metadata.records import Change, Topic
+from syncpoint.metadata.records import CatalogChange, Topic
 from syncpoint.model.errors import MetadataSilent, SyncpointError
 from tests.kit.chain import TOPIC_NUMBER, ChainWorld, simulated
 
@@ -64,7 +64,7 @@ async def test_a_subscription_that_the_copy_had_not_heard_of_is_followed_before_
     await first.crash()
     process = world.process("f2")
     process.shared.held = True
-    world.commit(Change.put(Topic(77, "projects/p/topics/other")))
+    world.commit(CatalogChange.put(Topic(77, "projects/p/topics/other")))
     await process.open()
     await asyncio.sleep(1.0)
     world.metadata_down = True

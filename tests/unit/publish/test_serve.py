@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from syncpoint.metadata.records import Change, Subscription
+from syncpoint.metadata.records import CatalogChange, Subscription
 from syncpoint.model.errors import Code, Unavailable
 from syncpoint.model.times import BEAT_S, GRANT_S, HOLD_S
 from syncpoint.wire.messages import internal
@@ -338,7 +338,7 @@ async def test_a_subscription_may_be_asked_for_before_it_is_known_here(world: Ch
     await process.open()
     await process.publish("a")
     process.shared.held = True
-    revision = world.commit(Change.put(Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC)))
+    revision = world.commit(CatalogChange.put(Subscription(SUB_NUMBER, SUB, TOPIC_NUMBER, TOPIC)))
     subscriber = await Subscriber(process, 11).start()
     await subscriber.attach()
     assert subscriber.granted == {}
@@ -358,7 +358,7 @@ async def test_whoever_serves_a_deleted_subscription_is_told(world: ChainWorld) 
     await process.publish("a")
     subscriber = await Subscriber(process, 11).start()
     await subscriber.attach()
-    world.commit(Change.delete(record))
+    world.commit(CatalogChange.delete(record))
     await asyncio.sleep(0.1)
     assert subscriber.heard[-1][0] == "removed"
     chain = process.host.chains[1]

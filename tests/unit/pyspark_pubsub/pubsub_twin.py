@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pyspark_pubsub.rpc import pb
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.transport.calls import Call, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.server import Server, serve
 from syncpoint.wire import methods
 
@@ -178,7 +178,7 @@ class Twin:
         """See the proto."""
         return pb.ReleaseSubscriptionResponse()
 
-    def _read(self, stream: Stream) -> None:
+    def _read(self, stream: StreamingCall) -> None:
         self.calls["ReadRange"] += 1
         asyncio.get_running_loop()
 
@@ -194,7 +194,7 @@ class Twin:
 
         stream.on_message = take
 
-    def _send(self, stream: Stream, frames: list[bytes]) -> None:
+    def _send(self, stream: StreamingCall, frames: list[bytes]) -> None:
         while frames:
             if not stream.writable:
                 stream.on_writable = lambda: self._send(stream, frames)
@@ -239,7 +239,7 @@ class Twin:
         if known[-1] != run.run:
             raise failure(Code.ABORTED, f"run {run.run} of query {run.query} is superseded")
 
-    def _stage(self, stream: Stream) -> None:
+    def _stage(self, stream: StreamingCall) -> None:
         self.calls["Stage"] += 1
         state: dict[str, Any] = {"rows": []}
 

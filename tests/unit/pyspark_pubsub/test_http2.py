@@ -26,9 +26,9 @@ from pyspark_pubsub.errors import (
     CallError,
     OptionError,
 )
-from pyspark_pubsub.http2 import Connection, frame, header_block
+from pyspark_pubsub.http2 import BlockingConnection, frame, header_block
 from pyspark_pubsub.options import Access
-from pyspark_pubsub.rpc import Channel, close_idle, pb
+from pyspark_pubsub.rpc import BlockingChannel, close_idle, pb
 from syncpoint.model.errors import Code
 from syncpoint.testing.certificates import Authority
 from syncpoint.wire import methods
@@ -51,7 +51,7 @@ def test_headers_are_read_by_hpack(headers):
 
 
 def test_a_call_and_its_error(running):
-    channel = Channel(access(running.endpoint))
+    channel = BlockingChannel(access(running.endpoint))
     answer = pb.Positions.FromString(channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC)))
     assert [source.source for source in answer.sources] == [1]
     with pytest.raises(CallError, match="NOT_FOUND: There is no topic x") as caught:
@@ -62,7 +62,7 @@ def test_a_call_and_its_error(running):
 def test_frames_of_many_megabytes_both_ways(running):
     """Larger than any window and any frame of either side."""
     running.twin.fill(3, size=9_000_000)
-    channel = Channel(access(running.endpoint))
+    channel = BlockingChannel(access(running.endpoint))
     request = pb.ReadRangeRequest(topic=TOPIC, source=1, end=3, columns=[4], frame_bytes=1)
     frames = [pb.ReadFrame.FromString(bytes(f)) for f in channel.frames(methods.LOG_READER.ReadRange, request, plain)]
     assert [frame.next_offset for frame in frames] == [1, 2, 3]
@@ -81,7 +81,7 @@ def test_frames_of_many_megabytes_both_ways(running):
 
 def test_a_stream_given_up_leaves_the_next_call_alone(running):
     running.twin.fill(1000, size=10_000)
-    channel = Channel(access(running.endpoint))
+    channel = BlockingChannel(access(running.endpoint))
     request = pb.ReadRangeRequest(topic=TOPIC, source=1, end=1000, columns=[4], frame_bytes=20_000)
     frames = channel.frames(methods.LOG_READER.ReadRange, request, plain)
     next(frames)
@@ -90,7 +90,7 @@ def test_a_stream_given_up_leaves_the_next_call_alone(running):
 
 
 def test_connections_are_kept_and_a_dead_one_is_replaced(running):
-    channel = Channel(access(running.endpoint, patience_seconds=20.0))
+    channel = BlockingChannel(access(running.endpoint, patience_seconds=20.0))
     for _ in range(5):
         channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
     assert running._server.stats["connections"] == 1
@@ -101,7 +101,7 @@ def test_connections_are_kept_and_a_dead_one_is_replaced(running):
 
 def test_unavailable_is_tried_again_where_that_does_no_harm(running):
     running.twin.failures = [failure(Code.UNAVAILABLE, "not now")] * 2
-    channel = Channel(access(running.endpoint, patience_seconds=20.0))
+    channel = BlockingChannel(access(running.endpoint, patience_seconds=20.0))
     channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
     assert running.twin.calls["GetPositions"] == 3
     running.twin.failures = [failure(Code.UNAVAILABLE, "not now")]
@@ -113,7 +113,7 @@ def test_unavailable_is_tried_again_where_that_does_no_harm(running):
 def test_nobody_there_says_so_and_names_the_option():
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound, not listening
-        channel = Channel(access(f"127.0.0.1:{held.getsockname()[1]}"))
+        channel = BlockingChannel(access(f"127.0.0.1:{held.getsockname()[1]}"))
         with pytest.raises(CallError, match=r"No connection .*Connection refused.*patienceSeconds") as caught:
             channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest())
     assert caught.value.unsent
@@ -123,7 +123,7 @@ def test_a_second_endpoint_is_tried(running):
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         first = f"127.0.0.1:{held.getsockname()[1]}"
-        channel = Channel(Access((first, running.endpoint), patience_seconds=0.0))
+        channel = BlockingChannel(Access((first, running.endpoint), patience_seconds=0.0))
         channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
 
 
@@ -133,13 +133,15 @@ def test_a_silent_server_meets_the_deadline():
         listener.listen()
         endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(CallError) as caught:
-            Channel(access(endpoint, call_seconds=0.3)).call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest())
+            BlockingChannel(access(endpoint, call_seconds=0.3)).call(
+                methods.LOG_READER.GetPositions, pb.GetPositionsRequest()
+            )
     assert caught.value.code == DEADLINE_EXCEEDED
 
 
 def test_a_token_travels_with_every_call(running, tmp_path):
     (tmp_path / "token").write_text("abc\n")
-    channel = Channel(access(running.endpoint, token_file=str(tmp_path / "token")))
+    channel = BlockingChannel(access(running.endpoint, token_file=str(tmp_path / "token")))
     channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
     assert running.twin.metadata[-1][b"authorization"] == b"Bearer abc"
 
@@ -159,18 +161,20 @@ def test_tls_with_a_clients_certificate(tmp_path):
         request = pb.ReadRangeRequest(topic=TOPIC, source=1, end=20, columns=[4], frame_bytes=2_000_000)
         found = [
             pb.ReadFrame.FromString(bytes(f))
-            for f in Channel(good).frames(methods.LOG_READER.ReadRange, request, plain)
+            for f in BlockingChannel(good).frames(methods.LOG_READER.ReadRange, request, plain)
         ]
         assert found[-1].next_offset == 20
         with pytest.raises(CallError, match=r"is not accepted .*See tls.ca") as caught:
-            Channel(access(running.endpoint, tls=True)).call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest())
+            BlockingChannel(access(running.endpoint, tls=True)).call(
+                methods.LOG_READER.GetPositions, pb.GetPositionsRequest()
+            )
         assert caught.value.code == UNAUTHENTICATED
     with pytest.raises(OptionError, match=r"tls.ca, .*none.pem, cannot be used"):
         rpc.tls_context(access("a:1", tls=True, ca=str(tmp_path / "none.pem")))
 
 
 def test_a_connection_is_not_carried_over_a_fork(running, monkeypatch):
-    channel = Channel(access(running.endpoint))
+    channel = BlockingChannel(access(running.endpoint))
     channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
     kept = dict(rpc._idle)
     monkeypatch.setattr(rpc.os, "getpid", lambda: -1)
@@ -224,7 +228,7 @@ class Raw:
 
 
 def test_grpcio_streams_and_counts(grpcio):
-    channel = Channel(access(grpcio))
+    channel = BlockingChannel(access(grpcio))
     payload = bytes(range(256)) * 40_000
     assert [bytes(found) for found in channel.frames("/x.Y/Many", Raw(payload), plain)] == [payload] * 3
     upload = channel.upload("/x.Y/Count")
@@ -238,7 +242,7 @@ def test_grpcio_streams_and_counts(grpcio):
 
 def test_grpcio_errors_arrive_whole(grpcio):
     with pytest.raises(CallError, match="ünfortunate % text") as caught:
-        Channel(access(grpcio)).call("/x.Y/Fail", Raw(b""))
+        BlockingChannel(access(grpcio)).call("/x.Y/Fail", Raw(b""))
     assert caught.value.code == INTERNAL
 
 
@@ -251,12 +255,12 @@ class Peer:
     def __init__(self) -> None:
         mine, theirs = socket.socketpair()
         self.sock = theirs
-        self.connection = Connection(mine, "peer:1", time.monotonic() + 10)
+        self.connection = BlockingConnection(mine, "peer:1", time.monotonic() + 10)
 
     def write(self, *frames: bytes) -> None:
         self.sock.sendall(b"".join(frames))
 
-    def start(self) -> Connection:
+    def start(self) -> BlockingConnection:
         self.connection.start("/a/b", ())
         return self.connection
 

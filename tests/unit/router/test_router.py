@@ -21,10 +21,10 @@ from syncpoint.metadata.layout import (
 )
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.metadata.view import ClusterView
-from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainRecord, Member, Owner
+from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainOwner, ChainRecord, Member
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.router import PERIOD_S, SWEEP_S, Router
 from syncpoint.router.routing_rules import Rule
@@ -100,7 +100,7 @@ class Routing:
         for number, name in enumerate(sorted(one for one in self.processes if one.startswith("pub-")), 1):
             one = self.processes[name].member
             record = ChainRecord(number, name, "default", one.region, name)
-            owner = Owner(name, one.incarnation, 1, one.address)
+            owner = ChainOwner(name, one.incarnation, 1, one.address)
             self.put(CHAINS.key(number), record.encode())
             self.put(OWNERS.key(number), owner.encode())
         await asyncio.sleep(1)
@@ -119,8 +119,10 @@ class Routing:
             topic = Topic(self.catalog.next_incarnation(), f"projects/p/topics/{name}")
             number = self.catalog.next_incarnation()
             changes += [
-                Change.put(topic),
-                Change.put(Subscription(number, f"projects/p/subscriptions/{name}", topic.incarnation, topic.name)),
+                CatalogChange.put(topic),
+                CatalogChange.put(
+                    Subscription(number, f"projects/p/subscriptions/{name}", topic.incarnation, topic.name)
+                ),
             ]
             numbers += [topic.incarnation, number]
         await self.catalog.commit(changes)
@@ -289,8 +291,8 @@ async def test_assignments_of_what_was_deleted_go(world: Routing) -> None:
     records = world.catalog.catalog
     await world.catalog.commit(
         [
-            Change.delete(records.subscription_by_incarnation(subscription)),  # type: ignore[arg-type]
-            Change.delete(records.topic_by_incarnation(topic)),  # type: ignore[arg-type]
+            CatalogChange.delete(records.subscription_by_incarnation(subscription)),  # type: ignore[arg-type]
+            CatalogChange.delete(records.topic_by_incarnation(topic)),  # type: ignore[arg-type]
         ]
     )
     await asyncio.sleep(SWEEP_S + 2 * PERIOD_S)

@@ -10,9 +10,9 @@ from contextlib import suppress
 import pytest
 
 from syncpoint.storage.catalog import Segment
-from syncpoint.storage.checkpoint import Checkpoint
-from syncpoint.storage.index import DamagedIndex, Index, Record, SealedIndex
-from syncpoint.storage.record import Header, Kind
+from syncpoint.storage.checkpoint import CheckpointWriter
+from syncpoint.storage.index import DamagedIndex, Index, IndexRecord, SealedIndex
+from syncpoint.storage.record import EntryKind, Header
 from tests.kit.disks import World
 
 BATCHES = 90
@@ -89,7 +89,7 @@ def test_a_look_that_saw_too_few_records_finds_nothing(monkeypatch: pytest.Monke
     world = filled()
     right = SealedIndex.messages
 
-    def short(self: SealedIndex) -> Iterator[Record]:
+    def short(self: SealedIndex) -> Iterator[IndexRecord]:
         return iter(list(right(self))[:-1])
 
     monkeypatch.setattr(SealedIndex, "messages", short)
@@ -242,8 +242,8 @@ def test_a_copy_forward_that_breaks_off_keeps_the_original(at: int) -> None:
     append, copies = world.store._log.append, [0]
 
     def failing(kind: int, *rest: object) -> object:
-        copies[0] += kind == Kind.COPY
-        if kind == Kind.COPY and copies[0] == at:
+        copies[0] += kind == EntryKind.COPY
+        if kind == EntryKind.COPY and copies[0] == at:
             raise Unexpected
         return append(kind, *rest)
 
@@ -290,13 +290,13 @@ def test_a_checkpoint_whose_parts_raise_never_ends() -> None:
         yield b"first"
         raise Unexpected
 
-    checkpoint = Checkpoint(append, parts())
+    checkpoint = CheckpointWriter(append, parts())
     with pytest.raises(Unexpected):
         checkpoint.step()
     assert checkpoint.broken
     with suppress(ValueError):
         checkpoint.step()
-    assert Kind.CHECKPOINT_END not in entries
+    assert EntryKind.CHECKPOINT_END not in entries
     assert checkpoint.end is None
 
 

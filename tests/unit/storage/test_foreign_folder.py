@@ -12,8 +12,8 @@ import pytest
 
 from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.files import FolderExchanged
-from syncpoint.storage.damage import Damage, Part, Place
-from syncpoint.storage.record import Kind
+from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
+from syncpoint.storage.record import EntryKind
 from tests.kit.disks import World
 from tests.unit.storage.test_real_files import Loop
 
@@ -29,7 +29,7 @@ def tree(folder: Path) -> dict[str, str]:
 def fill(loop: Loop, entries: int = 40) -> None:
     source = loop.store.log_counter << 24
     for number in range(entries):
-        loop.store.append(Kind.MESSAGES, os.urandom(60_000), source=source, first_offset=number, count=1)
+        loop.store.append(EntryKind.MESSAGES, os.urandom(60_000), source=source, first_offset=number, count=1)
     loop.commit()
 
 
@@ -159,7 +159,7 @@ def test_a_foreign_segment_is_neither_deleted_nor_rewritten(what: str) -> None:
             world.settle(5)
         assert world.store.catalog.at(segment.log, segment.seq) is None
     elif what == "heal":
-        world.store._disks.damaged(segment, 1, Damage(Place(Part.FRAME, 64), "a bad one"))
+        world.store._disks.damaged(segment, 1, Damage(SegmentPlace(SegmentPart.FRAME, 64), "a bad one"))
         world.settle(20, 0.1)
     else:
         world.settle(20, 0.1)

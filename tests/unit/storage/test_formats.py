@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from syncpoint.storage import checksum
 from syncpoint.storage.identity import (
-    Identity,
+    DiskIdentity,
     Marks,
     add_span,
     contains,
@@ -32,7 +32,15 @@ from syncpoint.storage.index import (
     index_bytes,
 )
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.record import HEADER_BYTES, Kind, Queued, decode_frame, decode_header, encode_header, place_seed
+from syncpoint.storage.record import (
+    HEADER_BYTES,
+    EntryKind,
+    Queued,
+    decode_frame,
+    decode_header,
+    encode_header,
+    place_seed,
+)
 from syncpoint.storage.segment import (
     DATA_START,
     SegmentHeader,
@@ -73,7 +81,7 @@ def test_the_checksum_is_crc32c_in_c() -> None:
     assert checksum.crc32c_of([b"123", bytearray(b"45"), memoryview(b"6789")]) == 0xE3069283
 
 
-@given(st.sampled_from(list(Kind)), u64, u64, u64, u64, u32, u64, st.binary(max_size=200), u64)
+@given(st.sampled_from(list(EntryKind)), u64, u64, u64, u64, u32, u64, st.binary(max_size=200), u64)
 def test_frame(kind, position, synced, source, first, count, time_ns, payload, incarnation) -> None:
     seed = place_seed(7, 8, incarnation)
     entry = Queued(kind, position, source, first, count, time_ns, len(payload), checksum.crc32c(payload), (payload,))
@@ -125,8 +133,8 @@ def test_marks_page(positions: list[int], seed: int) -> None:
 
 @given(st.integers(0, 2**64 - 1), sixteen)
 def test_identity(universe: int, incarnation: bytes) -> None:
-    data = encode_identity(Identity(universe, incarnation))
-    assert decode_identity(data) == Identity(universe, incarnation)
+    data = encode_identity(DiskIdentity(universe, incarnation))
+    assert decode_identity(data) == DiskIdentity(universe, incarnation)
     assert decode_identity(data.replace(incarnation.hex().encode(), b"0" * 31 + b"g")) is None
     assert decode_identity(None) is None
     assert decode_identity(b"{}") is None
@@ -169,12 +177,12 @@ def build(rows: list[tuple[int, int]]) -> tuple[ActiveIndex, list[tuple[int, int
     model = []
     for ordinal, (source, gap) in enumerate(rows):
         if source == 0:
-            index.add(Kind.LEDGER, 0, 0, 0, 0, ordinal * 100, 36, ordinal)
+            index.add(EntryKind.LEDGER, 0, 0, 0, 0, ordinal * 100, 36, ordinal)
             continue
         first = ends.get(source, 0) + gap
         count = ordinal % 3 + 1
         ends[source] = first + count
-        index.add(Kind.MESSAGES, source, first, count, 1_000 + ordinal, ordinal * 100, 36, ordinal)
+        index.add(EntryKind.MESSAGES, source, first, count, 1_000 + ordinal, ordinal * 100, 36, ordinal)
         model.append((source, first, count))
     return index, model
 

@@ -14,7 +14,7 @@ from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.files import OsFiles, overwrite_file, read_file
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from tests.kit.disks import World
 from tests.unit.storage.test_real_files import Loop
 
@@ -172,7 +172,7 @@ def test_a_real_file_system_without_one_free_byte(tmpfs: Path, restarts: int) ->
     loop = Loop([disk], pool_segments=0, pool_segments_max=0)
     source = loop.store.log_counter << 24
     for number in range(100):
-        loop.store.append(Kind.MESSAGES, os.urandom(60_000), source=source, first_offset=number, count=1)
+        loop.store.append(EntryKind.MESSAGES, os.urandom(60_000), source=source, first_offset=number, count=1)
     loop.commit()
     fill_up(tmpfs)
     assert OsFiles().free_bytes(str(tmpfs)) == 0
@@ -180,11 +180,11 @@ def test_a_real_file_system_without_one_free_byte(tmpfs: Path, restarts: int) ->
         loop.store.close()
         fill_up(tmpfs)
         loop = Loop([disk], pool_segments=0, pool_segments_max=0)
-        loop.store.append(Kind.LEDGER, b"acknowledged")
+        loop.store.append(EntryKind.LEDGER, b"acknowledged")
         loop.commit()
     segments = len(list(loop.store.catalog))
     for number in range(50):
-        loop.store.append(Kind.LEDGER, b"acknowledged %d" % number)
+        loop.store.append(EntryKind.LEDGER, b"acknowledged %d" % number)
         loop.commit()
     checkpoint = loop.store.checkpoint(iter([b"all of it"]))
     while not checkpoint.step(100):

@@ -11,8 +11,8 @@ import pytest
 from syncpoint.runtime.clock import ManualClock, SystemClock
 from syncpoint.runtime.files import DiskUnreachable, OsFiles
 from syncpoint.storage.errors import CopiesUnreachable
-from syncpoint.storage.lanes import ThreadLane
-from syncpoint.storage.record import Kind
+from syncpoint.storage.lanes import ThreadedCalls
+from syncpoint.storage.record import EntryKind
 from tests.unit.storage.test_real_files import Loop
 
 
@@ -63,7 +63,7 @@ def filled(disks: list[Path], files: HangingFiles) -> Loop:
     """A log whose entries are on all disks: one that is late with them is not asked."""
     loop = Loop(disks, files, read_patience_s=PATIENCE_S, cache_bytes=1, read_ahead_bytes=1, scrub_bytes_s=0)
     for number in range(20):
-        loop.store.append(Kind.MESSAGES, b"%02d" % number * 20_000, source=7, first_offset=number, count=1)
+        loop.store.append(EntryKind.MESSAGES, b"%02d" % number * 20_000, source=7, first_offset=number, count=1)
     loop.commit()
     log = loop.store._disks.log
     loop.until(lambda: [writer.written >= loop.store.status().appended for writer in log.live] == [True] * len(disks))
@@ -112,16 +112,16 @@ def test_a_large_message_may_take_its_time(
     tmp_path: Path, files: HangingFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = filled([tmp_path / f"d{number}" for number in range(3)], files)
-    loop.store.append(Kind.MESSAGES, bytes(3 << 20), source=7, first_offset=20, count=1)
+    loop.store.append(EntryKind.MESSAGES, bytes(3 << 20), source=7, first_offset=20, count=1)
     loop.commit()
     waited: list[float] = []
-    inner = ThreadLane.run
+    inner = ThreadedCalls.run
 
-    def run(lane: ThreadLane, call: object, patience_s: float) -> object:
+    def run(lane: ThreadedCalls, call: object, patience_s: float) -> object:
         waited.append(patience_s)
         return inner(lane, call, patience_s)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ThreadLane, "run", run)
+    monkeypatch.setattr(ThreadedCalls, "run", run)
     assert isinstance(read(loop, 3), list)
     assert max(waited) < PATIENCE_S + 0.5
     assert isinstance(read(loop, 20), list)
@@ -130,7 +130,7 @@ def test_a_large_message_may_take_its_time(
 
 
 def test_a_lane_hands_over_what_its_calls_do() -> None:
-    lane = ThreadLane("lane", SystemClock())
+    lane = ThreadedCalls("lane", SystemClock())
     assert lane.run(lambda: 5, 10.0) == 5
     with pytest.raises(FileNotFoundError):
         lane.run(lambda: open("/nowhere/at/all"), 10.0)  # noqa: SIM115
@@ -141,7 +141,7 @@ def test_a_lane_hands_over_what_its_calls_do() -> None:
 
 def test_a_slow_line_is_waited_for_and_a_call_that_hangs_is_not() -> None:
     clock = ManualClock()
-    lane = ThreadLane("lane", clock)
+    lane = ThreadedCalls("lane", clock)
     go_on, begun = threading.Event(), threading.Event()
 
     def slow() -> int:

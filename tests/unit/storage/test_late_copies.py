@@ -8,7 +8,7 @@ import pytest
 
 from syncpoint.runtime.memory_files import FailOn
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
-from syncpoint.storage.record import Batch
+from syncpoint.storage.record import StoredBatch
 from tests.kit.disks import World
 
 
@@ -39,8 +39,8 @@ def away_and_back(world: World, slot: int) -> None:
     assert world.store.status().disks[slot].state in ("ok", "healing")
 
 
-def read(world: World, source: int, first: int) -> list[Batch] | Exception:
-    answers: list[list[Batch] | Exception] = []
+def read(world: World, source: int, first: int) -> list[StoredBatch] | Exception:
+    answers: list[list[StoredBatch] | Exception] = []
     world.store.read(source, first, 100, answers.append)
     for _ in range(20):
         world.run("syncpoint-read")

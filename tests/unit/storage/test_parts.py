@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.storage.cache import TailCache, joined
-from syncpoint.storage.checkpoint import Checkpoint
+from syncpoint.storage.checkpoint import CheckpointWriter
 from syncpoint.storage.reader import ReadAhead, limit
-from syncpoint.storage.record import Batch, Kind, Queued
+from syncpoint.storage.record import EntryKind, Queued, StoredBatch
 from syncpoint.storage.settings import StorageSettings
-from syncpoint.storage.sources import SourceMap
+from syncpoint.storage.sources import SourceIndex
 from syncpoint.storage.workers import ThreadWorkers
 
 
@@ -51,7 +51,7 @@ def test_tail_cache_against_a_list(rows, source: int, begin: int, persisted: int
         size = sum(len(b.payload) for b in expected)
         if e.position > persisted or (expected and size + e.length > max_bytes):
             break
-        expected.append(Batch(e.source, e.first_offset, e.count, e.time_ns, joined(e.buffers)))
+        expected.append(StoredBatch(e.source, e.first_offset, e.count, e.time_ns, joined(e.buffers)))
     assert found == expected
 
 
@@ -60,7 +60,7 @@ def test_tail_cache_against_a_list(rows, source: int, begin: int, persisted: int
 )
 def test_source_map_against_a_set(pairs: list[tuple[int, int, int]], data: st.DataObject) -> None:
     """Whatever was added and removed: the candidates contain every segment that may hold what follows an offset."""
-    sources = SourceMap()
+    sources = SourceIndex()
     model: dict[int, tuple[int, int]] = {}
     for segment, (first, span, order) in enumerate(pairs):
         number = segment // (order + 1)
@@ -87,7 +87,7 @@ def test_source_map_costs_little() -> None:
     import tracemalloc
 
     tracemalloc.start()
-    sources = SourceMap()
+    sources = SourceIndex()
     for source in range(10_000):
         for segment in range(3):
             sources.add(source, segment, segment * 100, segment * 100 + 100)
@@ -99,7 +99,7 @@ def test_source_map_costs_little() -> None:
 
 def test_read_ahead_keeps_what_was_fetched() -> None:
     ahead = ReadAhead(1_000)
-    batches = [Batch(1, 10 * n, 10, 0, bytes(100)) for n in range(5)]
+    batches = [StoredBatch(1, 10 * n, 10, 0, bytes(100)) for n in range(5)]
     ahead.put(1, batches)
     assert ahead.take(1, 500, 999) == []
     assert ahead.take(2, 0, 999) == []
@@ -117,17 +117,17 @@ def test_checkpoint_numbers_its_parts() -> None:
         written.append((kind, payload, source, first, count))
         return len(written)
 
-    checkpoint = Checkpoint(append, iter([b"aa", b"bb", b"cc"]))
+    checkpoint = CheckpointWriter(append, iter([b"aa", b"bb", b"cc"]))
     assert not checkpoint.step(3)
     assert len(written) == 3
     assert checkpoint.step()
     assert checkpoint.step()
     assert written == [
-        (Kind.CHECKPOINT_BEGIN, b"", 0, 0, 0),
-        (Kind.CHECKPOINT_PART, b"aa", 1, 0, 0),
-        (Kind.CHECKPOINT_PART, b"bb", 1, 1, 0),
-        (Kind.CHECKPOINT_PART, b"cc", 1, 2, 0),
-        (Kind.CHECKPOINT_END, b"", 0, 1, 3),
+        (EntryKind.CHECKPOINT_BEGIN, b"", 0, 0, 0),
+        (EntryKind.CHECKPOINT_PART, b"aa", 1, 0, 0),
+        (EntryKind.CHECKPOINT_PART, b"bb", 1, 1, 0),
+        (EntryKind.CHECKPOINT_PART, b"cc", 1, 2, 0),
+        (EntryKind.CHECKPOINT_END, b"", 0, 1, 3),
     ]
 
 

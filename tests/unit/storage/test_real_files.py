@@ -19,7 +19,7 @@ from syncpoint.runtime.files import OsFiles
 from syncpoint.runtime.random import SystemRandom
 from syncpoint.storage.inspect import verify
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
 
@@ -143,7 +143,7 @@ def test_a_deleted_folder_is_noticed_and_filled_again(tmp_path: Path) -> None:
     loop = Loop(folders)
     source = loop.store.log_counter << 24
     for number in range(300):
-        loop.store.append(Kind.MESSAGES, payload(number), source=source, first_offset=number, count=1)
+        loop.store.append(EntryKind.MESSAGES, payload(number), source=source, first_offset=number, count=1)
         if number % 10 == 0:
             loop.commit()
     loop.commit()
@@ -155,7 +155,7 @@ def test_a_deleted_folder_is_noticed_and_filled_again(tmp_path: Path) -> None:
         return status.disks[1].incarnation != old and all(disk.state == "ok" for disk in status.disks)
 
     loop.until(healed)
-    loop.store.append(Kind.MESSAGES, payload(300), source=source, first_offset=300, count=1)
+    loop.store.append(EntryKind.MESSAGES, payload(300), source=source, first_offset=300, count=1)
     loop.commit()
     loop.until(lambda: loop.store.status().under_replicated == 0)
     loop.store.close()
@@ -169,7 +169,7 @@ def test_opening_after_a_kill_scans_only_what_was_being_written(tmp_path: Path) 
     loop = Loop([tmp_path / "disk"])
     source = loop.store.log_counter << 24
     for number in range(3_000):
-        loop.store.append(Kind.MESSAGES, bytes(5_000), source=source, first_offset=number, count=1)
+        loop.store.append(EntryKind.MESSAGES, bytes(5_000), source=source, first_offset=number, count=1)
     loop.commit()
     frozen = tmp_path / "frozen"
     shutil.copytree(tmp_path / "disk", frozen)

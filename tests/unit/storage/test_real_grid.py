@@ -9,7 +9,7 @@ from pathlib import Path
 
 from syncpoint.runtime.files import Buffer, DiskUnreachable, OsFiles, waits_for_disk
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from tests.unit.storage.test_real_files import Loop, payload
 
 
@@ -70,7 +70,9 @@ class Cut(OsFiles):
 def publish(loop: Loop, first: int, end: int) -> None:
     source = loop.store.log_counter << 24
     for number in range(first, end):
-        loop.store.append(Kind.MESSAGES, payload(number), source=source, first_offset=number, count=1, time_ns=number)
+        loop.store.append(
+            EntryKind.MESSAGES, payload(number), source=source, first_offset=number, count=1, time_ns=number
+        )
     loop.store.flush()
 
 

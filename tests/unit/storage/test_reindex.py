@@ -8,7 +8,7 @@ from syncpoint.runtime.files import Files
 from syncpoint.storage.catalog import Segment, index_seed
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex
-from syncpoint.storage.record import Batch
+from syncpoint.storage.record import StoredBatch
 from syncpoint.storage.recovery import reindex
 from syncpoint.storage.recovery.reindex import AGAIN_S, Reindexing
 from syncpoint.storage.recovery.scan import FrameTable
@@ -56,8 +56,8 @@ def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return looks
 
 
-def read(world: World, begin: int) -> list[Batch] | Exception:
-    answers: list[list[Batch] | Exception] = []
+def read(world: World, begin: int) -> list[StoredBatch] | Exception:
+    answers: list[list[StoredBatch] | Exception] = []
     world.store.read(source(world), begin, 1 << 20, answers.append)
     while not answers:
         world.run("syncpoint-read")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.storage.checksum import crc32c
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.record import MAGIC_BYTES, Kind, Queued, encode_header
+from syncpoint.storage.record import MAGIC_BYTES, EntryKind, Queued, encode_header
 from syncpoint.storage.recovery import scan
 from syncpoint.storage.segment import DATA_START, SegmentHeader
 
@@ -20,7 +20,7 @@ HEADER = SegmentHeader(1, 2, 3, 4, 1, b"d" * 16, (b"d" * 16,), AckRule.single(1)
 
 def frame(position: int, payload: bytes, seed: int) -> bytes:
     """One entry as it is on disk."""
-    entry = Queued(Kind.MESSAGES, position, 7, position, 1, 0, len(payload), crc32c(payload), ())
+    entry = Queued(EntryKind.MESSAGES, position, 7, position, 1, 0, len(payload), crc32c(payload), ())
     return encode_header(seed, entry, position - 1) + payload
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncpoint.storage.damage import Part, Place
+from syncpoint.storage.damage import SegmentPart, SegmentPlace
 from tests.kit.disks import World
 
 LIVE = 50  # entries of the first log, which somebody needs
@@ -113,5 +113,5 @@ def test_a_copy_in_which_damage_was_found_keeps_nothing() -> None:
     copied = [one for one in store.catalog.index(first).messages() if list(store._copied(first, one))]
     assert copied
     for segment in store.catalog:
-        segment.unreadable[0] = {Place(Part.FRAME, 64)}
+        segment.unreadable[0] = {SegmentPlace(SegmentPart.FRAME, 64)}
     assert not [one for one in copied if list(store._copied(first, one))]

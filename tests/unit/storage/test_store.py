@@ -11,7 +11,7 @@ from syncpoint.model.errors import ResourceExhausted, Unavailable
 from syncpoint.storage import access, reader
 from syncpoint.storage.errors import CopiesUnreachable, DisksFailed, DisksMissing, ForeignDisk, StorageDamaged
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.record import HEADER_BYTES, Batch, Kind
+from syncpoint.storage.record import HEADER_BYTES, EntryKind, StoredBatch
 from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer
 from syncpoint.storage.store import DiskStatus
 from tests.kit.disks import World
@@ -34,8 +34,8 @@ def test_counters_rise_and_respect_the_floor() -> None:
 def test_payloads_may_come_in_pieces() -> None:
     world = World(1, cache_bytes=1)
     store = world.open()
-    store.append(Kind.MESSAGES, [b"ab", bytearray(b"cd"), memoryview(b"ef")], source=5, first_offset=0, count=2)
-    store.append(Kind.MESSAGES, memoryview(b"gh"), source=5, first_offset=2, count=1)
+    store.append(EntryKind.MESSAGES, [b"ab", bytearray(b"cd"), memoryview(b"ef")], source=5, first_offset=0, count=2)
+    store.append(EntryKind.MESSAGES, memoryview(b"gh"), source=5, first_offset=2, count=1)
     world.commit()
     assert world.read_all(5) == [(0, 2, b"abcdef"), (2, 1, b"gh")]
 
@@ -60,7 +60,7 @@ def test_an_entry_that_is_appended_by_half_ends_the_log(failing: str, monkeypatc
             fill_a_segment()
     assert [type(one) for one in world.failures] == [DisksFailed]
     with pytest.raises(Unavailable, match="could not be appended"):
-        world.store.append(Kind.LEDGER, b"later")
+        world.store.append(EntryKind.LEDGER, b"later")
     world.store.close()
     world.kill()
     world.open()
@@ -100,7 +100,7 @@ def test_reads_are_bounded_and_start_inside_a_batch() -> None:
 
 
 def given(
-    world: World, source: int, take: Callable[[Batch], bool], size: int = 1 << 20, begin: int = 0
+    world: World, source: int, take: Callable[[StoredBatch], bool], size: int = 1 << 20, begin: int = 0
 ) -> list[object]:
     """What a read with `take` is answered."""
     answers: list[object] = []
@@ -120,7 +120,7 @@ def test_who_takes_batches_one_by_one_gets_them_from_disk_in_order(disks: int, m
         world.publish(1, 1, size=30)
     world.commit()
     stored = world.read_all(source)
-    taken: list[Batch] = []
+    taken: list[StoredBatch] = []
     assert given(world, source, lambda batch: not taken.append(batch)) == [[]]
     assert [(one.first_offset, one.count, one.payload) for one in taken] == stored
     del taken[:]
@@ -134,7 +134,7 @@ def test_who_takes_batches_one_by_one_gets_them_from_disk_in_order(disks: int, m
     assert given(world, 99, lambda batch: not taken.append(batch)) == [[]]
     assert not taken
 
-    def refuse(batch: Batch) -> bool:
+    def refuse(batch: StoredBatch) -> bool:
         raise ValueError("no room")
 
     (refused,) = given(world, source, refuse)
@@ -177,7 +177,9 @@ def test_time_is_found() -> None:
     store = world.open()
     source = store.log_counter << 24
     for number in range(300):
-        store.append(Kind.MESSAGES, b"x" * 400, source=source, first_offset=number * 2, count=2, time_ns=10 * number)
+        store.append(
+            EntryKind.MESSAGES, b"x" * 400, source=source, first_offset=number * 2, count=2, time_ns=10 * number
+        )
     world.commit()
     for time_ns, offset in [(0, 0), (1, 2), (10, 2), (1_555, 312), (2_990, 598), (2_991, 600)]:
         assert store.offset_at(source, time_ns) == offset
@@ -201,7 +203,7 @@ def test_a_checkpoint_makes_older_facts_unnecessary() -> None:
     world.open()
     entries = list(world.store.replay())
     assert [entry.payload for entry in entries] == [first, second]
-    assert [entry.kind for entry in entries] == [Kind.CHECKPOINT_PART, Kind.LEDGER]
+    assert [entry.kind for entry in entries] == [EntryKind.CHECKPOINT_PART, EntryKind.LEDGER]
 
 
 def test_an_unfinished_checkpoint_does_not_count() -> None:
@@ -820,7 +822,7 @@ def test_what_the_owner_hears_while_another_thread_closes_the_store_changes_noth
     assert world.inbox, "what the writers reported is still to be heard"
     store.begin_close()
     with pytest.raises(Unavailable):
-        store.append(Kind.LEDGER, b"too late")
+        store.append(EntryKind.LEDGER, b"too late")
     seen: list[tuple[int, int]] = []
 
     def owner_goes_on(operation: str, path: str) -> None:

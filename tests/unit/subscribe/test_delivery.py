@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.kernel.errors import BadAckId
-from syncpoint.metadata.records import Change, DeadLetter, Retry, Subscription, Topic, encode_changes
+from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry, Subscription, Topic, encode_changes
 from syncpoint.model.delivery import Reply
 from syncpoint.model.errors import NotFound, Unavailable
 from syncpoint.publish.backlog import unacknowledged
 from syncpoint.publish.seek import seek_to_snapshot, seek_to_time
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.subscribe.consumer import RESPONSE_BYTES_MAX
 from syncpoint.testing.forwarders import SUB, TOPIC, Subscriber, World
 from syncpoint.wire.messages import pubsub
@@ -64,7 +64,8 @@ DEAD = DeadLetter("projects/p/topics/dead", 5)
 def test_what_was_delivered_early_is_not_forgotten_where_that_is_switched_off(options: dict[str, object]) -> None:
     world = World(early_delivery=True, **options)
     world.commit(
-        Change.put(Topic(7, DEAD.topic)), Change.put(Subscription(8, "projects/p/subscriptions/d", 7, DEAD.topic))
+        CatalogChange.put(Topic(7, DEAD.topic)),
+        CatalogChange.put(Subscription(8, "projects/p/subscriptions/d", 7, DEAD.topic)),
     )
     subscriber = Subscriber(world)
     world.settle()
@@ -100,8 +101,8 @@ def nack(subscriber: Subscriber) -> bytes:
 
 def change(world: World, **options: Any) -> None:
     """Of the subscription; the disks do not have it yet."""
-    (assigned,) = world.publish.catalog.assign([Change.put(replace(world.record, **options))])
-    world.publish.append_fact(Kind.CATALOG, encode_changes([assigned]))
+    (assigned,) = world.publish.catalog.assign([CatalogChange.put(replace(world.record, **options))])
+    world.publish.append_fact(EntryKind.CATALOG, encode_changes([assigned]))
     world.publish.catalog.apply(assigned)
     world.follower.changed(assigned)
 
@@ -348,8 +349,8 @@ def test_a_key_stays_in_order_through_a_nack() -> None:
 def test_dead_letters_carry_where_they_came_from() -> None:
     world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
     world.commit(
-        Change.put(Topic(7, "projects/p/topics/dead")),
-        Change.put(Subscription(8, "projects/p/subscriptions/dead", 7, "projects/p/topics/dead")),
+        CatalogChange.put(Topic(7, "projects/p/topics/dead")),
+        CatalogChange.put(Subscription(8, "projects/p/subscriptions/dead", 7, "projects/p/topics/dead")),
     )
     subscriber = Subscriber(world)
     world.send("poison", key="k", colour="red")
@@ -383,7 +384,7 @@ def test_a_dead_letter_without_its_topic_is_not_lost() -> None:
 
 def test_a_message_is_not_given_up_to_where_that_is_not_allowed() -> None:
     world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    world.commit(Change.put(Topic(7, "projects/p/topics/dead")))
+    world.commit(CatalogChange.put(Topic(7, "projects/p/topics/dead")))
     world.subscribe.may_give_up = lambda record: record.name != SUB
     subscriber = Subscriber(world)
     world.send("poison")
@@ -396,7 +397,7 @@ def test_a_message_is_not_given_up_to_where_that_is_not_allowed() -> None:
 
 def test_a_dead_letter_that_is_not_found_is_not_acknowledged() -> None:
     world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    world.commit(Change.put(Topic(7, "projects/p/topics/dead")))
+    world.commit(CatalogChange.put(Topic(7, "projects/p/topics/dead")))
     subscriber = Subscriber(world)
     world.send("poison")
     fetch = world.publish.fetch
@@ -451,7 +452,7 @@ def test_seek_to_a_snapshot_replays_what_was_not_acknowledged_then() -> None:
 def test_a_deleted_subscription_ends_its_subscribers() -> None:
     world = World()
     subscriber = Subscriber(world)
-    world.commit(Change.delete(world.record))
+    world.commit(CatalogChange.delete(world.record))
     assert subscriber.gone
     with pytest.raises(NotFound):
         world.subscribe.named(SUB)
@@ -494,7 +495,7 @@ def test_a_subscription_gets_everything_published_after_it_was_created() -> None
         world.record.topic_name,
         created_revision=world.publish.catalog.revision + 1,
     )
-    world.commit(Change.put(late))
+    world.commit(CatalogChange.put(late))
     world.send("after")
     world.restart()
     world.record = world.publish.catalog.subscription("projects/p/subscriptions/late")  # type: ignore[assignment]
@@ -582,7 +583,7 @@ def test_a_key_rests_until_the_last_of_its_backoffs_is_over() -> None:
 
 def test_a_dead_letter_lets_its_key_go_on() -> None:
     world = World(ordered=True, dead_letter=DeadLetter("projects/p/topics/dead", 5))
-    world.commit(Change.put(Topic(20, "projects/p/topics/dead")))
+    world.commit(CatalogChange.put(Topic(20, "projects/p/topics/dead")))
     subscriber = Subscriber(world)
     for data in "abc":
         world.send(data, key="k")
@@ -645,7 +646,7 @@ def test_held_back_messages_of_a_key_respect_bytes_outstanding_and_the_size_of_a
 def test_a_message_as_large_as_the_limits_allow_still_becomes_a_dead_letter() -> None:
     world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
     dead = Subscription(21, "projects/p/subscriptions/dead", 20, "projects/p/topics/dead")
-    world.commit(Change.put(Topic(20, "projects/p/topics/dead")), Change.put(dead))
+    world.commit(CatalogChange.put(Topic(20, "projects/p/topics/dead")), CatalogChange.put(dead))
     subscriber = Subscriber(world)
     world.send("poison", **{f"k{number}": "v" for number in range(100)})
     for _ in range(5):
@@ -660,7 +661,7 @@ def test_a_message_as_large_as_the_limits_allow_still_becomes_a_dead_letter() ->
 
 def test_what_the_topic_keeps_is_available_to_subscriptions_that_keep_less() -> None:
     world = World(retention_s=600)
-    world.commit(Change.put(Topic(1, TOPIC, retention_s=86_400)))
+    world.commit(CatalogChange.put(Topic(1, TOPIC, retention_s=86_400)))
     subscriber = Subscriber(world)
     world.send("a")
     subscriber.ack()

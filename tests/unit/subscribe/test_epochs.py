@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.model.delivery import SourceView
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.subscribe.gather import Gatherer
@@ -21,7 +21,7 @@ class Far:
     def __init__(self, *, ordered: bool = True) -> None:
         self.clock, self.catalog = ManualClock(), Catalog()
         subscription = Subscription(SUB, "projects/p/subscriptions/s", TOPIC, "projects/p/topics/t", ordered=ordered)
-        changes = [Change.put(Topic(TOPIC, "projects/p/topics/t")), Change.put(subscription)]
+        changes = [CatalogChange.put(Topic(TOPIC, "projects/p/topics/t")), CatalogChange.put(subscription)]
         for change in self.catalog.assign(changes):
             self.catalog.apply(change)
         self.attached: list[str] = []
@@ -138,7 +138,7 @@ def test_a_chain_that_has_not_seen_a_seek_is_asked_again() -> None:
     known = far.catalog.subscription_by_incarnation(SUB)
     assert known is not None
     sought = Subscription(SUB, known.name, TOPIC, "projects/p/topics/t", ordered=True, generation=1)
-    for change in far.catalog.assign([Change.put(sought)]):
+    for change in far.catalog.assign([CatalogChange.put(sought)]):
         far.catalog.apply(change)
     far.gatherer.tick()
     far.say(2, epoch=1)  # of the generation before

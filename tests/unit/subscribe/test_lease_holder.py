@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.kernel import ackids
-from syncpoint.metadata.records import Change, Subscription
+from syncpoint.metadata.records import CatalogChange, Subscription
 from syncpoint.subscribe.lease_holder import by_lender, lender_in, lender_of, table_epoch
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.testing.forwarders import TOPIC, World
@@ -59,9 +59,9 @@ def test_of_deleted_subscriptions_nothing_is_remembered(monkeypatch: pytest.Monk
     )  # fmt: skip
     for number in range(100, 200):
         record = Subscription(number, f"projects/p/subscriptions/s{number}", 1, TOPIC)
-        world.commit(Change.put(record))
+        world.commit(CatalogChange.put(record))
         forwarder.delivery(record)
-        world.commit(Change.delete(record))
+        world.commit(CatalogChange.delete(record))
         forwarder.tick()
     forwarder.delivery(world.record)
     forwarder.tick()

@@ -10,7 +10,7 @@ from syncpoint.runtime.random import SeededRandom
 from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
 from syncpoint.testing.simulated_loop import run_simulated
-from syncpoint.transport.calls import Methods, Stream, Streaming
+from syncpoint.transport.calls import Methods, Streaming, StreamingCall
 from syncpoint.transport.memory import Faults, MemoryChannel
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
@@ -36,12 +36,12 @@ class Server:
         self.heard: list[str] = []
         self.hellos: list[Any] = []
         self.paused = self.displacing = False
-        self.streams: list[Stream] = []
+        self.streams: list[StreamingCall] = []
 
     def methods(self) -> Methods:
         return {methods.CHAINS.Serve.encode(): Streaming(self.open)}
 
-    def open(self, stream: Stream) -> None:
+    def open(self, stream: StreamingCall) -> None:
         self.streams.append(stream)
 
         def message(data: bytes) -> None:

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from syncpoint.metadata.records import Change, DeadLetter, Retry, Topic
-from syncpoint.storage.record import Kind
+from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry, Topic
+from syncpoint.storage.record import EntryKind
 from syncpoint.subscribe.passed import FIRST_S, MOST_S, PassedOver
 from syncpoint.subscribe.retry import OffsetRun
 from syncpoint.testing.forwarders import Subscriber, World
@@ -13,7 +13,7 @@ from syncpoint.testing.forwarders import Subscriber, World
 
 def positions(world: World) -> list[int]:
     """Of the entries that hold messages."""
-    return [entry.position for entry in world.store.entries if entry.kind == Kind.MESSAGES]
+    return [entry.position for entry in world.store.entries if entry.kind == EntryKind.MESSAGES]
 
 
 def test_runs_are_tried_ever_more_rarely_until_they_are_read() -> None:
@@ -105,7 +105,7 @@ def test_a_message_that_can_not_be_read_again_when_it_came_back_is_delivered_whe
 def test_its_deliveries_are_still_counted() -> None:
     dead = DeadLetter("projects/p/topics/dead", 5)
     world = World(dead_letter=dead, retry=Retry(0.1, 0.1))
-    world.commit(Change.put(Topic(9, "projects/p/topics/dead")))
+    world.commit(CatalogChange.put(Topic(9, "projects/p/topics/dead")))
     subscriber = Subscriber(world)
     world.send("a")
     subscriber.nack(*subscriber.held)
@@ -118,7 +118,7 @@ def test_its_deliveries_are_still_counted() -> None:
 def test_a_dead_letter_that_can_not_be_read_is_not_taken_for_acknowledged() -> None:
     dead = DeadLetter("projects/p/topics/dead", 5)
     world = World(dead_letter=dead)
-    world.commit(Change.put(Topic(9, "projects/p/topics/dead")))
+    world.commit(CatalogChange.put(Topic(9, "projects/p/topics/dead")))
     subscriber = Subscriber(world)
     world.send("a")
     for _ in range(4):

@@ -10,7 +10,7 @@ import pytest
 
 from syncpoint.kernel.acks import encode_runs
 from syncpoint.kernel.frames import message_at
-from syncpoint.metadata.records import Change, Op, SeekTarget, Subscription
+from syncpoint.metadata.records import CatalogChange, ChangeOp, SeekTarget, Subscription
 from syncpoint.model.delivery import AttemptRun, PublishSide, SourceView, attempts_of
 from syncpoint.model.errors import FailedPrecondition, NotFound
 from syncpoint.testing.forwarders import World
@@ -60,7 +60,7 @@ class Case:
         """Until all is done that was begun."""
         await asyncio.sleep(1)
 
-    async def commit(self, *changes: Change) -> None:
+    async def commit(self, *changes: CatalogChange) -> None:
         raise NotImplementedError
 
     def record(self) -> Subscription:
@@ -103,7 +103,7 @@ class Case:
     async def change(self, **options: Any) -> None:
         known = self.record()
         fields = {name: getattr(known, name) for name in known.__slots__}
-        await self.commit(Change.put(Subscription(**{**fields, **options})))
+        await self.commit(CatalogChange.put(Subscription(**{**fields, **options})))
 
 
 class Near(Case):
@@ -121,7 +121,7 @@ class Near(Case):
     async def rest(self) -> None:
         self.world.advance(1)
 
-    async def commit(self, *changes: Change) -> None:
+    async def commit(self, *changes: CatalogChange) -> None:
         self.world.commit(*changes)
 
     def record(self) -> Subscription:
@@ -138,7 +138,7 @@ class Far(Case):
         for one in data:
             await self.world.publish(one)
 
-    async def commit(self, *changes: Change) -> None:
+    async def commit(self, *changes: CatalogChange) -> None:
         self.world.chains.commit(*changes)
         await self.rest()
 
@@ -244,7 +244,7 @@ async def test_a_subscription_that_is_deleted_is_told(kind: str) -> None:
     case = await case_of(kind)
     await case.publish("a")
     ear, source = await case.attached()
-    await case.commit(Change(0, Op.DELETE, case.record()))
+    await case.commit(CatalogChange(0, ChangeOp.DELETE, case.record()))
     await case.rest()
     assert ear.removed == 1
     with pytest.raises(NotFound):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from syncpoint.kernel.errors import BadAckId
-from syncpoint.metadata.records import Change, Subscription
+from syncpoint.metadata.records import CatalogChange, Subscription
 from syncpoint.publish.backlog import unacknowledged
 from syncpoint.subscribe.confirm import Confirmation
 from syncpoint.subscribe.delivery import Delivery
@@ -92,7 +92,7 @@ class Two(World):
 
     def __init__(self, **options: bool) -> None:
         super().__init__(**options)
-        self.commit(Change.put(Subscription(3, OTHER, 1, TOPIC)))
+        self.commit(CatalogChange.put(Subscription(3, OTHER, 1, TOPIC)))
         self.others: list[str] = []
         other = self.publish.catalog.subscription(OTHER)
         assert other is not None

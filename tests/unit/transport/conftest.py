@@ -11,7 +11,7 @@ from hpack import Decoder, Encoder
 
 from syncpoint.transport import frames
 from syncpoint.transport.calls import Methods
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.server import Server
 from syncpoint.transport.server_connection import ServerConnection
 
@@ -125,10 +125,10 @@ class Peer:
     """A client written by hand, against a server's connection."""
 
     def __init__(
-        self, methods: Methods, limits: Limits | None = None, *, greet: bool = True, server: Any = None
+        self, methods: Methods, limits: TransportLimits | None = None, *, greet: bool = True, server: Any = None
     ) -> None:
         self.loop = server._loop if server else ManualLoop()
-        self.server = server or Server(methods, limits or Limits(), None, self.loop)
+        self.server = server or Server(methods, limits or TransportLimits(), None, self.loop)
         self.conn = ServerConnection(self.loop, self.server)
         self.socket = FakeSocket()
         self.socket.protocol = self.conn

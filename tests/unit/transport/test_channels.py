@@ -11,7 +11,7 @@ import uvloop
 
 from syncpoint.model.errors import Code, NotFound, StaleEpoch, SyncpointError, Unavailable, Unprocessed
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.transport.calls import Call, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.client import Channel
 from syncpoint.transport.memory import Faults, MemoryChannel
 from syncpoint.transport.server import serve
@@ -54,7 +54,7 @@ class Service:
             raise
         return b""
 
-    def chat(self, stream: Stream) -> None:
+    def chat(self, stream: StreamingCall) -> None:
         def message(payload: bytes) -> None:
             if payload == b"fail":
                 raise NotFound("x")
@@ -67,7 +67,7 @@ class Service:
     def note(self) -> None:
         self.cancelled += 1
 
-    def count(self, stream: Stream) -> None:
+    def count(self, stream: StreamingCall) -> None:
         left = list(range(400))
 
         def pump() -> None:

@@ -11,9 +11,9 @@ import pytest
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import fields, frames
 from syncpoint.transport.client import Channel
-from syncpoint.transport.frames import ErrorCode, Setting
+from syncpoint.transport.frames import ErrorCode, SettingId
 from syncpoint.transport.heads import HEAD_BLOCK, OK_BLOCK
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 
 Script = Callable[["Scripted", frames.Frame], None]
 
@@ -57,7 +57,9 @@ def with_server(
             writer.close()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        channel = Channel("127.0.0.1", server.sockets[0].getsockname()[1], limits=Limits(message_bytes=100_000))
+        channel = Channel(
+            "127.0.0.1", server.sockets[0].getsockname()[1], limits=TransportLimits(message_bytes=100_000)
+        )
         try:
             await asyncio.wait_for(test(channel), 20)
         finally:
@@ -263,7 +265,7 @@ def test_calls_wait_for_the_servers_number_of_streams() -> None:
         await asyncio.gather(*(channel.unary("/t.T/M", b"x") for _ in range(20)))
         assert max(most) == 2
 
-    with_server(script, test, {Setting.MAX_CONCURRENT_STREAMS: 2})
+    with_server(script, test, {SettingId.MAX_CONCURRENT_STREAMS: 2})
 
 
 def test_nobody_listens() -> None:

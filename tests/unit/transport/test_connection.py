@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
 from syncpoint.transport import frames
-from syncpoint.transport.calls import Call, Stream, Streaming, Unary
+from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.frames import ErrorCode
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 
 
 def echo_methods(seen: list | None = None) -> dict[bytes, Unary | Streaming]:
@@ -23,7 +23,7 @@ def echo_methods(seen: list | None = None) -> dict[bytes, Unary | Streaming]:
             seen.append((call.path, request, dict(call.metadata)))
         call.reply(request)
 
-    def chat(stream: Stream) -> None:
+    def chat(stream: StreamingCall) -> None:
         stream.on_message = stream.send
         stream.on_end = stream.finish
 
@@ -90,7 +90,7 @@ def recorded(world: Any, plan: list) -> bytes:
             case ("junk", kind, payload):
                 out += frames.frame(kind, 0xFF, 0, payload)
             case ("settings", window):
-                out += frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: window})
+                out += frames.settings({frames.SettingId.INITIAL_WINDOW_SIZE: window})
             case ("priority",):
                 out += frames.frame(frames.PRIORITY, 0, 1, frames.u32(0) + b"\x01")
             case _:
@@ -281,7 +281,7 @@ def test_a_deadline_after_the_answer_is_nothing(world: Any) -> None:
 
 
 def test_a_stream_ended_early_tells_the_client_to_stop(world: Any) -> None:
-    def refuse(stream: Stream) -> None:
+    def refuse(stream: StreamingCall) -> None:
         stream.on_message = lambda message: stream.finish(InvalidArgument("", "no"))
 
     peer = world.Peer({b"/t.T/Chat": Streaming(refuse)})
@@ -341,7 +341,7 @@ def test_without_a_fallback_the_connection_ends(world: Any) -> None:
 
 
 def test_settings_of_the_server(world: Any) -> None:
-    limits = Limits(concurrent_streams=7)
+    limits = TransportLimits(concurrent_streams=7)
     peer = world.Peer({}, limits, greet=False)
     peer.send(frames.PREFACE + frames.settings({}))
     values = dict(frames.read_settings(peer.read()[0].payload))

@@ -6,17 +6,17 @@ from typing import Any
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import frames
-from syncpoint.transport.calls import Stream, Streaming, Unary
+from syncpoint.transport.calls import Streaming, StreamingCall, Unary
 from syncpoint.transport.frames import ErrorCode
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 
 
 def setup(world: Any) -> tuple[Any, list, list]:
     calls: list[Any] = []
     streams: list[Any] = []
-    drained: list[Stream] = []
+    drained: list[StreamingCall] = []
 
-    def begin(stream: Stream) -> None:
+    def begin(stream: StreamingCall) -> None:
         streams.append(stream)
         stream.on_drain = lambda: drained.append(stream)
 
@@ -70,7 +70,7 @@ def test_an_idle_connection_ends_at_once(world: Any) -> None:
 
 
 def test_a_connection_that_says_nothing_is_closed_after_a_while(world: Any) -> None:
-    peer = world.Peer({}, Limits(drain_ping_s=3.0), greet=False)
+    peer = world.Peer({}, TransportLimits(drain_ping_s=3.0), greet=False)
     peer.conn.drain()
     peer.loop.advance(2.9)
     assert not peer.socket.closed

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.transport import frames
-from syncpoint.transport.calls import Stream, Streaming, Unary
-from syncpoint.transport.frames import ErrorCode, Setting
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.calls import Streaming, StreamingCall, Unary
+from syncpoint.transport.frames import ErrorCode, SettingId
+from syncpoint.transport.limits import TransportLimits
 
 KIB = 1024
 
@@ -26,7 +26,7 @@ class Receiver:
         self.streams: dict[int, int] = {}
         self.bodies: dict[int, bytearray] = {}
         self.frame_bytes = frame_bytes
-        start = frames.settings({Setting.INITIAL_WINDOW_SIZE: window, Setting.MAX_FRAME_SIZE: frame_bytes})
+        start = frames.settings({SettingId.INITIAL_WINDOW_SIZE: window, SettingId.MAX_FRAME_SIZE: frame_bytes})
         self.peer.send(frames.PREFACE + start)
 
     def open(self, path: str) -> int:
@@ -57,7 +57,7 @@ class Receiver:
         for sid in self.streams:
             self.streams[sid] += window - self.initial
         self.initial = window
-        self.peer.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: window}))
+        self.peer.send(frames.settings({SettingId.INITIAL_WINDOW_SIZE: window}))
         self.check()
 
 
@@ -86,7 +86,7 @@ parts = st.one_of(
     ),
 )
 def test_sending(world: Any, messages: list, window: int, frame_bytes: int, steps: list) -> None:
-    streams: list[Stream] = []
+    streams: list[StreamingCall] = []
     receiver = Receiver(world, {b"/t.T/Get": Streaming(streams.append)}, window, frame_bytes)
     sids = [receiver.open("/t.T/Get") for _ in messages]
     for stream, wanted in zip(streams, messages, strict=True):
@@ -137,7 +137,7 @@ def test_unary_answers_wait_for_windows_too(world: Any) -> None:
 
 
 def test_writable_and_unsent(world: Any) -> None:
-    streams: list[Stream] = []
+    streams: list[StreamingCall] = []
     receiver = Receiver(world, {b"/t.T/Get": Streaming(streams.append)}, 1000)
     sid = receiver.open("/t.T/Get")
     (stream,) = streams
@@ -167,9 +167,9 @@ def test_writable_and_unsent(world: Any) -> None:
 
 
 def test_a_full_socket_stops_streams(world: Any) -> None:
-    streams: list[Stream] = []
+    streams: list[StreamingCall] = []
     peer = world.Peer({b"/t.T/Get": Streaming(streams.append)})
-    peer.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 1 << 30}) + frames.window_update(0, 1 << 30))
+    peer.send(frames.settings({SettingId.INITIAL_WINDOW_SIZE: 1 << 30}) + frames.window_update(0, 1 << 30))
     peer.call(b"", "/t.T/Get")
     (stream,) = streams
     peer.socket.full = 100 * KIB
@@ -197,7 +197,7 @@ def test_a_full_socket_stops_streams(world: Any) -> None:
 
 
 def test_streams_share_the_connections_window(world: Any) -> None:
-    streams: list[Stream] = []
+    streams: list[StreamingCall] = []
     receiver = Receiver(world, {b"/t.T/Get": Streaming(streams.append)}, 1 << 24)
     sids = [receiver.open("/t.T/Get") for _ in range(3)]
     for stream in streams:
@@ -218,10 +218,10 @@ def test_streams_share_the_connections_window(world: Any) -> None:
 )
 def test_receiving(world: Any, sizes: list[list[int]], pad: int, chunk: int, draw: Any) -> None:
     """A client that sends only what it is allowed to, in any order over its streams, gets everything through."""
-    limits = Limits(stream_window_bytes=1000, receive_extra_bytes=2500, message_bytes=4000)
+    limits = TransportLimits(stream_window_bytes=1000, receive_extra_bytes=2500, message_bytes=4000)
     got: dict[int, list[int]] = {}
 
-    def handler(stream: Stream) -> None:
+    def handler(stream: StreamingCall) -> None:
         mine = got.setdefault(len(got), [])
         stream.on_message = lambda message: mine.append(len(message))
 
@@ -256,13 +256,13 @@ def test_receiving(world: Any, sizes: list[list[int]], pad: int, chunk: int, dra
 
 
 def test_no_window_for_what_is_still_to_be_worked_through(world: Any) -> None:
-    streams: list[Stream] = []
+    streams: list[StreamingCall] = []
 
-    def handler(stream: Stream) -> None:
+    def handler(stream: StreamingCall) -> None:
         streams.append(stream)
         stream.on_message = lambda message: stream.keep(len(message))
 
-    peer = world.Peer({b"/t.T/Put": Streaming(handler)}, Limits(stream_window_bytes=1000))
+    peer = world.Peer({b"/t.T/Put": Streaming(handler)}, TransportLimits(stream_window_bytes=1000))
     sid = peer.open("/t.T/Put")
     peer.read()
 
@@ -279,7 +279,7 @@ def test_no_window_for_what_is_still_to_be_worked_through(world: Any) -> None:
 
 
 def test_the_connections_window_is_given_back(world: Any) -> None:
-    limits = Limits(connection_window_bytes=100_000)
+    limits = TransportLimits(connection_window_bytes=100_000)
     peer = world.Peer({b"/t.T/Echo": Unary(lambda call, request: call.reply(b""))}, limits)
     back = 0
     for _ in range(20):

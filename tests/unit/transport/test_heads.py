@@ -62,13 +62,13 @@ def test_metadata_above_the_limit_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_malformed_requests(field: tuple[bytes, bytes]) -> None:
-    with pytest.raises(heads.Malformed):
+    with pytest.raises(heads.MalformedHeaders):
         read(field)
 
 
 @pytest.mark.parametrize("missing", [b":method", b":scheme", b":path"])
 def test_missing_pseudo_headers(missing: bytes) -> None:
-    with pytest.raises(heads.Malformed):
+    with pytest.raises(heads.MalformedHeaders):
         heads.read_request([f for f in REQUEST if f[0] != missing], 100, 1000)
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from syncpoint.transport import frames
-from syncpoint.transport.calls import Stream, Streaming
-from syncpoint.transport.frames import Setting
+from syncpoint.transport.calls import Streaming, StreamingCall
+from syncpoint.transport.frames import SettingId
 
 MIB = 1 << 20
 WINDOW_MAX = (1 << 31) - 1
 
 
-def opened(world: Any, *, window: int, frame_bytes: int) -> tuple[Any, int, Stream]:
+def opened(world: Any, *, window: int, frame_bytes: int) -> tuple[Any, int, StreamingCall]:
     """A peer with these settings, and a stream it has opened, at both ends."""
-    streams: list[Stream] = []
+    streams: list[StreamingCall] = []
     peer = world.Peer({b"/t.T/Read": Streaming(streams.append)}, greet=False)
-    told = {Setting.INITIAL_WINDOW_SIZE: window, Setting.MAX_FRAME_SIZE: frame_bytes}
+    told = {SettingId.INITIAL_WINDOW_SIZE: window, SettingId.MAX_FRAME_SIZE: frame_bytes}
     peer.send(frames.PREFACE + frames.settings(told) + frames.window_update(0, window - 65_535))
     sid = peer.open("/t.T/Read")
     peer.read()

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from syncpoint.transport import frames
-from syncpoint.transport.calls import Call, Stream, Streaming, Unary
-from syncpoint.transport.frames import ErrorCode, Setting
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
+from syncpoint.transport.frames import ErrorCode, SettingId
+from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.server import serve
 from syncpoint.transport.server_connection import ServerConnection
 
@@ -23,7 +23,7 @@ CALM = ErrorCode.ENHANCE_YOUR_CALM
 
 def methods(calls: list | None = None) -> dict[bytes, Unary | Streaming]:
     """Echo answers, Hold never does, Chat is a stream that only listens."""
-    held: list[Call | Stream] = [] if calls is None else calls
+    held: list[Call | StreamingCall] = [] if calls is None else calls
     return {
         b"/t.T/Echo": Unary(lambda call, request: call.reply(request)),
         b"/t.T/Hold": Unary(lambda call, request: held.append(call)),
@@ -34,7 +34,7 @@ def methods(calls: list | None = None) -> dict[bytes, Unary | Streaming]:
 def test_every_limit_is_tested_and_explained() -> None:
     here = Path(__file__).read_text()
     source = Path(__import__("syncpoint.transport.limits", fromlist=["limits"]).__file__ or "").read_text()
-    for field in dataclasses.fields(Limits):
+    for field in dataclasses.fields(TransportLimits):
         assert f"{field.name}=" in here, field.name
         after = source.split(f"\n    {field.name}: ", 1)[1].split("\n", 2)[1]
         assert after.startswith('    """'), f"{field.name} has no doc line"
@@ -44,7 +44,7 @@ def test_every_limit_is_tested_and_explained() -> None:
 
 
 def test_message_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(message_bytes=1000))
+    peer = world.Peer(methods(), TransportLimits(message_bytes=1000))
     body, fields = peer.answer(peer.call(bytes(1000)))
     assert len(body) == 1005
     sid = peer.call(bytes(1001))
@@ -57,7 +57,7 @@ def test_message_bytes(world: Any) -> None:
 
 
 def test_message_bytes_is_known_before_the_message(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(message_bytes=1000))
+    peer = world.Peer(methods(), TransportLimits(message_bytes=1000))
     sid = peer.open()
     peer.data(sid, b"\0\xff\xff\xff\xff")
     assert peer.answer(sid)[1]["grpc-status"] == "8"
@@ -66,7 +66,7 @@ def test_message_bytes_is_known_before_the_message(world: Any) -> None:
 
 
 def test_frame_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(frame_bytes=16_384))
+    peer = world.Peer(methods(), TransportLimits(frame_bytes=16_384))
     peer.send(frames.frame(0xEE, 0, 0, bytes(16_384)))
     assert peer.error() is None
     peer.send(frames.frame(0xEE, 0, 0, bytes(16_385))[:9])
@@ -74,7 +74,7 @@ def test_frame_bytes(world: Any) -> None:
 
 
 def test_header_block_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(header_block_bytes=2000))
+    peer = world.Peer(methods(), TransportLimits(header_block_bytes=2000))
     peer.open(world.ECHO, ("x", "y" * 1000))
     assert peer.error() is None
     big = peer.block(world.ECHO, ("x", "\x7f" * 1000))
@@ -83,14 +83,14 @@ def test_header_block_bytes(world: Any) -> None:
 
 
 def test_header_list_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(header_list_bytes=1000))
+    peer = world.Peer(methods(), TransportLimits(header_list_bytes=1000))
     sid = peer.call(b"", world.ECHO, ("x", "y" * 2000))
     assert peer.answer(sid)[1]["grpc-status"] == "8"
     assert peer.answer(peer.call(b""))[1]["grpc-status"] == "0"
 
 
 def test_header_list_bytes_hard(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(header_list_bytes_hard=4000))
+    peer = world.Peer(methods(), TransportLimits(header_list_bytes_hard=4000))
     peer.open(world.ECHO, ("x", "y" * 2000))
     assert peer.error() is None
     peer.send(frames.headers(3, peer.block(world.ECHO, ("x", "y" * 2000)) + b"\xbe" * 3, end=False, frame_bytes=9999))
@@ -98,7 +98,7 @@ def test_header_list_bytes_hard(world: Any) -> None:
 
 
 def test_header_cache_blocks(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(header_cache_blocks=4))
+    peer = world.Peer(methods(), TransportLimits(header_cache_blocks=4))
     for i in range(20):
         sid = peer.next_sid
         peer.next_sid += 2
@@ -119,7 +119,7 @@ def test_header_cache_blocks(world: Any) -> None:
 
 
 def test_stream_window_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(stream_window_bytes=1000))
+    peer = world.Peer(methods(), TransportLimits(stream_window_bytes=1000))
     sid = peer.open()
     peer.data(sid, world.grpc(bytes(995)), end=True)
     assert peer.answer(sid)[1]["grpc-status"] == "0"
@@ -130,7 +130,7 @@ def test_stream_window_bytes(world: Any) -> None:
 
 
 def test_connection_window_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(connection_window_bytes=70_000, frame_bytes=16_384))
+    peer = world.Peer(methods(), TransportLimits(connection_window_bytes=70_000, frame_bytes=16_384))
     sid = peer.open("/t.T/Chat")
     peer.send(frames.frame(frames.DATA, 0, sid, world.grpc(bytes(16_000))) * 4)
     assert peer.error() is None
@@ -139,7 +139,7 @@ def test_connection_window_bytes(world: Any) -> None:
 
 
 def test_receive_extra_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(stream_window_bytes=1000, receive_extra_bytes=6000))
+    peer = world.Peer(methods(), TransportLimits(stream_window_bytes=1000, receive_extra_bytes=6000))
     peer.read()
 
     def begin(size: int) -> tuple[int, int]:
@@ -160,14 +160,14 @@ def test_receive_extra_bytes(world: Any) -> None:
 
 
 def test_receive_extra_bytes_lets_in_one_message_of_any_size(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(stream_window_bytes=1000, receive_extra_bytes=10))
+    peer = world.Peer(methods(), TransportLimits(stream_window_bytes=1000, receive_extra_bytes=10))
     sid = peer.open()
     peer.data(sid, world.grpc(bytes(9000))[:1000])
     assert any(f.kind == frames.WINDOW_UPDATE and f.sid == sid for f in peer.read())
 
 
 def test_held_bytes(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(held_bytes=10_000))
+    peer = world.Peer(methods(), TransportLimits(held_bytes=10_000))
     sids = [peer.open() for _ in range(4)]
     for sid in sids[:3]:
         peer.data(sid, world.grpc(bytes(9_000))[:3_005])
@@ -186,16 +186,16 @@ def test_held_bytes(world: Any) -> None:
 
 def test_socket_buffer_bytes(world: Any) -> None:
     told: list[int | None] = []
-    peer = world.Peer(methods(), Limits(), greet=False)
+    peer = world.Peer(methods(), TransportLimits(), greet=False)
     peer.socket.set_write_buffer_limits = lambda high=None, low=None: told.append(high)
-    peer.conn.limits = Limits(socket_buffer_bytes=4711)
+    peer.conn.limits = TransportLimits(socket_buffer_bytes=4711)
     peer.conn.connection_made(peer.socket)
     assert told == [4711]
 
 
 def test_unsent_bytes(world: Any) -> None:
     calls: list[Any] = []
-    peer = world.Peer(methods(calls), Limits(unsent_bytes=100_000))
+    peer = world.Peer(methods(calls), TransportLimits(unsent_bytes=100_000))
     for _ in range(4):
         peer.call(b"", "/t.T/Hold")
     for call in calls[:2]:
@@ -209,7 +209,7 @@ def test_unsent_bytes(world: Any) -> None:
 
 
 def test_unsent_bytes_counts_answers_to_pings(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(unsent_bytes=10_000))
+    peer = world.Peer(methods(), TransportLimits(unsent_bytes=10_000))
     peer.socket.full = 0
     for _ in range(500):
         peer.send(frames.frame(frames.PING, 0, 0, bytes(8)))
@@ -222,7 +222,7 @@ def test_unsent_bytes_counts_answers_to_pings(world: Any) -> None:
 def test_unsent_total_bytes(world: Any) -> None:
     """Over all connections; `test_unsent.py` has who goes first."""
     calls: list[Any] = []
-    first = world.Peer(methods(calls), Limits(unsent_total_bytes=300_000))
+    first = world.Peer(methods(calls), TransportLimits(unsent_total_bytes=300_000))
     peers = [first, *(world.Peer(methods(calls), server=first.server) for _ in range(3))]
     for peer in peers:
         peer.call(b"", "/t.T/Hold")
@@ -238,7 +238,7 @@ def test_unsent_total_bytes(world: Any) -> None:
 
 
 def test_stall_of_the_socket(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(stall_s=30.0, keepalive_s=0.0))
+    peer = world.Peer(methods(), TransportLimits(stall_s=30.0, keepalive_s=0.0))
     peer.socket.full = 10
     peer.call(b"")
     peer.loop.advance(29)
@@ -249,7 +249,7 @@ def test_stall_of_the_socket(world: Any) -> None:
 
 def test_stall_of_an_answer(world: Any) -> None:
     calls: list[Any] = []
-    peer = world.Peer(methods(calls), Limits(stall_s=30.0, keepalive_s=0.0))
+    peer = world.Peer(methods(calls), TransportLimits(stall_s=30.0, keepalive_s=0.0))
     sid = peer.call(b"", "/t.T/Chat")
     calls[0].send(bytes(70_000))
     told: list[bool] = []
@@ -268,7 +268,7 @@ def test_stall_of_an_answer(world: Any) -> None:
 
 
 def test_connections(world: Any) -> None:
-    first = world.Peer(methods(), Limits(connections=2))
+    first = world.Peer(methods(), TransportLimits(connections=2))
     second = world.Peer(methods(), server=first.server)
     third = world.Peer(methods(), greet=False, server=first.server)
     assert third.socket.aborted
@@ -280,7 +280,7 @@ def test_connections(world: Any) -> None:
 
 def test_concurrent_streams(world: Any) -> None:
     calls: list[Any] = []
-    peer = world.Peer(methods(calls), Limits(concurrent_streams=2))
+    peer = world.Peer(methods(calls), TransportLimits(concurrent_streams=2))
     for _ in range(2):
         peer.call(b"", "/t.T/Hold")
     refused = peer.open("/t.T/Hold")
@@ -292,7 +292,7 @@ def test_concurrent_streams(world: Any) -> None:
     assert peer.answer(peer.call(b""))[1]["grpc-status"] == "0"
 
 
-def flood(world: Any, limits: Limits, frame: bytes, *, allowed: int) -> None:
+def flood(world: Any, limits: TransportLimits, frame: bytes, *, allowed: int) -> None:
     """`allowed` frames per interval pass, again and again; one more ends the connection."""
     peer = world.Peer(methods(), limits)
     sid = peer.open("/t.T/Chat")
@@ -308,15 +308,20 @@ def flood(world: Any, limits: Limits, frame: bytes, *, allowed: int) -> None:
 
 
 def test_settings_per_interval(world: Any) -> None:
-    flood(world, Limits(settings_per_interval=20, interval_s=5.0), frames.settings({}), allowed=19)
+    flood(world, TransportLimits(settings_per_interval=20, interval_s=5.0), frames.settings({}), allowed=19)
 
 
 def test_pings_per_interval(world: Any) -> None:
-    flood(world, Limits(pings_per_interval=20, interval_s=5.0), frames.frame(frames.PING, 0, 0, bytes(8)), allowed=20)
+    flood(
+        world,
+        TransportLimits(pings_per_interval=20, interval_s=5.0),
+        frames.frame(frames.PING, 0, 0, bytes(8)),
+        allowed=20,
+    )
 
 
 def test_updates_per_interval(world: Any) -> None:
-    flood(world, Limits(updates_per_interval=20, interval_s=5.0), frames.window_update(0, 1), allowed=20)
+    flood(world, TransportLimits(updates_per_interval=20, interval_s=5.0), frames.window_update(0, 1), allowed=20)
 
 
 @pytest.mark.parametrize(
@@ -330,12 +335,12 @@ def test_updates_per_interval(world: Any) -> None:
     ids=["data", "priority", "unknown", "goaway"],
 )
 def test_empties_per_interval(world: Any, frame: bytes) -> None:
-    flood(world, Limits(empties_per_interval=20, interval_s=5.0), frame, allowed=20)
+    flood(world, TransportLimits(empties_per_interval=20, interval_s=5.0), frame, allowed=20)
 
 
 def test_resets_per_interval(world: Any) -> None:
     calls: list[Any] = []
-    peer = world.Peer(methods(calls), Limits(resets_per_interval=50))
+    peer = world.Peer(methods(calls), TransportLimits(resets_per_interval=50))
     for i in range(51):
         assert peer.error() is None, i
         sid = peer.call(b"", "/t.T/Hold")
@@ -345,7 +350,7 @@ def test_resets_per_interval(world: Any) -> None:
 
 
 def test_resets_per_interval_counts_those_we_are_made_to_send(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(resets_per_interval=50))
+    peer = world.Peer(methods(), TransportLimits(resets_per_interval=50))
     for _ in range(51):
         sid = peer.open("/t.T/Chat")
         peer.send(frames.window_update(sid, 0))
@@ -353,7 +358,7 @@ def test_resets_per_interval_counts_those_we_are_made_to_send(world: Any) -> Non
 
 
 def test_continuations_per_block(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(continuations_per_block=5))
+    peer = world.Peer(methods(), TransportLimits(continuations_per_block=5))
     block = peer.block()
     peer.send(frames.headers(1, block, end=False, frame_bytes=-(-len(block) // 5)))
     assert peer.error() is None
@@ -375,7 +380,7 @@ def test_pings_every_ten_seconds_are_welcome_for_ever(world: Any) -> None:
 
 @pytest.mark.parametrize("start", [b"", b"PRI", frames.PREFACE, frames.PREFACE + frames.settings({})[:5]])
 def test_greeting_s(world: Any, start: bytes) -> None:
-    peer = world.Peer(methods(), Limits(greeting_s=3.0), greet=False)
+    peer = world.Peer(methods(), TransportLimits(greeting_s=3.0), greet=False)
     if start:
         peer.send(start)
     peer.loop.advance(2.5)
@@ -385,7 +390,7 @@ def test_greeting_s(world: Any, start: bytes) -> None:
 
 
 def test_greeting_s_begins_when_tls_is_finished(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(greeting_s=3.0), greet=False)
+    peer = world.Peer(methods(), TransportLimits(greeting_s=3.0), greet=False)
     late = ServerConnection(peer.loop, peer.server)  # accepted; TLS takes its time
     peer.loop.advance(2.5)
     socket = world.FakeSocket()
@@ -402,7 +407,7 @@ def test_handshake_s() -> None:
 
     async def run() -> None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        server = await serve(methods(), tls=tls, limits=Limits(handshake_s=0.1))
+        server = await serve(methods(), tls=tls, limits=TransportLimits(handshake_s=0.1))
         reader, writer = await asyncio.open_connection(server.host, server.port)
         writer.write(bytes.fromhex("160301"))  # the first bytes of a client's hello
         with contextlib.suppress(ConnectionError):
@@ -415,7 +420,7 @@ def test_handshake_s() -> None:
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_first_request_s(world: Any, asked: bool) -> None:
-    peer = world.Peer(methods(), Limits(first_request_s=5.0, drain_ping_s=1.0))
+    peer = world.Peer(methods(), TransportLimits(first_request_s=5.0, drain_ping_s=1.0))
     peer.read()
     peer.loop.advance(4.5)
     assert peer.read() == []
@@ -435,7 +440,7 @@ def test_first_request_s(world: Any, asked: bool) -> None:
 
 
 def test_first_request_s_may_be_never(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(first_request_s=0.0, keepalive_s=0.0))
+    peer = world.Peer(methods(), TransportLimits(first_request_s=0.0, keepalive_s=0.0))
     peer.read()
     peer.loop.advance(1000)
     assert peer.read() == []
@@ -443,7 +448,7 @@ def test_first_request_s_may_be_never(world: Any) -> None:
 
 @pytest.mark.parametrize("what", ["frame", "block"])
 def test_frame_s(world: Any, what: str) -> None:
-    peer = world.Peer(methods(), Limits(frame_s=10.0, keepalive_s=0.0))
+    peer = world.Peer(methods(), TransportLimits(frame_s=10.0, keepalive_s=0.0))
     if what == "frame":
         data = frames.frame(0xEE, 0, 0, bytes(1000))
     else:
@@ -457,7 +462,7 @@ def test_frame_s(world: Any, what: str) -> None:
 
 
 def test_keepalive_s_and_keepalive_answer_s(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(keepalive_s=60.0, keepalive_answer_s=20.0, first_request_s=0.0))
+    peer = world.Peer(methods(), TransportLimits(keepalive_s=60.0, keepalive_answer_s=20.0, first_request_s=0.0))
     peer.read()
     for _ in range(3):
         peer.loop.advance(63)
@@ -472,7 +477,7 @@ def test_keepalive_s_and_keepalive_answer_s(world: Any) -> None:
 
 
 def test_no_keepalive(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(keepalive_s=0.0, sweep_s=100.0, first_request_s=0.0))
+    peer = world.Peer(methods(), TransportLimits(keepalive_s=0.0, sweep_s=100.0, first_request_s=0.0))
     peer.read()
     peer.loop.advance(10_000)
     assert peer.read() == []
@@ -480,7 +485,7 @@ def test_no_keepalive(world: Any) -> None:
 
 
 def test_sweep_s(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(sweep_s=7.0, greeting_s=1.0), greet=False)
+    peer = world.Peer(methods(), TransportLimits(sweep_s=7.0, greeting_s=1.0), greet=False)
     peer.loop.advance(6)
     assert not peer.conn.closed
     peer.loop.advance(2)
@@ -489,7 +494,7 @@ def test_sweep_s(world: Any) -> None:
 
 def test_drain_ping_s(world: Any) -> None:
     calls: list[Any] = []
-    peer = world.Peer(methods(calls), Limits(drain_ping_s=3.0))
+    peer = world.Peer(methods(calls), TransportLimits(drain_ping_s=3.0))
     peer.call(b"", "/t.T/Hold")
     peer.read()
     peer.conn.drain()
@@ -502,7 +507,7 @@ def test_drain_ping_s(world: Any) -> None:
 
 
 def test_close_s(world: Any) -> None:
-    peer = world.Peer(methods(), Limits(close_s=5.0))
+    peer = world.Peer(methods(), TransportLimits(close_s=5.0))
     peer.send(frames.frame(frames.PUSH_PROMISE, 0, 1))
     assert peer.error() == ErrorCode.PROTOCOL_ERROR
     peer.loop.advance(4)
@@ -512,9 +517,9 @@ def test_close_s(world: Any) -> None:
 
 
 def test_settings_that_shrink_to_nothing_hold_answers_back(world: Any) -> None:
-    peer = world.Peer(methods(), Limits())
-    peer.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
+    peer = world.Peer(methods(), TransportLimits())
+    peer.send(frames.settings({SettingId.INITIAL_WINDOW_SIZE: 0}))
     sid = peer.call(b"x")
     assert peer.answer(sid)[0] == b""
-    peer.send(frames.settings({Setting.INITIAL_WINDOW_SIZE: 100}))
+    peer.send(frames.settings({SettingId.INITIAL_WINDOW_SIZE: 100}))
     assert peer.answer(sid)[0] == world.grpc(b"x")

@@ -9,7 +9,7 @@ import pytest
 from syncpoint.transport import frames
 from syncpoint.transport.calls import Streaming, Unary
 from syncpoint.transport.frames import ErrorCode
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.server import Server
 from syncpoint.transport.unsent import Unsent
 
@@ -19,7 +19,7 @@ WINDOW = frames.WINDOW_DEFAULT
 class Room:
     """Connections of one server, with streams that stay open."""
 
-    def __init__(self, world: Any, limits: Limits, unsent: Unsent | None = None) -> None:
+    def __init__(self, world: Any, limits: TransportLimits, unsent: Unsent | None = None) -> None:
         self.world, self.calls = world, []  # type: ignore[var-annotated]
         methods = {b"/t.T/Hold": Unary(lambda call, _: self.calls.append(call)), b"/t.T/Chat": Streaming(self._chat)}
         self.loop = world.ManualLoop()
@@ -39,7 +39,7 @@ class Room:
 
 
 def test_the_largest_goes_first_and_hears_why(world: Any) -> None:
-    room = Room(world, Limits(unsent_total_bytes=1_000_000))
+    room = Room(world, TransportLimits(unsent_total_bytes=1_000_000))
     small, large, middle = (room.peer() for _ in range(3))
     room.answer(small, 200_000 + WINDOW)
     room.answer(large, 500_000 + WINDOW)
@@ -55,7 +55,7 @@ def test_the_largest_goes_first_and_hears_why(world: Any) -> None:
 
 
 def test_who_goes_on_reading_outlasts_who_does_not(world: Any) -> None:
-    room = Room(world, Limits(unsent_total_bytes=1_000_000, keepalive_s=0.0))
+    room = Room(world, TransportLimits(unsent_total_bytes=1_000_000, keepalive_s=0.0))
     reading, stuck, third = (room.peer() for _ in range(3))
     sid = room.answer(reading, 600_000)
     room.answer(stuck, 400_000)
@@ -69,7 +69,7 @@ def test_who_goes_on_reading_outlasts_who_does_not(world: Any) -> None:
 
 
 def test_what_the_socket_does_not_take_counts(world: Any) -> None:
-    room = Room(world, Limits(unsent_total_bytes=100_000))
+    room = Room(world, TransportLimits(unsent_total_bytes=100_000))
     peers = [room.peer() for _ in range(3)]
     for peer in peers:
         peer.socket.full = 1000
@@ -84,7 +84,7 @@ def test_what_the_socket_does_not_take_counts(world: Any) -> None:
 
 
 def test_a_socket_that_is_just_below_full_counts_from_the_next_look(world: Any) -> None:
-    room = Room(world, Limits(unsent_total_bytes=100_000, first_request_s=0.0))
+    room = Room(world, TransportLimits(unsent_total_bytes=100_000, first_request_s=0.0))
     peers = [room.peer() for _ in range(3)]
     for peer in peers:
         peer.socket.full = 1_000_000
@@ -97,7 +97,7 @@ def test_a_socket_that_is_just_below_full_counts_from_the_next_look(world: Any) 
 
 @pytest.mark.parametrize("end", ["read", "reset", "deadline", "lost"])
 def test_nothing_is_left_of_what_went(world: Any, end: str) -> None:
-    room = Room(world, Limits())
+    room = Room(world, TransportLimits())
     peer = room.peer()
     sid = peer.open("/t.T/Chat", ("grpc-timeout", "5S"))
     room.calls[0].send(bytes(300_000))
@@ -115,7 +115,7 @@ def test_nothing_is_left_of_what_went(world: Any, end: str) -> None:
 
 def test_servers_of_one_process_share_a_budget(world: Any) -> None:
     budget = Unsent(300_000)
-    rooms = [Room(world, Limits(), budget) for _ in range(2)]
+    rooms = [Room(world, TransportLimits(), budget) for _ in range(2)]
     peers = [room.peer() for room in rooms]
     for room, peer, size in zip(rooms, peers, (200_000, 280_000), strict=True):
         room.answer(peer, size)
@@ -128,7 +128,7 @@ def test_servers_of_one_process_share_a_budget(world: Any) -> None:
 
 def test_an_application_is_not_called_within_its_own_call(world: Any) -> None:
     """A connection that is closed for the budget ends in a turn of its own, not within somebody else's `send`."""
-    room = Room(world, Limits(unsent_total_bytes=300_000))
+    room = Room(world, TransportLimits(unsent_total_bytes=300_000))
     large, other = room.peer(), room.peer()
     large.open("/t.T/Chat")
     room.calls[0].send(bytes(250_000))

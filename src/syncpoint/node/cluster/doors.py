@@ -25,7 +25,7 @@ from syncpoint.runtime.files import Files
 from syncpoint.runtime.machine import network_of_machine
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.storage.workers import ThreadWorkers, Workers
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Network, TcpNetwork, split_address
 from syncpoint.transport.unsent import Unsent
 
@@ -49,7 +49,9 @@ class Doors:
     tls: Tls | None = None  # between processes
     host: str = field(default_factory=platform.node)
     machine: str = field(default_factory=network_of_machine)
-    unsent: Unsent = field(default_factory=lambda: Unsent(Limits().unsent_total_bytes))  # of all doors of the process
+    unsent: Unsent = field(
+        default_factory=lambda: Unsent(TransportLimits().unsent_total_bytes)
+    )  # of all doors of the process
     settle_memory: Callable[[], None] = settle_memory  # after the start
     open_metadata: Callable[[ClusterSettings], Awaitable[SharedStore]] | None = None
     open_files: Callable[[ChainRecord, int, AddressOf], tuple[Files, list[str]]] | None = None
@@ -57,7 +59,7 @@ class Doors:
     @staticmethod
     def of(tls: Tls | None) -> Doors:
         """The real ones. Raises `InvalidArgument` for certificates that can not be used."""
-        unsent = Unsent(Limits().unsent_total_bytes)
+        unsent = Unsent(TransportLimits().unsent_total_bytes)
         if tls is None:
             return Doors(network=TcpNetwork(unsent=unsent), unsent=unsent)
         return Doors(network=TcpNetwork(tls.client(), tls.server(), unsent), tls=tls, unsent=unsent)

@@ -55,7 +55,7 @@ from syncpoint.runtime.random import Random
 from syncpoint.runtime.tasks import complete
 from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.quorum import AckRule
-from syncpoint.storage.record import Batch, Kind
+from syncpoint.storage.record import EntryKind, StoredBatch
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
 from syncpoint.storage.workers import notifier
@@ -145,9 +145,9 @@ class OneNode:
         found = [(source, self.store.bounds(source)) for source in sorted(self.memory.sources.by_number)]
         return [(source, *bounds) for source, bounds in found if bounds is not None]
 
-    async def read(self, source: int, begin: int) -> Sequence[Batch]:
+    async def read(self, source: int, begin: int) -> Sequence[StoredBatch]:
         """Stored batches from an offset on. Raises what storage says."""
-        answer: asyncio.Future[Sequence[Batch]] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Sequence[StoredBatch]] = asyncio.get_running_loop().create_future()
         self.store.read(source, begin, READ_BYTES, partial(complete, answer))
         return await answer
 
@@ -183,7 +183,7 @@ async def copy_chain(node: OneNode, store: Store) -> tuple[int, int]:
                 if not is_needed(node.forwarder, source, batch.first_offset, batch.count, batch.time_ns):
                     continue
                 position = store.append(
-                    Kind.COPY,
+                    EntryKind.COPY,
                     batch.payload,
                     source=source,
                     first_offset=batch.first_offset,

@@ -22,8 +22,8 @@ from syncpoint.control.barrier import Barrier
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.contract import Put, absent
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
-from syncpoint.metadata.lost import Decision, lost_of
-from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.metadata.lost import LostTopicDecision, lost_of
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.metadata.shared import SharedStore
 from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
 from syncpoint.metadata.view import ClusterView
@@ -55,7 +55,7 @@ class Found(NamedTuple):
     """`unheard`: chains that nobody has told of: they are open nowhere, or their owner did not answer."""
 
     orphans: list[Orphan]
-    decisions: list[Decision]
+    decisions: list[LostTopicDecision]
     unheard: list[int]
 
 
@@ -123,7 +123,7 @@ class Orphans:
             made = replace(new_topic(pubsub.Topic(name=topic), self._clock.time_ns()), incarnation=number)
             reader = self._reader(made, subscription, ordered)
             revision = await self._commit(
-                [Change.put(made), Change.put(reader), self._decided(orphan, "adopted", topic, who)]
+                [CatalogChange.put(made), CatalogChange.put(reader), self._decided(orphan, "adopted", topic, who)]
             )
             if revision is not None:
                 await self._assign(orphan)  # until it was known, routers were free to take the assignment away
@@ -169,11 +169,13 @@ class Orphans:
         record = new_subscription(asked, topic, self._clock.time_ns())
         return replace(record, incarnation=self._shared.next_incarnation(), created_revision=_FIRST_REVISION)
 
-    def _decided(self, orphan: Orphan, what: str, name: str, who: Who) -> Change:
-        decision = Decision(orphan.topic, what, name, orphan.messages, who.user, who.host, self._clock.time_ns())
-        return Change.put(lost_of(self._shared.catalog).decided(decision).setting())
+    def _decided(self, orphan: Orphan, what: str, name: str, who: Who) -> CatalogChange:
+        decision = LostTopicDecision(
+            orphan.topic, what, name, orphan.messages, who.user, who.host, self._clock.time_ns()
+        )
+        return CatalogChange.put(lost_of(self._shared.catalog).decided(decision).setting())
 
-    async def _commit(self, changes: Sequence[Change]) -> int | None:
+    async def _commit(self, changes: Sequence[CatalogChange]) -> int | None:
         """The revision; None when somebody else has changed the catalog first."""
         try:
             return (await self._shared.commit(changes))[-1].revision

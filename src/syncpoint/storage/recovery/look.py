@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from syncpoint.storage.catalog import Segment
-from syncpoint.storage.index import Index, Record
+from syncpoint.storage.index import Index, IndexRecord
 from syncpoint.storage.record import Header
 
 _END = 1 << 64  # above every source
@@ -23,7 +23,7 @@ class Look:
 
     def __init__(self, segment: Segment, index: Index, sources: Collection[int] | None = None) -> None:
         self.segment = segment
-        self.live: list[Record] = []
+        self.live: list[IndexRecord] = []
         self.live_bytes = 0
         self.too_much = False  # more is live than is worth copying
         self.seen = 0  # records judged; all of them once it is as many as the segment has messages
@@ -46,12 +46,12 @@ class Look:
         """It had come to its end, before it was doubted."""
         self.records = self._anew(index)
 
-    def keep(self, record: Record) -> None:
+    def keep(self, record: IndexRecord) -> None:
         """It is live."""
         self.live.append(record)
         self.live_bytes += record.length
 
-    def _all(self, index: Index) -> Iterator[Record]:
+    def _all(self, index: Index) -> Iterator[IndexRecord]:
         for record in index.messages():
             self._at = record.source
             self.seen += 1
@@ -59,7 +59,7 @@ class Look:
         self._at = _END
         yield from self._anew(index)
 
-    def _anew(self, index: Index) -> Iterator[Record]:
+    def _anew(self, index: Index) -> Iterator[IndexRecord]:
         while self._again:
             source = min(self._again)
             self._again.remove(source)  # first: it may be doubted once more while it is judged
@@ -75,7 +75,7 @@ class Move:
 
     __slots__ = ("copied", "doubted", "fetching", "frames", "last_copy", "look", "rest", "segment", "stale")
 
-    def __init__(self, segment: Segment, rest: list[Record]) -> None:
+    def __init__(self, segment: Segment, rest: list[IndexRecord]) -> None:
         self.segment = segment
         self.rest = rest
         self.copied = {record.ordinal for record in rest}

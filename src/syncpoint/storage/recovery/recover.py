@@ -19,8 +19,8 @@ from typing import Any
 
 from syncpoint.runtime.files import DiskFenced, Files
 from syncpoint.runtime.random import Random
-from syncpoint.storage.access import Access
-from syncpoint.storage.catalog import Catalog, Copy, Segment
+from syncpoint.storage.access import CopyReader
+from syncpoint.storage.catalog import Segment, SegmentCatalog, SegmentCopy
 from syncpoint.storage.damage import Damage
 from syncpoint.storage.errors import (
     CopiesChanged,
@@ -31,7 +31,7 @@ from syncpoint.storage.errors import (
     StorageDamaged,
 )
 from syncpoint.storage.identity import (
-    Identity,
+    DiskIdentity,
     Marks,
     encode_marks,
     merge_marks,
@@ -39,7 +39,7 @@ from syncpoint.storage.identity import (
     write_identity,
     write_marks,
 )
-from syncpoint.storage.index import DamagedIndex, Record
+from syncpoint.storage.index import DamagedIndex, IndexRecord
 from syncpoint.storage.layout import DISK_FILE, LOCK_FILE, logs_dir
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery.find_tail import LogTail, SegmentTail, find_tail
@@ -82,7 +82,7 @@ class DiskState:
 
     slot: int
     root: str
-    identity: Identity | None = None
+    identity: DiskIdentity | None = None
     error: Exception | None = None
     lock: int | None = None
     scan: DiskScan | None = None
@@ -114,7 +114,7 @@ class Recovery:
         self._cut_off = False  # old members that cannot be told of the new log are given up
         self.gone: list[tuple[int, int]] = []  # (log, segment) that must exist and are on no disk
         self.holes: dict[
-            tuple[int, int], list[Record]
+            tuple[int, int], list[IndexRecord]
         ] = {}  # of sealed segments: what their index knows and no disk has
         self._settings = settings
         self._files = files
@@ -409,7 +409,7 @@ class Recovery:
         content = encode_marks(self.marks)
         for disk in self.good:
             if disk.identity is None:
-                disk.identity = Identity(self.universe, self._random.token(16))
+                disk.identity = DiskIdentity(self.universe, self._random.token(16))
                 disk.fresh = True
 
         def reserve(disk: DiskState) -> None:
@@ -464,8 +464,8 @@ class Recovery:
         rescanned: set[tuple[int, int]] = set()
         for _ in range(2):
             damaged: set[tuple[int, int]] = set()
-            self.catalog = Catalog(self.universe, self._settings.index_cache_bytes)
-            self.access = Access(self._files, lambda segment: sorted(segment.copies), self._note_damage)
+            self.catalog = SegmentCatalog(self.universe, self._settings.index_cache_bytes)
+            self.access = CopyReader(self._files, lambda segment: sorted(segment.copies), self._note_damage)
             self.catalog.load = self.access.page
             self.segments: list[tuple[Segment, SegmentTail]] = []
             self.summaries: dict[int, list[tuple[int, int, int]]] = {}
@@ -511,7 +511,7 @@ class Recovery:
             # While nothing is sealed even an incomplete copy is a source; see `_settle_tails`.
             if found.trailer is None or slot in found.complete:
                 sealed = found.trailer is not None
-                segment.copies[slot] = Copy(copy.header.incarnation, copy.header.seed, copy.path, sealed)
+                segment.copies[slot] = SegmentCopy(copy.header.incarnation, copy.header.seed, copy.path, sealed)
         return segment
 
     def _note_damage(self, segment: Segment, slot: int, damage: Damage) -> None:
@@ -548,7 +548,7 @@ class Recovery:
         return done
 
     def _seal_on_enough(self, segment: Segment, found: SegmentTail) -> None:
-        done: dict[int, Copy] = {}
+        done: dict[int, SegmentCopy] = {}
         slots = [slot for slot in sorted(found.complete) if self.disks[slot].error is None]
         sources = segment.copies.copy()
         for slot in self._on_copies(slots, segment, found, settle):

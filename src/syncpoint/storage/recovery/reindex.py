@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged
-from syncpoint.storage.catalog import Copy, PageLoader, Segment, index_seed
+from syncpoint.storage.catalog import PageLoader, Segment, SegmentCopy, index_seed
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import ActiveIndex, DamagedIndex, encode_index
 from syncpoint.storage.record import Header
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class Lacking(NamedTuple):
     """What reading through some copies of a segment has left to be found."""
 
-    copies: Sequence[Copy]
+    copies: Sequence[SegmentCopy]
     positions: Collection[int]  # of the entries that none of them has
     until: float  # when that is to be seen anew (monotonic)
 
@@ -85,7 +85,7 @@ class Reindexing:
             in_thread(lambda: self._read_through(segment, copies))
         raise CopiesUnreachable(f"the index of {segment!r} is being built anew")
 
-    def _read_through(self, segment: Segment, copies: Mapping[int, Copy]) -> None:
+    def _read_through(self, segment: Segment, copies: Mapping[int, SegmentCopy]) -> None:
         try:
             with self._building:
                 if not segment.removed and self._kept(segment) is None:
@@ -106,7 +106,7 @@ class Reindexing:
         found = segment.lacking
         return None if found is None or self._clock.monotonic() >= found.until else found
 
-    def _build(self, segment: Segment, copies: Mapping[int, Copy]) -> bytes | None:
+    def _build(self, segment: Segment, copies: Mapping[int, SegmentCopy]) -> bytes | None:
         """The index, which is kept; None where the copies lack an entry. Those not read yet come first: as long as they
         add nothing the others need not be read once more. Raises `CopiesUnreachable`.
         """
@@ -145,10 +145,10 @@ class _Look:
         self._answers = answers
         self._segment = segment
         self.frames: dict[int, Scanned] = {}
-        self.copies: list[Copy] = []  # that were read to their end, or as far as the disk gave them
+        self.copies: list[SegmentCopy] = []  # that were read to their end, or as far as the disk gave them
         self.away: Exception | None = None
 
-    def read(self, copies: Mapping[int, Copy], wanted: range) -> None:
+    def read(self, copies: Mapping[int, SegmentCopy], wanted: range) -> None:
         """Read one copy after the other until all that is wanted was found."""
         for slot, copy in copies.items():
             if len(self.frames) == len(wanted):
@@ -192,11 +192,11 @@ def _in_order(frames: Mapping[int, Scanned]) -> Iterator[tuple[int, Header]]:
         yield frames[position].offset, frames[position].header
 
 
-def _sealed(copies: Mapping[int, Copy]) -> dict[int, Copy]:
+def _sealed(copies: Mapping[int, SegmentCopy]) -> dict[int, SegmentCopy]:
     return {slot: copy for slot, copy in copies.items() if copy.sealed}
 
 
-def _unread(copies: Mapping[int, Copy], lacking: Lacking | None) -> dict[int, Copy]:
+def _unread(copies: Mapping[int, SegmentCopy], lacking: Lacking | None) -> dict[int, SegmentCopy]:
     seen = () if lacking is None else lacking.copies
     return {slot: copy for slot, copy in copies.items() if not any(copy is one for one in seen)}
 

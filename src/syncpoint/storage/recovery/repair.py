@@ -14,11 +14,11 @@ from contextlib import suppress
 
 from syncpoint.runtime.files import Files, read_exactly, write_all
 from syncpoint.runtime.random import Random
-from syncpoint.storage.access import Access
-from syncpoint.storage.catalog import Catalog, Copy, Segment, index_seed
+from syncpoint.storage.access import CopyReader
+from syncpoint.storage.catalog import Segment, SegmentCatalog, SegmentCopy, index_seed
 from syncpoint.storage.disk import write_seal
 from syncpoint.storage.errors import CopiesChanged, StorageDamaged
-from syncpoint.storage.index import ActiveIndex, Record, encode_index
+from syncpoint.storage.index import ActiveIndex, IndexRecord, encode_index
 from syncpoint.storage.layout import log_dir, logs_dir, segment_path
 from syncpoint.storage.record import HEADER_BYTES, Header, Queued, decode_frame, encode_header
 from syncpoint.storage.segment import PAGE, SegmentHeader, align, decode_front, encode_front, encode_trailer
@@ -112,8 +112,8 @@ def seal_again(files: Files, path: str, header: SegmentHeader, segment: Segment)
 def rebuild(
     files: Files,
     random: Random,
-    catalog: Catalog,
-    access: Access,
+    catalog: SegmentCatalog,
+    access: CopyReader,
     segment: Segment,
     slot: int,
     root: str,
@@ -121,8 +121,8 @@ def rebuild(
     may_replace: Callable[[str], object] = lambda path: None,
     whole: bool = False,
     between: Callable[[], object] = lambda: None,
-    again: Copy | None = None,
-) -> tuple[Copy, list[Record]]:
+    again: SegmentCopy | None = None,
+) -> tuple[SegmentCopy, list[IndexRecord]]:
     """Write a fresh copy on one disk from the others; returns it and what no disk has in good order.
 
     `may_replace(path)` raises where what lies in the copy's place is not this disk's. `whole`: positions that are in no
@@ -152,7 +152,7 @@ def rebuild(
     files.sync_dir(logs_dir(root))
     beside = path + ".tmp"
     handle = files.open(beside, create=True)
-    lost: list[Record] = []
+    lost: list[IndexRecord] = []
     try:
         files.truncate(handle, 0)
         write_all(files, handle, [encode_front(header)], 0)
@@ -188,10 +188,10 @@ def rebuild(
         may_replace(path)
     files.rename(beside, path)
     files.sync_dir(folder)
-    return Copy(incarnation, header.seed, path, sealed=True), lost
+    return SegmentCopy(incarnation, header.seed, path, sealed=True), lost
 
 
-def broken_records(catalog: Catalog, access: Access, segment: Segment) -> list[Record]:
+def broken_records(catalog: SegmentCatalog, access: CopyReader, segment: Segment) -> list[IndexRecord]:
     """Read all of a sealed segment: the records of its index that are on no disk in good order.
 
     Raises `DamagedIndex`, `CopiesUnreachable`, `OSError`.
@@ -215,8 +215,8 @@ def _queued(header: Header) -> Queued:
     )
 
 
-def _chunks(records: list[Record]) -> Iterator[list[Record]]:
-    part: list[Record] = []
+def _chunks(records: list[IndexRecord]) -> Iterator[list[IndexRecord]]:
+    part: list[IndexRecord] = []
     size = 0
     for record in records:
         part.append(record)
@@ -229,8 +229,8 @@ def _chunks(records: list[Record]) -> Iterator[list[Record]]:
 
 
 def _frames(
-    access: Access, segment: Segment, part: list[Record]
-) -> tuple[list[tuple[Record, tuple[Header, bytes]]], list[Record]]:
+    access: CopyReader, segment: Segment, part: list[IndexRecord]
+) -> tuple[list[tuple[IndexRecord, tuple[Header, bytes]]], list[IndexRecord]]:
     try:
         return list(zip(part, access.frames(segment, part), strict=True)), []
     except StorageDamaged:
@@ -244,7 +244,7 @@ def _frames(
     return found, missing
 
 
-def _as_active(records: list[Record]) -> ActiveIndex:
+def _as_active(records: list[IndexRecord]) -> ActiveIndex:
     index = ActiveIndex()
     for record in records:
         index.add(

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from syncpoint.runtime.files import Files, read_exactly
-from syncpoint.storage.identity import Identity, Marks, read_identity, read_marks
+from syncpoint.storage.identity import DiskIdentity, Marks, read_identity, read_marks
 from syncpoint.storage.layout import READMITTED_FILE, UNCLEAN_FILE, logs_dir, parse_log, parse_segment
 from syncpoint.storage.record import HEADER_BYTES, MAGIC_BYTES, Header, decode_frame, decode_header
 from syncpoint.storage.segment import (
@@ -46,7 +46,7 @@ class DiskScan:
 
     slot: int
     root: str
-    identity: Identity | None = None
+    identity: DiskIdentity | None = None
     marks: Marks | None = None
     copies: list[FoundCopy] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)  # segment files without a header
@@ -101,7 +101,7 @@ def scan_disk(files: Files, root: str, slot: int) -> DiskScan:
         # Only the small file was lost: the segments themselves say whose they are. Not so where an earlier incarnation
         # left segments to a later one, or where the identity was set aside because the disk lost what was not synced.
         newest = max(scan.copies, key=lambda copy: (copy.header.log, copy.header.seq)).header
-        scan.identity = Identity(newest.universe, newest.disk)
+        scan.identity = DiskIdentity(newest.universe, newest.disk)
     return scan
 
 

@@ -10,9 +10,9 @@ import errno
 from collections.abc import Iterator
 
 from syncpoint.runtime.files import Files, FolderExchanged, read_exactly
-from syncpoint.storage.catalog import Copy, Segment, index_seed
+from syncpoint.storage.catalog import Segment, SegmentCopy, index_seed
 from syncpoint.storage.checksum import crc32c
-from syncpoint.storage.damage import Damage, Part, Place
+from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
 from syncpoint.storage.index import RECORDS_PAGE, SUMMARIES_PAGE, DamagedIndex, check_page
 from syncpoint.storage.record import HEADER_BYTES, decode_header
 from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer
@@ -24,7 +24,7 @@ Checking = Iterator[tuple[int, Damage | None]]
 """Steps: how many bytes were read, and what is wrong with them; the first damage is the last step."""
 
 
-def check_copy(files: Files, segment: Segment, copy: Copy) -> Checking:
+def check_copy(files: Files, segment: Segment, copy: SegmentCopy) -> Checking:
     """Raises `OSError` in a step."""
     handle = files.open(copy.path, write=False)
     try:
@@ -39,23 +39,23 @@ def check_copy(files: Files, segment: Segment, copy: Copy) -> Checking:
             while True:
                 header = decode_header(data, at, copy.seed)
                 if header is None and len(data) - at >= HEADER_BYTES:
-                    yield len(data), Damage(Place(Part.FRAME, offset + at), "header")
+                    yield len(data), Damage(SegmentPlace(SegmentPart.FRAME, offset + at), "header")
                     return
                 if header is None or len(data) - at < HEADER_BYTES + header.length:
                     break
                 begin = at + HEADER_BYTES
                 if crc32c(data[begin : begin + header.length]) != header.payload_crc or header.position != position:
-                    yield len(data), Damage(Place(Part.FRAME, offset + at), "payload")
+                    yield len(data), Damage(SegmentPlace(SegmentPart.FRAME, offset + at), "payload")
                     return
                 at = begin + header.length
                 position += 1
             if at == 0:  # one frame larger than a chunk
                 if header is None:
-                    yield len(data), Damage(Place(Part.FRAME, offset), "cut off")
+                    yield len(data), Damage(SegmentPlace(SegmentPart.FRAME, offset), "cut off")
                     return
                 payload = read_exactly(files, handle, header.length, offset + HEADER_BYTES)
                 if crc32c(payload) != header.payload_crc:
-                    yield len(payload), Damage(Place(Part.FRAME, offset), "payload")
+                    yield len(payload), Damage(SegmentPlace(SegmentPart.FRAME, offset), "payload")
                     return
                 at = HEADER_BYTES + header.length
                 position += 1
@@ -65,7 +65,7 @@ def check_copy(files: Files, segment: Segment, copy: Copy) -> Checking:
         files.close(handle)
 
 
-def whole_copy(files: Files, segment: Segment, path: str) -> Copy | None:
+def whole_copy(files: Files, segment: Segment, path: str) -> SegmentCopy | None:
     """The copy at `path`, when its ends say that it is the whole sealed segment. Raises `OSError`.
 
     While other disks are late with the segment that is known, too: whoever has sealed it has built its index.
@@ -83,10 +83,10 @@ def whole_copy(files: Files, segment: Segment, path: str) -> Copy | None:
         return None
     if (header.universe, header.log, header.seq) != (segment.universe, segment.log, segment.seq):
         return None
-    return Copy(header.incarnation, header.seed, path, sealed=True)
+    return SegmentCopy(header.incarnation, header.seed, path, sealed=True)
 
 
-def _check_ends(files: Files, handle: int, segment: Segment, copy: Copy) -> Checking:
+def _check_ends(files: Files, handle: int, segment: Segment, copy: SegmentCopy) -> Checking:
     size = files.fstat(handle).size
     front = read_exactly(files, handle, 2 * PAGE, 0)
     first, second = decode_segment_header(front[:PAGE]), decode_segment_header(front[PAGE:])
@@ -94,11 +94,11 @@ def _check_ends(files: Files, handle: int, segment: Segment, copy: Copy) -> Chec
         if header is not None and header.universe != segment.universe:
             raise FolderExchanged(errno.ESTALE, "the segment that lies there is another server's", copy.path)
     if first is None or first != second or first.incarnation != copy.incarnation:
-        yield len(front), Damage(Place(Part.HEADER))
+        yield len(front), Damage(SegmentPlace(SegmentPart.HEADER))
         return
     sealed = decode_trailer(read_exactly(files, handle, PAGE, size - PAGE))
     if sealed is None or sealed[0] != first or sealed[1].last_position != segment.last_position:
-        yield PAGE, Damage(Place(Part.TRAILER))
+        yield PAGE, Damage(SegmentPlace(SegmentPart.TRAILER))
         return
     trailer = sealed[1]
     seed = index_seed(segment.universe, segment.log, segment.seq)
@@ -107,7 +107,7 @@ def _check_ends(files: Files, handle: int, segment: Segment, copy: Copy) -> Chec
         try:
             check_page(read_exactly(files, handle, PAGE, offset), seed)
         except DamagedIndex:
-            yield PAGE, Damage(Place(Part.INDEX, offset))
+            yield PAGE, Damage(SegmentPlace(SegmentPart.INDEX, offset))
             return
         offset += PAGE
     yield offset - trailer.index_offset, None

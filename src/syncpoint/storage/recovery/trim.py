@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from syncpoint.storage.access import Access, Gone
-from syncpoint.storage.catalog import Catalog, Segment
+from syncpoint.storage.access import CopyReader, Gone
+from syncpoint.storage.catalog import Segment, SegmentCatalog
 from syncpoint.storage.errors import CopiesUnreachable
-from syncpoint.storage.index import DamagedIndex, Record
+from syncpoint.storage.index import DamagedIndex, IndexRecord
 from syncpoint.storage.record import Header
 from syncpoint.storage.recovery.look import Look, Move
 from syncpoint.storage.settings import StorageSettings
@@ -52,14 +52,14 @@ class Trim:
     def __init__(
         self,
         settings: StorageSettings,
-        catalog: Catalog,
-        access: Access,
+        catalog: SegmentCatalog,
+        access: CopyReader,
         copy: Callable[[Header, bytes], int],
         appended: Callable[[], int],
         synced: Callable[[], int],
         in_thread: Callable[[Callable[[], None]], None],
         removable: Callable[[Segment], bool],
-        copied: Callable[[Segment, Record], Iterable[Segment]],
+        copied: Callable[[Segment, IndexRecord], Iterable[Segment]],
         holds: Callable[[Segment, int], bool],
     ) -> None:
         """`copied`: the segments of ended lives, newer than this one, that hold the same entry once more. `holds`:
@@ -207,7 +207,7 @@ class Trim:
                 return used, False
         return used, True
 
-    def _kept_by_copy(self, segment: Segment, record: Record) -> bool:
+    def _kept_by_copy(self, segment: Segment, record: IndexRecord) -> bool:
         """Whether a needed entry is also in a newer segment, which is going to stay for it: a life that copied it
         forward ended before it deleted the original.
         """

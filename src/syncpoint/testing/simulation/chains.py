@@ -19,8 +19,8 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import HEAD, OPEN, OWNERS
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import Change, Op, Subscription, Topic
-from syncpoint.model.cluster import ChainRecord, DiskPlace, Owner
+from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription, Topic
+from syncpoint.model.cluster import ChainOwner, ChainRecord, DiskPlace
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.chain import Chain
 from syncpoint.runtime.clock import ManualClock
@@ -30,7 +30,7 @@ from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulation.base import SimWorld, Trace
 from syncpoint.testing.simulation.consuming import Consuming
-from syncpoint.testing.simulation.disks import DiskServer
+from syncpoint.testing.simulation.disks import SimDiskServer
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.nodes import Node, Publisher
 from syncpoint.testing.simulation.shape import TOPIC, TOPIC_NUMBER, Shape
@@ -64,7 +64,7 @@ class ChainsWorld(SimWorld):
             collect_entries_step=60,
         )  # fmt: skip
         self.master = Catalog()
-        self.changes: list[Change] = []
+        self.changes: list[CatalogChange] = []
         self.store = MemoryStore(clock=clock, random=self.random)
         self.doubt = 0.0  # that the outcome of a transaction stays unknown
         self.registered: frozenset[tuple[int, int]] = frozenset()
@@ -87,7 +87,7 @@ class ChainsWorld(SimWorld):
         self.epochs: dict[int, int] = {}
         self.opening: dict[int, asyncio.Task[Any]] = {}
         self.records = self._place()
-        self.commit(Change.put(Topic(TOPIC_NUMBER, TOPIC, retention_s=31 * 86_400)))
+        self.commit(CatalogChange.put(Topic(TOPIC_NUMBER, TOPIC, retention_s=31 * 86_400)))
 
     def next_number(self) -> int:
         self._numbers += 1
@@ -118,12 +118,12 @@ class ChainsWorld(SimWorld):
 
     # -- metadata ----------------------------------------------------------------------------------------------------
 
-    def commit(self, *changes: Change) -> int:
+    def commit(self, *changes: CatalogChange) -> int:
         """Change the catalog; processes hear of it in their own time."""
         for change in self.master.assign(changes):
             record = change.record
-            if isinstance(record, Subscription) and change.op is Op.PUT and not record.created_revision:
-                change = Change(change.revision, change.op, replace(record, created_revision=change.revision))
+            if isinstance(record, Subscription) and change.op is ChangeOp.PUT and not record.created_revision:
+                change = CatalogChange(change.revision, change.op, replace(record, created_revision=change.revision))
             self.master.apply(change)
             self.changes.append(change)
         self.store.txn([], [Put(HEAD, b"%d 0" % self.master.revision)])
@@ -225,7 +225,7 @@ class ChainsWorld(SimWorld):
             self.coverage.sometimes("a chain is taken over from one that hangs", before[0].process.hung)
         epoch = self.epochs[number] = self.epochs.get(number, 0) + 1
 
-        held = Owner(owner.name, owner.incarnation, epoch, owner.address).encode()
+        held = ChainOwner(owner.name, owner.incarnation, epoch, owner.address).encode()
         self.store.txn([], [Put(OWNERS.key(number), held)])
 
         async def take() -> None:
@@ -333,6 +333,6 @@ class ChainsWorld(SimWorld):
                 await asyncio.sleep(0.1)
 
 
-def servers_of(world: ChainsWorld) -> list[DiskServer]:
+def servers_of(world: ChainsWorld) -> list[SimDiskServer]:
     """All servers of disks, in order."""
     return [world.farm.servers[name] for name in sorted(world.farm.servers)]

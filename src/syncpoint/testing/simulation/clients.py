@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
-from syncpoint.metadata.records import ACTIVE, CREATING, Change, SeekTarget, Snapshot, Subscription, Topic
+from syncpoint.metadata.records import ACTIVE, CREATING, CatalogChange, SeekTarget, Snapshot, Subscription, Topic
 from syncpoint.model.errors import StaleEpoch, SyncpointError
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.testing.history import Creation, Identity, Outcome, seal
@@ -129,13 +129,13 @@ class Clients:
         world.coverage.sometimes("a subscription is created while messages are published", world.history.publishes)
         number = world.master.next_incarnation()
         record = Subscription(number, name, topic.incarnation, topic.name, state=CREATING, **options)
-        revision = world.commit(Change.put(record))
+        revision = world.commit(CatalogChange.put(record))
         while not await self.confirm(revision):
             world.coverage.sometimes("a subscription stays creating")
             await asyncio.sleep(0.2)
         made = world.master.subscription_by_incarnation(number)
         assert made is not None
-        world.commit(Change.put(replace(made, state=ACTIVE)))
+        world.commit(CatalogChange.put(replace(made, state=ACTIVE)))
         world.history.end(operation, Outcome.OK)
         self._creations[name] = operation
         world.note(f"client: {name} created")
@@ -143,14 +143,14 @@ class Clients:
     def update(self, name: str, **options: Any) -> None:
         """Change what may change of a subscription."""
         made = self.world.subscription(name)
-        self.world.commit(Change.put(replace(made, **options)))
+        self.world.commit(CatalogChange.put(replace(made, **options)))
         self.world.coverage.sometimes("a subscription is updated")
         self.world.note(f"client: {name} updated: {', '.join(sorted(options))}")
 
     def unsubscribe(self, name: str) -> None:
         """Delete a subscription: nothing is owed to it from here on."""
         self._creations[name].until = self.world.history.stamp()
-        self.world.commit(Change.delete(self.world.subscription(name)))
+        self.world.commit(CatalogChange.delete(self.world.subscription(name)))
         self.world.coverage.sometimes("a subscription is deleted")
         self.world.note(f"client: {name} deleted")
 
@@ -164,11 +164,11 @@ class Clients:
                 taken.snapshot, f"snapshot{taken.snapshot}", made.topic_incarnation, TOPIC, expire_ns=1 << 62,
                 status=CREATING, subscription=made.incarnation,
             )  # fmt: skip
-            if await self.confirm(world.commit(Change.put(record))):
+            if await self.confirm(world.commit(CatalogChange.put(record))):
                 break
             world.coverage.sometimes("a snapshot is not confirmed in time")
-            world.commit(Change.delete(record))
-        world.commit(Change.put(replace(record, status=ACTIVE)))
+            world.commit(CatalogChange.delete(record))
+        world.commit(CatalogChange.put(replace(record, status=ACTIVE)))
         taken.ended = world.history.stamp()
         self.snapshots.append(taken)
         world.note(f"client: snapshot {taken.snapshot} of {name} taken")
@@ -186,7 +186,7 @@ class Clients:
             named(name, seek.generation), before.topic, ordered=before.ordered, exactly_once=before.exactly_once,
             letters=before.letters,
         )  # fmt: skip
-        revision = world.commit(Change.put(replace(made, generation=seek.generation, target=target)))
+        revision = world.commit(CatalogChange.put(replace(made, generation=seek.generation, target=target)))
         while not await self.confirm(revision):
             await asyncio.sleep(0.2)
         seek.ended = world.history.stamp()
@@ -208,7 +208,7 @@ class Clients:
     def create_topic(self, name: str, retention_s: int = 0) -> Topic:
         """Create a topic; its incarnation is a new one."""
         topic = Topic(self.world.master.next_incarnation(), name, retention_s=retention_s)
-        self.world.commit(Change.put(topic))
+        self.world.commit(CatalogChange.put(topic))
         self.world.note(f"client: topic {name} created as {topic.incarnation}")
         return topic
 
@@ -216,7 +216,7 @@ class Clients:
         """Delete a topic and its subscriptions: nothing is owed to them from here on."""
         for name in subscriptions:
             self.unsubscribe(name)
-        self.world.commit(Change.delete(topic))
+        self.world.commit(CatalogChange.delete(topic))
         self.world.coverage.sometimes("a topic is deleted")
         self.world.note(f"client: topic {topic.name} deleted, {topic.incarnation}")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.disk_faults import forget
-from syncpoint.testing.simulation.disks import DiskServer
+from syncpoint.testing.simulation.disks import SimDiskServer
 from syncpoint.testing.simulation.faults import duration
 from syncpoint.testing.simulation.runs import Lasting
 from syncpoint.testing.simulation.world import ClusterWorld
@@ -118,7 +118,7 @@ class ClusterFaults:
         return None
 
     @property
-    def _minority(self) -> DiskServer:
+    def _minority(self) -> SimDiskServer:
         """Whose disks may lose what they have: the others are a write set without it."""
         return self.world.farm.servers["d0"]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from syncpoint.publish.chain import Chain
 from syncpoint.publish.retention import is_needed
 from syncpoint.storage.catalog import Segment, index_seed
-from syncpoint.storage.index import DamagedIndex, Index, Record, SealedIndex, check_page
+from syncpoint.storage.index import DamagedIndex, Index, IndexRecord, SealedIndex, check_page
 from syncpoint.storage.recovery.trim import CollectReport
 from syncpoint.storage.segment import PAGE
 
@@ -52,7 +52,7 @@ class Deletions:
                     f"offset {one.first_offset} of source {one.source} with segment {segment.log}/{segment.seq}",
                 )
 
-    def _is_owed(self, one: Record) -> bool:
+    def _is_owed(self, one: IndexRecord) -> bool:
         """Whether a subscription has not acknowledged all of it that never was sought: what a seek makes needed again
         may be on its way out.
         """
@@ -66,7 +66,7 @@ class Deletions:
                 return True
         return False
 
-    def _is_kept(self, one: Record, dying: Collection[Segment]) -> bool:
+    def _is_kept(self, one: IndexRecord, dying: Collection[Segment]) -> bool:
         """Whether it is also in a segment that stays, and persisted there."""
         store = self._store
         numbers = store._sources.candidates(one.source, one.first_offset, 1 << 30)

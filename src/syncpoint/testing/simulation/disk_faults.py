@@ -13,7 +13,7 @@ from typing import Any
 
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.chains import ChainsWorld, servers_of
-from syncpoint.testing.simulation.disks import DiskServer
+from syncpoint.testing.simulation.disks import SimDiskServer
 from syncpoint.testing.simulation.runs import Lasting
 
 Heal = Callable[[], None]
@@ -30,14 +30,14 @@ class DiskFaults:
         victims = [(server, disk) for server in servers_of(world) for disk in server.disks if disk.startswith(doomed)]
         self._begin_faults(random, victims)
 
-    def _begin_faults(self, random: SeededRandom, victims: list[tuple[DiskServer, str]]) -> None:
+    def _begin_faults(self, random: SeededRandom, victims: list[tuple[SimDiskServer, str]]) -> None:
         """`victims`: the minority."""
         self.random, self.victims = random, victims
         self.over = False  # nothing goes wrong any more
         self.lasting = Lasting(self.world.loop)
         self.world.farm.on_death = self._died
 
-    def _server(self) -> DiskServer | None:
+    def _server(self) -> SimDiskServer | None:
         living = [server for server in servers_of(self.world) if server.alive]
         return living[self.random.randrange(0, len(living))] if living else None
 
@@ -57,19 +57,19 @@ class DiskFaults:
                 return False
         return True
 
-    def _doomed(self) -> tuple[DiskServer, str] | None:
+    def _doomed(self) -> tuple[SimDiskServer, str] | None:
         return self._victim() if self._whole() else None
 
-    def _victim(self) -> tuple[DiskServer, str] | None:
+    def _victim(self) -> tuple[SimDiskServer, str] | None:
         living = [(server, disk) for server, disk in self.victims if server.alive]
         return living[self.random.randrange(0, len(living))] if living else None
 
-    def _died(self, server: DiskServer) -> None:
+    def _died(self, server: SimDiskServer) -> None:
         self.world.note(f"{server.name} died in a command")
         self.world.coverage.sometimes("a disk server dies in a command")
         self.lasting.began(self._starting(server), self.random.random())
 
-    def _starting(self, server: DiskServer) -> Heal:
+    def _starting(self, server: SimDiskServer) -> Heal:
         return lambda: None if server.alive else server.start()
 
     def _disk_server_killed(self) -> Heal | None:
@@ -92,7 +92,7 @@ class DiskFaults:
         server.hung = True
         return lambda: setattr(server, "hung", False)
 
-    def _may_lose_power(self) -> list[DiskServer]:
+    def _may_lose_power(self) -> list[SimDiskServer]:
         """Who may lose what is not synced: everybody, where all that counts is synced before it does."""
         servers = servers_of(self.world)
         if self.world.shape.durability != "sync":

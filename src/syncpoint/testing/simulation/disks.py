@@ -41,7 +41,7 @@ class _Died(BaseException):
     """The server died in the middle of a command."""
 
 
-class DiskServer:
+class SimDiskServer:
     """One process that serves disks, over its many lives."""
 
     def __init__(self, farm: DiskFarm, name: str, disks: tuple[str, ...]) -> None:
@@ -188,14 +188,14 @@ class DiskFarm:
 
     def __init__(self, random: Random, clock: Clock, parted: Callable[[str, str], bool]) -> None:
         self.random, self.clock, self.parted = random, clock, parted
-        self.servers: dict[str, DiskServer] = {}
+        self.servers: dict[str, SimDiskServer] = {}
         self.cut_chance = 0.0  # that a command or its answer is lost
         self.farewell_chance = 0.0  # the same of who is done with a disk and tells its server
         self.lost_before = self.lost_after = 0
         self.commands = 0
         self.intruders: list[str] = []  # who wrote although somebody else had taken over
-        self.on_death: Callable[[DiskServer], None] = lambda server: None
-        self.on_given_up: list[Callable[[SimProcess, DiskServer], None]] = []
+        self.on_death: Callable[[SimDiskServer], None] = lambda server: None
+        self.on_given_up: list[Callable[[SimProcess, SimDiskServer], None]] = []
         self._lives = 0
         self._strikes: list[_Strike] = []
 
@@ -212,9 +212,9 @@ class DiskFarm:
                     self._strikes.remove(one)
                     one.act()
 
-    def serve(self, name: str, disks: tuple[str, ...]) -> DiskServer:
+    def serve(self, name: str, disks: tuple[str, ...]) -> SimDiskServer:
         """A new server."""
-        server = self.servers[name] = DiskServer(self, name, disks)
+        server = self.servers[name] = SimDiskServer(self, name, disks)
         return server
 
     def next_life(self) -> int:
@@ -324,7 +324,7 @@ class SimCommandChannel(CommandChannel):
     def __init__(self, number: int, patience: Patience, farm: DiskFarm, process: SimProcess) -> None:
         super().__init__(number, None, patience)
         self._farm, self._process = farm, process
-        self._far: tuple[DiskServer, DiskService, ServedChannel, int] | None = None
+        self._far: tuple[SimDiskServer, DiskService, ServedChannel, int] | None = None
 
     @property
     def connected(self) -> bool:
@@ -401,7 +401,7 @@ class SimCommandChannel(CommandChannel):
         if not self._process.alive:
             raise Killed
 
-    def _wait(self, far: tuple[DiskServer, DiskService, ServedChannel, int], disk: str | None) -> None:
+    def _wait(self, far: tuple[SimDiskServer, DiskService, ServedChannel, int], disk: str | None) -> None:
         """Until the server answers and its disk has had its time; raises `ChannelLost` after too long a silence."""
         server, service, _, _ = far
         silent, worked = 0.0, 0.0

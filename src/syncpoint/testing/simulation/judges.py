@@ -16,7 +16,9 @@ from syncpoint.testing.simulation.sets import Seek, Sets, named
 
 def one_writer_per_log(intruders: Sequence[str], commands: int) -> Verdict:
     """Once a disk has answered for an epoch, it executes nothing under a lower one. What it executed before it may
-    confirm once more to whoever asks again: that is true, and the new owner has seen it (see `disks.DiskServer.run`).
+    confirm once more to whoever asks again: that is true, and the new owner has seen it (see
+
+    `disks.SimDiskServer.run`).
     """
     return Verdict("one writer per log", commands, tuple(intruders))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from syncpoint.metadata.records import Change, DeadLetter, Retry
+from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry
 from syncpoint.runtime.random import Random
 from syncpoint.testing.simulation.chains import ChainsWorld
 from syncpoint.testing.simulation.clients import Clients, Messages
@@ -56,7 +56,7 @@ class Lives:
         """What there is before anything goes wrong. In a client."""
         world = self.world
         if not world.keeps:
-            world.commit(Change.put(replace(world.topic(TOPIC), retention_s=0)))
+            world.commit(CatalogChange.put(replace(world.topic(TOPIC), retention_s=0)))
         if self.burying:
             await self.clients.bury_here()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from syncpoint.control.registration import Registration
 from syncpoint.diskserver.remote_disk import DiskAddress
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.records import Change
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.cluster import ChainRecord, Member
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.chain import Surroundings
@@ -40,7 +40,7 @@ class Copy:
 
     def __init__(self, world: ChainsWorld, accidents: Accidents) -> None:
         self.catalog = Catalog()
-        self.on_change: list[Callable[[Change], None]] = []
+        self.on_change: list[Callable[[CatalogChange], None]] = []
         self.cuts = 0  # how many faults keep it from the metadata
         self._world, self._moved, self._accidents = world, asyncio.Event(), accidents
         self.assignment = world.assignment

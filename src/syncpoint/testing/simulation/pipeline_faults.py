@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.disk_faults import DiskFaults, Heal
-from syncpoint.testing.simulation.disks import DiskServer
+from syncpoint.testing.simulation.disks import SimDiskServer
 from syncpoint.testing.simulation.pipelines import PipelinesWorld
 
 PIPELINE_FAULTS = (
@@ -44,7 +44,7 @@ class PipelineFaults(DiskFaults):
         world.disks.heal()
         world.again()
 
-    def _server(self) -> DiskServer | None:
+    def _server(self) -> SimDiskServer | None:
         return self._node.disks if self._node.disks.alive else None
 
     def _whole(self) -> bool:
@@ -54,7 +54,7 @@ class PipelineFaults(DiskFaults):
         disks = world.life.node.store.status().disks
         return all(disk.state == "ok" for disk in disks)
 
-    def _starting(self, server: DiskServer) -> Heal:
+    def _starting(self, server: SimDiskServer) -> Heal:
         """The machine is there again, and the node on it."""
 
         def start() -> None:
@@ -64,7 +64,7 @@ class PipelineFaults(DiskFaults):
 
         return start
 
-    def _died(self, server: DiskServer) -> None:
+    def _died(self, server: SimDiskServer) -> None:
         # Not here: this may run on a thread of the process that dies.
         self._node.loop.call_soon(self._node.crash, context=contextvars.Context())
         super()._died(server)

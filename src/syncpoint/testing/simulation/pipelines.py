@@ -26,12 +26,12 @@ from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.workers import Notify
 from syncpoint.testing.simulation.accidents import Accidents
 from syncpoint.testing.simulation.base import Trace
-from syncpoint.testing.simulation.disks import DiskServer, SimFiles
+from syncpoint.testing.simulation.disks import SimDiskServer, SimFiles
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
 from syncpoint.testing.simulation.pipeline_world import JobsWorld, PipelineShape
 from syncpoint.testing.simulation.workers import SimWorkers, run_blocking
 from syncpoint.transport.calls import Methods
-from syncpoint.transport.limits import Limits
+from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Listening
 
 NODE, DISKS = "node", "disks"
@@ -112,7 +112,7 @@ class NodeLife:
         return notify
 
     async def _serve(
-        self, methods: Methods, host: str, port: int, *, tls: ssl.SSLContext | None, limits: Limits
+        self, methods: Methods, host: str, port: int, *, tls: ssl.SSLContext | None, limits: TransportLimits
     ) -> Listening:
         return await self.world.network.serve(methods, host, port)
 
@@ -129,7 +129,7 @@ class PipelinesWorld(JobsWorld):
         self.ended = False
         self.refusal: Exception | None = None  # why the node did not start, the last time it did not
         names = tuple(f"d{number}" for number in range(shape.disks))
-        self.disks: DiskServer = self.farm.serve(DISKS, names)
+        self.disks: SimDiskServer = self.farm.serve(DISKS, names)
         self._folder = TemporaryDirectory()
         storage = StorageSettings(
             segment_bytes=64 * 1024, pool_segments=1, pool_segments_max=2, segment_entries_max=40, reserve_bytes=0,

@@ -23,7 +23,7 @@ from syncpoint.publish.ingress import PublishIngress
 from syncpoint.publish.ledger import Ledger
 from syncpoint.storage import record as record_module
 from syncpoint.storage import segment as segment_module
-from syncpoint.storage.disks import Disks
+from syncpoint.storage.disks import DiskSet
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import find_tail
 from syncpoint.storage.recovery import recover as recover_module
@@ -161,7 +161,7 @@ def _nowhere(universe: int, log: int, incarnation: int) -> int:
 
 def rule_8() -> AbstractContextManager[None]:
     """A disk far behind stays in the live stream."""
-    return patched(Disks, _shed=lambda self, writer: None)
+    return patched(DiskSet, _shed=lambda self, writer: None)
 
 
 def rule_12() -> AbstractContextManager[None]:

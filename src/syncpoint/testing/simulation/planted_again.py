@@ -17,11 +17,11 @@ from syncpoint.publish.dispatch import SourceDispatcher
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.sessions import Sessions
 from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.storage.access import Access
+from syncpoint.storage.access import CopyReader
 from syncpoint.storage.catalog import Segment
-from syncpoint.storage.disks import Disks
+from syncpoint.storage.disks import DiskSet
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
-from syncpoint.storage.index import Record
+from syncpoint.storage.index import IndexRecord
 from syncpoint.storage.recovery import recover
 from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.segment import NOBODY
@@ -44,7 +44,7 @@ def together(*patches: AbstractContextManager[None]) -> AbstractContextManager[N
 
 def a_log_begins_on_too_few_disks() -> AbstractContextManager[None]:
     """A header is durable before it is asked whether the log can acknowledge, and names only who is there."""
-    right = Disks._refuse_few
+    right = DiskSet._refuse_few
 
     def at_last(self: Any, recovery: Any, writers: Any) -> None:
         asked, self._asked_before = getattr(self, "_asked_before", False), True
@@ -59,7 +59,7 @@ def a_log_begins_on_too_few_disks() -> AbstractContextManager[None]:
         return [NOBODY] * len(self.disks)
 
     return together(
-        patched(Disks, _refuse_few=at_last),
+        patched(DiskSet, _refuse_few=at_last),
         patched(Recovery, names=only_here),
         patched(recover, newest_header=newest),
     )
@@ -115,9 +115,9 @@ def what_is_passed_over_is_taken_for_acknowledged() -> AbstractContextManager[No
     def nothing(batches: Any) -> tuple[tuple[int, int], ...]:
         return ()
 
-    frames = Access.frames
+    frames = CopyReader.frames
 
-    def damaged(self: Access, segment: Segment, records: Sequence[Record]) -> Any:
+    def damaged(self: CopyReader, segment: Segment, records: Sequence[IndexRecord]) -> Any:
         try:
             return frames(self, segment, records)
         except CopiesUnreachable:
@@ -131,7 +131,7 @@ def what_is_passed_over_is_taken_for_acknowledged() -> AbstractContextManager[No
     return together(
         patched(delivery, passed_over=nothing),
         patched(fetch, passed_over=nothing),
-        patched(Access, frames=damaged),
+        patched(CopyReader, frames=damaged),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from syncpoint.metadata.records import Change, Op, Subscription
+from syncpoint.metadata.records import CatalogChange, ChangeOp, Subscription
 from syncpoint.model.identity import log_of
 from syncpoint.publish import chain as chain_module
 from syncpoint.publish import grants as grants_module
@@ -20,10 +20,10 @@ from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
 from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.source import Source, SourceTable
-from syncpoint.storage.disks import Disks
+from syncpoint.storage.disks import DiskSet
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.storage.recovery.trim import Trim
 from syncpoint.testing.simulation.planted_again import together
 from syncpoint.testing.simulation.scaled import patched
@@ -35,10 +35,10 @@ def a_seek_while_nothing_is_stored_is_left_aside() -> AbstractContextManager[Non
     """A ledger that outlived its topic's last message stays in the generation it was in."""
     right = Follower.changed
 
-    def changed(self: Follower, change: Change) -> None:
+    def changed(self: Follower, change: CatalogChange) -> None:
         record = change.record
         topic = record.topic_incarnation if isinstance(record, Subscription) and not record.detached else None
-        if topic is None or change.op is Op.DELETE or self.forwarder.sources.of_topic(topic):
+        if topic is None or change.op is ChangeOp.DELETE or self.forwarder.sources.of_topic(topic):
             right(self, change)
 
     def open_source(self: Follower, topic: int, epoch: int) -> Source:
@@ -116,7 +116,7 @@ def forgotten_sources_come_back() -> AbstractContextManager[None]:
 
 def segments_are_listed_that_no_disk_has() -> AbstractContextManager[None]:
     """What is full in memory is noted as something that every later opening must find."""
-    return patched(Disks, _promised=lambda self, segment: segment.sealed_by > 0)
+    return patched(DiskSet, _promised=lambda self, segment: segment.sealed_by > 0)
 
 
 def rule_7() -> AbstractContextManager[None]:
@@ -151,7 +151,7 @@ class _OwnAcks:
 
     def replay(self) -> Iterator[Any]:
         for entry in self._store.replay():
-            if entry.kind != Kind.ACKS:
+            if entry.kind != EntryKind.ACKS:
                 yield entry
             elif mine := [one for one in records.decode_acks(entry.payload) if log_of(one.source) == entry.log]:
                 yield entry._replace(payload=b"".join(records.encode_acks(mine)))

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from syncpoint.testing.simulation.chains import servers_of
 from syncpoint.testing.simulation.disk_faults import Heal
-from syncpoint.testing.simulation.disks import DiskServer
+from syncpoint.testing.simulation.disks import SimDiskServer
 from syncpoint.testing.simulation.loop import SimProcess
 from syncpoint.testing.simulation.process_faults import ProcessFaults
 
@@ -42,7 +42,7 @@ class StorageFaults(ProcessFaults):
             for server in chosen:
                 server.hung = False
 
-        def given_up(process: SimProcess, server: DiskServer) -> None:
+        def given_up(process: SimProcess, server: SimDiskServer) -> None:
             if server in chosen:
                 self.world.farm.on_given_up.remove(given_up)
                 self._soon(soon, back)

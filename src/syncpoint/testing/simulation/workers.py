@@ -15,7 +15,7 @@ from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import waits_for_disk
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.tasks import complete
-from syncpoint.storage.lanes import InlineLane, Lane
+from syncpoint.storage.lanes import CallQueue, InlineCalls
 from syncpoint.storage.workers import Result, Step, one_by_one
 from syncpoint.testing.simulation.loop import here
 from syncpoint.testing.simulation.strands import Strand, Strands, on_strand, pause
@@ -34,9 +34,9 @@ class SimWorkers:
     def start(self, name: str, step: Step, *, waits: bool = False) -> SimWorker:
         return SimWorker(self, name, step, waits)
 
-    def lane(self, name: str, clock: Clock) -> Lane:
+    def lane(self, name: str, clock: Clock) -> CallQueue:
         """A disk is read on the strand that asks."""
-        return InlineLane()
+        return InlineCalls()
 
     def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
         """One by one, on the strand that asks."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.kernel import frames
-from syncpoint.metadata.records import Change, Topic, encode_changes
+from syncpoint.metadata.records import CatalogChange, Topic, encode_changes
 from syncpoint.node.cluster import importing
 from syncpoint.node.cluster.importing import OneNode
 from syncpoint.pipeline.cursors import Cursors
@@ -24,7 +24,7 @@ from syncpoint.publish.retention import is_needed
 from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.files import OsFiles
 from syncpoint.runtime.random import SystemRandom
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
 
@@ -37,8 +37,8 @@ async def decided_and_killed(folder: Path) -> None:
     node = OneNode(folder, [folder / "disk"], SystemClock(), SystemRandom())
     try:
         forwarder, state, run = node.forwarder, EpochState(), QueryRun("q", "r")
-        changes = forwarder.catalog.assign([Change.put(Topic(1, "projects/p/topics/one"))])
-        forwarder.append_fact(Kind.CATALOG, encode_changes(changes))
+        changes = forwarder.catalog.assign([CatalogChange.put(Topic(1, "projects/p/topics/one"))])
+        forwarder.append_fact(EntryKind.CATALOG, encode_changes(changes))
         staging = forwarder.open_source(STAGING_TOPIC)
         first = forwarder.append_batch(staging, STAGED * 2, 2, lambda error: None)
         facts = state.hear(run, 0).facts
@@ -49,8 +49,8 @@ async def decided_and_killed(folder: Path) -> None:
         assert isinstance(outcome, Decided)
         persisted = asyncio.Event()
         for fact in (*facts, *outcome.facts):
-            forwarder.append_fact(Kind.LEDGER, records.encode_extension(NUMBER, fact))
-        forwarder.append_fact(Kind.LEDGER, records.encode_source(staging), lambda error: persisted.set())
+            forwarder.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact))
+        forwarder.append_fact(EntryKind.LEDGER, records.encode_source(staging), lambda error: persisted.set())
         await asyncio.wait_for(persisted.wait(), 20)
     finally:
         await node.close()
@@ -112,8 +112,8 @@ def test_links_and_cursors_come_along_and_hold_what_they_need(tmp_path: Path, mo
         node = OneNode(tmp_path, [tmp_path / "disk"], SystemClock(), SystemRandom())
         try:
             forwarder, state, run = node.forwarder, EpochState(), QueryRun("q", "r")
-            changes = forwarder.catalog.assign([Change.put(Topic(1, "projects/p/topics/one"))])
-            forwarder.append_fact(Kind.CATALOG, encode_changes(changes))
+            changes = forwarder.catalog.assign([CatalogChange.put(Topic(1, "projects/p/topics/one"))])
+            forwarder.append_fact(EntryKind.CATALOG, encode_changes(changes))
             staging = forwarder.open_source(STAGING_TOPIC)
             first = forwarder.append_batch(staging, STAGED, 1, lambda error: None)
             forwarder.append_batch(forwarder.open_source(1), STAGED * 3, 3, lambda error: None)
@@ -122,11 +122,11 @@ def test_links_and_cursors_come_along_and_hold_what_they_need(tmp_path: Path, mo
             stage = Stage(state.new_id(), *run, 0, 0, "x", 0, staging.number, {1: "projects/p/topics/one"}, (piece,))
             facts += [*state.stage(stage).facts, link_fact(LinkState("l", "ab/1", {5: Interval(0, 0, 0, 9)}))]
             for fact in facts:
-                forwarder.append_fact(Kind.LEDGER, records.encode_extension(NUMBER, fact))
+                forwarder.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact))
             persisted = asyncio.Event()
             cursor = encode(1, "c", (60, 0, 0), 0, {}, (), ())
             fact = records.encode_extension(Cursors.number, cursor)
-            forwarder.append_fact(Kind.LEDGER, fact, lambda error: persisted.set())
+            forwarder.append_fact(EntryKind.LEDGER, fact, lambda error: persisted.set())
             await asyncio.wait_for(persisted.wait(), 20)
         finally:
             await node.close()

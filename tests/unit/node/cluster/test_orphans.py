@@ -12,11 +12,11 @@ from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import ASSIGNED_TOPICS, CHAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.lost import Lost, lost_of
+from syncpoint.metadata.lost import LostTopics, lost_of
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import Change, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Subscription, Topic
 from syncpoint.metadata.shared_catalog import SharedCatalog
-from syncpoint.model.cluster import PUBLISH, ChainRecord, Member, Owner
+from syncpoint.model.cluster import PUBLISH, ChainOwner, ChainRecord, Member
 from syncpoint.model.errors import AlreadyExists, InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.node.cluster.orphans import Orphan, Orphans, Who
 from syncpoint.router.assignment import TopicAssignment
@@ -73,15 +73,15 @@ def in_world(work: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
             for number in (1, 2):
                 member = Member(f"f{number}", (PUBLISH,), f"f{number}:1", number, "r1")
                 puts.append(Put(f"{MEMBERS}f{number}", member.encode()))
-                puts.append(Put(OWNERS.key(number), Owner(f"f{number}", number, 1, f"f{number}:1").encode()))
+                puts.append(Put(OWNERS.key(number), ChainOwner(f"f{number}", number, 1, f"f{number}:1").encode()))
             for number in (1, 2, 3):
                 record = ChainRecord(number, f"c{number}", "default", "r1", "f1")
                 puts.append(Put(CHAINS.key(number), record.encode()))
             await store.txn([], puts)
             catalog = SharedCatalog(store)
             await catalog.start()
-            await catalog.commit([Change.put(Lost().with_gap(1, 1 << 40, ()).setting())])
-            await catalog.commit([Change.put(Topic(catalog.next_incarnation(), TAKEN))])
+            await catalog.commit([CatalogChange.put(LostTopics().with_gap(1, 1 << 40, ()).setting())])
+            await catalog.commit([CatalogChange.put(Topic(catalog.next_incarnation(), TAKEN))])
             world = World(store, catalog, clock)
             await world.orphans.start()
             try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from syncpoint.diskserver.protocol import CREATE, WRITE, DiskOp, Hello, Request, Status
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation.disks import DiskFarm, DiskServer
+from syncpoint.testing.simulation.disks import DiskFarm, SimDiskServer
 from syncpoint.testing.simulation.planted import no_epoch_check
 
 
-def server() -> DiskServer:
+def server() -> SimDiskServer:
     return DiskFarm(SeededRandom(1), ManualClock(), lambda one, other: False).serve("server", ("d",))
 
 
