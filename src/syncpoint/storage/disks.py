@@ -558,7 +558,7 @@ class DiskSet:
         """Tombstones first, then the files, on every disk by its keeper; returns the logs that are gone whole."""
         for segment in segments:
             self.catalog.remove(segment)
-            self.marks.remove(segment.log, segment.seq)
+            self.marks.remove(segment.log, segment.seq, final=segment.final)
         left = {segment.log for segment in self.catalog}
         gone = sorted({segment.log for segment in segments} - left - {self.log.counter})
         for log in gone:

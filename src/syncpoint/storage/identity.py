@@ -18,6 +18,8 @@ from syncpoint.storage.layout import DISK_FILE, FORMAT, MARKS_FILE
 
 _MARKS_ROOM = 16 * 1024  # bytes of the file at least: deletion goes on where the disk has none left
 
+SEQ_MAX = 2**63 - 1  # above the number of every segment
+
 Span = tuple[int, int]  # first and last, both inside
 
 
@@ -51,9 +53,10 @@ class Marks:
     def give_up(self, log: int, seq: int) -> None:
         self.given_up[log] = add_span(self.given_up.get(log, []), (seq, seq))
 
-    def remove(self, log: int, seq: int) -> None:
+    def remove(self, log: int, seq: int, *, final: bool = False) -> None:
+        """A segment is gone. `final`: the log ended with it, so whatever a disk has behind it is void for ever."""
         if not contains(self.removed_logs, log):
-            self.removed[log] = add_span(self.removed.get(log, []), (seq, seq))
+            self.removed[log] = add_span(self.removed.get(log, []), (seq, SEQ_MAX if final else seq))
 
     def remove_log(self, log: int) -> None:
         """The whole log is gone, with all segments it may have had."""

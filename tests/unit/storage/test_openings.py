@@ -437,3 +437,33 @@ def test_a_failed_disk_comes_back_once_the_others_answer() -> None:
     world.kill()
     world.open()
     world.judge()
+
+
+def test_what_a_disk_had_behind_the_end_of_a_log_is_void_after_the_end_was_deleted() -> None:
+    """The last segment says where the log ended; its tombstone says so when it is gone and earlier ones are not."""
+    world = World(1, 3, segment_entries_max=10, scrub_bytes_s=0)
+    world.open()
+    for _ in range(15):
+        world.publish()
+    world.commit()
+    for _ in range(40):
+        world.publish()
+    for _ in range(10):
+        world.run("syncpoint-write-1")
+    world.kill()
+    world.lose_sight(1)
+    world.open()
+    end = world.store.recovered.logs[1]
+    assert end < 50, "nobody else had what only this disk has"
+    for _ in range(10):
+        world.store.collect(lambda source, first, count, time_ns: first < 10)
+        world.settle()
+    left = [segment for segment in world.store.catalog if segment.log == 1]
+    assert left
+    assert max(segment.last_position for segment in left) < end, "the last one is deleted, an earlier one is not"
+    world.kill()
+    world.regain(1)
+    world.open()
+    assert world.store.recovered.logs[1] < end
+    world.settle()
+    assert not any("logs/0000000001" in path and not path.endswith("00000001.seg") for path in paths(world))
