@@ -207,7 +207,7 @@ class Node:
             self.tls = PublicTls(
                 settings.tls_cert, settings.tls_key, settings.tls_client_ca, optional=self.access is not None
             )
-            self.tls.start()
+            self.tls.files.start()
             tls = self.tls.context
         return await self.doors.serve(methods, settings.host, settings.port, tls=tls, limits=settings.door)
 
@@ -225,7 +225,7 @@ class Node:
         if self.access is not None:
             await self.access.stop()
         if self.tls is not None:
-            await self.tls.stop()
+            await self.tls.files.stop()
         await self.upkeep.stop()
         await self.owner.close()
         self.mirror.flush()

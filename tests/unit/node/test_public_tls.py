@@ -35,12 +35,12 @@ def test_a_certificate_that_is_replaced_is_shown_and_one_that_can_not_be_used_is
     certificate, key = old.issue("door")
     door = PublicTls(certificate, key, None, optional=False)
     assert shown_to(door, old.ca)
-    assert not door.look()
+    assert not door.files.look()
     other_certificate, other_key = new.issue("door")
     shutil.copy(other_certificate, certificate)
-    assert not door.look(), "the key is not that of the certificate yet"
+    assert not door.files.look(), "the key is not that of the certificate yet"
     assert shown_to(door, old.ca)
     shutil.copy(other_key, key)
-    assert door.look()
+    assert door.files.look()
     assert shown_to(door, new.ca)
     assert not shown_to(door, old.ca)

@@ -96,6 +96,7 @@ class ClusterProcess:
             self.doors.tls.prove(
                 *(split_address(one)[0] for one in (self.process.listen, self.process.disks_listen) if one)
             )
+            self.doors.tls.shown.start()
         await self.common.join()
         for role in self.roles.values():
             await role.start()
@@ -122,6 +123,8 @@ class ClusterProcess:
         for role in reversed(list(self.roles.values())):
             await role.stop()
         await self.common.close()
+        if self.doors.tls is not None:
+            await self.doors.tls.shown.stop()
 
     @property
     def disk_address(self) -> str:

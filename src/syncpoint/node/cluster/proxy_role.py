@@ -122,7 +122,7 @@ class ProxyRole:
             await self.access.start()
         self.tls = public_tls(joined.process, optional=self.access is not None)
         if self.tls is not None:
-            self.tls.start()
+            self.tls.files.start()
         network = joined.doors.public_network(None if self.tls is None else self.tls.context)
         self._door = await network.serve(methods, host, port)
 
@@ -148,7 +148,7 @@ class ProxyRole:
         if self.access is not None:
             await self.access.stop()
         if self.tls is not None:
-            await self.tls.stop()
+            await self.tls.files.stop()
         await self.cleaner.stop()
         await self.cursor_cleaner.stop()
         await self.expiry.stop()

@@ -12,11 +12,12 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument
+from syncpoint.node.certificate_files import CertificateFiles
 from syncpoint.node.cluster.settings import ClusterSettings, ProcessSettings, TlsFiles
 from syncpoint.node.public_tls import PublicTls
 from syncpoint.transport.frames import PREFACE
@@ -30,9 +31,14 @@ _ANY_HOST = ("0.0.0.0", "::", "")
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The certificate of one process, and whom it trusts. Contexts read the files anew whenever they are made."""
+    """The certificate of one process, and whom it trusts. Contexts show the certificate that is there now, while
+    `shown` is followed."""
 
     files: TlsFiles
+    shown: CertificateFiles = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shown", CertificateFiles(self.files.certificate, self.files.key))
 
     def client(self) -> ssl.SSLContext:
         """To call others: they must be named by the cluster's CA, with the address they are called at."""
@@ -48,7 +54,15 @@ class Tls:
         return context
 
     def _show(self, context: ssl.SSLContext) -> None:
-        _load(context, "tls.certificate", self.files.certificate, "tls.key", self.files.key)
+        _readable("tls.certificate", self.files.certificate)
+        _readable("tls.key", self.files.key)
+        try:
+            self.shown.load(context)
+        except ssl.SSLError as error:
+            raise InvalidArgument(
+                "tls.certificate",
+                f"{self.files.certificate} and {self.files.key} do not fit together: {reason_of(error)}",
+            ) from None
 
     def prove(self, *hosts: str) -> None:
         """Shake hands with ourselves, once for each host we are called at.
@@ -171,15 +185,6 @@ def _shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str | Non
         if not ends:
             return
     raise ssl.SSLError("the handshake does not end")
-
-
-def _load(context: ssl.SSLContext, key: str, certificate: Path, key_name: str, private: Path) -> None:
-    _readable(key, certificate)
-    _readable(key_name, private)
-    try:
-        context.load_cert_chain(certificate, private)
-    except ssl.SSLError as error:
-        raise InvalidArgument(key, f"{certificate} and {private} do not fit together: {reason_of(error)}") from None
 
 
 def _readable(key: str, path: Path) -> str:

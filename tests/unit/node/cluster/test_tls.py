@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import ssl
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from syncpoint.node.cluster.doors import Doors
 from syncpoint.node.cluster.settings import ProcessSettings, TlsFiles, parse
 from syncpoint.node.cluster.tls import Tls, operator_tls, public_tls, tls_of, welcome
 from syncpoint.testing.certificates import Authority
-from syncpoint.transport.network import TcpNetwork, join_address
+from syncpoint.transport.network import TcpNetwork, join_address, split_address
 
 
 def tls(authority: Authority, name: str = "p", *, clients: bool = True, ca: Path | None = None) -> Tls:
@@ -33,6 +34,36 @@ def authority(tmp_path: Path) -> Authority:
 
 def test_a_good_certificate_proves_itself(authority: Authority) -> None:
     tls(authority).prove("127.0.0.1", "box.example", "0.0.0.0")
+
+
+def test_contexts_in_use_show_a_certificate_that_is_replaced(authority: Authority, tmp_path: Path) -> None:
+    made, other = tls(authority), Authority(tmp_path / "other")
+    other.issue("p")
+
+    async def run() -> None:
+        serving = TcpNetwork(made.client(), made.server())
+        trusting = ssl.create_default_context(cafile=str(other.ca))
+        trusting.load_cert_chain(authority.folder / "p.pem", authority.folder / "p.key")
+        door = await serving.serve({}, "127.0.0.1", 0)
+        address = join_address(door.host, door.port)
+        assert not await handshake(trusting, address)
+        for kind in ("pem", "key"):
+            shutil.copy(other.folder / f"p.{kind}", authority.folder / f"p.{kind}")
+        assert made.shown.look()
+        assert await handshake(trusting, address)
+        await door.close()
+
+    asyncio.run(run())
+
+
+async def handshake(context: ssl.SSLContext, address: str) -> bool:
+    host, port = split_address(address)
+    try:
+        _, writer = await asyncio.open_connection(host, port, ssl=context)
+    except ssl.SSLCertVerificationError:
+        return False
+    writer.transport.abort()
+    return True
 
 
 @pytest.mark.parametrize(

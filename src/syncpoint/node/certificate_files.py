@@ -1,0 +1,81 @@
+"""Certificates that are replaced on disk while a process runs.
+
+Place: under `public_tls`, of doors for clients, and `cluster/tls`, of connections between processes.
+Promise: a certificate that is replaced is shown to every connection from a few seconds later on; one that can not be
+used, or is half written, is not taken over, and the one before stays. Authorities are read once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import weakref
+from pathlib import Path
+from typing import Final
+
+from syncpoint.runtime.tasks import Tasks
+
+LOOK_S: Final = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class CertificateFiles:
+    """A certificate with its key, and the contexts that show it. `load` puts it into one more of them."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._certificate, self._key = certificate, key
+        self._contexts: weakref.WeakSet[ssl.SSLContext] = weakref.WeakSet()
+        self._tasks = Tasks()
+        self._seen = self._marks()
+
+    def load(self, context: ssl.SSLContext) -> None:
+        """Let a context show the certificate, now and later. Raises `SSLError` and `OSError`."""
+        context.load_cert_chain(self._certificate, self._key)
+        self._contexts.add(context)
+
+    def start(self) -> None:
+        """Follow the files."""
+        self._tasks.start(self._follow())
+
+    async def stop(self) -> None:
+        """Do not any more."""
+        await self._tasks.stop()
+
+    def look(self) -> bool:
+        """Take over what has changed; whether there was something."""
+        marks = self._marks()
+        if marks == self._seen:
+            return False
+        try:
+            # Into a context of its own first: what does not fit together must not spoil those in use.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._certificate, self._key)
+            for context in list(self._contexts):
+                context.load_cert_chain(self._certificate, self._key)
+        except (ssl.SSLError, OSError) as error:
+            log.error("%s and %s are not taken over: %s", self._certificate, self._key, reason_of(error))
+            return False
+        self._seen = marks
+        log.info("%s was taken over", self._certificate)
+        return True
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
+
+    def _marks(self) -> list[tuple[int, int, int]]:
+        marks = []
+        for path in (self._certificate, self._key):
+            try:
+                found = path.stat()
+            except OSError:
+                continue
+            marks.append((found.st_mtime_ns, found.st_size, found.st_ino))
+        return marks
+
+
+def reason_of(error: ssl.SSLError | OSError) -> str:
+    """The reason in words."""
+    return str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
