@@ -62,7 +62,7 @@ OPTIONS = (
            ("kafka.group.id", "group.id")),
     Option("cursorRetention", "seconds", READ, "how long messages are kept for the cursor; 0: the server's default",
            0.0),
-    Option("cursorRetentionBytes", "bytes", READ, "how much is kept for the cursor; 0: the server's default", 0),
+    Option("cursorRetentionBytes", "bytes", READ, "how much each chain keeps for the cursor; 0: no limit", 0),
     Option("cursorExpiration", "seconds", READ, "an unused cursor is deleted after; 0: the server's default", 0.0),
     Option("exclusiveTime", "seconds", READ, "how long a silent stream keeps a subscription to itself", 60.0, least=5),
     Option("failOnDataLoss", "flag", BOTH, "fail when messages are gone before they were read; false: go on behind"

@@ -8,11 +8,10 @@ from typing import Any
 
 from syncpoint.kernel import stamps
 from syncpoint.pipeline import epoch_apply as applying_module
-from syncpoint.pipeline import epochs, facts, links, writing
+from syncpoint.pipeline import epochs, facts, links, reading, writing
 from syncpoint.pipeline.cursors import Cursors
 from syncpoint.pipeline.epoch_apply import EpochApply
 from syncpoint.pipeline.epochs import EpochState
-from syncpoint.pipeline.exclusive_readers import ExclusiveReaders
 from syncpoint.pipeline.records import EpochDecision
 from syncpoint.pipeline.staging import StageStream
 from syncpoint.storage.store import Store
@@ -35,7 +34,7 @@ def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyon
 
 def a_reader_undoes_a_seek() -> AbstractContextManager[None]:
     """What an exclusive reader has processed before a seek counts as acknowledged after it."""
-    return patched(ExclusiveReaders, check_generation=lambda self, record, generation: None)
+    return patched(reading, check_generation=lambda publish, record, generation: None)
 
 
 def older_runs_are_let_in() -> AbstractContextManager[None]:
