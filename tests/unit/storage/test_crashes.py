@@ -229,8 +229,8 @@ GRID_OF_RACKS = AckRule((0, 0, 0, 1, 1, 1, 2, 2, 2), racks=(0, 0, 1, 1, 1, 0, 2,
 @pytest.mark.parametrize(
     ("rule", "seeds", "steps"),
     [
-        (AckRule.single(1), 40, 600),
-        (AckRule.single(3), 50, 700),
+        (AckRule.single(1), 20, 600),
+        (AckRule.single(3), 25, 700),
         (AckRule.single(5), 8, 700),
         (AckRule.grid(3, 1), 12, 700),
         (AckRule.grid(3, 3), 10, 900),

@@ -74,7 +74,7 @@ def test_acknowledgements_wait_for_a_second_cluster_and_are_given_when_it_is_bac
     world.commit()
     for _ in range(40):
         world.clock.advance(1.0)
-        world.settle()
+        world.settle(20)  # whoever waits for a disk asks for it again and again
     assert len(world.waiting) == 1
     assert not world.failures, "waited for, not failed"
     assert states(world) == ["away"] * 6 + ["ok"] * 3
@@ -120,7 +120,7 @@ def test_all_out_of_reach_at_once_costs_no_disk() -> None:
     world.commit()
     for _ in range(60):
         world.clock.advance(1.0)
-        world.settle()
+        world.settle(20)  # whoever waits for a disk asks for it again and again
     assert world.waiting
     assert states(world) == ["away"] * 9
     assert not world.files.abandoned
@@ -140,7 +140,7 @@ def test_on_one_node_two_hanging_disks_of_three_are_waited_for() -> None:
     world.commit()
     for _ in range(40):
         world.clock.advance(1.0)
-        world.settle()
+        world.settle(20)  # whoever waits for a disk asks for it again and again
     assert world.waiting
     assert not world.failures
     world.regain(2)
