@@ -20,7 +20,7 @@ from bench.clusters import ClusterUnderTest, running
 from bench.harness import Bench, Target, arguments
 from bench.process import Failed, Server
 from bench.spark.topics import Topics
-from pyspark_pubsub.options import Access
+from pyspark_pubsub.options import ServerAccess
 from pyspark_pubsub.rpc import BlockingChannel, pb
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.cluster.local import Shape
@@ -81,7 +81,7 @@ def measure(bench: Bench, case: str, address: str, servers: Server | ClusterUnde
 
 def read(address: str, topic: str) -> int:
     """Every row of the topic; how many there were."""
-    channel = BlockingChannel(Access((address,)))
+    channel = BlockingChannel(ServerAccess((address,)))
     request = pb.GetPositionsRequest(topic=topic)
     listing = pb.Positions.FromString(channel.call(methods.LOG_READER.GetPositions, request))
     rows = 0

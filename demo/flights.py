@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 
 PROJECT = "demo"
 TOPIC = f"projects/{PROJECT}/topics/flights"

@@ -37,8 +37,8 @@ from rich.table import Table
 from syncpoint.client.client import Client
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.cluster.local import LocalCluster, Shape
-from syncpoint.testing.logs import Oracle
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.log_oracle import Oracle
+from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.messages import pipeline, pubsub
 
 TOPIC = "projects/flights/topics/departures"

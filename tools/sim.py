@@ -17,8 +17,8 @@ import argparse
 import itertools
 import sys
 
-from syncpoint.testing.simulation.planted import PLANTED, first_caught
-from syncpoint.testing.simulation.runner import WORLDS, Report, Result, run_many
+from syncpoint.testing.simulation.planted_bugs import PLANTED, first_caught
+from syncpoint.testing.simulation.runner import WORLDS, Report, RunResult, run_many
 
 PLANTED_SEEDS = 200
 # Seeds of `--test` whose complaints are open: docs/status.md says what each complains about. They are run and told, and
@@ -44,7 +44,7 @@ def many(
     kind = WORLDS[world]
     done = itertools.count(1)
 
-    def show(result: Result) -> None:
+    def show(result: RunResult) -> None:
         number = next(done)
         for violation in result.violations[:3]:
             print(f"seed {result.seed}: {violation}", flush=True)

@@ -67,11 +67,11 @@ class _Appending(DataSourceStreamArrowWriter):
 
 class _Unfenced(_Appending):
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
-        from pyspark_pubsub.staging import Part, Target, stage
+        from pyspark_pubsub.staging import SinkTarget, StagedPart, stage
 
         options = self._options
         name = uuid.uuid4().hex
-        target = Target(
+        target = SinkTarget(
             access=options.access,
             topic=options["topic"],
             columns=_COLUMNS,
@@ -80,7 +80,7 @@ class _Unfenced(_Appending):
             keep_identity=True,
             frame_bytes=options["stageBytes"],
         )
-        if stage(target, Part(name, name, 0, 0, name), iterator).staged:
+        if stage(target, StagedPart(name, name, 0, 0, name), iterator).staged:
             request = pb.CommitEpochRequest(run=pb.Run(query=name, run=name), epoch=0)
             request.stages.add(partition=0, attempt=name)
             BlockingChannel(options.access).call(methods.EPOCH_WRITER.CommitEpoch, request)

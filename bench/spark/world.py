@@ -12,9 +12,9 @@ from bench.process import Failed, Server, UnderLoad
 from bench.spark.processes import Meter, Spark
 from bench.spark.topics import Topics
 from bench.spark.work import RAW_PROFILE
-from syncpoint.federation.options import reading, writing
-from syncpoint.federation.plan import Flow, Link
-from syncpoint.federation.spec import Change, Cluster, Runtime
+from syncpoint.federation.flow_options import reading, writing
+from syncpoint.federation.flow_plan import FederationLink, Flow
+from syncpoint.federation.spec import FederatedCluster, FieldChange, Runtime
 
 PARTITIONS = "4"
 """Into how many tasks a batch read is split, ours and others'; two run at a time."""
@@ -94,9 +94,9 @@ class World:
         `by_row`: as for a flow that changes messages, though nothing is changed.
         """
         name = target.rpartition("/")[2]
-        change = Change(where="true" if by_row else "")
-        a, b = Cluster("a", here.address), Cluster("b", there.address)
-        link = Link(name, "replicate", a, b, "bench", "bench", change=change)
+        change = FieldChange(where="true" if by_row else "")
+        a, b = FederatedCluster("a", here.address), FederatedCluster("b", there.address)
+        link = FederationLink(name, "replicate", a, b, "bench", "bench", change=change)
         flow = Flow(name, link, topic, target)
         folder = self.bench.data("checkpoint")
         runtime = Runtime(state=folder)

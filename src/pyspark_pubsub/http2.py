@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 from hpack import Decoder, HPACKError
 
+from pyspark_pubsub.buffered_socket import INBOX, Buffer, BufferedSocket
 from pyspark_pubsub.errors import (
     ABORTED,
     CANCELLED,
@@ -31,7 +32,6 @@ from pyspark_pubsub.errors import (
     UNKNOWN,
     CallError,
 )
-from pyspark_pubsub.pipe import INBOX, Buffer, Pipe
 
 Allocate = Callable[[int], memoryview]
 """Gives a writable buffer of so many bytes for one message."""
@@ -92,7 +92,7 @@ class BlockingConnection:
     """
 
     def __init__(self, sock: socket.socket, authority: str, deadline: float) -> None:
-        self.pipe = Pipe(sock, deadline)
+        self.pipe = BufferedSocket(sock, deadline)
         self._scheme = b"https" if self.pipe.tls else b"http"
         self._authority = authority.encode()
         self._decoder = Decoder(max_header_list_size=BLOCK_MAX)

@@ -24,7 +24,7 @@ PARTITION_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceOffsets:
     """One source as the server lists it; offsets `begin` to `end` are stored, `start` is where a reader begins."""
 
     number: int
@@ -44,7 +44,7 @@ class Listing:
     topic: str
     incarnation: int
     universe: str
-    sources: tuple[Source, ...]
+    sources: tuple[SourceOffsets, ...]
     generation: int = 0  # of a subscription: how often it was sought
     ended: Mapping[int, int] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Range:
+class SourceRange:
     """Offsets [begin, end) of one source; `end` None: whatever came behind."""
 
     source: int
@@ -128,10 +128,10 @@ class Offsets:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"these are not offsets of the pubsub source: {error!r}") from None
 
-    def ranges(self) -> list[Range]:
+    def ranges(self) -> list[SourceRange]:
         """What the batch that ends here reads, in the order of keys."""
         return [
-            Range(number, begin, self.sources[number])
+            SourceRange(number, begin, self.sources[number])
             for number, begin in self.begins.items()
             if begin < self.sources[number]
         ]
@@ -185,7 +185,7 @@ def check_same(before: Offsets, listing: Listing) -> None:
         )
 
 
-def lost_before(before: Offsets, listing: Listing, *, kept: bool = False) -> list[Range]:
+def lost_before(before: Offsets, listing: Listing, *, kept: bool = False) -> list[SourceRange]:
     """What a stream that stands at `before` can not read any more. `kept`: the server keeps and tells it for a cursor,
     so a source that is not listed was read to its end. Raises DataLossError when the server has less than was read.
     """
@@ -196,14 +196,14 @@ def lost_before(before: Offsets, listing: Listing, *, kept: bool = False) -> lis
         if source is None:
             end = listing.ended.get(number)
             if not kept and number not in before.done and (end is None or position < end):
-                lost.append(Range(number, position, end))
+                lost.append(SourceRange(number, position, end))
         elif position > source.end:
             raise DataLossError(
                 f"Source {number} of {before.topic} was read up to offset {position} and ends at {source.end} now: the"
                 " server was set back to an older state. Restore its data, or begin with a new checkpoint."
             )
         elif position < source.begin:
-            lost.append(Range(number, position, source.begin))
+            lost.append(SourceRange(number, position, source.begin))
     return lost
 
 
@@ -265,7 +265,9 @@ def available(before: Offsets, listing: Listing) -> int:
     return 0 if after is before else sum(after.sources[number] - begin for number, begin in after.begins.items())
 
 
-def split(ranges: Iterable[Range], means: Mapping[int, int], most: int = 0, partitions: int = 0) -> list[Range]:
+def split(
+    ranges: Iterable[SourceRange], means: Mapping[int, int], most: int = 0, partitions: int = 0
+) -> list[SourceRange]:
     """Ranges cut into contiguous pieces, in order: of at most `most` rows, and into at least about `partitions`.
 
     With neither, into pieces of about `PARTITION_BYTES`; `means`: mean bytes by source.
@@ -281,7 +283,7 @@ def split(ranges: Iterable[Range], means: Mapping[int, int], most: int = 0, part
             count = -(-rows * (means.get(found.source) or MEAN_BYTES) // PARTITION_BYTES)
         count = min(count, rows)
         cuts = [found.begin + rows * i // count for i in range(count + 1)]
-        pieces += [Range(found.source, begin, end) for begin, end in pairwise(cuts)]
+        pieces += [SourceRange(found.source, begin, end) for begin, end in pairwise(cuts)]
     return pieces
 
 
@@ -305,7 +307,7 @@ def fair(wants: Sequence[int], budget: int, turn: int = 0) -> list[int]:
     return given
 
 
-def _shares(ready: Sequence[Source], done: Mapping[int, int], rows: int, size: int) -> list[int]:
+def _shares(ready: Sequence[SourceOffsets], done: Mapping[int, int], rows: int, size: int) -> list[int]:
     turn = sum(done.values())
     wants = [source.end - done[source.number] for source in ready]
     means = [source.mean_bytes or MEAN_BYTES for source in ready]
@@ -324,11 +326,11 @@ class _Blocked:
         self._chains: set[tuple[int, int]] = set()
         self._epoch: int | None = None
 
-    def by(self, source: Source) -> None:
+    def by(self, source: SourceOffsets) -> None:
         self._chains.add((source.epoch, source.chain))
         self._epoch = source.epoch if self._epoch is None else self._epoch
 
-    def holds(self, source: Source) -> bool:
+    def holds(self, source: SourceOffsets) -> bool:
         late = self._epoch is not None and source.epoch > self._epoch
         return late or (source.epoch, source.chain) in self._chains
 

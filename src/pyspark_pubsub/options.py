@@ -107,7 +107,7 @@ _SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 @dataclass(frozen=True)
-class Access:
+class ServerAccess:
     """How to reach the server: names of files and variables only, so that it may travel to executors and be shown."""
 
     endpoints: tuple[str, ...]
@@ -176,7 +176,7 @@ class Options:
             raise OptionError(f"The option {name} takes one name; unite several readers for several topics.")
         return self.qualified(text, kind)
 
-    def _access(self) -> Access:
+    def _access(self) -> ServerAccess:
         if not self["endpoint"]:
             raise OptionError("The option endpoint is missing: the host:port of a Syncpoint server.")
         if bool(self["tls.cert"]) != bool(self["tls.key"]):
@@ -191,7 +191,9 @@ class Options:
             if not colon or not port.isdigit() or not 0 < int(port) < 65_536:
                 raise OptionError(f"The option endpoint has {endpoint!r}, which is not of the form HOST:PORT.")
         return replace(
-            Access(self["endpoint"], tls, self["tls.ca"], self["tls.cert"], self["tls.key"], self["tls.serverName"]),
+            ServerAccess(
+                self["endpoint"], tls, self["tls.ca"], self["tls.cert"], self["tls.key"], self["tls.serverName"]
+            ),
             token_file=self["token.file"],
             token_env=self["token.env"],
             call_seconds=self["callSeconds"],

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyspark_pubsub.errors import DataLossError, OptionError
-from pyspark_pubsub.offsets import Listing, Offsets, Range, Source
+from pyspark_pubsub.offsets import Listing, Offsets, SourceOffsets, SourceRange
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.rpc import BlockingChannel, pb
 from syncpoint.wire import methods
@@ -85,7 +85,7 @@ class Positions:
         first: bool = False,
         processed: Offsets | None = None,
         reader: str = "",
-    ) -> tuple[Listing, list[Range]]:
+    ) -> tuple[Listing, list[SourceRange]]:
         """The topic's sources now, their `start` filled for `position`, and what the cursor has lost.
 
         `first`: the reader begins. `processed`: what it has processed for good. `reader`: its identity, if it wants the
@@ -111,13 +111,13 @@ class Positions:
             answer.topic_incarnation,
             answer.universe,
             tuple(
-                Source(s.source, s.epoch, s.chain, s.begin, s.end, s.sealed, s.start, s.mean_bytes)
+                SourceOffsets(s.source, s.epoch, s.chain, s.begin, s.end, s.sealed, s.start, s.mean_bytes)
                 for s in answer.sources
             ),
             answer.generation,
             {one.source: one.end for one in answer.ended},
         )
-        lost = [Range(found.source, found.begin, found.end) for found in answer.lost]
+        lost = [SourceRange(found.source, found.begin, found.end) for found in answer.lost]
         return _placed(listing, position), lost
 
     def release(self, reader: str) -> None:
@@ -162,11 +162,11 @@ def _placed(listing: Listing, position: Position | None) -> Listing:
     return replace(listing, sources=sources)
 
 
-def _start(source: Source, offset: int) -> int:
+def _start(source: SourceOffsets, offset: int) -> int:
     return {-2: source.begin, -1: source.end}.get(offset, offset)
 
 
-def told(topic: str, lost: Iterable[Range]) -> str:
+def told(topic: str, lost: Iterable[SourceRange]) -> str:
     """Lost ranges in words."""
     words = ", ".join(
         f"source {gap.source} offsets {gap.begin} to {'its end' if gap.end is None else gap.end}" for gap in lost

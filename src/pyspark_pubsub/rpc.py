@@ -18,10 +18,10 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyspark_pubsub.buffered_socket import Buffer
 from pyspark_pubsub.errors import UNAUTHENTICATED, UNAVAILABLE, CallError, OptionError
 from pyspark_pubsub.http2 import Allocate, BlockingConnection
-from pyspark_pubsub.options import Access
-from pyspark_pubsub.pipe import Buffer
+from pyspark_pubsub.options import ServerAccess
 from syncpoint.wire.messages import Package
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ CONNECT_S = 10.0
 IDLE_S = 15.0
 """How often a stream that has nothing to send looks for pings."""
 
-_idle: dict[tuple[int, Access], list[BlockingConnection]] = {}
+_idle: dict[tuple[int, ServerAccess], list[BlockingConnection]] = {}
 _lock = threading.Lock()
 
 
 class BlockingChannel:
-    """Calls to the server of one `Access`. Cheap to make; connections are shared within the process."""
+    """Calls to the server of one `ServerAccess`. Cheap to make; connections are shared within the process."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ServerAccess) -> None:
         self.access = access
 
     def call(self, method: str, request: Any, *, idempotent: bool = True) -> bytes:
@@ -214,7 +214,7 @@ class Upload:
                     return
 
 
-def connect(access: Access, endpoint: str) -> BlockingConnection:
+def connect(access: ServerAccess, endpoint: str) -> BlockingConnection:
     """A new connection to host:port. Raises OSError, and OptionError for files that cannot be used."""
     host, _, port = endpoint.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -232,7 +232,7 @@ def connect(access: Access, endpoint: str) -> BlockingConnection:
         raise
 
 
-def tls_context(access: Access) -> ssl.SSLContext:
+def tls_context(access: ServerAccess) -> ssl.SSLContext:
     """The context for the files named. Raises OptionError, naming the option."""
     import ssl  # not needed by most; every query starts processes that import this module
 
@@ -252,7 +252,7 @@ def tls_context(access: Access) -> ssl.SSLContext:
     return context
 
 
-def read_token(access: Access) -> str:
+def read_token(access: ServerAccess) -> str:
     """The bearer token that the options name; "": none. Raises OptionError, which never holds it."""
     if access.token_env:
         token = os.environ.get(access.token_env, "")

@@ -19,9 +19,9 @@ from pyspark.sql.types import StructType
 
 from pyspark_pubsub.checkpoint import planned_offsets
 from pyspark_pubsub.errors import OUT_OF_RANGE, CallError, DataLossError, OptionError
-from pyspark_pubsub.garbage import spare_collections
+from pyspark_pubsub.fault_points import pause
+from pyspark_pubsub.gc_pause import spare_collections
 from pyspark_pubsub.options import Options
-from pyspark_pubsub.pausing import pause
 from pyspark_pubsub.rpc import BlockingChannel, pb
 from pyspark_pubsub.schema import check_sink_schema
 from syncpoint.wire import methods
@@ -29,7 +29,7 @@ from syncpoint.wire import methods
 if TYPE_CHECKING:
     import pyarrow
 
-    from pyspark_pubsub.staging import Part
+    from pyspark_pubsub.staging import StagedPart
 
 
 @dataclass
@@ -60,8 +60,8 @@ class _Writer:
         self._columns = tuple(field.name for field in schema.fields)
         spare_collections()
 
-    def _stage(self, part: Part, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
-        from pyspark_pubsub.staging import STANDARD, Target, stage
+    def _stage(self, part: StagedPart, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
+        from pyspark_pubsub.staging import STANDARD, SinkTarget, stage
 
         options = self._options
         link = bool(options["link"])
@@ -71,7 +71,7 @@ class _Writer:
             left_out = left_out | {"offset"}
         if not (link or options["via"] or options["here"]):
             left_out = left_out | {"origin", "visited"}
-        target = Target(
+        target = SinkTarget(
             access=options.access,
             topic=options["topic"],
             columns=tuple(name for name in self._columns if name in STANDARD and name not in left_out),
@@ -184,17 +184,17 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         self._abort(messages, batchId)
 
 
-def _part(query: str, run: str, epoch: int) -> Part:
+def _part(query: str, run: str, epoch: int) -> StagedPart:
     """This task's attempt."""
     from pyspark import TaskContext
 
-    from pyspark_pubsub.staging import Part
+    from pyspark_pubsub.staging import StagedPart
 
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("The sink's write runs in Spark's tasks only.")
     attempt = f"{context.taskAttemptId()}-{uuid.uuid4().hex[:12]}"
-    return Part(query, run, epoch, context.partitionId(), attempt)
+    return StagedPart(query, run, epoch, context.partitionId(), attempt)
 
 
 def _epoch_of_task() -> tuple[str, str, int]:

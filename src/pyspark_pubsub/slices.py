@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_pubsub.options import Access
+from pyspark_pubsub.options import ServerAccess
 
 
 @dataclass
 class Slice(InputPartition):
     """One partition: offsets [begin, end) of a source, and all that is needed to read them elsewhere."""
 
-    access: Access
+    access: ServerAccess
     topic: str
     incarnation: int
     source: int

@@ -37,8 +37,8 @@ from pyspark.sql.types import StructType
 
 from pyspark_pubsub import offsets as plans
 from pyspark_pubsub.errors import CallError, DataLossError, OptionError
-from pyspark_pubsub.garbage import spare_collections
-from pyspark_pubsub.offsets import Listing, Offsets, Range
+from pyspark_pubsub.gc_pause import spare_collections
+from pyspark_pubsub.offsets import Listing, Offsets, SourceRange
 from pyspark_pubsub.options import Options
 from pyspark_pubsub.positions import LATEST, SNAPSHOT, Position, Positions, parse_position, told
 from pyspark_pubsub.slices import Slice
@@ -51,7 +51,7 @@ ORIGINAL = "original"
 
 
 def _slices(
-    options: Options, schema: StructType, listing: Listing | Offsets, ranges: Iterable[Range], **skip: str
+    options: Options, schema: StructType, listing: Listing | Offsets, ranges: Iterable[SourceRange], **skip: str
 ) -> list[Slice]:
     chains = listing.chains
     return [
@@ -106,7 +106,9 @@ class BatchReader(DataSourceReader):
         ranges = [
             found
             for source in begins.sources
-            for found in self._cut(Range(source.number, source.start, min(source.end, ends.get(source.number, 0))))
+            for found in self._cut(
+                SourceRange(source.number, source.start, min(source.end, ends.get(source.number, 0)))
+            )
         ]
         means = {source.number: source.mean_bytes for source in begins.sources}
         pieces = plans.split(ranges, means, self._options["maxRowsPerPartition"], self._options["minPartitions"])
@@ -117,7 +119,7 @@ class BatchReader(DataSourceReader):
         """The batches of a partition."""
         return _rows(partition)
 
-    def _cut(self, found: Range) -> list[Range]:
+    def _cut(self, found: SourceRange) -> list[SourceRange]:
         return [found] if found.end is not None and found.begin < found.end else []
 
 
@@ -151,10 +153,10 @@ class FilteredBatchReader(BatchReader):
             self._end = min(self._end, value + (not isinstance(found, LessThan)))
         return isinstance(found, EqualTo | GreaterThanOrEqual | GreaterThan | LessThanOrEqual | LessThan)
 
-    def _cut(self, found: Range) -> list[Range]:
+    def _cut(self, found: SourceRange) -> list[SourceRange]:
         if found.end is None or (self._sources is not None and found.source not in self._sources):
             return []
-        return super()._cut(Range(found.source, max(found.begin, self._least), min(found.end, self._end)))
+        return super()._cut(SourceRange(found.source, max(found.begin, self._least), min(found.end, self._end)))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -175,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: Listing | None = None
         self._planned_to: Offsets | None = None  # where the batch planned last ends
         self._waiting_since: float | None = None
-        self._keeper: Keeper | None = None
+        self._keeper: SubscriptionKeepAlive | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Where the very first batch begins: resolved once, since Spark asks twice."""
@@ -205,7 +207,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         plans.check_same(before, listing)
         self._told_lost(listing.topic, lost or plans.lost_before(before, listing, kept=self._kept))
         if before.reader and self._keeper is None:
-            self._keeper = Keeper(self._positions(), before.reader, self._options["exclusiveTime"])
+            self._keeper = SubscriptionKeepAlive(self._positions(), before.reader, self._options["exclusiveTime"])
         if self._target is not None:
             listing = self._target
         after = self._planned_to = self._planned(before, listing, limit)
@@ -256,7 +258,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _positions(self) -> Positions:
         return Positions(self._options)
 
-    def _told_lost(self, topic: str, lost: list[Range]) -> None:
+    def _told_lost(self, topic: str, lost: list[SourceRange]) -> None:
         if lost and self._options["failOnDataLoss"]:
             raise DataLossError(
                 f"{told(topic, lost)} Set failOnDataLoss=false to go on behind them; to keep messages until they are"
@@ -280,7 +282,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plans.plan(before, listing, rows, size)
 
 
-class Keeper:
+class SubscriptionKeepAlive:
     """Keeps a subscription for its reader while long batches run, by a call now and then from a thread."""
 
     def __init__(self, positions: Positions, reader: str, seconds: float) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_pubsub.errors import SchemaError
-from pyspark_pubsub.options import Access
-from pyspark_pubsub.pausing import pause
+from pyspark_pubsub.fault_points import pause
+from pyspark_pubsub.options import ServerAccess
 from pyspark_pubsub.rpc import BlockingChannel, Upload, pb
 from pyspark_pubsub.schema import IN_BLOCK, NUMBERS
 from syncpoint.wire import methods
@@ -37,10 +37,10 @@ _BATCH_TAG = b"\x1a"  # StageFrame.batch: field 3, length-delimited
 
 
 @dataclass(frozen=True)
-class Target:
+class SinkTarget:
     """What a writer needs to know in every task."""
 
-    access: Access
+    access: ServerAccess
     topic: str = ""
     columns: tuple[str, ...] = ("data",)
     split_source: bool = False
@@ -52,7 +52,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Part:
+class StagedPart:
     """One attempt of one partition of one epoch."""
 
     query: str
@@ -72,7 +72,7 @@ class Counts:
     staged: bool = field(default=False)
 
 
-def stage(target: Target, part: Part, batches: Iterator[pa.RecordBatch]) -> Counts:
+def stage(target: SinkTarget, part: StagedPart, batches: Iterator[pa.RecordBatch]) -> Counts:
     """Stage all rows; without any, nothing is asked of the server. Raises CallError, SchemaError."""
     upload: Upload | None = None
     try:
@@ -93,7 +93,7 @@ def stage(target: Target, part: Part, batches: Iterator[pa.RecordBatch]) -> Coun
             upload.close()
 
 
-def _header(target: Target, part: Part) -> bytes:
+def _header(target: SinkTarget, part: StagedPart) -> bytes:
     header = pb.StageHeader(
         run=pb.Run(query=part.query, run=part.run),
         epoch=part.epoch,
@@ -108,7 +108,7 @@ def _header(target: Target, part: Part) -> bytes:
     return encoded
 
 
-def requests(target: Target, batch: pa.RecordBatch) -> Iterator[list[Any]]:
+def requests(target: SinkTarget, batch: pa.RecordBatch) -> Iterator[list[Any]]:
     """The frames that a batch of rows becomes, each as `frame` gives it. Raises SchemaError."""
     blocks = "block" in batch.schema.names
     columns = list(IN_BLOCK) if blocks else [name for name in target.columns if name in STANDARD]
@@ -121,7 +121,7 @@ def requests(target: Target, batch: pa.RecordBatch) -> Iterator[list[Any]]:
                 yield frame(topic, source, columns, piece.serialize())
 
 
-def _copied(target: Target, topic: str, source: int, columns: list[str], block: pa.Scalar) -> Iterator[list[Any]]:
+def _copied(target: SinkTarget, topic: str, source: int, columns: list[str], block: pa.Scalar) -> Iterator[list[Any]]:
     """A block as it is, unless the server would refuse it for its size."""
     body = block.as_buffer()
     if body is None:
@@ -181,7 +181,7 @@ def _cast(name: str, column: pa.Array, wanted: pa.DataType) -> pa.Array:
         raise SchemaError(f"The column {name} has a value that no message can have: {error}") from None
 
 
-def divided(target: Target, batch: pa.RecordBatch) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+def divided(target: SinkTarget, batch: pa.RecordBatch) -> Iterator[tuple[str, int, pa.RecordBatch]]:
     """Rows by topic and source, in their order. Raises SchemaError when a row names no topic."""
     if not batch.num_rows:
         return

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 
 from syncpoint.testing import official
-from syncpoint.testing.history import Identity, Outcome, seal
+from syncpoint.testing.history import MessageIdentity, Outcome, seal
 from tests.faults.stage import Stage, scenario
 
 
@@ -116,7 +116,7 @@ def shortages(stage: Stage, name: str) -> int:
 
 def large(stage: Stage, api: official.Api, number: int) -> None:
     """One message of two megabytes, entered in the history. Without TLS the official subscriber takes four at most."""
-    identity = Identity("large", number)
+    identity = MessageIdentity("large", number)
     operation = stage.load.history.publishing(stage.load.topic, identity)
     request = {"topic": stage.load.topic, "messages": [{"data": seal(identity, bytes(2_000_000))}]}
     try:

@@ -27,7 +27,7 @@ import grpc
 from syncpoint.model.identity import log_of, parse_message_id
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing import official
-from syncpoint.testing.history import History, Identity, Outcome, Publish, unseal
+from syncpoint.testing.history import History, MessageIdentity, Outcome, Publish, unseal
 from syncpoint.testing.history import seal as sealed
 from syncpoint.testing.official import eventually
 from tests.kit.clusters import Kit
@@ -67,7 +67,7 @@ class Races:
         api = official.Api(self.kit.proxies[number % len(self.kit.proxies)])
         topics, client, count = list(self.published), f"p{number}", 0
         while not self.stop.wait(0.01):
-            topic, identity = topics[(number + count) % TOPICS], Identity(client, count)
+            topic, identity = topics[(number + count) % TOPICS], MessageIdentity(client, count)
             count += 1
             operation = self.history.publishing(topic, identity)
             self.published[topic].append(operation)
@@ -99,7 +99,7 @@ class Races:
             self.refused[f"create {error.code().name}"] += 1
             return
         self.history.end(operation, Outcome.OK)
-        due: set[Identity] = set()
+        due: set[MessageIdentity] = set()
 
         def confirmed() -> bool:
             ours = [one for one in self.published[topic][begin:] if one.begun > operation.ended][: self.owed]
@@ -107,7 +107,7 @@ class Races:
             return len(ours) == self.owed and all(one.ended for one in ours)
 
         eventually(confirmed, 60.0, f"{self.owed} messages are published after {name}")
-        seen: set[Identity | None] = set()
+        seen: set[MessageIdentity | None] = set()
         end = time.monotonic() + 60.0
         while due - seen and time.monotonic() < end:
             try:

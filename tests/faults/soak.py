@@ -24,7 +24,7 @@ from pathlib import Path
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing import checkers, official
 from syncpoint.testing.history import History
-from syncpoint.testing.workload import Publisher, Receiver, clean, furnish, rescue
+from syncpoint.testing.workload import LoadPublisher, Receiver, clean, furnish, rescue
 
 DRAIN_SECONDS = 120.0
 PAUSE_S = (0.5, 9.0)
@@ -81,7 +81,7 @@ def run_round(cluster: LocalCluster, number: int, seconds: float, options: argpa
     api = official.Api(proxies[0])
     topic, names = furnish(api, history, number)
     publishers = [
-        Publisher(proxies[n % len(proxies)], history, topic, f"p{n}", options.rate / 3, keys=20 if n == 2 else 0)
+        LoadPublisher(proxies[n % len(proxies)], history, topic, f"p{n}", options.rate / 3, keys=20 if n == 2 else 0)
         for n in range(3)
     ]
     receivers = [

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pyspark")
-from syncpoint.testing.logs import Verdict
+from syncpoint.testing.log_oracle import LogComparison
 from tests.faults_spark.faults_kit import Case, Driver
 from tests.spark.federation_kit import Site, sites
 
 CLUSTERS = "--clusters"
 MARKS = {False: "<!-- results -->", True: "<!-- results on clusters -->"}
-FOUND: list[tuple[str, Verdict, float, str]] = []
+FOUND: list[tuple[str, LogComparison, float, str]] = []
 FIGURES: list[str] = []
 
 
@@ -73,7 +73,7 @@ def case(
 def record() -> Callable[..., None]:
     """Put a row into the table of results."""
 
-    def put(what: str, begun: float, verdict: Verdict, note: str = "") -> None:
+    def put(what: str, begun: float, verdict: LogComparison, note: str = "") -> None:
         FOUND.append((what, verdict, time.monotonic() - begun, note))
 
     return put

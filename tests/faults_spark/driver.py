@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_pubsub.pausing import pause
+from pyspark_pubsub.fault_points import pause
 from syncpoint.federation.session import session
 from syncpoint.federation.transform import CARRIED, UNTOUCHED
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from syncpoint.federation.sparks import python_env
-from syncpoint.testing.logs import Verdict, judge
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.log_oracle import LogComparison, judge
+from syncpoint.testing.server_process import ServerProcess
 from tests.spark.federation_kit import Site, awaited
 
 HERE = Path(__file__).parent
@@ -214,5 +214,5 @@ class Case:
             return again
         raise last
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> LogComparison:
         return judge(self.source.log(self.topic), self.target.log(self.topic))

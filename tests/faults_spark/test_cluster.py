@@ -13,7 +13,7 @@ import yaml
 from syncpoint.federation.sparks import Processes, python_env, spark_class
 from syncpoint.federation.state import StateFolder
 from syncpoint.runtime.ports import free_ports
-from syncpoint.testing.logs import judge
+from syncpoint.testing.log_oracle import judge
 from tests.faults_spark.faults_kit import descendants
 from tests.spark.federation_kit import Site, awaited, name_of, sites
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from syncpoint.federation.sparks import python_env
-from syncpoint.testing.logs import Verdict, disordered
+from syncpoint.testing.log_oracle import LogComparison, disordered
 from tests.spark.federation_kit import name_of, sites
 
 pytestmark = pytest.mark.timeout(900)
@@ -53,7 +53,9 @@ def test_a_ring_and_a_chain_of_four(tmp_path: Path, record: Callable[..., None])
                 found = {one.message_id for one in log}
                 twice = len(log) - len(found)
                 changed = sum(wanted[one.message_id].content != one.content for one in log)
-                verdict = Verdict(200, len(log), 200 - len(found), twice, changed, 0, len(disordered(originals, log)))
+                verdict = LogComparison(
+                    200, len(log), 200 - len(found), twice, changed, 0, len(disordered(originals, log))
+                )
                 record(f"{what}, at {name}", begun, verdict, "the union of all")
                 assert verdict.exact, (project, name)
                 assert all(one.visited[:1] == (one.origin,) and name not in one.visited for one in log if one.origin)

@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_pubsub.options import Access
+from pyspark_pubsub.options import ServerAccess
 from pyspark_pubsub.rpc import BlockingChannel, pb
-from pyspark_pubsub.staging import Part, Target, stage
+from pyspark_pubsub.staging import SinkTarget, StagedPart, stage
 from syncpoint.federation.transform import CARRIED
-from syncpoint.testing.logs import Verdict, judge
+from syncpoint.testing.log_oracle import LogComparison, judge
 from syncpoint.wire import methods
 from tests.faults_spark.faults_kit import Case, Driver, Failed, Unguarded, kill_one
 from tests.spark.federation_kit import Site, awaited
@@ -195,7 +195,7 @@ def test_several_targets(case: Make, driver: Driver, clusters: dict[str, Site], 
     published = clusters["a"].log(one.topic)
     parts = [[message for message in published if int(message.attributes["n"]) % 3 == number] for number in range(3)]
     verdicts = [judge(part, clusters["b"].log(name)) for part, name in zip(parts, names, strict=True)]
-    verdict = Verdict(*map(sum, zip(*map(astuple, verdicts), strict=True)))
+    verdict = LogComparison(*map(sum, zip(*map(astuple, verdicts), strict=True)))
     record("three target topics, the target killed before a commit", one.begun, verdict, "epochs in all or in none")
     assert verdict.exact
 
@@ -206,13 +206,13 @@ class Successor:
     def __init__(self, case: Case) -> None:
         self._query = json.loads((case.checkpoint / "metadata").read_text())["id"]
         self._rows = pa.Table.from_batches([batch for _, batch in case.source.oracle.batches(case.topic)])
-        access = Access((case.target.server.endpoint,))
+        access = ServerAccess((case.target.server.endpoint,))
         columns = ("message_id", "publish_time", "data", "attributes", "ordering_key")
-        self._target = Target(access, case.topic, columns, keep_identity=True)
+        self._target = SinkTarget(access, case.topic, columns, keep_identity=True)
 
     def stage(self, epoch: int, first: int, end: int) -> None:
         rows = self._rows.slice(first, end - first).combine_chunks()
-        stage(self._target, Part(self._query, "the-later-run", epoch, 0, "x"), iter(rows.to_batches()))
+        stage(self._target, StagedPart(self._query, "the-later-run", epoch, 0, "x"), iter(rows.to_batches()))
 
     def commit(self, epoch: int) -> None:
         request = pb.CommitEpochRequest(run=pb.Run(query=self._query, run="the-later-run"), epoch=epoch)
@@ -264,7 +264,7 @@ def test_negative_control(case: Make, driver: Driver, record: Record) -> None:
     stored = one.target.log(one.topic)
     numbers = [message.attributes["n"] for message in stored]
     twice = len(numbers) - len(set(numbers))
-    verdict = Verdict(300, len(stored), 300 - len(set(numbers)), twice, 0, 0, 0)
+    verdict = LogComparison(300, len(stored), 300 - len(set(numbers)), twice, 0, 0, 0)
     record("negative control: a naive sink, the driver killed", one.begun, verdict, "duplicates, as expected")
     assert twice == 50
 

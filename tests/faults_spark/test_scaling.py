@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from syncpoint.federation.sparks import python_env
-from syncpoint.testing.logs import Verdict, judge
+from syncpoint.testing.log_oracle import LogComparison, judge
 from tests.faults_spark.faults_kit import descendants, kill_one
 from tests.spark.federation_kit import Site, awaited, name_of, sites
 
@@ -156,7 +156,7 @@ def test_nothing_one_two_nothing(
     awaited(lambda: federation.state()["executors"] == 0, "the supervisor says so")
     verdict = judge(pair["a"].log(TOPIC), pair["b"].log(TOPIC))
     record("0, 1, 2, 0 executors; the job killed with two", begun, verdict, "by process ids")
-    assert verdict == Verdict(12_000, 12_000, 0, 0, 0, 0, 0)
+    assert verdict == LogComparison(12_000, 12_000, 0, 0, 0, 0, 0)
 
     woken_at = time.monotonic()
     pair["a"].publish(TOPIC, [12_000])

@@ -18,7 +18,7 @@ import grpc
 import pytest
 
 from syncpoint.testing import official
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 
 
 class Space:
@@ -28,7 +28,7 @@ class Space:
         self.endpoint = endpoint
         self.api = official.Api(endpoint)
         self.project = f"p{uuid.uuid4().hex[:16]}"
-        self._streams: list[official.Stream] = []
+        self._streams: list[official.HeldStream] = []
         self._closing: list[Callable[[], Any]] = [self.api.close]
 
     def path(self, kind: str, short: str) -> str:
@@ -94,9 +94,9 @@ class Space:
     def nack(self, subscription: str, *received: Any) -> None:
         self.deadline(subscription, 0, *received)
 
-    def stream(self, subscription: str, **first: Any) -> official.Stream:
+    def stream(self, subscription: str, **first: Any) -> official.HeldStream:
         """Open a StreamingPull that is ended with the test."""
-        stream = official.Stream(self.api, subscription, **first)
+        stream = official.HeldStream(self.api, subscription, **first)
         self._streams.append(stream)
         return stream
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from syncpoint.testing import checkers, official
-from syncpoint.testing.history import History, Identity, Outcome, seal
+from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.official import eventually
 from syncpoint.wire.messages import admin
 from tests.kit.clusters import Load, note, run_all
@@ -74,7 +74,7 @@ class Racer(threading.Thread):
         number = 0
         while not self.stop.wait(0.02):
             key = f"{self.name}-{number % 5}" if number % 2 else ""
-            operation = self.history.publishing(self.topic, Identity(self.name, number), key)
+            operation = self.history.publishing(self.topic, MessageIdentity(self.name, number), key)
             message = {"data": seal(operation.identity), "ordering_key": key}
             answer = self.api.publish({"topic": self.topic, "messages": [message]}, timeout=30)
             self.history.published(operation, answer.message_ids[0])

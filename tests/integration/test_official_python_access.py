@@ -25,7 +25,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 
 from syncpoint.access.keysets import canonical, key_id
 from syncpoint.testing.certificates import Authority
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 
 ISSUER, AUDIENCE = "https://login.example.com", "https://pubsub.example.com"
 OWNER = "root@demo.example"

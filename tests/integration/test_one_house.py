@@ -12,7 +12,7 @@ import pytest
 from syncpoint.node.cluster.local import Shape
 from syncpoint.testing.etcd import why_not
 from syncpoint.testing.official import attributes_of, bodies, refused
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.messages import pipeline
 from tests.integration.conftest import Space
 from tests.integration.test_pipeline_cluster import KEPT, Program, numbered, numbers

@@ -10,7 +10,7 @@ import pytest
 from syncpoint.node.cluster.local import LocalCluster
 from syncpoint.testing import etcd, official
 from syncpoint.testing.official import eventually
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 from tests.integration.test_operate_backup import command, drain, publish
 from tests.kit.clusters import Kit
 

@@ -15,7 +15,7 @@ import pytest
 from syncpoint.client.client import Client
 from syncpoint.testing import official
 from syncpoint.testing.official import eventually
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.messages import admin
 from tests.integration.test_operate_backup import drain, publish
 from tests.integration.test_operate_import import check, fill

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from syncpoint.testing.official import bodies, eventually, refused
-from syncpoint.testing.server import ServerFailed, ServerProcess
+from syncpoint.testing.server_process import ServerFailed, ServerProcess
 
 
 def picture(space):

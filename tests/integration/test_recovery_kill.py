@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from syncpoint.testing import checkers
-from syncpoint.testing.history import History, Identity, Outcome, seal
+from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.official import Api, eventually
 
 CERTAIN_REFUSALS = ("INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "NOT_FOUND")
@@ -49,7 +49,7 @@ def publishing(topic, name, *, batch=3, key="", filler=200):
     numbers = iter(range(10**9))
 
     def work(client):
-        identities = [Identity(name, next(numbers)) for _ in range(batch)]
+        identities = [MessageIdentity(name, next(numbers)) for _ in range(batch)]
         operations = [client.history.publishing(topic, identity, key) for identity in identities]
         messages = [{"data": seal(identity, b"x" * filler), "ordering_key": key} for identity in identities]
         try:

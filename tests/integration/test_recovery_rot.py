@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from syncpoint.testing.server import ServerFailed
+from syncpoint.testing.server_process import ServerFailed
 
 
 def segments(disk):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from syncpoint.testing import checkers
-from syncpoint.testing.history import History, Identity, Outcome, seal
+from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.official import bodies, eventually
 
 
@@ -181,7 +181,7 @@ def test_random_nacks_and_acks_keep_every_promise(space):
     history = History()
     history.end(history.creating(subscription, topic, ordered=True), Outcome.OK)
     for number in range(400):
-        identity = Identity("p", number)
+        identity = MessageIdentity("p", number)
         key = f"key-{number % 20}"
         operation = history.publishing(topic, identity, key)
         history.published(operation, space.publish(topic, seal(identity), key=key)[0])

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from syncpoint.testing import checkers
-from syncpoint.testing.history import History, Identity, Outcome, seal
+from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.official import Api, eventually
 
 
@@ -27,7 +27,7 @@ class Publisher:
     def run(self):
         number = 0
         while not self.stop.is_set():
-            identities = [Identity(self.name, number + index) for index in range(self.batch)]
+            identities = [MessageIdentity(self.name, number + index) for index in range(self.batch)]
             operations = [self.history.publishing(self.topic, identity) for identity in identities]
             messages = [{"data": seal(identity)} for identity in identities]
             ids = self.api.publish({"topic": self.topic, "messages": messages}).message_ids

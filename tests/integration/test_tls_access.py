@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from syncpoint.cli.main import cli
 from syncpoint.testing.certificates import Authority
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 
 APP = "billing@demo.example"
 MEMBER = f"serviceAccount:{APP}"

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from syncpoint.cli.main import cli
 from syncpoint.testing.certificates import Authority
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 
 
 @pytest.fixture(params=[(), ("--workers", "2")], ids=["one", "workers"])

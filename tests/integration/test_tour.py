@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 README, TOUR = ROOT / "README.md", ROOT / "docs" / "tour.md"

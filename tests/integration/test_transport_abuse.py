@@ -19,7 +19,7 @@ from hpack import Encoder
 
 from syncpoint.testing import official
 from syncpoint.testing.certificates import Authority
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 from syncpoint.transport import frames
 from syncpoint.transport.calls import Unary
 from syncpoint.transport.frames import SettingId

@@ -8,7 +8,7 @@ from typing import Any
 
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.options_admin import OptionsAdmin
-from syncpoint.api.seek import seek_methods
+from syncpoint.api.seek_request import seek_methods
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.peer_channels import PeerChannels
@@ -26,7 +26,7 @@ from syncpoint.model.flow import FlowLimits
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
-from syncpoint.testing.simulation.network import SimNetwork
+from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.transport.calls import Call
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.transport.tasks import unary_async

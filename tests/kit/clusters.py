@@ -24,9 +24,9 @@ from syncpoint.client.client import Client
 from syncpoint.model.errors import SyncpointError
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing import checkers, official
-from syncpoint.testing.history import History, Identity, Outcome, seal
+from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.official import eventually
-from syncpoint.testing.workload import Publisher, Receiver
+from syncpoint.testing.workload import LoadPublisher, Receiver
 from syncpoint.wire.messages import admin
 
 SMALL = Shape(clusters=3, disks=3, forwarders=2, routers=1, proxies=2)
@@ -168,7 +168,7 @@ class Prober(threading.Thread):
         number = 0
         self.answered.append(time.monotonic())
         while not self.stop.wait(0.02):
-            body = seal(Identity(f"prober{self.key}", number))
+            body = seal(MessageIdentity(f"prober{self.key}", number))
             number += 1
             request = {"topic": self.topic, "messages": [{"data": body, "ordering_key": self.key}]}
             try:
@@ -221,7 +221,7 @@ class Load:
             self.names[kind] = self.create(kind, **KINDS[kind])
         at = self.addresses
         self.publishers = [
-            Publisher(at[n % len(at)], self.history, self.topic, f"p{n}", rate / 2, keys=10 if n else 0)
+            LoadPublisher(at[n % len(at)], self.history, self.topic, f"p{n}", rate / 2, keys=10 if n else 0)
             for n in range(2)
         ]
         self.receivers = [

@@ -21,7 +21,7 @@ from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.quorum import AckRule
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
-from syncpoint.testing.simulation.network import SimNetwork
+from syncpoint.testing.simulation.sim_network import SimNetwork
 
 
 class Disks:

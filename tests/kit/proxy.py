@@ -28,7 +28,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.subscribe.lease_holder import lender_of
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
-from syncpoint.testing.simulation.network import SimNetwork
+from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
 from syncpoint.transport.network import AnyStream
 from syncpoint.transport.tasks import unary_async

@@ -14,7 +14,7 @@ from syncpoint.pipeline import columns
 from syncpoint.pipeline.exclusive_readers import NodeReaders
 from syncpoint.pipeline.reading import LogReader
 from syncpoint.publish.retention import forget_empty_sources, is_needed
-from syncpoint.testing.forwarders import SUB, TOPIC, World
+from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
@@ -32,7 +32,7 @@ TYPES = {
 }
 
 
-class ReadingWorld(World):
+class ReadingWorld(ForwarderHarness):
     """A world with the service. `retention_s`: of the topic, so that it keeps what nobody has acknowledged."""
 
     def __init__(self, **options: Any) -> None:

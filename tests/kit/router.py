@@ -8,7 +8,7 @@ from syncpoint.metadata.records import Subscription, Topic
 from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, SUBSCRIBE, ChainOwner, ChainRecord, DiskPlace, Member
 from syncpoint.router.cluster_state import ClusterState
 from syncpoint.router.planner import Changes, State
-from syncpoint.router.routing_rules import Policy, Rule
+from syncpoint.router.routing_rules import Policy, RoutingRule
 
 
 def topic(number: int, **more: object) -> Topic:
@@ -26,7 +26,7 @@ class Site:
         self.members: dict[str, Member] = {}
         self.chains: dict[int, ChainRecord] = {}
         self.owners: dict[int, ChainOwner] = {}
-        self.rules: list[Rule] = []
+        self.rules: list[RoutingRule] = []
         self.drains: list[str] = []
         for region in regions:
             self._add(f"storage-{region}", STORAGE, region)

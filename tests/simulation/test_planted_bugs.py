@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncpoint.testing.simulation.planted import PLANTED, first_caught
+from syncpoint.testing.simulation.planted_bugs import PLANTED, first_caught
 
 SEEDS = 200
 FOUND = {name: planted.seed for name, planted in PLANTED.items() if planted.seed is not None}

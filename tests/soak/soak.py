@@ -25,8 +25,8 @@ from pathlib import Path
 
 from syncpoint.testing import checkers, official
 from syncpoint.testing.history import History
-from syncpoint.testing.server import ServerProcess
-from syncpoint.testing.workload import Publisher, Receiver, clean, furnish, rescue
+from syncpoint.testing.server_process import ServerProcess
+from syncpoint.testing.workload import LoadPublisher, Receiver, clean, furnish, rescue
 
 DRAIN_SECONDS = 120.0
 MEMORY_GROWTH_MAX = 1.5
@@ -47,7 +47,7 @@ class Row:
     stuck: int = 0
     memory: int = 0
     disk: int = 0
-    verdicts: list[checkers.Verdict] = field(default_factory=list)
+    verdicts: list[checkers.CheckResult] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
@@ -122,7 +122,7 @@ def run_round(server: ServerProcess, row: Row, seconds: float, options: argparse
     api = official.Api(server.endpoint)
     topic, names = furnish(api, history, row.number)
     publishers = [
-        Publisher(server.endpoint, history, topic, f"p{number}", options.rate / 3, keys=20 if number == 2 else 0)
+        LoadPublisher(server.endpoint, history, topic, f"p{number}", options.rate / 3, keys=20 if number == 2 else 0)
         for number in range(3)
     ]
     receivers = [

@@ -13,9 +13,9 @@ from typing import Any
 from syncpoint.federation.patterns import links_of
 from syncpoint.federation.spec import parse
 from syncpoint.federation.state import StateFolder
-from syncpoint.testing.logs import Message, Oracle
+from syncpoint.testing.log_oracle import Message, Oracle
 from syncpoint.testing.official import Api
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 
 PROJECT = "fed"
 
@@ -89,12 +89,12 @@ class RunningJob:
 @contextlib.contextmanager
 def running_job(spark: Any, content: Mapping[str, Any], folder: Path) -> Iterator[RunningJob]:
     """Run the job of a federation file's content on a session that is there."""
-    from syncpoint.federation.job import Job
+    from syncpoint.federation.job import FederationJob
 
     federation = parse(content, folder)
     state = StateFolder(federation.runtime.state)
     state.take()
-    job = Job(federation, links_of(federation), spark, state)
+    job = FederationJob(federation, links_of(federation), spark, state)
     running = RunningJob(state, job)
 
     def work() -> None:

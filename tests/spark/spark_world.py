@@ -3,9 +3,9 @@
 import uuid
 from typing import Any
 
-from pyspark_pubsub.options import Access
+from pyspark_pubsub.options import ServerAccess
 from pyspark_pubsub.rpc import BlockingChannel
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 from syncpoint.wire.messages import pubsub
 
 PUBLISHER = "/google.pubsub.v1.Publisher/"
@@ -22,7 +22,7 @@ class Topic:
 
     def call(self, method: str, request: Any, service: str = PUBLISHER) -> bytes:
         """A call to the server's public interface."""
-        return BlockingChannel(Access((self.server.endpoint,))).call(service + method, request)
+        return BlockingChannel(ServerAccess((self.server.endpoint,))).call(service + method, request)
 
     def publish(self, first: int, end: int, size: int = 0) -> None:
         """Messages `first` to `end` - 1: the number is their data and their attribute; 250 in a row have one key."""

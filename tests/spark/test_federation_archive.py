@@ -13,9 +13,9 @@ from syncpoint.cli.main import cli
 from syncpoint.federation import archive as archives
 from syncpoint.federation import manifest as manifests
 from syncpoint.federation.archive import archive, restore
-from syncpoint.federation.spec import Cluster
+from syncpoint.federation.spec import FederatedCluster
 from syncpoint.model.errors import Code, FailedPrecondition, SyncpointError
-from syncpoint.testing.logs import Message, disordered
+from syncpoint.testing.log_oracle import Message, disordered
 from tests.spark.federation_kit import PROJECT, Site, name_of, sites
 
 
@@ -29,8 +29,8 @@ def told(done: int, total: int) -> None:
     """Nobody looks."""
 
 
-def cluster(site: Site) -> Cluster:
-    return Cluster("server", site.server.endpoint)
+def cluster(site: Site) -> FederatedCluster:
+    return FederatedCluster("server", site.server.endpoint)
 
 
 def filled(pair: dict[str, Site], topic: str, count: int) -> str:

@@ -14,42 +14,42 @@ from typing import Any
 from tracing import NO_STATIONS, Rows, Trace, Way, enter, traced
 
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation import world as world_module
+from syncpoint.testing.simulation import simulated_cluster as world_module
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.loop import here
-from syncpoint.testing.simulation.runs import SimRun, simulate
-from syncpoint.testing.simulation.workers import SimWorkers
-from syncpoint.testing.simulation.world import ClusterWorld
+from syncpoint.testing.simulation.sim_runs import SimRun, simulate
+from syncpoint.testing.simulation.sim_workers import SimWorkers
+from syncpoint.testing.simulation.simulated_cluster import SimulatedCluster
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
 
 STRETCHES = ("published", "delivered", "acknowledged")
 NAME, SUBSCRIPTION = "billing", "projects/p/subscriptions/billing"
 NOT_BETWEEN = (*NO_STATIONS, "kernel/", "runtime/", "transport/")
-DISKS = "testing/simulation/disks"  # stands for the socket of a storage process
+DISKS = "testing/simulation/simulated_disks"  # stands for the socket of a storage process
 DISKS_ROLE = "storage"
 
 
-class OneMessage(SimRun[ClusterWorld]):
+class OneMessage(SimRun[SimulatedCluster]):
     """A run in which nothing goes wrong."""
 
-    def __init__(self, world: ClusterWorld) -> None:
-        super().__init__(world, 1, SeededRandom(1))
+    def __init__(self, simulated_cluster: SimulatedCluster) -> None:
+        super().__init__(simulated_cluster, 1, SeededRandom(1))
         self.found: dict[str, Trace] = {}
 
     async def run(self) -> None:
-        world = self.world
-        world.network.delay_s_max = 0.0
-        for name in world.settings.processes:
-            world.begin(name)
+        simulated_cluster = self.simulated_cluster
+        simulated_cluster.network.delay_s_max = 0.0
+        for name in simulated_cluster.settings.processes:
+            simulated_cluster.begin(name)
             await asyncio.sleep(0.01)
-        await self.within([world.create_topic()], 60)
-        await self.within([world.subscribe(NAME, exactly_once=True)], 60)
+        await self.within([simulated_cluster.create_topic()], 60)
+        await self.within([simulated_cluster.subscribe(NAME, exactly_once=True)], 60)
         await self.within([self._follow()], 60)
-        await world.close()
+        await simulated_cluster.close()
 
     async def _follow(self) -> None:
-        proxy = self.world.network.channel("proxy0:443")
+        proxy = self.simulated_cluster.network.channel("proxy0:443")
         note = partial(traced, self.found, kind=self._role)
 
         async def publish(data: bytes) -> None:
@@ -88,7 +88,7 @@ class OneMessage(SimRun[ClusterWorld]):
         if any(file == DISKS for file, _ in way):
             return DISKS_ROLE
         process = here()
-        found = self.world.settings.processes.get(process.name) if process is not None else None
+        found = self.simulated_cluster.settings.processes.get(process.name) if process is not None else None
         return found.roles[0] if found is not None else "client"
 
 
@@ -97,7 +97,7 @@ def stations(known: set[str]) -> dict[str, Rows]:
     runs: list[OneMessage] = []
 
     def make(loop: Any, clock: Any) -> OneMessage:
-        runs.append(OneMessage(ClusterWorld(loop, clock, 1, None, 3, sealed=True)))
+        runs.append(OneMessage(SimulatedCluster(loop, clock, 1, None, 3, sealed=True)))
         return runs[0]
 
     inner: Any = world_module

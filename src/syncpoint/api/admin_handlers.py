@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from syncpoint.api import pages, snapshots, subscriptions, topics
-from syncpoint.api.serving import checked_again
+from syncpoint.api.catalog_servicers import checked_again
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane, is_creating
 from syncpoint.metadata.records import CatalogChange, Snapshot, Subscription, Topic

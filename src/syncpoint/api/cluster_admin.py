@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 from syncpoint.api.cluster_disks import cluster_disks
 from syncpoint.api.options_admin import Handlers, admin_table
-from syncpoint.api.server_admin import Asking, Identity, ServerAdmin
+from syncpoint.api.server_admin import Asking, ServerAdmin, ServerIdentity
 from syncpoint.api.validate import refused
 from syncpoint.control.operations import Drained, Operations
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.flow import FlowLimits
-from syncpoint.router.routing_rules import ALLOW, DENY, Rule
+from syncpoint.router.routing_rules import ALLOW, DENY, RoutingRule
 from syncpoint.transport.calls import Methods
 from syncpoint.wire.messages import admin
 from syncpoint.wire.methods import ADMIN
@@ -39,7 +39,7 @@ class ClusterAdmin(ServerAdmin):
         view: ClusterView,
         operations: Operations,
         limits: FlowLimits,
-        identity: Identity,
+        identity: ServerIdentity,
         classes: Sequence[str],
         inquiry: AskingAll,
     ) -> None:
@@ -175,10 +175,10 @@ def chain_messages(view: ClusterView) -> list[admin.Chain]:
     return chains
 
 
-def _constraint(message: admin.Constraint) -> Rule:
+def _constraint(message: admin.Constraint) -> RoutingRule:
     if message.action not in (admin.Constraint.ALLOW, admin.Constraint.DENY):
         raise refused("action", "action must be ALLOW or DENY")
-    return Rule(
+    return RoutingRule(
         message.name,
         ALLOW if message.action == admin.Constraint.ALLOW else DENY,
         message.clients,
@@ -189,7 +189,7 @@ def _constraint(message: admin.Constraint) -> Rule:
     )
 
 
-def _constraint_message(rule: Rule) -> admin.Constraint:
+def _constraint_message(rule: RoutingRule) -> admin.Constraint:
     message = admin.Constraint(
         name=rule.name,
         action=admin.Constraint.ALLOW if rule.action == ALLOW else admin.Constraint.DENY,

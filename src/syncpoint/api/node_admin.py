@@ -5,7 +5,7 @@ Place: beside the other admin servicers of the node.
 
 from __future__ import annotations
 
-from syncpoint.api.server_admin import Identity, ServerAdmin
+from syncpoint.api.server_admin import ServerAdmin, ServerIdentity
 from syncpoint.control.plane import ControlPlane
 from syncpoint.model.flow import FlowLimits
 from syncpoint.publish import states
@@ -52,7 +52,7 @@ class NodeAdmin(ServerAdmin):
         started_ns: int,
     ) -> None:
         self._store = publish.store
-        identity = Identity(publish.store.universe, durability, started_ns)
+        identity = ServerIdentity(publish.store.universe, durability, started_ns)
         super().__init__(control, limits, identity, LocalInquiry(publish, subscribe))
 
     def positions(self) -> admin.Server:

@@ -39,7 +39,7 @@ class Asking(Protocol):
         ...
 
 
-class Identity(NamedTuple):
+class ServerIdentity(NamedTuple):
     """What does not change while the process lives."""
 
     universe: int
@@ -54,7 +54,7 @@ class ServerAdmin(ABC):
         self,
         control: ControlPlane,
         limits: FlowLimits,
-        identity: Identity,
+        identity: ServerIdentity,
         inquiry: Asking,
         classes: Sequence[str] = (DEFAULT,),
     ) -> None:

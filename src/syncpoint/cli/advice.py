@@ -91,7 +91,7 @@ _RESOURCE = re.compile(r"projects/([^/\s]+)/(topics|subscriptions|snapshots)/([^
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class CheckFailed:
     """What failed. `called`: the command had begun to speak to the server at `endpoint`."""
 
     code: Code
@@ -103,7 +103,7 @@ class Failed:
     about_settings: bool = False  # the message is about cluster.yaml
 
 
-def advice(failed: Failed) -> str:
+def advice(failed: CheckFailed) -> str:
     """The second line; empty where none is certain."""
     if failed.about_settings:
         return "docs/operations.md explains every key of cluster.yaml."
@@ -111,7 +111,7 @@ def advice(failed: Failed) -> str:
     return found.format(**_words(failed)) if found else ""
 
 
-def _found(failed: Failed) -> str:
+def _found(failed: CheckFailed) -> str:
     group = failed.command[0] if failed.command else ""
     if _INVALID_NAME.match(failed.message):
         return NAMES
@@ -129,7 +129,7 @@ def _found(failed: Failed) -> str:
     return SERVER.get(failed.code, "")
 
 
-def _not_served(failed: Failed, group: str) -> str:
+def _not_served(failed: CheckFailed, group: str) -> str:
     if "is not implemented" not in failed.message:
         return "Something that is not Syncpoint may listen at {endpoint}; `syncpoint doctor` tells."
     if group in CLUSTERS_ONLY:
@@ -141,7 +141,7 @@ def _not_served(failed: Failed, group: str) -> str:
     return "Syncpoint does not serve this yet; docs/api.md says what it serves."
 
 
-def _words(failed: Failed) -> dict[str, str]:
+def _words(failed: CheckFailed) -> dict[str, str]:
     about = _RESOURCE.search(failed.message)
     bad = _INVALID_NAME.match(failed.message)
     project = failed.project or "not set"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from syncpoint.federation.manifest import Manifest
-    from syncpoint.federation.spec import Cluster
+    from syncpoint.federation.spec import FederatedCluster
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 MASTER = click.option("--master", default="local[*]", show_default=True, help="Spark's master.")
@@ -149,12 +149,12 @@ def _manifest(folder: Path) -> Manifest:
     return found
 
 
-def _server(settings: Settings) -> Cluster:
-    from syncpoint.federation.spec import Cluster
+def _server(settings: Settings) -> FederatedCluster:
+    from syncpoint.federation.spec import FederatedCluster
 
     files = {"ca": settings.tls_ca, "cert": settings.tls_cert, "key": settings.tls_key}
     tls = {name: path for name, path in files.items() if path} or None
-    return Cluster("server", settings.endpoint, tls)
+    return FederatedCluster("server", settings.endpoint, tls)
 
 
 @contextmanager

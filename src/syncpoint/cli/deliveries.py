@@ -78,7 +78,7 @@ def _receive(client: Any, request: Any, wait_s: float | None) -> list[Any]:
         return list(answer.received_messages)
     end = time.monotonic() + wait_s
     wanted = request.max_messages
-    held = _Held(client, request.subscription)
+    held = _HeldMessages(client, request.subscription)
     held.add(client.call("Subscriber.Pull", request, timeout_s=wait_s))
     bound = math.inf
     # The server answers a little before a call's time is over; what is left is spent on another call.
@@ -96,7 +96,7 @@ def _receive(client: Any, request: Any, wait_s: float | None) -> list[Any]:
     return list(held.messages.values())
 
 
-class _Held:
+class _HeldMessages:
     """What was received while more is waited for. Its deadlines are extended, so that it is delivered to nobody else,
     and uses up no attempts, before it is shown; should it come again all the same, its newest ack id counts.
     """

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import click
 
-from syncpoint.cli.advice import Failed, advice
+from syncpoint.cli.advice import CheckFailed, advice
 from syncpoint.model.errors import Code, SyncpointError
 
 EXIT_CODES = {Code.NOT_FOUND: 3, Code.ALREADY_EXISTS: 4, Code.UNAVAILABLE: 5, Code.DEADLINE_EXCEEDED: 5}
@@ -28,7 +28,7 @@ class CommandFailed(click.ClickException):
         settings = ctx.find_root().obj if ctx else None
         words = tuple(getattr(settings, "command", ())) or ((ctx.invoked_subcommand,) if ctx else ())
         self.advice = advice(
-            Failed(
+            CheckFailed(
                 error.code,
                 error.message,
                 tuple(word for word in words if word),

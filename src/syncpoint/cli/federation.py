@@ -23,7 +23,7 @@ from syncpoint.cli.settings import Settings, with_settings
 from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
-    from syncpoint.federation.plan import Flow, Link
+    from syncpoint.federation.flow_plan import FederationLink, Flow
     from syncpoint.federation.servers import Servers
     from syncpoint.federation.spec import Federation
     from syncpoint.federation.state import StateFolder
@@ -53,7 +53,7 @@ def _file(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def _load(file: Path) -> tuple[Federation, list[Link]]:
+def _load(file: Path) -> tuple[Federation, list[FederationLink]]:
     from syncpoint.federation.patterns import links_of
     from syncpoint.federation.spec import load
 
@@ -121,10 +121,10 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    from syncpoint.federation.flow_status import table
     from syncpoint.federation.metrics import Metrics
     from syncpoint.federation.sparks import make_spark
     from syncpoint.federation.state import StateFolder
-    from syncpoint.federation.status import table
     from syncpoint.federation.supervisor import Supervisor
 
     found, links = _load(file)
@@ -174,9 +174,9 @@ def status(settings: Settings, file: Path, watch: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    from syncpoint.federation.flow_status import as_dict, table
     from syncpoint.federation.servers import Servers
     from syncpoint.federation.state import StateFolder
-    from syncpoint.federation.status import as_dict, table
 
     found, links = _load(file)
     state = StateFolder(found.runtime.state)
@@ -280,20 +280,20 @@ def _accept_at_target(servers: Servers, flow: Flow, state: StateFolder) -> list[
         return []
 
 
-def _origins(link: Link) -> str:
+def _origins(link: FederationLink) -> str:
     if link.origins is None:
         return "all"
     return ", ".join(one or link.source.name for one in link.origins)
 
 
-def _changes(link: Link) -> str:
+def _changes(link: FederationLink) -> str:
     change = link.change
     parts = [f"where {change.where}"] if change.where else []
     parts += [f"{name} = {value}" for name, value in change.select.items()]
     return "; ".join([*parts, change.python] if change.python else parts)
 
 
-def _link_dict(link: Link) -> dict[str, Any]:
+def _link_dict(link: FederationLink) -> dict[str, Any]:
     return {
         "name": link.name,
         "pattern": link.pattern,

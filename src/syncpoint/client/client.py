@@ -36,7 +36,7 @@ PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 1.0
 
 
-class Calls(Protocol):
+class ClientCalls(Protocol):
     """The part of a channel that is used here; `transport.memory.MemoryChannel` has it too."""
 
     async def unary(
@@ -76,7 +76,7 @@ class Client:
         tls: ssl.SSLContext | None = None,
         timeout_s: float = 60.0,
         patience_s: float = 2.0,
-        channel: Calls | None = None,
+        channel: ClientCalls | None = None,
         metadata: MetadataItems = (),
         credentials: Credentials | None = None,
     ) -> None:

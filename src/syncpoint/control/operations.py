@@ -21,7 +21,7 @@ from syncpoint.metadata.shared import answered, read_all
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
-from syncpoint.router.routing_rules import Matches, Policy, Rule, drain_refusal, matches, refusal, rule_refusal
+from syncpoint.router.routing_rules import Matches, Policy, RoutingRule, drain_refusal, matches, refusal, rule_refusal
 from syncpoint.runtime.clock import Clock
 
 
@@ -108,7 +108,7 @@ class Operations:
 
     # -- routing rules -----------------------------------------------------------------------------------------------
 
-    async def create_constraint(self, rule: Rule) -> Rule:
+    async def create_constraint(self, rule: RoutingRule) -> RoutingRule:
         """Store a rule. Raises `InvalidArgument`, `AlreadyExists`, `FailedPrecondition`."""
         seen = await self._changes()
         rule = replace(rule, created_ns=self._clock.time_ns())
@@ -121,7 +121,7 @@ class Operations:
         await self._written(seen, Put(key, rule.encode()))
         return rule
 
-    async def try_constraint(self, rule: Rule) -> Trial:
+    async def try_constraint(self, rule: RoutingRule) -> Trial:
         """What a rule would do. Raises `InvalidArgument`."""
         rule.check()
         known = {one.name: one for one in await self.constraints()}
@@ -129,10 +129,10 @@ class Operations:
         reason = rule_refusal(known, await self._targets(), rule, members, topics)
         return Trial(reason, matches(rule, members, topics))
 
-    async def constraints(self) -> list[Rule]:
+    async def constraints(self) -> list[RoutingRule]:
         """All rules, by name."""
         items, _ = await answered(read_all(self._view.store, CONSTRAINTS))
-        return [Rule.decode(item.value) for item in items]
+        return [RoutingRule.decode(item.value) for item in items]
 
     async def delete_constraint(self, name: str) -> None:
         """Take a rule away. Raises `NotFound`, and `FailedPrecondition` when those that stay, which it may have

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syncpoint.federation import manifest as manifests
-from syncpoint.federation.manifest import Manifest, Part, Stretch
-from syncpoint.federation.options import access
+from syncpoint.federation.flow_options import access
+from syncpoint.federation.manifest import ArchivePart, Manifest, Stretch
 from syncpoint.federation.servers import Servers
-from syncpoint.federation.spec import Cluster
+from syncpoint.federation.spec import FederatedCluster
 from syncpoint.federation.transform import CARRIED
 from syncpoint.model.errors import FailedPrecondition, NotFound
 from syncpoint.wire.messages import pipeline
@@ -44,7 +44,7 @@ class Done:
 
 def archive(
     spark: SparkSession,
-    server: Cluster,
+    server: FederatedCluster,
     topic: str,
     folder: Path,
     tell: Tell,
@@ -87,7 +87,7 @@ def archive(
     return Done(parts, rows)
 
 
-def restore(spark: SparkSession, server: Cluster, folder: Path, topic: str, tell: Tell) -> Done:
+def restore(spark: SparkSession, server: FederatedCluster, folder: Path, topic: str, tell: Tell) -> Done:
     """Publish an archive to a topic that exists. Raises `FailedPrecondition` or `SyncpointError` when a file is
     missing or not what it was, before anything of its part is published.
     """
@@ -159,8 +159,8 @@ def _parts(waiting: Sequence[Stretch], rows_per_part: int) -> Iterator[tuple[Str
 
 
 def _write_part(
-    spark: SparkSession, server: Cluster, topic: str, folder: Path, number: int, stretches: tuple[Stretch, ...]
-) -> Part:
+    spark: SparkSession, server: FederatedCluster, topic: str, folder: Path, number: int, stretches: tuple[Stretch, ...]
+) -> ArchivePart:
     options = {
         **access(server),
         "topic": topic,
@@ -178,10 +178,10 @@ def _write_part(
     wanted = sum(one.end - one.begin for one in stretches)
     if rows != wanted:
         raise FailedPrecondition(f"part {number} has {rows} messages where {wanted} were asked for; it was not kept")
-    return Part(number, rows, stretches, files)
+    return ArchivePart(number, rows, stretches, files)
 
 
-def _in_order(spark: SparkSession, folder: Path, part: Part) -> DataFrame:
+def _in_order(spark: SparkSession, folder: Path, part: ArchivePart) -> DataFrame:
     """A part's rows as they were: sources in the order of keys, each by offset, over partitions in this order."""
     from itertools import chain
 

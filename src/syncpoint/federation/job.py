@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncpoint.federation.options import reading, writing
+from syncpoint.federation.flow_options import reading, writing
+from syncpoint.federation.flow_plan import FederationLink, Flow
 from syncpoint.federation.patterns import links_of
-from syncpoint.federation.plan import Flow, Link
 from syncpoint.federation.servers import Servers
 from syncpoint.federation.session import session
 from syncpoint.federation.spec import Federation, load
@@ -58,10 +58,12 @@ class _Running:
     last: dict[str, Any] = field(default_factory=dict)  # progress of the newest batch
 
 
-class Job:
+class FederationJob:
     """See the module."""
 
-    def __init__(self, federation: Federation, links: Sequence[Link], spark: SparkSession, state: StateFolder) -> None:
+    def __init__(
+        self, federation: Federation, links: Sequence[FederationLink], spark: SparkSession, state: StateFolder
+    ) -> None:
         self.federation, self.links, self.spark, self.state = federation, list(links), spark, state
         self.running: dict[str, _Running] = {}
         self.stopping = threading.Event()
@@ -94,7 +96,7 @@ class Job:
             one.query is not None and one.query.status["message"] == INITIALISING for one in self.running.values()
         )
 
-    def _discover(self, servers: Servers, link: Link) -> None:
+    def _discover(self, servers: Servers, link: FederationLink) -> None:
         try:
             flows = servers.flows([link])
         except SyncpointError as error:
@@ -196,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings |= dict(one.split("=", 1) for one in given.conf)
     state = StateFolder(federation.runtime.state)
     spark = session(f"syncpoint {given.file.name}", given.master, settings)
-    job = Job(federation, links, spark, state)
+    job = FederationJob(federation, links, spark, state)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: job.stopping.set())
     try:

@@ -44,7 +44,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ArchivePart:
     """One part: as many rows as its stretches have offsets."""
 
     number: int
@@ -61,7 +61,7 @@ class Manifest:
     incarnation: int
     universe: str
     columns: tuple[str, ...]
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ArchivePart] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
@@ -108,7 +108,7 @@ def load(folder: Path) -> Manifest | None:
             str(folder / "manifest.json"), f"has version {found.get('version')!r}; this release reads {VERSION}"
         )
     parts = [
-        Part(
+        ArchivePart(
             one["number"],
             one["rows"],
             tuple(Stretch(**stretch) for stretch in one["stretches"]),
@@ -126,7 +126,7 @@ def file_of(folder: Path, path: Path) -> File:
     return File(str(path.relative_to(folder)), path.stat().st_size, _sha256(path))
 
 
-def verify(folder: Path, manifest: Manifest, tell: Callable[[Part], Any] = lambda part: None) -> None:
+def verify(folder: Path, manifest: Manifest, tell: Callable[[ArchivePart], Any] = lambda part: None) -> None:
     """Read every file and compare. Raises `FailedPrecondition` when one is missing, `SyncpointError` (DATA_LOSS) when
     one is not what it was; each names the file.
     """
@@ -135,7 +135,7 @@ def verify(folder: Path, manifest: Manifest, tell: Callable[[Part], Any] = lambd
         tell(part)
 
 
-def verify_part(folder: Path, part: Part) -> None:
+def verify_part(folder: Path, part: ArchivePart) -> None:
     """The same for one part."""
     for file in part.files:
         path = folder / file.path

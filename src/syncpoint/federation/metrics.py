@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from syncpoint.federation.servers import Progress
+from syncpoint.federation.servers import FlowProgress
 from syncpoint.federation.state import FlowState, SupervisorState
 
 PREFIX = "syncpoint_federation_"
@@ -23,13 +23,13 @@ class Metrics(Collector):
     """What was last put is what is told."""
 
     def __init__(self) -> None:
-        self._progress: Sequence[Progress] = ()
+        self._progress: Sequence[FlowProgress] = ()
         self._state: SupervisorState | None = None
         self._flows: Mapping[str, FlowState] = {}
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
-    def put(self, progress: Sequence[Progress], state: SupervisorState, flows: Mapping[str, FlowState]) -> None:
+    def put(self, progress: Sequence[FlowProgress], state: SupervisorState, flows: Mapping[str, FlowState]) -> None:
         """Replace what is told."""
         self._progress, self._state, self._flows = progress, state, flows
 

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from syncpoint.client.client import Client, client_tls
-from syncpoint.federation.plan import Flow, Link
-from syncpoint.federation.spec import Cluster
+from syncpoint.federation.flow_plan import FederationLink, Flow
+from syncpoint.federation.spec import FederatedCluster
 from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument, SyncpointError
 from syncpoint.wire.messages import pipeline, pubsub
 
@@ -25,7 +25,7 @@ CALL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FlowProgress:
     """How far a flow is, in messages; `lag` None: the source does not answer. What was counted stands at the target."""
 
     flow: Flow
@@ -68,24 +68,24 @@ class Servers:
         for client in clients.values():
             client.close()
 
-    def call(self, cluster: Cluster, method: str, request: Any) -> Any:
+    def call(self, cluster: FederatedCluster, method: str, request: Any) -> Any:
         """Call `Service.Method`. Raises `SyncpointError`."""
         with _named(cluster, method):
             return self._client(cluster).call(method, request, timeout_s=CALL_S)
 
-    def _client(self, cluster: Cluster) -> Client:
+    def _client(self, cluster: FederatedCluster) -> Client:
         client = self._clients.get(cluster.name)
         if client is None:
             client = self._clients[cluster.name] = connect(cluster, self._patience_s)
         return client
 
-    def topics(self, cluster: Cluster, project: str) -> list[str]:
+    def topics(self, cluster: FederatedCluster, project: str) -> list[str]:
         """Full names of a project's topics. Raises `SyncpointError`."""
         request = pubsub.ListTopicsRequest(project=f"projects/{project}", page_size=1000)
         with _named(cluster, "Publisher.ListTopics"):
             return [topic.name for topic in self._client(cluster).pages("Publisher.ListTopics", request, "topics")]
 
-    def flows(self, links: Iterable[Link]) -> list[Flow]:
+    def flows(self, links: Iterable[FederationLink]) -> list[Flow]:
         """The flows of links for the topics that exist now. Raises `SyncpointError`."""
         topics: dict[tuple[str, str], list[str]] = {}
         found: list[Flow] = []
@@ -96,7 +96,7 @@ class Servers:
             found += link.flows(topics[key])
         return found
 
-    def heard_flows(self, links: Iterable[Link]) -> tuple[list[Flow], dict[str, str]]:
+    def heard_flows(self, links: Iterable[FederationLink]) -> tuple[list[Flow], dict[str, str]]:
         """The flows of links whose sources answer; and of the other sources, what was heard instead."""
         found: list[Flow] = []
         silent: dict[str, str] = {}
@@ -109,7 +109,7 @@ class Servers:
                 silent[link.source.name] = str(error)
         return found, silent
 
-    def able(self, links: Iterable[Link]) -> None:
+    def able(self, links: Iterable[FederationLink]) -> None:
         """Return if every server of these links serves data pipelines. Raises `SyncpointError` naming the one that
         does not, or does not answer.
         """
@@ -148,7 +148,7 @@ class Servers:
         counts = [(one.end - one.begin, one.mean_bytes) for one in positions.sources]
         return sum(count for count, _ in counts), sum(count * size for count, size in counts)
 
-    def progress(self, flow: Flow) -> Progress:
+    def progress(self, flow: Flow) -> FlowProgress:
         """How far a flow is; whoever does not answer is told in `error`."""
         lag, lag_bytes, silent = None, 0, dict[str, str]()
         link = flow.link
@@ -162,9 +162,9 @@ class Servers:
             found = []
             silent[link.target.name] = str(error)
         if not found:
-            return Progress(flow, lag, lag_bytes, silent=silent)
+            return FlowProgress(flow, lag, lag_bytes, silent=silent)
         known = found[0]
-        return Progress(
+        return FlowProgress(
             flow,
             lag,
             lag_bytes,
@@ -214,7 +214,7 @@ class Servers:
 
 
 @contextmanager
-def _named(cluster: Cluster, method: str) -> Iterator[None]:
+def _named(cluster: FederatedCluster, method: str) -> Iterator[None]:
     """Failures say which cluster of the file they are about."""
     who = f"{cluster.name} ({cluster.endpoint})"
     try:
@@ -227,7 +227,7 @@ def _named(cluster: Cluster, method: str) -> Iterator[None]:
         raise
 
 
-def connect(cluster: Cluster, patience_s: float) -> Client:
+def connect(cluster: FederatedCluster, patience_s: float) -> Client:
     """A client of a cluster. Raises `InvalidArgument` when a certificate or a secret can not be read."""
     tls = None
     if cluster.tls is not None:
@@ -245,7 +245,7 @@ def connect(cluster: Cluster, patience_s: float) -> Client:
     return Client(cluster.endpoint, tls=tls, patience_s=patience_s, metadata=tuple(metadata))
 
 
-def read_token(cluster: Cluster) -> str:
+def read_token(cluster: FederatedCluster) -> str:
     """The token of a cluster, from where the file says it is. Raises `InvalidArgument`, which does not show it."""
     token = cluster.token or {}
     place = f"clusters.{cluster.name}.token"

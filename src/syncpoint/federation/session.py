@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from syncpoint.federation.home import quick_home
+from syncpoint.federation.spark_home import quick_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

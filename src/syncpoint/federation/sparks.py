@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
-from syncpoint.federation.home import installed_home, quick_home
+from syncpoint.federation.spark_home import installed_home, quick_home
 from syncpoint.federation.spec import Runtime
 from syncpoint.federation.state import StateFolder
 from syncpoint.model.errors import Unavailable

@@ -1,6 +1,6 @@
 """federation.yaml: which servers there are, which messages move between them, and what runs the movement.
 
-Place: read by every command of `syncpoint federation` and by the job on Spark; `plan` makes links of it.
+Place: read by every command of `syncpoint federation` and by the job on Spark; `flow_plan` makes links of it.
 Promise: the file is held against `schema.json` and against itself; a mistake is refused with its place and what would
 be right. Secrets are referred to, by a file or a variable of the environment, and never read here.
 """
@@ -29,7 +29,7 @@ MAX_ROWS, MAX_BYTES = 200_000, 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class FederatedCluster:
     """A server of one process, or a proxy of a cluster, under the name that copies carry as their origin."""
 
     name: str
@@ -39,7 +39,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FieldChange:
     """What happens to messages on their way. `start`: earliest, latest or a time; `loss`: fail or accept."""
 
     where: str = ""
@@ -61,7 +61,7 @@ class Task:
     name: str
     pattern: str
     keys: Mapping[str, Any]
-    change: Change
+    change: FieldChange
     section: str = "tasks"  # of the file
 
     @property
@@ -93,11 +93,11 @@ class Runtime:
 class Federation:
     """The whole file."""
 
-    clusters: Mapping[str, Cluster]
+    clusters: Mapping[str, FederatedCluster]
     tasks: tuple[Task, ...]
     runtime: Runtime
 
-    def cluster(self, name: str, where: str) -> Cluster:
+    def cluster(self, name: str, where: str) -> FederatedCluster:
         """A cluster of the file. Raises `InvalidArgument` naming the place that asked for it."""
         found = self.clusters.get(name)
         if found is None:
@@ -156,10 +156,10 @@ def _leaves(error: jsonschema.ValidationError) -> Iterator[jsonschema.Validation
         yield from _leaves(inner)
 
 
-def change_of(keys: Mapping[str, Any]) -> Change:
+def change_of(keys: Mapping[str, Any]) -> FieldChange:
     """What an entry says about messages on their way."""
     given = {name: keys[name] for name in ("where", "select", "python", "start", "loss") if name in keys}
-    return Change(**given)
+    return FieldChange(**given)
 
 
 def seconds(duration: str) -> float:
@@ -168,12 +168,12 @@ def seconds(duration: str) -> float:
     return float(number) * _UNITS_S[unit]
 
 
-def _cluster(name: str, keys: Mapping[str, Any], base: Path) -> Cluster:
+def _cluster(name: str, keys: Mapping[str, Any], base: Path) -> FederatedCluster:
     tls = keys.get("tls")
     token = keys.get("token")
     if token is not None and "file" in token:
         token = {"file": str(base / token["file"])}
-    return Cluster(
+    return FederatedCluster(
         name, keys["endpoint"], None if tls is None else {one: str(base / path) for one, path in tls.items()}, token
     )
 

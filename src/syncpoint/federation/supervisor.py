@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from syncpoint.federation.flow_plan import FederationLink, Flow
 from syncpoint.federation.metrics import Metrics
-from syncpoint.federation.plan import Flow, Link
 from syncpoint.federation.scaling import Scaling
-from syncpoint.federation.servers import Progress, Servers
+from syncpoint.federation.servers import FlowProgress, Servers
 from syncpoint.federation.sparks import Spark
 from syncpoint.federation.spec import Federation
 from syncpoint.federation.state import StateFolder, SupervisorState
@@ -40,7 +40,7 @@ class Supervisor:
         self,
         file: Path,
         federation: Federation,
-        links: Sequence[Link],
+        links: Sequence[FederationLink],
         spark: Spark,
         state: StateFolder,
         *,
@@ -51,7 +51,7 @@ class Supervisor:
         self.scaling = Scaling(federation.runtime)
         self.flows: list[Flow] = []
         self.stopping = threading.Event()
-        self.tell: Callable[[Sequence[Progress], SupervisorState], None] = lambda progress, state: None
+        self.tell: Callable[[Sequence[FlowProgress], SupervisorState], None] = lambda progress, state: None
         self._clock = clock
         self._said = SupervisorState(pid=os.getpid(), file=str(file), started=time.time())
         self._topics_at = -TOPICS_S
@@ -83,7 +83,7 @@ class Supervisor:
             self.spark.resize(0)
         return unable
 
-    def unable(self, progress: Sequence[Progress]) -> dict[str, str]:
+    def unable(self, progress: Sequence[FlowProgress]) -> dict[str, str]:
         """What gets no further, and why: flows stopped by a gap, or failing again and again; servers that have not
         answered for a while; Spark, when it does not start.
         """
@@ -108,7 +108,7 @@ class Supervisor:
             found["Spark"] = f"its job has ended {self._deaths} times before it had copied anything"
         return found
 
-    def quiet(self, progress: Sequence[Progress], unable: Mapping[str, str]) -> bool:
+    def quiet(self, progress: Sequence[FlowProgress], unable: Mapping[str, str]) -> bool:
         """Nothing waits that could still be copied. A server that does not answer is waited for until it is among the
         `unable`: what it has, nobody knows.
         """
@@ -120,7 +120,7 @@ class Supervisor:
             one.lag == 0 or one.flow.name in unable or any(name in unable for name in one.silent) for one in progress
         )
 
-    def look(self, servers: Servers) -> list[Progress]:
+    def look(self, servers: Servers) -> list[FlowProgress]:
         """One look, and what follows from it; how far the flows are."""
         now = self._clock()
         if now - self._topics_at >= TOPICS_S:
@@ -157,7 +157,7 @@ class Supervisor:
             log.info("the topics of %s are known again", name)
         return heard + [flow for flow in self.flows if flow.link.source.name in self._unlisted]
 
-    def _note_silence(self, progress: Sequence[Progress]) -> None:
+    def _note_silence(self, progress: Sequence[FlowProgress]) -> None:
         """Since when who has not answered. Topics that could not be listed are listed at the next look."""
         now, found = self._clock(), dict(self._unlisted)
         for one in progress:

@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from syncpoint.federation.spec import Change
+from syncpoint.federation.spec import FieldChange
 from syncpoint.model.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ CARRIED = ("message_id", "source", "offset", "publish_time", "data", "attributes
 UNTOUCHED = ("source", "block")
 
 
-def columns(change: Change) -> tuple[str, ...]:
+def columns(change: FieldChange) -> tuple[str, ...]:
     """What is to be read for a change."""
     return UNTOUCHED if change.unchanged else CARRIED
 
 
-def changed(frame: DataFrame, change: Change, place: str) -> DataFrame:
+def changed(frame: DataFrame, change: FieldChange, place: str) -> DataFrame:
     """The frame with `where`, `select` and `python` applied, in this order. Raises `InvalidArgument` naming the key."""
     from pyspark.errors import AnalysisException
     from pyspark.sql.functions import expr

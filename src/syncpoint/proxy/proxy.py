@@ -40,7 +40,7 @@ from syncpoint.proxy.subscription_routing import SubscriptionRouting
 from syncpoint.proxy.unary_relay import UnaryRelay
 from syncpoint.router.cluster_inputs import decode_rule
 from syncpoint.router.distance import Distances
-from syncpoint.router.routing_rules import Rule
+from syncpoint.router.routing_rules import RoutingRule
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.transport.calls import Methods
 
@@ -69,7 +69,7 @@ class Proxy:
         clock: Clock | None = None,
     ) -> None:
         self.sealer = sealer
-        self._rules: View[Rule] = View(store, CONSTRAINTS, decode_rule)
+        self._rules: View[RoutingRule] = View(store, CONSTRAINTS, decode_rule)
         self.routes = RouteCache(view, me, distances.order, rules=self._rules, spanning=spanning)
         distances.on_change.append(self.routes.changed)
         self.route_client = RouteClient(self.routes, peers, store, name=me.name)

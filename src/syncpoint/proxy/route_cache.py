@@ -20,7 +20,7 @@ from syncpoint.router.candidate_lists import CandidateLists, Nearest
 from syncpoint.router.cluster_state import ClusterState
 from syncpoint.router.location import fits, may_pass, may_store
 from syncpoint.router.rendezvous import pick_chain
-from syncpoint.router.routing_rules import Policy, Rule
+from syncpoint.router.routing_rules import Policy, RoutingRule
 
 ROUTES_MAX = 200_000
 
@@ -73,7 +73,7 @@ class RouteCache:
         me: Member,
         nearest: Nearest,
         *,
-        rules: View[Rule] | None = None,
+        rules: View[RoutingRule] | None = None,
         spanning: frozenset[str] = frozenset(),
     ) -> None:
         self.view, self.me, self.nearest, self.rules, self.spanning = view, me, nearest, rules, spanning

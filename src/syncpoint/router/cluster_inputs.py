@@ -19,7 +19,7 @@ from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.cluster_state import ClusterState
 from syncpoint.router.load_scaling import units
 from syncpoint.router.planner import Loads, State
-from syncpoint.router.routing_rules import Policy, Rule
+from syncpoint.router.routing_rules import Policy, RoutingRule
 
 
 class ClusterInputs:
@@ -129,9 +129,9 @@ class ClusterInputs:
             listener()
 
 
-def decode_rule(data: bytes) -> Rule:
+def decode_rule(data: bytes) -> RoutingRule:
     """A stored rule that may be used. Raises `ValueError`, so that a view passes over one of a newer kind."""
-    rule = Rule.decode(data)
+    rule = RoutingRule.decode(data)
     try:
         rule.check()
     except InvalidArgument as error:

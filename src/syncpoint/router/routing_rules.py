@@ -29,7 +29,7 @@ _PRIORITY = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RoutingRule:
     """One constraint as it is stored. The three selectors are texts such as "region=eu,name=proxy-*"; "" means all."""
 
     name: str
@@ -64,12 +64,12 @@ class Rule:
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True).encode()
 
     @staticmethod
-    def decode(data: bytes) -> Rule:
+    def decode(data: bytes) -> RoutingRule:
         """Raises `ValueError` for anything else. Fields that a newer version added are passed over."""
         found = json.loads(data)
         if not isinstance(found, dict) or "name" not in found:
             raise ValueError("not a constraint in JSON")
-        return Rule(**{name: found[name] for name in Rule.__slots__ if name in found})
+        return RoutingRule(**{name: found[name] for name in RoutingRule.__slots__ if name in found})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +105,15 @@ class Selector:
         return True
 
 
-class _Compiled(NamedTuple):
-    rule: Rule
+class _CompiledPolicy(NamedTuple):
+    rule: RoutingRule
     clients: Selector
     forwarders: Selector
     topics: Selector
 
     @staticmethod
-    def of(rule: Rule) -> _Compiled:
-        return _Compiled(
+    def of(rule: RoutingRule) -> _CompiledPolicy:
+        return _CompiledPolicy(
             rule,
             Selector.parse(rule.clients, MEMBER_FIELDS),
             Selector.parse(rule.forwarders, MEMBER_FIELDS),
@@ -124,16 +124,16 @@ class _Compiled(NamedTuple):
 class Policy:
     """All rules and drains of a moment. Rules must have passed `check`."""
 
-    def __init__(self, rules: Iterable[Rule] = (), drains: Iterable[str] = ()) -> None:
+    def __init__(self, rules: Iterable[RoutingRule] = (), drains: Iterable[str] = ()) -> None:
         by_rank = sorted(rules, key=lambda rule: (-rule.priority, rule.action != DENY, rule.name))
-        self._rules = [_Compiled.of(rule) for rule in by_rank]
+        self._rules = [_CompiledPolicy.of(rule) for rule in by_rank]
         self.drains = tuple(drains)
 
     def drained(self, member: Member) -> bool:
         """Whether an operator wants no traffic at a process."""
         return any(member.covered_by(target) for target in self.drains)
 
-    def decides(self, client: Member | None, forwarder: Member, topic: str) -> Rule | None:
+    def decides(self, client: Member | None, forwarder: Member, topic: str) -> RoutingRule | None:
         """The rule that decides for these three; None: nothing is said, so it is allowed. Without a client, only rules
         for all clients count."""
         for one in self._rules:
@@ -179,9 +179,9 @@ class Matches(NamedTuple):
     topics: list[str]
 
 
-def matches(rule: Rule, members: Iterable[Member], topics: Iterable[Topic]) -> Matches:
+def matches(rule: RoutingRule, members: Iterable[Member], topics: Iterable[Topic]) -> Matches:
     """What a rule is about, as things are. The rule must have passed `check`."""
-    one, members = _Compiled.of(rule), list(members)
+    one, members = _CompiledPolicy.of(rule), list(members)
     return Matches(
         sorted(m.name for m in members if PROXY in m.roles and one.clients.member(m)),
         sorted(m.name for m in members if {PUBLISH, SUBSCRIBE} & set(m.roles) and one.forwarders.member(m)),
@@ -229,7 +229,7 @@ def _roles_left(before: Policy, after: Policy, members: Sequence[Member]) -> str
 
 
 def drain_refusal(
-    rules: Iterable[Rule], drains: Iterable[str], target: str, members: Iterable[Member], topics: Iterable[Topic]
+    rules: Iterable[RoutingRule], drains: Iterable[str], target: str, members: Iterable[Member], topics: Iterable[Topic]
 ) -> str:
     """Why a target must not be drained; "" when it may."""
     rules, drains, members = list(rules), list(drains), list(members)
@@ -239,7 +239,11 @@ def drain_refusal(
 
 
 def rule_refusal(
-    rules: Mapping[str, Rule], drains: Iterable[str], rule: Rule, members: Iterable[Member], topics: Iterable[Topic]
+    rules: Mapping[str, RoutingRule],
+    drains: Iterable[str],
+    rule: RoutingRule,
+    members: Iterable[Member],
+    topics: Iterable[Topic],
 ) -> str:
     """Why a rule must not be added to the stored ones (it replaces one of its name); "" when it may."""
     drains = list(drains)

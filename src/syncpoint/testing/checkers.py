@@ -1,6 +1,6 @@
 """Named judges of a history: each states one promise of the service and lists every place where it was broken.
 
-Place on the message's path: outside of it, after the fact. A checker takes a `History` and returns a `Verdict`; it
+Place on the message's path: outside of it, after the fact. A checker takes a `History` and returns a `CheckResult`; it
 never stops at the first violation, and it says how many things it looked at, so that a run in which nothing happened
 cannot pass for a good one.
 Promises: *failed* operations count as not happened, *unknown* ones as perhaps happened: neither is ever blamed on the
@@ -14,14 +14,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from syncpoint.testing.history import Creation, Delivery, History, Identity, Outcome, Publish
+from syncpoint.testing.history import Creation, History, MessageIdentity, Outcome, Publish, Receipt
 
 VIOLATIONS_SHOWN = 20
 """Violations a verdict's text lists; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckResult:
     """What one checker found: how many things it judged, and every violation as a sentence."""
 
     name: str
@@ -45,14 +45,14 @@ class HistoryViolated(AssertionError):
     """Raised by `check` with the text of every bad verdict."""
 
 
-def _seen(history: History) -> dict[str, set[Identity | None]]:
-    seen: dict[str, set[Identity | None]] = defaultdict(set)
+def _seen(history: History) -> dict[str, set[MessageIdentity | None]]:
+    seen: dict[str, set[MessageIdentity | None]] = defaultdict(set)
     for delivery in history.deliveries:
         seen[delivery.subscription].add(delivery.identity)
     return seen
 
 
-def _owed(history: History, creations: Iterable[Creation], name: str) -> Verdict:
+def _owed(history: History, creations: Iterable[Creation], name: str) -> CheckResult:
     """Every confirmed publish that began after a creation returned must have been seen on that subscription."""
     seen = _seen(history)
     by_topic: dict[str, list[Publish]] = defaultdict(list)
@@ -69,26 +69,26 @@ def _owed(history: History, creations: Iterable[Creation], name: str) -> Verdict
             checked += 1
             if publish.identity not in seen[creation.subscription]:
                 violations.append(f"{creation.subscription} never got {publish.identity} (id {publish.message_id})")
-    return Verdict(name, checked, tuple(violations))
+    return CheckResult(name, checked, tuple(violations))
 
 
 def _first_publish(history: History, topic: str) -> int:
     return min((one.begun for one in history.publishes if one.topic == topic), default=0)
 
 
-def acknowledged_is_never_lost(history: History) -> Verdict:
+def acknowledged_is_never_lost(history: History) -> CheckResult:
     """A publish that was confirmed reaches every subscription that was there before publishing began."""
     early = [one for one in history.creations if one.ended < _first_publish(history, one.topic)]
     return _owed(history, early, "acknowledged is never lost")
 
 
-def sync_point(history: History) -> Verdict:
+def sync_point(history: History) -> CheckResult:
     """A subscription created while publishing goes on gets every publish that began after its creation returned."""
     late = [one for one in history.creations if one.ended > _first_publish(history, one.topic)]
     return _owed(history, late, "sync point")
 
 
-def nothing_invented_or_changed(history: History) -> Verdict:
+def nothing_invented_or_changed(history: History) -> CheckResult:
     """Every delivered body is one that was sent, whole, with its ordering key, under the id its publisher was told.
 
     A confirmed publish may still be seen under further ids: a client repeats a publish whose answer was lost. A publish
@@ -110,13 +110,13 @@ def nothing_invented_or_changed(history: History) -> Verdict:
             violations.append(f"{where} with key {one.key!r} instead of {publish.key!r}")
         elif by_id.get(one.message_id, one.identity) != one.identity:
             violations.append(f"{where} as {one.identity}, but that id was given to {by_id[one.message_id]}")
-    return Verdict("nothing invented or changed", len(history.deliveries), tuple(violations))
+    return CheckResult("nothing invented or changed", len(history.deliveries), tuple(violations))
 
 
-def unique_ids(history: History) -> Verdict:
+def unique_ids(history: History) -> CheckResult:
     """No message id is given twice, neither to two publishers nor to two different bodies."""
     violations, checked = [], 0
-    owners: dict[str, Identity] = {}
+    owners: dict[str, MessageIdentity] = {}
     for publish in history.publishes:
         if publish.outcome is not Outcome.OK:
             continue
@@ -124,16 +124,16 @@ def unique_ids(history: History) -> Verdict:
         before = owners.setdefault(publish.message_id, publish.identity)
         if before != publish.identity:
             violations.append(f"id {publish.message_id} was given to {before} and to {publish.identity}")
-    carried: dict[str, Identity | None] = {}
+    carried: dict[str, MessageIdentity | None] = {}
     for delivery in history.deliveries:
         checked += 1
         before_seen = carried.setdefault(delivery.message_id, delivery.identity)
         if before_seen != delivery.identity:
             violations.append(f"id {delivery.message_id} carried {before_seen} and {delivery.identity}")
-    return Verdict("unique ids", checked, tuple(violations))
+    return CheckResult("unique ids", checked, tuple(violations))
 
 
-def order_per_key(history: History) -> Verdict:
+def order_per_key(history: History) -> CheckResult:
     """On ordered subscriptions a key's messages come in the order they were published, without a gap.
 
     After a message the next one of its key at the same receiver is its successor, or an earlier one, from which
@@ -153,8 +153,8 @@ def order_per_key(history: History) -> Verdict:
     for sequence in sequences.values():
         sequence.sort(key=lambda publish: publish.begun)
     place = {publish.identity: index for sequence in sequences.values() for index, publish in enumerate(sequence)}
-    ids: dict[Identity | None, set[str]] = defaultdict(set)
-    first_id: dict[Identity | None, str] = {}
+    ids: dict[MessageIdentity | None, set[str]] = defaultdict(set)
+    first_id: dict[MessageIdentity | None, str] = {}
     for delivery in history.deliveries:
         ids[delivery.identity].add(delivery.message_id)
         first_id.setdefault(delivery.identity, delivery.message_id)
@@ -162,7 +162,7 @@ def order_per_key(history: History) -> Verdict:
     for ack in history.acks:
         known = acked_at.get((ack.subscription, ack.message_id), ack.begun)
         acked_at[ack.subscription, ack.message_id] = min(known, ack.begun)
-    streams: dict[tuple[str, str, str], list[Delivery]] = defaultdict(list)
+    streams: dict[tuple[str, str, str], list[Receipt]] = defaultdict(list)
     for delivery in history.deliveries:
         if delivery.key and delivery.subscription in ordered and delivery.identity in place:
             streams[delivery.subscription, delivery.key, delivery.receiver].append(delivery)
@@ -198,10 +198,10 @@ def order_per_key(history: History) -> Verdict:
                 due = skipped[0].identity
                 violations.append(f"{subscription} key {key!r}: {delivery.identity} came while {due} was to come first")
             last = now
-    return Verdict("order per key", checked, tuple(violations))
+    return CheckResult("order per key", checked, tuple(violations))
 
 
-def exactly_once(history: History) -> Verdict:
+def exactly_once(history: History) -> CheckResult:
     """On exactly-once subscriptions no message comes again after its acknowledgement was confirmed."""
     subscriptions = {one.subscription for one in history.creations if one.exactly_once}
     confirmed: dict[tuple[str, str], int] = {}
@@ -214,10 +214,10 @@ def exactly_once(history: History) -> Verdict:
         for one in history.deliveries
         if confirmed.get((one.subscription, one.message_id), one.at) < one.at
     ]
-    return Verdict("exactly once", len(confirmed), tuple(violations))
+    return CheckResult("exactly once", len(confirmed), tuple(violations))
 
 
-Checker = Callable[[History], Verdict]
+Checker = Callable[[History], CheckResult]
 
 CHECKERS: tuple[Checker, ...] = (
     acknowledged_is_never_lost,
@@ -229,7 +229,7 @@ CHECKERS: tuple[Checker, ...] = (
 )
 
 
-def check(history: History, *must_have_work: Checker, checkers: Iterable[Checker] = CHECKERS) -> list[Verdict]:
+def check(history: History, *must_have_work: Checker, checkers: Iterable[Checker] = CHECKERS) -> list[CheckResult]:
     """Run the checkers and return their verdicts.
 
     Raises HistoryViolated if one is bad, or if one of `must_have_work` had nothing to judge.

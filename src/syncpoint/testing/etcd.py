@@ -1,6 +1,6 @@
 """etcd on this machine, one member or three, in a folder: started, killed, paused and stopped by a test.
 
-Place: beside `server`; the metadata store of clusters is tested against it. Loopback only.
+Place: beside `server_process`; the metadata store of clusters is tested against it. Loopback only.
 Promise: a member keeps its ports and its data over its lives; a process is only ever signalled by the id it got when it
 was started here; `close` leaves none. Without durability on purpose: a killed process loses nothing, and what a power
 cut does to etcd is etcd's matter.

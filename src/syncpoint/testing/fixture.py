@@ -4,7 +4,7 @@ Installed with the package as a pytest plugin, so a test only has to name the fi
 import syncpoint_server` works too. The server runs in a process of its own with a temporary data folder and a free
 port, and PUBSUB_EMULATOR_HOST points to it while the test runs.
 Promises: after the test no process and no folder is left, and the environment is as before.
-Leaves to the test: topics and subscriptions; to `syncpoint.testing.server` the life of the process.
+Leaves to the test: topics and subscriptions; to `syncpoint.testing.server_process` the life of the process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from syncpoint.testing.server import ServerProcess
+from syncpoint.testing.server_process import ServerProcess
 
 PROJECT = "test-project"
 

@@ -31,7 +31,7 @@ class Outcome(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Identity:
+class MessageIdentity:
     """Which publish a message is: the publishing client's name and its number there, counted from 0."""
 
     client: str
@@ -43,7 +43,7 @@ class Publish:
     """One published message. `begun` and `ended` are stamps; `ended` is 0 while pending."""
 
     topic: str
-    identity: Identity
+    identity: MessageIdentity
     key: str
     begun: int
     ended: int = 0
@@ -52,12 +52,12 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class Receipt:
     """One message handed to a client. `identity` is None when the body was not one of ours, or damaged."""
 
     subscription: str
     receiver: str
-    identity: Identity | None
+    identity: MessageIdentity | None
     message_id: str
     key: str
     at: int
@@ -101,13 +101,13 @@ class History:
     """All operations of one run. Every method may be called from any thread."""
 
     publishes: list[Publish] = field(default_factory=list)
-    deliveries: list[Delivery] = field(default_factory=list)
+    deliveries: list[Receipt] = field(default_factory=list)
     acks: list[Ack] = field(default_factory=list)
     creations: list[Creation] = field(default_factory=list)
     _stamps: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def publishing(self, topic: str, identity: Identity, key: str = "") -> Publish:
+    def publishing(self, topic: str, identity: MessageIdentity, key: str = "") -> Publish:
         """A publish begins. Publishes of one key must come from one client, in the order of their numbers."""
         with self._lock:
             operation = Publish(topic, identity, key, next(self._stamps))
@@ -130,11 +130,11 @@ class History:
             self.creations.append(operation)
         return operation
 
-    def delivered(self, subscription: str, receiver: str, message_id: str, body: bytes, key: str = "") -> Delivery:
+    def delivered(self, subscription: str, receiver: str, message_id: str, body: bytes, key: str = "") -> Receipt:
         """A client was handed a message."""
         identity = unseal(body)
         with self._lock:
-            delivery = Delivery(subscription, receiver, identity, message_id, key, next(self._stamps))
+            delivery = Receipt(subscription, receiver, identity, message_id, key, next(self._stamps))
             self.deliveries.append(delivery)
         return delivery
 
@@ -156,7 +156,7 @@ class History:
             operation.ended = next(self._stamps)
             operation.outcome = outcome
 
-    def missing(self, subscription: str, topic: str) -> set[Identity]:
+    def missing(self, subscription: str, topic: str) -> set[MessageIdentity]:
         """Confirmed publishes of `topic` not yet seen on `subscription`: what a drain has to wait for."""
         with self._lock:
             seen = {one.identity for one in self.deliveries if one.subscription == subscription}
@@ -182,18 +182,18 @@ _HEAD = struct.Struct("<IHQ")
 """CRC-32 of all that follows, length of the client's name, number."""
 
 
-def seal(identity: Identity, filler: bytes = b"") -> bytes:
+def seal(identity: MessageIdentity, filler: bytes = b"") -> bytes:
     """A message body that proves which publish it is and that it is whole; `filler` makes it as long as wanted."""
     name = identity.client.encode()
     rest = struct.pack("<HQ", len(name), identity.number) + name + filler
     return struct.pack("<I", zlib.crc32(rest)) + rest
 
 
-def unseal(body: bytes) -> Identity | None:
+def unseal(body: bytes) -> MessageIdentity | None:
     """The publish a body came from; None if it was never sealed, or any byte changed."""
     if len(body) < _HEAD.size:
         return None
     crc, length, number = _HEAD.unpack_from(body)
     if zlib.crc32(body[4:]) != crc or len(body) < _HEAD.size + length:
         return None
-    return Identity(body[_HEAD.size : _HEAD.size + length].decode("utf-8", "replace"), number)
+    return MessageIdentity(body[_HEAD.size : _HEAD.size + length].decode("utf-8", "replace"), number)

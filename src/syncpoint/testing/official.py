@@ -1,8 +1,8 @@
 """Google's own Python client, held by a test: exact calls, held streams, and the two high-level clients.
 
 Place on the message's path: both outer ends of it. `Api` makes single calls through the client's generated layer
-without its retries, so that a test sees the very status the server gave; `Stream` is one StreamingPull in the test's
-hands; `publisher` and `subscriber` are the clients a program would use.
+without its retries, so that a test sees the very status the server gave; `HeldStream` is one StreamingPull in the
+test's hands; `publisher` and `subscriber` are the clients a program would use.
 Promises: nothing here invents, hides or repeats an answer; every wait has an end and says what it was waiting for.
 Leaves to its user: what is sent and what is right. Needs the packages google-cloud-pubsub and grpcio, which are not
 dependencies of the product.
@@ -104,18 +104,18 @@ class Api:
             SchemaServiceGrpcTransport(channel=self.channel),
         ]
 
-    def __getattr__(self, method: str) -> _Call:
+    def __getattr__(self, method: str) -> _HeldCall:
         for service in self.__dict__.get("_services", ()):
             call = getattr(type(service), method, None)
             if call is not None:
-                return _Call(getattr(service, method), method)
+                return _HeldCall(getattr(service, method), method)
         raise AttributeError(method)
 
     def close(self) -> None:
         self.channel.close()
 
 
-class _Call:
+class _HeldCall:
     """One method: turns a dict into its request message; `raw` is the gRPC call itself."""
 
     def __init__(self, call: Any, method: str) -> None:
@@ -136,7 +136,7 @@ class _Call:
         return self._request(request) if isinstance(request, dict) else request
 
 
-class Stream:
+class HeldStream:
     """One StreamingPull call. `messages` and `responses` grow as they arrive; `status` is set when the call is over."""
 
     def __init__(

@@ -17,7 +17,7 @@ from google.api_core import exceptions, retry
 from google.cloud.pubsub_v1.types import FlowControl
 
 from syncpoint.testing import official
-from syncpoint.testing.history import History, Identity, Outcome, seal
+from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
 
 REFUSALS = (exceptions.InvalidArgument, exceptions.NotFound, exceptions.FailedPrecondition)
 """Errors after which a publish has certainly not happened; every other one leaves it unknown."""
@@ -39,7 +39,7 @@ RETRY = retry.Retry(
 """As the client does by itself, but with pauses of 2 s at most instead of 60: what is measured is the service."""
 
 
-class Publisher(threading.Thread):
+class LoadPublisher(threading.Thread):
     """A high-level publisher at a steady rate. Keyed messages wait for their predecessor, so that order is certain."""
 
     def __init__(self, endpoint: str, history: History, topic: str, name: str, rate: float, keys: int) -> None:
@@ -60,7 +60,7 @@ class Publisher(threading.Thread):
         while not self.stop.wait(10 / self.rate):
             batch = []
             for _ in range(10):
-                identity = Identity(self.name, number)
+                identity = MessageIdentity(self.name, number)
                 key = f"{self.name}-{number % self.keys}" if self.keys else ""
                 operation = self.history.publishing(self.topic, identity, key)
                 body = seal(identity, b"x" * chance.choice([0, 10, 100, 1000, 20_000]))

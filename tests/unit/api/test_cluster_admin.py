@@ -11,7 +11,7 @@ import pytest
 
 from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.cluster_admin import ClusterAdmin
-from syncpoint.api.server_admin import Identity
+from syncpoint.api.server_admin import ServerIdentity
 from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.operations import Operations
@@ -82,7 +82,7 @@ class ClusterWorld:
         await catalog.start()
         control = ControlPlane(HeadCommit(self.shared, catalog, Passed()), self.clock, SeededRandom(2))  # type: ignore[arg-type]
         operations = Operations(self.view, control.catalog, self.clock)
-        identity = Identity(10**12, "sync", self.clock.time_ns())
+        identity = ServerIdentity(10**12, "sync", self.clock.time_ns())
         inquiry = ClusterQueries(self.view, self.peers)  # type: ignore[arg-type]
         self.admin = ClusterAdmin(control, self.view, operations, FlowLimits(), identity, ("default", "fast"), inquiry)
         self.channel = MemoryChannel({**CatalogService(control).methods(), **self.admin.methods()})

@@ -8,8 +8,8 @@ import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.model.flow import FlowLimit
-from syncpoint.testing.forwarders import TOPIC
-from syncpoint.testing.servicers import ServicerWorld, simulated
+from syncpoint.testing.forwarder_harness import TOPIC
+from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.messages import pubsub
 
 PATH = "/google.pubsub.v1.Publisher/Publish"
@@ -17,7 +17,7 @@ M = pubsub.PubsubMessage
 
 
 @simulated()
-async def test_messages_are_stored_and_ids_rise(world: ServicerWorld) -> None:
+async def test_messages_are_stored_and_ids_rise(world: ServicerHarness) -> None:
     ids = await world.put("a", "b") + await world.put("c")
     assert len(set(ids)) == 3
     assert ids == sorted(ids, key=int)
@@ -41,7 +41,7 @@ REFUSED = [
 
 def test_bad_messages_are_refused_in_words_that_name_the_field() -> None:
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         for messages, words in REFUSED:
             with pytest.raises(SyncpointError) as caught:
                 await world.call("Publish", topic=TOPIC, messages=messages)
@@ -54,7 +54,7 @@ def test_bad_messages_are_refused_in_words_that_name_the_field() -> None:
 
 
 @simulated()
-async def test_topics_that_are_not_there_and_bytes_that_are_no_request(world: ServicerWorld) -> None:
+async def test_topics_that_are_not_there_and_bytes_that_are_no_request(world: ServicerHarness) -> None:
     for topic, code, words in (
         ("projects/p/topics/nowhere", Code.NOT_FOUND, "Resource not found (resource=projects/p/topics/nowhere)."),
         ("nonsense", Code.INVALID_ARGUMENT, "Invalid [topics] name: (name=nonsense)"),
@@ -71,7 +71,7 @@ async def test_topics_that_are_not_there_and_bytes_that_are_no_request(world: Se
 
 
 @simulated()
-async def test_the_answer_waits_for_the_disks(world: ServicerWorld) -> None:
+async def test_the_answer_waits_for_the_disks(world: ServicerHarness) -> None:
     world.disks_rest = True
     publishing = asyncio.create_task(world.put("x"))
     await asyncio.sleep(60)
@@ -83,7 +83,7 @@ async def test_the_answer_waits_for_the_disks(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_a_caller_who_gives_up_leaves_its_message_behind(world: ServicerWorld) -> None:
+async def test_a_caller_who_gives_up_leaves_its_message_behind(world: ServicerHarness) -> None:
     world.disks_rest = True
     with pytest.raises(SyncpointError) as caught:
         await world.call("Publish", topic=TOPIC, messages=[M(data=b"x")], timeout=1.0)
@@ -94,7 +94,7 @@ async def test_a_caller_who_gives_up_leaves_its_message_behind(world: ServicerWo
 
 
 @simulated()
-async def test_failed_disks_leave_the_outcome_unknown_and_then_refuse(world: ServicerWorld) -> None:
+async def test_failed_disks_leave_the_outcome_unknown_and_then_refuse(world: ServicerHarness) -> None:
     world.disks_rest = True
     publishing = asyncio.create_task(world.put("x"))
     await asyncio.sleep(0.01)
@@ -109,7 +109,7 @@ async def test_failed_disks_leave_the_outcome_unknown_and_then_refuse(world: Ser
 @pytest.mark.parametrize("limit", [FlowLimit(messages=2), FlowLimit(bytes=2500)])
 def test_each_limit_binds_alone_and_lets_go(scope: str, limit: FlowLimit) -> None:
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         world.limits.system = world.limits.topic = FlowLimit()
         if scope == "topics":
             world.limits.topics[TOPIC] = limit
@@ -132,7 +132,7 @@ def test_each_limit_binds_alone_and_lets_go(scope: str, limit: FlowLimit) -> Non
 
 
 @simulated()
-async def test_an_exception_for_one_topic_spares_the_others(world: ServicerWorld) -> None:
+async def test_an_exception_for_one_topic_spares_the_others(world: ServicerHarness) -> None:
     await world.call("CreateTopic", name="projects/p/topics/other")
     world.limits.topics["projects/p/topics/other"] = FlowLimit(messages=1)
     world.disks_rest = True
@@ -149,7 +149,7 @@ def test_a_request_larger_than_the_limit_comes_in_alone(scope: str) -> None:
     """Otherwise a client would be told to retry for ever."""
 
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         setattr(world.limits, scope, FlowLimit(bytes=100))
         assert await world.put("x" * 1000)
         world.disks_rest = True

@@ -7,19 +7,19 @@ import asyncio
 import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.testing.forwarders import SUB, TOPIC
-from syncpoint.testing.servicers import ServicerWorld, simulated
+from syncpoint.testing.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 
 GONE = "projects/p/subscriptions/gone"
 SNAP = "projects/p/snapshots/snap"
 
 
-def seconds(world: ServicerWorld) -> dict[str, int]:
+def seconds(world: ServicerHarness) -> dict[str, int]:
     return {"seconds": world.clock.time_ns() // 10**9}
 
 
 @simulated()
-async def test_seeks_are_refused_in_words(world: ServicerWorld) -> None:
+async def test_seeks_are_refused_in_words(world: ServicerHarness) -> None:
     await world.call("CreateTopic", name="projects/p/topics/other")
     await world.call("CreateSubscription", name="projects/p/subscriptions/other", topic="projects/p/topics/other")
     await world.call("CreateSnapshot", name=SNAP, subscription="projects/p/subscriptions/other")
@@ -61,7 +61,7 @@ async def test_seeks_are_refused_in_words(world: ServicerWorld) -> None:
 @pytest.mark.parametrize("target", [{"seconds": 253_402_300_799}, {"seconds": 4_000_000_000, "nanos": 1}])
 def test_a_seek_far_ahead_purges(target: dict[str, int]) -> None:
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         await world.put("a", "b")
         await world.call("Seek", subscription=SUB, time=target)
         assert not await world.pull(timeout=4.0)
@@ -74,7 +74,7 @@ def test_a_seek_far_ahead_purges(target: dict[str, int]) -> None:
 @pytest.mark.parametrize("target", [{}, {"seconds": -62_135_596_800}])
 def test_a_seek_far_back_revives_what_is_kept(target: dict[str, int]) -> None:
     @simulated(retain_acked=True)
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         await world.put("a", "b")
         got = await world.pull()
         await world.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in got])
@@ -86,7 +86,7 @@ def test_a_seek_far_back_revives_what_is_kept(target: dict[str, int]) -> None:
 
 
 @simulated(retain_acked=True)
-async def test_a_seek_is_exact_and_survives_a_crash(world: ServicerWorld) -> None:
+async def test_a_seek_is_exact_and_survives_a_crash(world: ServicerHarness) -> None:
     await world.put("a")
     await asyncio.sleep(2)
     middle = world.clock.time_ns()
@@ -99,7 +99,7 @@ async def test_a_seek_is_exact_and_survives_a_crash(world: ServicerWorld) -> Non
 
 
 @simulated()
-async def test_a_seek_to_a_snapshot_takes_its_sets_over(world: ServicerWorld) -> None:
+async def test_a_seek_to_a_snapshot_takes_its_sets_over(world: ServicerHarness) -> None:
     await world.put("a", "b")
     got = await world.pull(1)
     await world.call("Acknowledge", subscription=SUB, ack_ids=[got[0].ack_id])
@@ -112,7 +112,7 @@ async def test_a_seek_to_a_snapshot_takes_its_sets_over(world: ServicerWorld) ->
 
 
 @simulated()
-async def test_the_answer_waits_for_the_disks_and_says_when_it_is_unknown(world: ServicerWorld) -> None:
+async def test_the_answer_waits_for_the_disks_and_says_when_it_is_unknown(world: ServicerHarness) -> None:
     await world.put("a")
     world.disks_rest = True
     seeking = asyncio.create_task(world.call("Seek", subscription=SUB, time=seconds(world)))
@@ -129,7 +129,7 @@ async def test_the_answer_waits_for_the_disks_and_says_when_it_is_unknown(world:
 
 
 @simulated()
-async def test_what_is_on_its_way_at_a_seek_ahead_is_purged_too(world: ServicerWorld) -> None:
+async def test_what_is_on_its_way_at_a_seek_ahead_is_purged_too(world: ServicerHarness) -> None:
     """A publish that came before the seek, though its answer did not: it lies before the seek's time."""
     world.disks_rest = True
     publishing = asyncio.create_task(world.put("a"))
@@ -144,7 +144,7 @@ async def test_what_is_on_its_way_at_a_seek_ahead_is_purged_too(world: ServicerW
 
 
 @simulated()
-async def test_leases_from_before_a_seek_are_void(world: ServicerWorld) -> None:
+async def test_leases_from_before_a_seek_are_void(world: ServicerHarness) -> None:
     await world.put("a")
     (old,) = await world.pull()
     await world.call("Seek", subscription=SUB, time={})

@@ -11,19 +11,19 @@ import pytest
 import syncpoint
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.model.flow import FlowLimit, FlowLimits
-from syncpoint.testing.forwarders import SUB, TOPIC
-from syncpoint.testing.servicers import ServicerWorld, simulated
+from syncpoint.testing.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.messages import admin
 
 OTHER = "projects/p/topics/other"
 GONE_TOPIC, GONE = "projects/p/topics/gone", "projects/p/subscriptions/gone"
 
 
-async def ack(world: ServicerWorld, received) -> None:
+async def ack(world: ServicerHarness, received) -> None:
     await world.call("Acknowledge", subscription=SUB, ack_ids=[one.ack_id for one in received])
 
 
-async def limit(world: ServicerWorld, *paths: str, **fields) -> admin.Limits:
+async def limit(world: ServicerHarness, *paths: str, **fields) -> admin.Limits:
     return await world.call("UpdateLimits", limits=fields, update_mask={"paths": paths})
 
 
@@ -31,7 +31,7 @@ async def limit(world: ServicerWorld, *paths: str, **fields) -> admin.Limits:
 
 
 @simulated()
-async def test_the_server_describes_itself(world: ServicerWorld) -> None:
+async def test_the_server_describes_itself(world: ServicerHarness) -> None:
     await world.call("CreateSnapshot", name="projects/p/snapshots/snap", subscription=SUB)
     await asyncio.sleep(60)
     server = await world.call("GetServer")
@@ -50,7 +50,7 @@ async def test_the_server_describes_itself(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_what_is_not_persisted_yet_shows(world: ServicerWorld) -> None:
+async def test_what_is_not_persisted_yet_shows(world: ServicerHarness) -> None:
     world.disks_rest = True
     publishing = asyncio.create_task(world.put("x"))
     await asyncio.sleep(0.01)
@@ -62,7 +62,7 @@ async def test_what_is_not_persisted_yet_shows(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_disks_are_listed_with_what_is_wrong(world: ServicerWorld) -> None:
+async def test_disks_are_listed_with_what_is_wrong(world: ServicerHarness) -> None:
     (disk,) = (await world.call("ListDisks")).disks
     assert (disk.path, disk.state, disk.reason) == ("memory", admin.Disk.OK, "")
     states = (("failed", admin.Disk.FAILED), ("healing", admin.Disk.HEALING), ("damaged", admin.Disk.DAMAGED))
@@ -78,7 +78,7 @@ async def test_disks_are_listed_with_what_is_wrong(world: ServicerWorld) -> None
 @pytest.mark.parametrize("method", ["GetServer", "GetSubscriptionState", "GetTopicState", "UpdateLimits"])
 def test_garbage_is_no_request(method: str) -> None:
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         with pytest.raises(SyncpointError, match=f"not a valid {method}Request"):
             await world.channel.unary(f"/syncpoint.admin.v1.Admin/{method}", b"\xff")
 
@@ -89,7 +89,7 @@ def test_garbage_is_no_request(method: str) -> None:
 
 
 @simulated()
-async def test_the_limits_without_any_change(world: ServicerWorld) -> None:
+async def test_the_limits_without_any_change(world: ServicerHarness) -> None:
     shown, usual = await world.call("GetLimits"), FlowLimits()
     for scope in ("system", "topic", "subscriber"):
         found = getattr(shown, scope)
@@ -99,7 +99,7 @@ async def test_the_limits_without_any_change(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_a_mask_changes_what_it_names_and_nothing_else(world: ServicerWorld) -> None:
+async def test_a_mask_changes_what_it_names_and_nothing_else(world: ServicerHarness) -> None:
     before = await world.call("GetLimits")
     answer = await limit(world, "topic", topic={"messages": 5}, system={"messages": 1})
     assert (answer.topic.messages, answer.topic.bytes) == (5, 0)
@@ -116,7 +116,7 @@ async def test_a_mask_changes_what_it_names_and_nothing_else(world: ServicerWorl
 
 
 @simulated()
-async def test_bad_changes_of_limits_change_nothing(world: ServicerWorld) -> None:
+async def test_bad_changes_of_limits_change_nothing(world: ServicerHarness) -> None:
     before = await world.call("GetLimits")
     for paths, fields, words in (
         ((), {"topic": {"messages": 5}}, "update_mask must name at least one field"),
@@ -138,7 +138,7 @@ async def test_bad_changes_of_limits_change_nothing(world: ServicerWorld) -> Non
 
 
 @simulated()
-async def test_racing_changes_do_not_undo_one_another(world: ServicerWorld) -> None:
+async def test_racing_changes_do_not_undo_one_another(world: ServicerHarness) -> None:
     world.disks_rest = True
     scopes = ("system", "topic", "subscriber")
     changing = [asyncio.create_task(limit(world, scope, **{scope: {"messages": 77}})) for scope in scopes]
@@ -164,7 +164,7 @@ BINDING = [
 @pytest.mark.parametrize("restart", [False, True])
 def test_every_limit_binds_alone_and_after_a_restart(scope: str, one: dict[str, int], restart: bool) -> None:
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         fields = {"system": {}, "topic": {}, "subscriber": {}}
         fields[scope] = {{"topics": TOPIC, "subscriptions": SUB}[scope]: one} if scope.endswith("s") else one
         await limit(world, *fields, **fields)
@@ -198,7 +198,7 @@ def test_the_backlog_is_exact(seed: int) -> None:
     """Against a set of ids: publishes, pulls, acks of a random part, crashes, deletion of what nobody needs."""
 
     @simulated(ack_deadline_s=600)
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         chance, backlog, held, published = random.Random(seed), dict[str, int](), [], 0
         for _ in range(60):
             match chance.randrange(6):
@@ -237,7 +237,7 @@ def test_the_backlog_is_exact(seed: int) -> None:
 
 
 @simulated(ack_deadline_s=600)
-async def test_ranges_are_shown_up_to_a_number(world: ServicerWorld) -> None:
+async def test_ranges_are_shown_up_to_a_number(world: ServicerHarness) -> None:
     await world.put(*map(str, range(250)))
     got = sorted(await world.pull(), key=lambda one: int(one.message.data))
     await ack(world, got[1::2])
@@ -256,7 +256,7 @@ async def test_ranges_are_shown_up_to_a_number(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_the_sync_point_and_the_generation_show(world: ServicerWorld) -> None:
+async def test_the_sync_point_and_the_generation_show(world: ServicerHarness) -> None:
     await world.put("a", "b")
     await world.call("CreateSubscription", name="projects/p/subscriptions/later", topic=TOPIC)
     await world.put("c")
@@ -269,7 +269,7 @@ async def test_the_sync_point_and_the_generation_show(world: ServicerWorld) -> N
 
 
 @simulated()
-async def test_subscribers_are_counted(world: ServicerWorld) -> None:
+async def test_subscribers_are_counted(world: ServicerHarness) -> None:
     streams = [await world.stream() for _ in range(2)]
     pulling = asyncio.create_task(world.pull())
     await asyncio.sleep(0.01)
@@ -281,7 +281,7 @@ async def test_subscribers_are_counted(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_a_detached_subscription_has_no_backlog(world: ServicerWorld) -> None:
+async def test_a_detached_subscription_has_no_backlog(world: ServicerHarness) -> None:
     await world.put("a")
     await world.call("DetachSubscription", subscription=SUB)
     state = await world.call("GetSubscriptionState", subscription=SUB)
@@ -289,7 +289,7 @@ async def test_a_detached_subscription_has_no_backlog(world: ServicerWorld) -> N
 
 
 @simulated()
-async def test_states_of_what_is_not_there(world: ServicerWorld) -> None:
+async def test_states_of_what_is_not_there(world: ServicerHarness) -> None:
     for method, fields, code, name in (
         ("GetSubscriptionState", {"subscription": GONE}, Code.NOT_FOUND, GONE),
         ("GetSubscriptionState", {"subscription": "x"}, Code.INVALID_ARGUMENT, "Invalid [subscriptions] name"),
@@ -305,7 +305,7 @@ async def test_states_of_what_is_not_there(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_a_topics_sources_come_with_logs_and_go_with_their_messages(world: ServicerWorld) -> None:
+async def test_a_topics_sources_come_with_logs_and_go_with_their_messages(world: ServicerHarness) -> None:
     await world.call("CreateSnapshot", name="projects/p/snapshots/snap", subscription=SUB)
     for counter in (1, 2, 3):
         await world.put("a", "b")
@@ -327,7 +327,7 @@ async def test_a_topics_sources_come_with_logs_and_go_with_their_messages(world:
 
 
 @simulated()
-async def test_early_delivery_reaches_a_stream_that_is_open(world: ServicerWorld) -> None:
+async def test_early_delivery_reaches_a_stream_that_is_open(world: ServicerHarness) -> None:
     stream = await world.stream()
     await world.put("a")
     await stream.messages(1)
@@ -365,7 +365,7 @@ async def test_early_delivery_reaches_a_stream_that_is_open(world: ServicerWorld
 
 
 @simulated()
-async def test_only_options_can_be_changed(world: ServicerWorld) -> None:
+async def test_only_options_can_be_changed(world: ServicerHarness) -> None:
     with pytest.raises(SyncpointError, match="update_mask: 'subscription' is not a field that can be changed"):
         await world.call(
             "UpdateSubscriptionOptions", options={"subscription": SUB}, update_mask={"paths": ["subscription"]}
@@ -373,7 +373,7 @@ async def test_only_options_can_be_changed(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_what_the_disks_cannot_tell_is_said_and_the_rest_is_told(world: ServicerWorld) -> None:
+async def test_what_the_disks_cannot_tell_is_said_and_the_rest_is_told(world: ServicerHarness) -> None:
     await world.put("a")
     world.store.read = lambda source, begin, size, reply, early=False: reply(OSError("rotten"))  # type: ignore
     state = await world.call("GetSubscriptionState", subscription=SUB)

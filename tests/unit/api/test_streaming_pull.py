@@ -10,8 +10,8 @@ import pytest
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import Code
 from syncpoint.model.flow import FlowLimit
-from syncpoint.testing.forwarders import SUB
-from syncpoint.testing.servicers import BareStream, ServicerWorld, simulated
+from syncpoint.testing.forwarder_harness import SUB
+from syncpoint.testing.servicer_harness import BareStream, ServicerHarness, simulated
 
 GONE = "projects/p/subscriptions/gone"
 
@@ -20,7 +20,7 @@ def ids(received) -> list[str]:
     return [one.ack_id for one in received]
 
 
-def bare(world: ServicerWorld, **first) -> BareStream:
+def bare(world: ServicerHarness, **first) -> BareStream:
     stream = BareStream()
     world.streams.open(stream)  # type: ignore[arg-type]
     stream.receive(subscription=SUB, **{"stream_ack_deadline_seconds": 10, **first})
@@ -71,7 +71,7 @@ LATER = [
 
 def test_a_bad_first_message_ends_the_stream() -> None:
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         for fields, code, words in FIRST:
             stream = await world.stream(**{"subscription": SUB, **fields})
             error = await stream.error()
@@ -89,7 +89,7 @@ def test_a_bad_first_message_ends_the_stream() -> None:
 
 def test_a_bad_later_message_ends_the_stream() -> None:
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         for fields, words in LATER:
             stream = await world.stream()
             await stream.send(**fields)
@@ -101,7 +101,7 @@ def test_a_bad_later_message_ends_the_stream() -> None:
 
 
 @simulated()
-async def test_a_detached_subscription_can_not_be_streamed(world: ServicerWorld) -> None:
+async def test_a_detached_subscription_can_not_be_streamed(world: ServicerHarness) -> None:
     await world.call("DetachSubscription", subscription=SUB)
     assert (await (await world.stream()).error()).code is Code.FAILED_PRECONDITION
 
@@ -113,7 +113,7 @@ async def test_a_detached_subscription_can_not_be_streamed(world: ServicerWorld)
 @pytest.mark.parametrize("ordered", [False, True])
 def test_every_response_says_what_the_subscription_is(once: bool, ordered: bool) -> None:
     @simulated(exactly_once=once, ordered=ordered)
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         stream = await world.stream(protocol_version=1)
         await world.put("x")
         response = await stream.response()
@@ -127,7 +127,7 @@ def test_every_response_says_what_the_subscription_is(once: bool, ordered: bool)
 
 
 @simulated()
-async def test_properties_change_under_an_open_stream(world: ServicerWorld) -> None:
+async def test_properties_change_under_an_open_stream(world: ServicerHarness) -> None:
     stream = await world.stream()
     world.commit(CatalogChange.put(replace(world.record, exactly_once=True)))
     await world.put("x")
@@ -138,7 +138,7 @@ async def test_properties_change_under_an_open_stream(world: ServicerWorld) -> N
 
 
 @simulated()
-async def test_keep_alives_are_answered_to_those_who_understand(world: ServicerWorld) -> None:
+async def test_keep_alives_are_answered_to_those_who_understand(world: ServicerHarness) -> None:
     new, old = await world.stream(protocol_version=1), await world.stream()
     assert await new.silent()  # the first message is none
     for stream in (new, old):
@@ -150,7 +150,7 @@ async def test_keep_alives_are_answered_to_those_who_understand(world: ServicerW
 
 
 @simulated()
-async def test_the_streams_deadline_is_that_of_its_leases_and_may_change(world: ServicerWorld) -> None:
+async def test_the_streams_deadline_is_that_of_its_leases_and_may_change(world: ServicerHarness) -> None:
     stream = await world.stream(stream_ack_deadline_seconds=20)
     for seconds in (20, 50):
         await world.put("x")
@@ -162,7 +162,7 @@ async def test_the_streams_deadline_is_that_of_its_leases_and_may_change(world: 
 
 
 @simulated()
-async def test_acks_nacks_and_extensions_in_one_message(world: ServicerWorld) -> None:
+async def test_acks_nacks_and_extensions_in_one_message(world: ServicerHarness) -> None:
     stream = await world.stream()
     await world.put("a", "b", "c")
     a, b, c = await stream.messages(3)
@@ -179,7 +179,7 @@ async def test_acks_nacks_and_extensions_in_one_message(world: ServicerWorld) ->
 
 
 @simulated()
-async def test_acks_may_come_with_the_first_message(world: ServicerWorld) -> None:
+async def test_acks_may_come_with_the_first_message(world: ServicerHarness) -> None:
     await world.put("a", "b")
     got = await world.pull()
     stream = await world.stream(
@@ -192,7 +192,7 @@ async def test_acks_may_come_with_the_first_message(world: ServicerWorld) -> Non
 
 
 @simulated(exactly_once=True)
-async def test_acks_are_confirmed_when_they_are_persisted(world: ServicerWorld) -> None:
+async def test_acks_are_confirmed_when_they_are_persisted(world: ServicerHarness) -> None:
     stream = await world.stream()
     await world.put("a", "b")
     a, b = await stream.messages(2)
@@ -209,7 +209,7 @@ async def test_acks_are_confirmed_when_they_are_persisted(world: ServicerWorld) 
 
 
 @simulated(exactly_once=True)
-async def test_extensions_and_nacks_are_confirmed(world: ServicerWorld) -> None:
+async def test_extensions_and_nacks_are_confirmed(world: ServicerHarness) -> None:
     stream = await world.stream()
     await world.put("a", "b")
     a, b = await stream.messages(2)
@@ -230,7 +230,7 @@ async def test_extensions_and_nacks_are_confirmed(world: ServicerWorld) -> None:
 
 
 @simulated(exactly_once=True)
-async def test_confirmations_for_who_has_left_go_nowhere(world: ServicerWorld) -> None:
+async def test_confirmations_for_who_has_left_go_nowhere(world: ServicerHarness) -> None:
     stream = bare(world)
     await world.put("a")
     await asyncio.sleep(0.01)
@@ -244,7 +244,7 @@ async def test_confirmations_for_who_has_left_go_nowhere(world: ServicerWorld) -
 
 
 @simulated()
-async def test_at_least_once_streams_confirm_nothing(world: ServicerWorld) -> None:
+async def test_at_least_once_streams_confirm_nothing(world: ServicerHarness) -> None:
     stream = await world.stream()
     await world.put("a")
     (a,) = await stream.messages(1)
@@ -270,7 +270,7 @@ BOUNDS = [
 @pytest.mark.parametrize(("first", "scope", "limit"), BOUNDS)
 def test_each_bound_binds_alone(first: dict[str, int], scope: str | None, limit: FlowLimit) -> None:
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         world.limits.subscriber = FlowLimit()
         if scope == "subscriptions":
             world.limits.subscriptions[SUB] = limit
@@ -289,7 +289,7 @@ def test_each_bound_binds_alone(first: dict[str, int], scope: str | None, limit:
 
 
 @simulated()
-async def test_changed_limits_reach_open_streams(world: ServicerWorld) -> None:
+async def test_changed_limits_reach_open_streams(world: ServicerHarness) -> None:
     stream = await world.stream(max_outstanding_messages=5)
     await world.call("UpdateLimits", limits={"subscriber": {"messages": 1}}, update_mask={"paths": ["subscriber"]})
     await world.put("a", "b", "c", "d", "e", "f")
@@ -301,7 +301,7 @@ async def test_changed_limits_reach_open_streams(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_a_stream_that_is_held_back_is_given_no_more(world: ServicerWorld) -> None:
+async def test_a_stream_that_is_held_back_is_given_no_more(world: ServicerHarness) -> None:
     stream = bare(world)
     stream.writable = False
     await world.put("a")
@@ -318,7 +318,7 @@ async def test_a_stream_that_is_held_back_is_given_no_more(world: ServicerWorld)
 
 
 @simulated()
-async def test_a_stream_that_goes_on_keeps_to_the_newest_record(world: ServicerWorld) -> None:
+async def test_a_stream_that_goes_on_keeps_to_the_newest_record(world: ServicerHarness) -> None:
     stream = bare(world)
     await world.put("a")
     await asyncio.sleep(0.2)
@@ -333,7 +333,7 @@ async def test_a_stream_that_goes_on_keeps_to_the_newest_record(world: ServicerW
 
 
 @simulated()
-async def test_a_half_close_is_answered_ok_and_leases_run_on(world: ServicerWorld) -> None:
+async def test_a_half_close_is_answered_ok_and_leases_run_on(world: ServicerHarness) -> None:
     stream = await world.stream()
     await world.put("a")
     await stream.messages(1)
@@ -346,7 +346,7 @@ async def test_a_half_close_is_answered_ok_and_leases_run_on(world: ServicerWorl
 
 
 @simulated()
-async def test_a_stream_that_breaks_off_gives_back_what_it_never_confirmed(world: ServicerWorld) -> None:
+async def test_a_stream_that_breaks_off_gives_back_what_it_never_confirmed(world: ServicerHarness) -> None:
     stream = await world.stream()
     await world.put("a", "b")
     got = await stream.messages(2)
@@ -362,7 +362,7 @@ async def test_a_stream_that_breaks_off_gives_back_what_it_never_confirmed(world
 
 
 @simulated()
-async def test_a_half_close_before_the_first_message_is_an_error(world: ServicerWorld) -> None:
+async def test_a_half_close_before_the_first_message_is_an_error(world: ServicerHarness) -> None:
     raw = world.channel.stream("/google.pubsub.v1.Subscriber/StreamingPull")
     await raw.end()
     with pytest.raises(Exception, match="first message must set subscription"):
@@ -376,7 +376,7 @@ async def test_a_half_close_before_the_first_message_is_an_error(world: Servicer
 )
 def test_streams_end_with_their_subscription(method: str, code: Code) -> None:
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         streams = [await world.stream() for _ in range(3)]
         await world.put("a")
         await asyncio.sleep(0.1)
@@ -391,7 +391,7 @@ def test_streams_end_with_their_subscription(method: str, code: Code) -> None:
 
 
 @simulated()
-async def test_a_drain_sends_clients_elsewhere(world: ServicerWorld) -> None:
+async def test_a_drain_sends_clients_elsewhere(world: ServicerHarness) -> None:
     stream = bare(world)
     assert stream.on_drain is not None
     stream.on_drain()
@@ -405,7 +405,7 @@ async def test_a_drain_sends_clients_elsewhere(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_what_was_never_sent_is_given_back_at_once(world: ServicerWorld) -> None:
+async def test_what_was_never_sent_is_given_back_at_once(world: ServicerHarness) -> None:
     stream = bare(world)
     await world.put("a")
     await asyncio.sleep(0.01)
@@ -426,7 +426,7 @@ async def test_what_was_never_sent_is_given_back_at_once(world: ServicerWorld) -
 
 
 @simulated()
-async def test_what_was_never_sent_before_an_end_is_given_back_too(world: ServicerWorld) -> None:
+async def test_what_was_never_sent_before_an_end_is_given_back_too(world: ServicerHarness) -> None:
     stream = bare(world)
     await world.put("a")
     await asyncio.sleep(0.01)
@@ -437,7 +437,7 @@ async def test_what_was_never_sent_before_an_end_is_given_back_too(world: Servic
 
 
 @simulated(dead_letter=("projects/p/topics/dead", 5))
-async def test_what_was_never_sent_counts_as_no_attempt(world: ServicerWorld) -> None:
+async def test_what_was_never_sent_counts_as_no_attempt(world: ServicerHarness) -> None:
     await world.put("a")
     for _ in range(10):
         stream = bare(world)
@@ -448,7 +448,7 @@ async def test_what_was_never_sent_counts_as_no_attempt(world: ServicerWorld) ->
 
 
 @simulated()
-async def test_streams_share_what_comes(world: ServicerWorld) -> None:
+async def test_streams_share_what_comes(world: ServicerHarness) -> None:
     streams = [await world.stream() for _ in range(4)]
     await asyncio.sleep(0.01)
     await world.put(*map(str, range(100)))

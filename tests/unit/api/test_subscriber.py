@@ -9,8 +9,8 @@ import pytest
 
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import Code, SyncpointError, Unavailable
-from syncpoint.testing.forwarders import SUB, TOPIC
-from syncpoint.testing.servicers import ServicerWorld, simulated
+from syncpoint.testing.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.messages import pubsub
 from syncpoint.wire.status import PERMANENT_INVALID_ACK_ID, TRANSIENT_INVALID_ACK_ID, unpacked
 
@@ -31,7 +31,7 @@ def ids(received) -> list[str]:
 
 
 @simulated()
-async def test_a_pull_takes_at_most_what_it_asks_for(world: ServicerWorld) -> None:
+async def test_a_pull_takes_at_most_what_it_asks_for(world: ServicerHarness) -> None:
     for begin in (0, 600):
         await world.put(*map(str, range(begin, begin + 600)))
     first = await world.pull(3)
@@ -41,7 +41,7 @@ async def test_a_pull_takes_at_most_what_it_asks_for(world: ServicerWorld) -> No
 
 
 @simulated()
-async def test_a_pull_that_waits_is_answered_by_the_next_publish(world: ServicerWorld) -> None:
+async def test_a_pull_that_waits_is_answered_by_the_next_publish(world: ServicerHarness) -> None:
     pulling = asyncio.create_task(world.pull(timeout=None))
     await asyncio.sleep(5)
     assert not pulling.done()
@@ -52,7 +52,7 @@ async def test_a_pull_that_waits_is_answered_by_the_next_publish(world: Servicer
 @pytest.mark.parametrize(("timeout", "waits"), [(None, 25.0), (60.0, 25.0), (8.0, 7.0), (1.0, 0.5), (0.2, 0.1)])
 def test_an_empty_answer_comes_before_the_callers_deadline(timeout: float | None, waits: float) -> None:
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         begin = world.clock.monotonic()
         assert await world.pull(timeout=timeout) == []
         assert world.clock.monotonic() - begin == pytest.approx(waits, abs=0.01)
@@ -63,7 +63,7 @@ def test_an_empty_answer_comes_before_the_callers_deadline(timeout: float | None
 
 
 @simulated()
-async def test_return_immediately_looks_once(world: ServicerWorld) -> None:
+async def test_return_immediately_looks_once(world: ServicerHarness) -> None:
     begin = world.clock.monotonic()
     answer = await world.call("Pull", subscription=SUB, max_messages=1, return_immediately=True)
     assert not answer.received_messages
@@ -74,7 +74,7 @@ async def test_return_immediately_looks_once(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_pulls_are_refused_in_words(world: ServicerWorld) -> None:
+async def test_pulls_are_refused_in_words(world: ServicerHarness) -> None:
     for fields, code, words in (
         ({"subscription": GONE, "max_messages": 1}, Code.NOT_FOUND, f"Resource not found (resource={GONE})."),
         ({"subscription": SUB}, Code.INVALID_ARGUMENT, "No max_messages specified, or not positive."),
@@ -92,7 +92,7 @@ async def test_pulls_are_refused_in_words(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_a_pull_ends_when_the_subscription_is_deleted_or_detached(world: ServicerWorld) -> None:
+async def test_a_pull_ends_when_the_subscription_is_deleted_or_detached(world: ServicerHarness) -> None:
     pulling = asyncio.create_task(world.pull(timeout=None))
     await asyncio.sleep(1)
     await world.call("DetachSubscription", subscription=SUB)
@@ -115,7 +115,7 @@ async def test_a_pull_ends_when_the_subscription_is_deleted_or_detached(world: S
 
 
 @simulated()
-async def test_a_detached_subscription_leaves_the_memory_of_this_room(world: ServicerWorld) -> None:
+async def test_a_detached_subscription_leaves_the_memory_of_this_room(world: ServicerHarness) -> None:
     await world.put("x", "y")
     await world.pull(1)
     await world.call("DetachSubscription", subscription=SUB)
@@ -126,7 +126,7 @@ async def test_a_detached_subscription_leaves_the_memory_of_this_room(world: Ser
 
 
 @simulated()
-async def test_who_hangs_up_is_given_nothing(world: ServicerWorld) -> None:
+async def test_who_hangs_up_is_given_nothing(world: ServicerHarness) -> None:
     call = world.channel.stream("/google.pubsub.v1.Subscriber/Pull")
     await call.send(pubsub.PullRequest(subscription=SUB, max_messages=1).SerializeToString())
     await asyncio.sleep(0.01)
@@ -138,7 +138,7 @@ async def test_who_hangs_up_is_given_nothing(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_one_answer_stays_below_a_mebibyte_or_holds_one_message(world: ServicerWorld) -> None:
+async def test_one_answer_stays_below_a_mebibyte_or_holds_one_message(world: ServicerHarness) -> None:
     await world.put(*["x" * 300_000] * 5)
     await world.put("y" * 3_000_000)
     counts = [len(await world.pull()) for _ in range(3)]
@@ -149,7 +149,7 @@ async def test_one_answer_stays_below_a_mebibyte_or_holds_one_message(world: Ser
 
 
 @simulated()
-async def test_acknowledged_messages_stay_away_also_after_a_crash(world: ServicerWorld) -> None:
+async def test_acknowledged_messages_stay_away_also_after_a_crash(world: ServicerHarness) -> None:
     await world.put("a", "b")
     got = await world.pull()
     await world.call("Acknowledge", subscription=SUB, ack_ids=ids(got[:1]))
@@ -158,7 +158,7 @@ async def test_acknowledged_messages_stay_away_also_after_a_crash(world: Service
 
 
 @simulated()
-async def test_an_ack_is_answered_when_it_is_persisted(world: ServicerWorld) -> None:
+async def test_an_ack_is_answered_when_it_is_persisted(world: ServicerHarness) -> None:
     await world.put("a")
     got = await world.pull()
     world.disks_rest = True
@@ -174,7 +174,7 @@ async def test_an_ack_is_answered_when_it_is_persisted(world: ServicerWorld) -> 
 )
 def test_ids_that_are_none_are_refused_and_change_nothing(method: str, fields: dict[str, int]) -> None:
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         await world.put("a", "b")
         got = await world.pull()
         error = await refusal(world.call(method, subscription=SUB, ack_ids=[got[0].ack_id, "nonsense"], **fields))
@@ -194,7 +194,7 @@ def test_ids_that_are_none_are_refused_and_change_nothing(method: str, fields: d
 
 
 @simulated()
-async def test_deadlines_are_bounded(world: ServicerWorld) -> None:
+async def test_deadlines_are_bounded(world: ServicerHarness) -> None:
     await world.put("a")
     got = await world.pull()
     for seconds, words in (
@@ -212,7 +212,7 @@ async def test_deadlines_are_bounded(world: ServicerWorld) -> None:
 
 
 @simulated(ack_deadline_s=20)
-async def test_a_lease_runs_as_long_as_the_subscription_says(world: ServicerWorld) -> None:
+async def test_a_lease_runs_as_long_as_the_subscription_says(world: ServicerHarness) -> None:
     await world.put("a")
     begin = world.clock.monotonic()
     await world.pull()
@@ -221,7 +221,7 @@ async def test_a_lease_runs_as_long_as_the_subscription_says(world: ServicerWorl
 
 
 @simulated()
-async def test_a_nack_brings_the_message_back_at_once(world: ServicerWorld) -> None:
+async def test_a_nack_brings_the_message_back_at_once(world: ServicerHarness) -> None:
     await world.put("a")
     got = await world.pull()
     await world.call("ModifyAckDeadline", subscription=SUB, ack_ids=ids(got), ack_deadline_seconds=0)
@@ -235,7 +235,7 @@ async def test_a_nack_brings_the_message_back_at_once(world: ServicerWorld) -> N
 
 
 @simulated(exactly_once=True)
-async def test_exactly_once_names_the_ids_that_failed(world: ServicerWorld) -> None:
+async def test_exactly_once_names_the_ids_that_failed(world: ServicerHarness) -> None:
     await world.put("a", "b")
     got = await world.pull()
     await world.call("Acknowledge", subscription=SUB, ack_ids=ids(got[:1]))
@@ -251,7 +251,7 @@ async def test_exactly_once_names_the_ids_that_failed(world: ServicerWorld) -> N
 
 
 @simulated()
-async def test_a_change_of_the_subscription_holds_for_the_next_call(world: ServicerWorld) -> None:
+async def test_a_change_of_the_subscription_holds_for_the_next_call(world: ServicerHarness) -> None:
     await world.put("a")
     (got,) = await world.pull()
     await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
@@ -259,19 +259,19 @@ async def test_a_change_of_the_subscription_holds_for_the_next_call(world: Servi
     assert (await refusal(world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id]))).details
 
 
-def out_of_reach(world: ServicerWorld) -> None:
+def out_of_reach(world: ServicerHarness) -> None:
     """Acknowledgements arrive nowhere, until `back`."""
     world.publish.acknowledge = (  # type: ignore[method-assign]
         lambda subscription, generation, source, runs, done, *, urgent: done(Unavailable("lost"))
     )
 
 
-def back(world: ServicerWorld) -> None:
+def back(world: ServicerHarness) -> None:
     del world.publish.acknowledge  # type: ignore[method-assign]
 
 
 @simulated(exactly_once=True)
-async def test_exactly_once_acks_of_unknown_outcome_can_be_tried_again(world: ServicerWorld) -> None:
+async def test_exactly_once_acks_of_unknown_outcome_can_be_tried_again(world: ServicerHarness) -> None:
     await world.put("a", "b")
     a, b = ids(await world.pull())
     out_of_reach(world)
@@ -291,7 +291,7 @@ async def test_exactly_once_acks_of_unknown_outcome_can_be_tried_again(world: Se
 
 
 @simulated()
-async def test_acks_of_unknown_outcome_are_unavailable(world: ServicerWorld) -> None:
+async def test_acks_of_unknown_outcome_are_unavailable(world: ServicerHarness) -> None:
     await world.put("a")
     (a,) = ids(await world.pull())
     out_of_reach(world)
@@ -304,7 +304,7 @@ async def test_acks_of_unknown_outcome_are_unavailable(world: ServicerWorld) -> 
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_acks_under_way_when_the_disks_fail_are_answered_at_once(exactly_once: bool) -> None:
     @simulated(exactly_once=exactly_once)
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         await world.put("a", "b")
         a, b = ids(await world.pull())
         world.disks_rest = True

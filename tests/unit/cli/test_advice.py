@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 import syncpoint
-from syncpoint.cli.advice import Failed, advice
+from syncpoint.cli.advice import CheckFailed, advice
 from syncpoint.cli.main import COMMANDS, HABITS, cli
 from syncpoint.model.errors import AlreadyExists, Code, NotFound, SyncpointError, Unavailable, Unimplemented
 
@@ -73,7 +73,7 @@ def test_every_command_that_any_advice_names_exists() -> None:
         for code in Code:
             for message in MESSAGES:
                 for called in (False, True):
-                    said = advice(Failed(code, message, command, called, "h:1", "p"))
+                    said = advice(CheckFailed(code, message, command, called, "h:1", "p"))
                     for line in _QUOTED.findall(said):
                         named += 1
                         assert not wrong_with(line), f"{command} {code.name}: {said}"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.testing.servicers import ServicerWorld, simulated
+from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 from syncpoint.wire.messages import pubsub
 from tests.kit.catalog import PlaneWorld, planned
 
@@ -22,7 +22,7 @@ Step = tuple[str, dict[str, Any]]
 class OnNode:
     """One node. `read_as`: what reading the disks does from now on."""
 
-    def __init__(self, world: ServicerWorld) -> None:
+    def __init__(self, world: ServicerHarness) -> None:
         self.world, self.call, self.control = world, world.call, world.control
 
     async def fill(self) -> None:
@@ -71,7 +71,7 @@ def on_both(work: Callable[[Site], Coroutine[Any, Any, Any]]) -> list[Any]:
     found: list[Any] = []
 
     @simulated()
-    async def on_node(world: ServicerWorld) -> None:
+    async def on_node(world: ServicerHarness) -> None:
         found.append(await work(OnNode(world)))
 
     @planned()

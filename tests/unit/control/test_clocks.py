@@ -23,7 +23,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.testing.simulated_loop import run_simulated
-from syncpoint.testing.simulation.network import SimNetwork
+from syncpoint.testing.simulation.sim_network import SimNetwork
 
 NS = 10**9
 DAY = 86_400

@@ -13,8 +13,8 @@ from syncpoint.model.errors import Code, SyncpointError, Unavailable
 from syncpoint.publish.ledger import Ledger, SnapshotState
 from syncpoint.publish.records import encode_ledger, encode_snapshot
 from syncpoint.storage.record import EntryKind
-from syncpoint.testing.forwarders import SUB, TOPIC
-from syncpoint.testing.servicers import ServicerWorld, simulated
+from syncpoint.testing.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 
 NEW = "projects/p/topics/new"
 SNAP = "projects/p/snapshots/snap"
@@ -36,7 +36,7 @@ CREATES = [
 @pytest.mark.parametrize(("method", "fields"), CREATES)
 def test_of_racing_creates_one_wins_also_after_a_restart(method: str, fields: dict[str, str]) -> None:
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         await world.put("a")
         assert await codes(*(world.call(method, **fields) for _ in range(5))) == ["ALREADY_EXISTS"] * 4 + ["OK"]
         counts = world.control.catalog.counts()
@@ -51,7 +51,7 @@ def test_a_snapshot_loses_against_the_end_of_its_subscription(first: str) -> Non
     """The store answers late: the subscription goes while the snapshot looks for its oldest message."""
 
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         await world.put("a")
         read = world.store.read
 
@@ -72,7 +72,7 @@ def test_a_snapshot_loses_against_the_end_of_its_subscription(first: str) -> Non
 
 
 @simulated()
-async def test_a_change_shows_at_once_and_is_answered_when_persisted(world: ServicerWorld) -> None:
+async def test_a_change_shows_at_once_and_is_answered_when_persisted(world: ServicerHarness) -> None:
     world.disks_rest = True
     creating = asyncio.create_task(world.call("CreateTopic", name=NEW))
     await asyncio.sleep(60)
@@ -86,7 +86,7 @@ async def test_a_change_shows_at_once_and_is_answered_when_persisted(world: Serv
 
 
 @simulated()
-async def test_a_caller_who_gives_up_leaves_a_whole_change_behind(world: ServicerWorld) -> None:
+async def test_a_caller_who_gives_up_leaves_a_whole_change_behind(world: ServicerHarness) -> None:
     world.disks_rest = True
     with pytest.raises(SyncpointError) as caught:
         await world.call("CreateTopic", name=NEW, timeout=1.0)
@@ -108,7 +108,7 @@ async def test_a_caller_who_gives_up_leaves_a_whole_change_behind(world: Service
 
 
 @simulated()
-async def test_what_was_not_persisted_is_gone_after_a_crash_and_can_be_made_again(world: ServicerWorld) -> None:
+async def test_what_was_not_persisted_is_gone_after_a_crash_and_can_be_made_again(world: ServicerHarness) -> None:
     await asyncio.sleep(1)
     world.disks_rest = True
     creating = asyncio.create_task(world.call("CreateTopic", name=NEW))
@@ -121,7 +121,7 @@ async def test_what_was_not_persisted_is_gone_after_a_crash_and_can_be_made_agai
 
 
 @simulated()
-async def test_failed_disks_make_the_outcome_unknown_and_then_refuse(world: ServicerWorld) -> None:
+async def test_failed_disks_make_the_outcome_unknown_and_then_refuse(world: ServicerHarness) -> None:
     world.disks_rest = True
     creating = asyncio.create_task(world.call("CreateTopic", name=NEW))
     await asyncio.sleep(0.01)
@@ -136,7 +136,7 @@ async def test_failed_disks_make_the_outcome_unknown_and_then_refuse(world: Serv
 
 
 @simulated()
-async def test_updates_of_one_subscription_do_not_undo_one_another(world: ServicerWorld) -> None:
+async def test_updates_of_one_subscription_do_not_undo_one_another(world: ServicerHarness) -> None:
     async def update(field: str, **fields) -> None:
         await world.call("UpdateSubscription", subscription={"name": SUB, **fields}, update_mask={"paths": [field]})
 
@@ -154,7 +154,7 @@ async def test_updates_of_one_subscription_do_not_undo_one_another(world: Servic
 
 
 @simulated()
-async def test_a_name_may_be_used_again_and_messages_do_not_come_back(world: ServicerWorld) -> None:
+async def test_a_name_may_be_used_again_and_messages_do_not_come_back(world: ServicerHarness) -> None:
     await world.put("old")
     for number in range(3):
         await world.call("DeleteTopic", topic=TOPIC)
@@ -168,7 +168,7 @@ async def test_a_name_may_be_used_again_and_messages_do_not_come_back(world: Ser
 
 
 @simulated()
-async def test_a_snapshot_holds_what_is_unacknowledged_at_its_return(world: ServicerWorld) -> None:
+async def test_a_snapshot_holds_what_is_unacknowledged_at_its_return(world: ServicerHarness) -> None:
     await world.put("a", "b")
     got = await world.pull(1)
     snapping = asyncio.create_task(world.call("CreateSnapshot", name=SNAP, subscription=SUB))
@@ -182,7 +182,7 @@ async def test_a_snapshot_holds_what_is_unacknowledged_at_its_return(world: Serv
 
 
 @simulated()
-async def test_incarnations_are_never_used_twice(world: ServicerWorld) -> None:
+async def test_incarnations_are_never_used_twice(world: ServicerHarness) -> None:
     seen = set()
     for _ in range(3):
         await world.call("CreateTopic", name=NEW)
@@ -196,7 +196,7 @@ async def test_incarnations_are_never_used_twice(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_a_log_of_an_earlier_version_begins_and_is_sought_as_before(world: ServicerWorld) -> None:
+async def test_a_log_of_an_earlier_version_begins_and_is_sought_as_before(world: ServicerHarness) -> None:
     """There, sync points and snapshots stood in the records, and seeks in the log alone."""
     await world.put("a", "b")
     catalog, publish = world.control.catalog, world.publish
@@ -229,7 +229,7 @@ async def test_a_log_of_an_earlier_version_begins_and_is_sought_as_before(world:
 
 
 @simulated(retain_acked=True)
-async def test_a_seek_that_was_not_followed_before_a_crash_is_followed_after_it(world: ServicerWorld) -> None:
+async def test_a_seek_that_was_not_followed_before_a_crash_is_followed_after_it(world: ServicerHarness) -> None:
     await world.put("a")
     (got,) = await world.pull()
     await world.call("Acknowledge", subscription=SUB, ack_ids=[got.ack_id])
@@ -252,7 +252,7 @@ async def test_a_seek_that_was_not_followed_before_a_crash_is_followed_after_it(
 
 
 @simulated()
-async def test_a_seek_whose_place_cannot_be_read_changes_nothing(world: ServicerWorld) -> None:
+async def test_a_seek_whose_place_cannot_be_read_changes_nothing(world: ServicerHarness) -> None:
     await world.put("a")
     offset_at = world.store.offset_at
 

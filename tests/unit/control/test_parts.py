@@ -33,7 +33,7 @@ from syncpoint.storage.placement import Wanted
 from syncpoint.storage.quorum import AckRule
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
-from syncpoint.testing.simulation.network import SimNetwork
+from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.transport.network import TcpNetwork
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal

@@ -8,7 +8,7 @@ import pytest
 
 from syncpoint.federation import manifest as manifests
 from syncpoint.federation.archive import _parts, _waiting
-from syncpoint.federation.manifest import Manifest, Part, Stretch
+from syncpoint.federation.manifest import ArchivePart, Manifest, Stretch
 from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument, SyncpointError
 from syncpoint.wire.messages import pipeline
 
@@ -20,7 +20,7 @@ def made(folder: Path) -> Manifest:
         path.parent.mkdir(parents=True)
         path.write_bytes(b"rows %d" % number * 1000)
         stretch = Stretch(7, number * 10 - 10, number * 10, 1, 2)
-        parts.append(Part(number, 10, (stretch,), (manifests.file_of(folder, path),)))
+        parts.append(ArchivePart(number, 10, (stretch,), (manifests.file_of(folder, path),)))
     return Manifest("projects/p/topics/t", 3, "abc", ("data",), parts)
 
 
@@ -86,6 +86,6 @@ def test_only_the_newest_source_of_each_chain_is_said_to_be_read(tmp_path: Path)
     """Those before it may be long gone at the server, and are not missed."""
     found = made(tmp_path)
     for number, stretch in enumerate((Stretch(8, 0, 5, 1, 2), Stretch(9, 0, 6, 1, 3), Stretch(4, 0, 9, 0, 2)), 3):
-        found.parts.append(Part(number, 0, (stretch,), ()))
+        found.parts.append(ArchivePart(number, 0, (stretch,), ()))
     assert found.ends() == {7: 20, 8: 5, 9: 6, 4: 9}
     assert found.reached() == {8: 5, 9: 6}

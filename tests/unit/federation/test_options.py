@@ -8,28 +8,30 @@ import pytest
 
 from pyspark_pubsub.options import READ, WRITE, Options
 from pyspark_pubsub.schema import source_schema
-from syncpoint.federation.options import reading, writing
-from syncpoint.federation.plan import Flow, Link
-from syncpoint.federation.spec import Change, Cluster, Runtime
+from syncpoint.federation.flow_options import reading, writing
+from syncpoint.federation.flow_plan import FederationLink, Flow
+from syncpoint.federation.spec import FederatedCluster, FieldChange, Runtime
 from syncpoint.federation.transform import CARRIED
 
 
-def flow(change: Change) -> Flow:
-    link = Link("l", "replicate", Cluster("a", "a:1"), Cluster("b", "b:1"), "p", "p", change=change)
+def flow(change: FieldChange) -> Flow:
+    link = FederationLink(
+        "l", "replicate", FederatedCluster("a", "a:1"), FederatedCluster("b", "b:1"), "p", "p", change=change
+    )
     return Flow("l.t", link, "projects/p/topics/t", "projects/p/topics/t")
 
 
 @pytest.mark.parametrize(
     ("change", "columns"),
     [
-        (Change(), ("source", "block")),
-        (Change(start="latest", loss="accept"), ("source", "block")),
-        (Change(where="true"), CARRIED),
-        (Change(select={"data": "upper(data)"}), CARRIED),
-        (Change(python="m:f"), CARRIED),
+        (FieldChange(), ("source", "block")),
+        (FieldChange(start="latest", loss="accept"), ("source", "block")),
+        (FieldChange(where="true"), CARRIED),
+        (FieldChange(select={"data": "upper(data)"}), CARRIED),
+        (FieldChange(python="m:f"), CARRIED),
     ],
 )
-def test_only_what_changes_is_read_by_row(change: Change, columns: tuple[str, ...], tmp_path: Path) -> None:
+def test_only_what_changes_is_read_by_row(change: FieldChange, columns: tuple[str, ...], tmp_path: Path) -> None:
     options = Options(reading(flow(change), Runtime(tmp_path, max_rows=7, max_bytes=1000)), READ)
     assert tuple(source_schema(options["columns"]).fieldNames()) == columns
     assert (options["maxRowsPerTrigger"], options["maxBytesPerTrigger"]) == (7, 1000)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from syncpoint.federation.flow_plan import Flow
 from syncpoint.federation.job import _told
 from syncpoint.federation.patterns import links_of
-from syncpoint.federation.plan import Flow
 from syncpoint.federation.servers import Servers, read_token
-from syncpoint.federation.spec import Cluster, parse
+from syncpoint.federation.spec import FederatedCluster, parse
 from syncpoint.model.errors import InvalidArgument, Unavailable
 from syncpoint.wire.messages import pipeline
 
@@ -30,7 +30,7 @@ class Answers(Servers):
         self.cursors = pipeline.ListCursorsResponse()
         self.down: set[str] = set()
 
-    def call(self, cluster: Cluster, method: str, request: Any) -> Any:
+    def call(self, cluster: FederatedCluster, method: str, request: Any) -> Any:
         if cluster.name in self.down:
             raise Unavailable(f"{cluster.name} is away")
         return {"GetPositions": self.positions, "ListLinks": self.links, "ListCursors": self.cursors}[
@@ -112,14 +112,14 @@ def test_who_does_not_answer_is_told(servers: Answers, flow: Flow) -> None:
 
 def test_a_secret_that_is_not_there_is_told_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "token").write_text(SECRET + "\n")
-    assert read_token(Cluster("b", "b:1", token={"file": str(tmp_path / "token")})) == SECRET
+    assert read_token(FederatedCluster("b", "b:1", token={"file": str(tmp_path / "token")})) == SECRET
     monkeypatch.setenv("B_TOKEN", SECRET)
-    assert read_token(Cluster("b", "b:1", token={"env": "B_TOKEN"})) == SECRET
+    assert read_token(FederatedCluster("b", "b:1", token={"env": "B_TOKEN"})) == SECRET
     monkeypatch.delenv("B_TOKEN")
     with pytest.raises(InvalidArgument, match="B_TOKEN"):
-        read_token(Cluster("b", "b:1", token={"env": "B_TOKEN"}))
+        read_token(FederatedCluster("b", "b:1", token={"env": "B_TOKEN"}))
     with pytest.raises(InvalidArgument, match="none"):
-        read_token(Cluster("b", "b:1", token={"file": str(tmp_path / "none")}))
+        read_token(FederatedCluster("b", "b:1", token={"file": str(tmp_path / "none")}))
 
 
 @pytest.mark.parametrize(

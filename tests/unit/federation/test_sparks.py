@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from syncpoint.federation.home import installed_home, quick_home
+from syncpoint.federation.spark_home import installed_home, quick_home
 from syncpoint.federation.sparks import JobSpark, Processes, python_env
 from syncpoint.federation.spec import parse
 from syncpoint.federation.state import StateFolder

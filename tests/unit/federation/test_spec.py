@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from syncpoint.federation.options import reading, writing
+from syncpoint.federation.flow_options import reading, writing
 from syncpoint.federation.patterns import links_of
-from syncpoint.federation.spec import Change, load, parse, seconds
+from syncpoint.federation.spec import FieldChange, load, parse, seconds
 from syncpoint.model.errors import InvalidArgument
 
 CLUSTERS: dict[str, Any] = {"eu": {"endpoint": "eu:8085"}, "us": {"endpoint": "us:8085"}}
@@ -43,7 +43,7 @@ def test_what_happens_on_the_way_and_where_it_goes() -> None:
         "loss": "accept",
     }
     (link,) = links_of(parse(file(tasks={"orders": task}), Path("/")))
-    assert link.change == Change(
+    assert link.change == FieldChange(
         "attributes['kind'] = 'order'", {"data": "upper(data)"}, "rules:clean", "latest", "accept"
     )
     (flow,) = link.flows(["projects/shop/topics/orders", "projects/shop/topics/other", "projects/else/topics/orders"])

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from syncpoint.cli import federation as command
 from syncpoint.cli.main import cli
-from syncpoint.federation.servers import Progress, Servers
+from syncpoint.federation.flow_status import table
+from syncpoint.federation.servers import FlowProgress, Servers
 from syncpoint.federation.state import FlowState, SupervisorState
-from syncpoint.federation.status import table
 
 TEXT = """version: 1
 clusters:
@@ -28,7 +28,7 @@ namespaces:
 
 def progress(name: str = "shop.eu-us.orders") -> Any:
     link = SimpleNamespace(source=SimpleNamespace(name="eu"), target=SimpleNamespace(name="us"))
-    return Progress(SimpleNamespace(name=name, link=link), 123_456, 0, rows=1_234_567, bytes=987_654_321)  # type: ignore[arg-type]
+    return FlowProgress(SimpleNamespace(name=name, link=link), 123_456, 0, rows=1_234_567, bytes=987_654_321)  # type: ignore[arg-type]
 
 
 def shown(columns: int, name: str = "shop.eu-us.orders") -> list[str]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from syncpoint.federation.flow_plan import Flow
 from syncpoint.federation.metrics import Metrics
 from syncpoint.federation.patterns import links_of
-from syncpoint.federation.plan import Flow
-from syncpoint.federation.servers import Progress
+from syncpoint.federation.servers import FlowProgress
 from syncpoint.federation.spec import parse
 from syncpoint.federation.state import FlowState, StateFolder, SupervisorState
 from syncpoint.federation.supervisor import Supervisor
@@ -63,10 +63,10 @@ class Servers:
     def heard_flows(self, links: Any) -> tuple[list[Flow], dict[str, str]]:
         return ([], {"a": "a (a:1) does not answer"}) if self.down else (self.flows(links), {})
 
-    def progress(self, flow: Flow) -> Progress:
+    def progress(self, flow: Flow) -> FlowProgress:
         silent = {"a": "a (a:1) does not answer"} if self.down else {}
         silent |= {"b": "b (b:1) does not answer"} if self.target_down else {}
-        return Progress(flow, None if self.down else self.lag, gap=self.gap, silent=silent)
+        return FlowProgress(flow, None if self.down else self.lag, gap=self.gap, silent=silent)
 
 
 class World:
@@ -186,17 +186,17 @@ def test_it_ends_with_spark_stopped(world: World, monkeypatch: pytest.MonkeyPatc
 
 def test_once_ends_although_a_flow_can_not_be_finished(world: World) -> None:
     flow = world.servers.flows(world.supervisor.links)[0]
-    progress = [Progress(flow, 5)]
+    progress = [FlowProgress(flow, 5)]
     assert world.supervisor.unable(progress) == {}
     world.now += 60  # it took a while to begin
     world.state.say_flows({"copy.orders": FlowState("failed", error="no such column")})
     assert world.supervisor.unable(progress) == {}
     world.now += 31
     assert world.supervisor.unable(progress) == {"copy.orders": "no such column"}
-    assert world.supervisor.unable([Progress(flow, 4, rows=1)]) == {}  # it has copied something
+    assert world.supervisor.unable([FlowProgress(flow, 4, rows=1)]) == {}  # it has copied something
     world.now += 31
-    assert world.supervisor.unable([Progress(flow, 0, rows=1)]) == {}  # nothing is left
-    assert world.supervisor.unable([Progress(flow, 4, gap="source 1: 5 to 9")]) == {
+    assert world.supervisor.unable([FlowProgress(flow, 0, rows=1)]) == {}  # nothing is left
+    assert world.supervisor.unable([FlowProgress(flow, 4, gap="source 1: 5 to 9")]) == {
         "copy.orders": "a gap before source 1: 5 to 9"
     }
 

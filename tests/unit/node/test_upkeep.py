@@ -14,25 +14,25 @@ from syncpoint.node.upkeep import Upkeep
 from syncpoint.publish import upkeep
 from syncpoint.publish.upkeep import LogUpkeep, Rounds
 from syncpoint.storage.record import EntryKind
-from syncpoint.testing.forwarders import SUB, TOPIC
-from syncpoint.testing.servicers import ServicerWorld, simulated
+from syncpoint.testing.forwarder_harness import SUB, TOPIC
+from syncpoint.testing.servicer_harness import ServicerHarness, simulated
 
 DAY = 86_400
 START_NS = 1_700_000_000 * 10**9  # what the clock of these worlds shows first
 SNAP = "projects/p/snapshots/snap"
 
 
-def count(world: ServicerWorld, kind: EntryKind) -> int:
+def count(world: ServicerHarness, kind: EntryKind) -> int:
     return sum(entry.kind == kind for entry in world.store.entries)
 
 
-async def passes(world: ServicerWorld, seconds: float) -> None:
+async def passes(world: ServicerHarness, seconds: float) -> None:
     """So much time at once, and some more to notice it."""
     world.clock.advance(seconds)
     await asyncio.sleep(91)
 
 
-async def checkpointed(world: ServicerWorld) -> None:
+async def checkpointed(world: ServicerHarness) -> None:
     """Until the checkpoint of the start is over."""
     while world.upkeep.log.overdue or world.upkeep.log.checkpoint is not None:
         await asyncio.sleep(0.1)
@@ -42,7 +42,7 @@ async def checkpointed(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_expired_snapshots_are_deleted_with_what_only_they_kept(world: ServicerWorld) -> None:
+async def test_expired_snapshots_are_deleted_with_what_only_they_kept(world: ServicerHarness) -> None:
     await world.put("a")
     await world.call("CreateSnapshot", name=SNAP, subscription=SUB)
     (got,) = await world.pull()
@@ -58,7 +58,7 @@ async def test_expired_snapshots_are_deleted_with_what_only_they_kept(world: Ser
 
 
 @simulated(expiration_s=3600)
-async def test_subscriptions_nobody_uses_are_deleted(world: ServicerWorld) -> None:
+async def test_subscriptions_nobody_uses_are_deleted(world: ServicerHarness) -> None:
     await world.call("CreateSubscription", name="projects/p/subscriptions/kept", topic=TOPIC)
     for _ in range(3):  # use begins the time anew
         await passes(world, 2900)
@@ -78,7 +78,7 @@ async def test_subscriptions_nobody_uses_are_deleted(world: ServicerWorld) -> No
 
 
 @simulated(expiration_s=3600, created_ns=START_NS)
-async def test_a_start_does_not_begin_the_time_of_subscriptions_anew(world: ServicerWorld) -> None:
+async def test_a_start_does_not_begin_the_time_of_subscriptions_anew(world: ServicerHarness) -> None:
     """What was noted counts, with the hour that may not have been noted on top."""
     for _ in range(4):
         await passes(world, 1700)
@@ -89,7 +89,7 @@ async def test_a_start_does_not_begin_the_time_of_subscriptions_anew(world: Serv
 
 
 @simulated(expiration_s=3600, created_ns=START_NS)
-async def test_the_last_use_of_an_earlier_life_counts(world: ServicerWorld) -> None:
+async def test_the_last_use_of_an_earlier_life_counts(world: ServicerHarness) -> None:
     await passes(world, 3000)
     assert not await world.pull(timeout=2.0)
     await world.crash()
@@ -102,7 +102,7 @@ async def test_the_last_use_of_an_earlier_life_counts(world: ServicerWorld) -> N
 
 
 @simulated(expiration_s=86_400, created_ns=START_NS)
-async def test_a_clock_that_is_wrong_for_a_while_deletes_nothing(world: ServicerWorld) -> None:
+async def test_a_clock_that_is_wrong_for_a_while_deletes_nothing(world: ServicerHarness) -> None:
     await world.put("a")
     await world.call("CreateSnapshot", name=SNAP, subscription=SUB)
     now = world.clock.time_ns()
@@ -118,7 +118,7 @@ async def test_a_clock_that_is_wrong_for_a_while_deletes_nothing(world: Servicer
 
 
 @simulated(retention_s=600)
-async def test_what_was_published_while_the_clock_was_behind_is_kept_for_its_time(world: ServicerWorld) -> None:
+async def test_what_was_published_while_the_clock_was_behind_is_kept_for_its_time(world: ServicerHarness) -> None:
     await asyncio.sleep(2 * 3600)
     await world.crash()
     now = world.clock.time_ns()
@@ -134,7 +134,7 @@ async def test_what_was_published_while_the_clock_was_behind_is_kept_for_its_tim
 
 
 @simulated()
-async def test_who_used_a_deleted_subscription_is_forgotten(world: ServicerWorld) -> None:
+async def test_who_used_a_deleted_subscription_is_forgotten(world: ServicerHarness) -> None:
     await world.pull(timeout=1.0)
     assert world.subscribe.used
     await asyncio.sleep(1)
@@ -147,7 +147,7 @@ async def test_who_used_a_deleted_subscription_is_forgotten(world: ServicerWorld
 
 
 @simulated()
-async def test_checkpoints_begin_by_time_and_only_with_news(world: ServicerWorld) -> None:
+async def test_checkpoints_begin_by_time_and_only_with_news(world: ServicerHarness) -> None:
     await checkpointed(world)
     assert count(world, EntryKind.CHECKPOINT_END) == 1
     await asyncio.sleep(200)
@@ -167,7 +167,7 @@ def test_checkpoints_begin_by_entries_and_by_bytes(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(upkeep, name, bound)
 
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         await checkpointed(world)
         for expected in (1, 2):
             for _ in range(15):
@@ -181,7 +181,7 @@ def test_checkpoints_begin_by_entries_and_by_bytes(monkeypatch: pytest.MonkeyPat
     run()
 
 
-def lose_parts(world: ServicerWorld, parts: int) -> None:
+def lose_parts(world: ServicerHarness, parts: int) -> None:
     """Let each step of a checkpoint write only so many parts."""
     begin = world.store.checkpoint
 
@@ -195,7 +195,7 @@ def lose_parts(world: ServicerWorld, parts: int) -> None:
 
 
 @simulated(retain_acked=True)
-async def test_a_crash_in_the_middle_of_a_checkpoint_loses_nothing(world: ServicerWorld) -> None:
+async def test_a_crash_in_the_middle_of_a_checkpoint_loses_nothing(world: ServicerHarness) -> None:
     """Crash after every step; meanwhile the catalog and the acknowledgements change."""
     for number in range(30):
         await world.call("CreateTopic", name=f"projects/p/topics/topic-{number}")
@@ -226,7 +226,7 @@ async def test_a_crash_in_the_middle_of_a_checkpoint_loses_nothing(world: Servic
 
 
 @simulated()
-async def test_what_happens_while_a_checkpoint_is_written_is_in_it_or_behind_it(world: ServicerWorld) -> None:
+async def test_what_happens_while_a_checkpoint_is_written_is_in_it_or_behind_it(world: ServicerHarness) -> None:
     await world.put("a", "b", "c")
     got = await world.pull()
     await checkpointed(world)
@@ -247,7 +247,7 @@ async def test_what_happens_while_a_checkpoint_is_written_is_in_it_or_behind_it(
 
 
 @simulated()
-async def test_a_checkpoint_that_breaks_is_begun_anew_after_a_while_and_not_at_once(world: ServicerWorld) -> None:
+async def test_a_checkpoint_that_breaks_is_begun_anew_after_a_while_and_not_at_once(world: ServicerHarness) -> None:
     await checkpointed(world)
     inner = world.upkeep.log._parts
 
@@ -267,7 +267,7 @@ async def test_a_checkpoint_that_breaks_is_begun_anew_after_a_while_and_not_at_o
 
 
 @simulated()
-async def test_the_last_checkpoint_makes_the_next_start_short(world: ServicerWorld) -> None:
+async def test_the_last_checkpoint_makes_the_next_start_short(world: ServicerHarness) -> None:
     await world.put("a")
     world.upkeep.log.last_checkpoint()
     await asyncio.sleep(0.01)
@@ -278,7 +278,7 @@ async def test_the_last_checkpoint_makes_the_next_start_short(world: ServicerWor
 
 
 @simulated()
-async def test_a_start_that_read_nothing_new_writes_no_checkpoint(world: ServicerWorld) -> None:
+async def test_a_start_that_read_nothing_new_writes_no_checkpoint(world: ServicerHarness) -> None:
     await checkpointed(world)
     parts, now = world.follower.checkpoint_parts, world.clock.monotonic()
     log = LogUpkeep(world.store, world.publish, parts, now, begin_with_checkpoint=False)  # type: ignore[arg-type]
@@ -303,7 +303,7 @@ def test_what_becomes_of_disks_is_told_once(caplog: pytest.LogCaptureFixture) ->
     caplog.set_level(logging.INFO, "syncpoint.publish")
 
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         for state, reason in (("failed", "I/O error"), ("healing", ""), ("ok", "")):
             world.store.state = replace(world.store.state, state=state, reason=reason)
             await asyncio.sleep(10)
@@ -317,7 +317,7 @@ def test_damage_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "syncpoint.publish")
 
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         for damaged in (("segment 1/1: frame at 64: checksum",), ("segment 1/1: frame at 64: checksum", "segment 1/2")):
             world.store.state = replace(world.store.state, damaged=damaged)
             await asyncio.sleep(10)
@@ -329,7 +329,7 @@ def test_damage_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_failing_step_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
     @simulated()
-    async def run(world: ServicerWorld) -> None:
+    async def run(world: ServicerHarness) -> None:
         def broken() -> None:
             raise RuntimeError("broken")
 
@@ -343,7 +343,7 @@ def test_a_failing_step_stops_no_other(caplog: pytest.LogCaptureFixture) -> None
 
 
 @simulated()
-async def test_failed_disks_end_checkpoints_and_deletion(world: ServicerWorld) -> None:
+async def test_failed_disks_end_checkpoints_and_deletion(world: ServicerHarness) -> None:
     await world.put("a")
     world.store.fail(OSError("no disk left"))
     entries = len(world.store.entries)
@@ -354,7 +354,7 @@ async def test_failed_disks_end_checkpoints_and_deletion(world: ServicerWorld) -
 
 
 @simulated()
-async def test_sources_of_earlier_lives_are_forgotten_with_their_messages(world: ServicerWorld) -> None:
+async def test_sources_of_earlier_lives_are_forgotten_with_their_messages(world: ServicerHarness) -> None:
     for _ in range(5):
         await world.put("a")
         await world.crash()
@@ -367,7 +367,7 @@ async def test_sources_of_earlier_lives_are_forgotten_with_their_messages(world:
 
 @simulated()
 async def test_acknowledged_messages_go_although_the_clock_to_delete_by_is_behind_their_time(
-    world: ServicerWorld,
+    world: ServicerHarness,
 ) -> None:
     """As it is after a pause, until it has run for as long again."""
     await asyncio.sleep(400)
@@ -386,7 +386,7 @@ async def test_acknowledged_messages_go_although_the_clock_to_delete_by_is_behin
     assert not list(world.store.sources())
 
 
-async def killed(world: ServicerWorld) -> None:
+async def killed(world: ServicerHarness) -> None:
     """A crash that leaves no time to note anything."""
     world.upkeep.rounds.tasks.cancel()
     await world.channel.close()
@@ -394,7 +394,7 @@ async def killed(world: ServicerWorld) -> None:
 
 
 @simulated()
-async def test_lives_that_are_killed_get_on_with_the_time_to_delete_by(world: ServicerWorld) -> None:
+async def test_lives_that_are_killed_get_on_with_the_time_to_delete_by(world: ServicerHarness) -> None:
     topic = world.control.catalog.topic(TOPIC)
     assert topic is not None
     world.commit(CatalogChange.put(replace(topic, retention_s=600)))
@@ -413,7 +413,7 @@ async def test_lives_that_are_killed_get_on_with_the_time_to_delete_by(world: Se
 
 
 @simulated()
-async def test_nothing_is_noted_where_nothing_happens(world: ServicerWorld) -> None:
+async def test_nothing_is_noted_where_nothing_happens(world: ServicerHarness) -> None:
     await asyncio.sleep(500)
     before = len(world.store.entries)
     await asyncio.sleep(3000)
@@ -421,7 +421,7 @@ async def test_nothing_is_noted_where_nothing_happens(world: ServicerWorld) -> N
 
 
 @simulated()
-async def test_lives_that_end_as_soon_as_they_serve_leave_a_few_logs_and_no_more(world: ServicerWorld) -> None:
+async def test_lives_that_end_as_soon_as_they_serve_leave_a_few_logs_and_no_more(world: ServicerHarness) -> None:
     for _ in range(60):
         await world.upkeep.catch_up()
         await world.put("a")
@@ -433,7 +433,7 @@ async def test_lives_that_end_as_soon_as_they_serve_leave_a_few_logs_and_no_more
 
 
 @simulated()
-async def test_a_start_waits_for_deletion_only_where_much_is_left_and_only_a_moment(world: ServicerWorld) -> None:
+async def test_a_start_waits_for_deletion_only_where_much_is_left_and_only_a_moment(world: ServicerHarness) -> None:
     async def waited() -> float:
         began = world.clock.monotonic()
         await world.upkeep.catch_up()
@@ -450,7 +450,7 @@ async def test_a_start_waits_for_deletion_only_where_much_is_left_and_only_a_mom
 
 
 @simulated()
-async def test_deletion_is_quick_behind_a_start_and_a_checkpoint_and_slow_later(world: ServicerWorld) -> None:
+async def test_deletion_is_quick_behind_a_start_and_a_checkpoint_and_slow_later(world: ServicerHarness) -> None:
     """A life of a few seconds has to get round all segments, or lives would leave theirs behind for ever."""
     steps, collect = 0, world.store.collect
 
@@ -474,7 +474,7 @@ async def test_deletion_is_quick_behind_a_start_and_a_checkpoint_and_slow_later(
 
 @simulated(retention_s=600)
 async def test_a_snapshots_messages_are_there_when_it_is_sought_however_short_the_retention_is(
-    world: ServicerWorld,
+    world: ServicerHarness,
 ) -> None:
     await world.put("a")
     await world.call("CreateSnapshot", name=SNAP, subscription=SUB)

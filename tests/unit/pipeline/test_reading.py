@@ -14,7 +14,7 @@ from syncpoint.pipeline import columns, reading_ranges
 from syncpoint.publish.seek import seek_to_time
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.record import StoredBatch
-from syncpoint.testing.forwarders import Subscriber
+from syncpoint.testing.forwarder_harness import Subscriber
 from syncpoint.wire.messages import pipeline
 from tests.kit.reading import SUB, TOPIC, ReadingWorld
 

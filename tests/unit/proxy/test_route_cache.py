@@ -13,7 +13,7 @@ from syncpoint.model.cluster import PROXY, PUBLISH, SUBSCRIBE, ChainOwner, Chain
 from syncpoint.proxy.route_cache import RouteCache, SubscriptionRoute, TopicRoute
 from syncpoint.router.distance import Distances
 from syncpoint.router.rendezvous import pick_chain
-from syncpoint.router.routing_rules import Rule
+from syncpoint.router.routing_rules import RoutingRule
 
 TOPIC = Topic(7, "projects/p/topics/t")
 
@@ -24,7 +24,7 @@ class World:
     def __init__(self, region: str = "r1") -> None:
         nothing: Any = None
         self.view = ClusterView(nothing)
-        self.rules: View[Rule] = View(nothing, "constraints/", Rule.decode)
+        self.rules: View[RoutingRule] = View(nothing, "constraints/", RoutingRule.decode)
         self.distances = Distances(region)
         me = Member("proxy", (PROXY,), "proxy:1", 1, region)
         self.routes = RouteCache(self.view, me, self.distances.order, rules=self.rules)
@@ -179,9 +179,9 @@ def test_rules_hold_whoever_made_the_list() -> None:
         world.member(name, SUBSCRIBE)
     world.routes.put_topic(7, TopicRoute(1, (1, 2), (1, 2), (3,)))
     world.routes.put_subscription(9, SubscriptionRoute(1, ("s1",), ("s2",)))
-    rule = Rule("keep-out", action="deny", forwarders="name=f1")
+    rule = RoutingRule("keep-out", action="deny", forwarders="name=f1")
     world.rules.items["keep-out"] = Versioned(rule, 1)
-    world.rules.items["nor-there"] = Versioned(Rule("nor-there", action="deny", forwarders="name=s1"), 1)
+    world.rules.items["nor-there"] = Versioned(RoutingRule("nor-there", action="deny", forwarders="name=s1"), 1)
     world.routes.changed()
     choice = world.routes.keyless(TOPIC)
     assert chains((*choice.first, *choice.others)) == [2, 3]

@@ -16,7 +16,7 @@ from syncpoint.publish import attempts as attempts_module
 from syncpoint.publish.attempts import WRITE_S, DeliveryAttempts
 from syncpoint.publish.ledger import Ledger
 from syncpoint.runtime.clock import ManualClock
-from syncpoint.testing.forwarders import Subscriber, World
+from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
 from syncpoint.wire.messages import internal
 from tests.kit.chain import SUB_NUMBER, ChainWorld, simulated
 from tests.kit.chain import Subscriber as Session
@@ -24,8 +24,8 @@ from tests.kit.chain import Subscriber as Session
 DEAD = "projects/p/topics/dead"
 
 
-def world_with(**options: object) -> World:
-    world = World(**options)  # type: ignore[arg-type]
+def world_with(**options: object) -> ForwarderHarness:
+    world = ForwarderHarness(**options)  # type: ignore[arg-type]
     world.commit(CatalogChange.put(Topic(9, DEAD)))
     return world
 
@@ -94,7 +94,7 @@ def test_a_message_becomes_a_dead_letter_although_the_server_died_between_its_de
 
 
 def test_without_a_policy_nothing_is_noted() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("a")
     before = len(world.store.entries)

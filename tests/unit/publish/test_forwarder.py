@@ -12,7 +12,7 @@ from syncpoint.publish import records
 from syncpoint.publish.retention import forget_empty_sources, is_needed
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.record import Entry, EntryKind
-from syncpoint.testing.forwarders import SUB, TOPIC, Caller, Subscriber, World
+from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, HarnessCaller, Subscriber
 from syncpoint.wire.messages import pubsub
 
 DAY = 86_400
@@ -24,7 +24,7 @@ def request(**fields: object) -> bytes:
 
 
 def test_bad_requests_name_the_field_and_store_nothing() -> None:
-    world = World()
+    world = ForwarderHarness()
     before = len(world.store.entries)
     for bad, text in (
         (request(), "No messages to publish"),
@@ -33,7 +33,7 @@ def test_bad_requests_name_the_field_and_store_nothing() -> None:
         (b"\xff\xff", "not a PublishRequest"),
     ):
         with pytest.raises(InvalidArgument, match=text):
-            world.publish.publish_request(Caller(), bad)
+            world.publish.publish_request(HarnessCaller(), bad)
     with pytest.raises(NotFound):
         world.send("x", topic="projects/p/topics/nowhere")
     world.settle()
@@ -42,7 +42,7 @@ def test_bad_requests_name_the_field_and_store_nothing() -> None:
 
 
 def test_flow_control_refuses_before_anything_is_queued_and_recovers() -> None:
-    world = World()
+    world = ForwarderHarness()
     world.publish.admission.limits.topic = FlowLimit(0, 3000)
     callers = [world.send("x" * 1000, settle=False) for _ in range(2)]
     with pytest.raises(ResourceExhausted, match="topic projects"):
@@ -57,7 +57,7 @@ def test_flow_control_refuses_before_anything_is_queued_and_recovers() -> None:
 
 
 def test_a_lost_quorum_leaves_outcomes_unknown_and_refuses_what_is_new() -> None:
-    world = World()
+    world = ForwarderHarness()
     caller = world.send("x", settle=False)
     told: list[bool] = []
     world.publish.on_failed = lambda: told.append(True)
@@ -72,7 +72,7 @@ def test_a_lost_quorum_leaves_outcomes_unknown_and_refuses_what_is_new() -> None
 @pytest.mark.parametrize("failing", [EntryKind.LEDGER, EntryKind.MESSAGES, EntryKind.ACKS])
 def test_a_turn_that_is_written_by_half_ends_the_log(failing: EntryKind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing may follow what was taken in memory and never came into the log: it would look stored, by its place."""
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("first")
     ends: list[bool] = []
@@ -105,7 +105,7 @@ def test_a_turn_that_is_written_by_half_ends_the_log(failing: EntryKind, monkeyp
 
 
 def test_publish_times_never_go_back() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("a")
     world.clock.set_time_ns(world.clock.time_ns() - 10**10)
@@ -115,7 +115,7 @@ def test_publish_times_never_go_back() -> None:
 
 
 def test_a_restart_opens_a_new_source_and_keeps_the_old_one_until_it_is_empty() -> None:
-    world = World()
+    world = ForwarderHarness()
     world.send("a")
     world.restart()
     world.send("b")
@@ -132,7 +132,7 @@ def test_a_restart_opens_a_new_source_and_keeps_the_old_one_until_it_is_empty() 
     assert old.number not in world.publish.ledgers[world.record.incarnation].acks
 
 
-def with_checkpoint(world: World, between: list[bytes] | None = None) -> None:
+def with_checkpoint(world: ForwarderHarness, between: list[bytes] | None = None) -> None:
     """Write a checkpoint as the node does, with facts appended between its parts."""
     parts = list(world.follower.checkpoint_parts())
     world.store.append(EntryKind.CHECKPOINT_BEGIN, b"")
@@ -157,7 +157,7 @@ def with_checkpoint(world: World, between: list[bytes] | None = None) -> None:
 
 
 def test_a_sealed_source_whose_messages_are_on_their_way_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = ForwarderHarness()
     caller = world.send("x", settle=False)
     (source,) = world.publish.sources.by_number.values()
     world.publish.seal_source(source)
@@ -172,7 +172,7 @@ def test_a_sealed_source_whose_messages_are_on_their_way_is_not_forgotten(monkey
 
 
 def test_a_checkpoint_holds_everything_but_the_messages() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("a", "b", "c")
     by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
@@ -185,13 +185,13 @@ def test_a_checkpoint_holds_everything_but_the_messages() -> None:
     assert list(world.publish.snapshots) == [50]
 
 
-def needed(world: World, age_s: float = 0.0) -> bool:
+def needed(world: ForwarderHarness, age_s: float = 0.0) -> bool:
     (source,) = world.publish.sources.of_topic(1)
     return is_needed(world.publish, source.number, 0, 1, world.clock.time_ns() - int(age_s * 1e9))
 
 
 def test_a_message_is_needed_until_every_subscription_has_it() -> None:
-    world = World()
+    world = ForwarderHarness()
     other = Subscription(20, "projects/p/subscriptions/other", 1, TOPIC)
     world.commit(CatalogChange.put(other))
     world.send("a")
@@ -204,13 +204,13 @@ def test_a_message_is_needed_until_every_subscription_has_it() -> None:
 
 
 def test_retention_ends_a_backlog_and_keeps_what_a_seek_may_want() -> None:
-    world = World(retention_s=DAY)
+    world = ForwarderHarness(retention_s=DAY)
     world.send("a")
     assert needed(world, DAY - 1)
     assert not needed(world, DAY + 1)
     world.commit(CatalogChange.put(Topic(1, TOPIC, retention_s=3 * DAY)))
     assert needed(world, 3 * DAY - 1)
-    world = World(retention_s=DAY, retain_acked=True)
+    world = ForwarderHarness(retention_s=DAY, retain_acked=True)
     subscriber = Subscriber(world)
     world.send("a")
     subscriber.ack()
@@ -219,7 +219,7 @@ def test_retention_ends_a_backlog_and_keeps_what_a_seek_may_want() -> None:
 
 
 def test_a_snapshot_keeps_what_it_has_not_acknowledged() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("a")
     world.take_snapshot(expire_ns=world.clock.time_ns() + 10**9)
@@ -230,12 +230,12 @@ def test_a_snapshot_keeps_what_it_has_not_acknowledged() -> None:
 
 
 def test_a_source_nobody_knows_is_not_deleted() -> None:
-    world = World()
+    world = ForwarderHarness()
     assert is_needed(world.publish, 12345, 0, 1, 0)
 
 
 def test_a_deleted_topic_leaves_its_backlog_to_its_subscriptions() -> None:
-    world = World()
+    world = ForwarderHarness()
     world.send("a")
     topic = world.publish.catalog.topic(TOPIC)
     assert topic is not None
@@ -250,7 +250,7 @@ def test_a_deleted_topic_leaves_its_backlog_to_its_subscriptions() -> None:
 
 def test_a_checkpoint_bundles_what_there_is_of_every_topic() -> None:
     """A thousand topics with a source and a ledger each are a few entries, and all come back."""
-    world = World()
+    world = ForwarderHarness()
     for number in range(10, 1010):
         name = f"projects/p/topics/topic-{number}"
         subscription = f"projects/p/subscriptions/sub-{number}"
@@ -276,7 +276,7 @@ def test_a_checkpoint_bundles_what_there_is_of_every_topic() -> None:
 
 
 def test_facts_of_older_checkpoints_that_were_not_bundled_are_read() -> None:
-    world = World()
+    world = ForwarderHarness()
     world.send("a", "b")
     subscriber = Subscriber(world)
     world.settle()
@@ -299,7 +299,7 @@ def test_facts_of_older_checkpoints_that_were_not_bundled_are_read() -> None:
 
 
 def test_a_damaged_entry_is_skipped_loudly_and_stays_unacknowledged(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
+    world = ForwarderHarness()
     for data in ("a", "b", "c"):
         world.send(data)
     read = world.store.read

@@ -19,8 +19,8 @@ from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish import records
 from syncpoint.publish.ledger import Ledger
 from syncpoint.storage.record import EntryKind
-from syncpoint.testing.forwarders import TOPIC, World
-from syncpoint.testing.forwarders import Subscriber as Client
+from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness
+from syncpoint.testing.forwarder_harness import Subscriber as Client
 from tests.kit.chain import ChainWorld, Process, Subscriber, simulated
 
 
@@ -56,19 +56,19 @@ def test_a_batch_of_which_no_note_could_be_taken_is_not_stored_twice(monkeypatch
     run()
 
 
-def break_entry(world: World, patched: pytest.MonkeyPatch) -> None:
+def break_entry(world: ForwarderHarness, patched: pytest.MonkeyPatch) -> None:
     patched.setattr("syncpoint.publish.append.PendingEntry.add", out_of_memory)
 
 
-def break_turn(world: World, patched: pytest.MonkeyPatch) -> None:
+def break_turn(world: ForwarderHarness, patched: pytest.MonkeyPatch) -> None:
     patched.setattr(world.publish, "_soon", out_of_memory)
 
 
 @pytest.mark.parametrize("broken", [break_entry, break_turn])
 def test_a_publish_that_is_taken_by_half_is_answered_and_written_by_nobody(
-    broken: Callable[[World, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    broken: Callable[[ForwarderHarness, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Client(world)
     world.send("first")
     with monkeypatch.context() as patched:
@@ -87,7 +87,7 @@ def test_a_publish_that_is_taken_by_half_is_answered_and_written_by_nobody(
 
 
 def test_a_publish_that_can_not_be_counted_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Client(world)
     with monkeypatch.context() as patched:
         patched.setattr(world.publish.admission, "enter", out_of_memory)
@@ -98,7 +98,7 @@ def test_a_publish_that_can_not_be_counted_leaves_nothing_behind(monkeypatch: py
 
 
 def test_a_source_the_log_does_not_hear_of_takes_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = ForwarderHarness()
     with monkeypatch.context() as patched:
         patched.setattr(records, "encode_source", out_of_memory)
         with pytest.raises(MemoryError):
@@ -108,7 +108,7 @@ def test_a_source_the_log_does_not_hear_of_takes_no_messages(monkeypatch: pytest
 
 
 def test_a_ledger_the_log_does_not_hear_of_is_not_judged_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = ForwarderHarness()
     world.send("x")
     with monkeypatch.context() as patched:
         patched.setattr(records, "encode_ledger", out_of_memory)
@@ -118,7 +118,7 @@ def test_a_ledger_the_log_does_not_hear_of_is_not_judged_by(monkeypatch: pytest.
 
 
 def test_a_fact_nobody_can_wait_for_ends_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = ForwarderHarness()
     with monkeypatch.context() as patched:
         patched.setattr(world.publish._waiting, "add", out_of_memory)
         with pytest.raises(MemoryError):
@@ -127,7 +127,7 @@ def test_a_fact_nobody_can_wait_for_ends_the_log(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_acknowledgement_taken_by_half_is_answered_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = ForwarderHarness()
     world.send("x")
     (source,) = world.publish.sources.of_topic(1)
     told: list[Any] = []
@@ -142,7 +142,7 @@ def test_an_acknowledgement_taken_by_half_is_answered_as_unknown(monkeypatch: py
 
 
 def test_a_turn_that_can_not_be_put_off_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = ForwarderHarness()
     with monkeypatch.context() as patched:
         patched.setattr(world.publish, "_soon", out_of_memory)
         with pytest.raises(MemoryError):
@@ -151,7 +151,7 @@ def test_a_turn_that_can_not_be_put_off_is_not_the_last(monkeypatch: pytest.Monk
 
 
 def test_whoever_fails_to_hear_keeps_nothing_from_the_others() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Client(world)
     world.settle()
     first = world.send("a", settle=False)
@@ -169,7 +169,7 @@ def test_whoever_fails_to_hear_keeps_nothing_from_the_others() -> None:
 
 
 def test_whoever_fails_to_hear_of_a_deletion_does_not_undo_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = ForwarderHarness()
     Client(world)
     world.settle()
     (listener,) = world.publish._listeners.values()
@@ -180,7 +180,7 @@ def test_whoever_fails_to_hear_of_a_deletion_does_not_undo_it(monkeypatch: pytes
 
 
 def test_a_change_of_the_catalog_that_is_followed_by_half_ends_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = ForwarderHarness()
     control = ControlPlane(LogCommit(world.follower, Mock()), world.clock, world.random)
     made = Subscription(9, "projects/p/subscriptions/new", 1, TOPIC)
     monkeypatch.setattr(world.publish.memory.ledgers, "take", out_of_memory)
@@ -191,7 +191,7 @@ def test_a_change_of_the_catalog_that_is_followed_by_half_ends_the_log(monkeypat
 
 
 def test_whoever_fails_to_hear_of_the_end_keeps_it_from_nobody() -> None:
-    world = World()
+    world = ForwarderHarness()
     ended: list[bool] = []
     world.publish.on_failed = lambda: ended.append(True)
     first = world.send("a", settle=False)

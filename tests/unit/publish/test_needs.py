@@ -10,38 +10,38 @@ import pytest
 from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
 from syncpoint.publish.needs import TOPICS_MAX, Needs
 from syncpoint.publish.seek import seek_to_time
-from syncpoint.testing.forwarders import TOPIC, World
+from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness
 
 DAY = 86_400
 
 
-def topic_of(world: World) -> Topic:
+def topic_of(world: ForwarderHarness) -> Topic:
     topic = world.publish.catalog.topic(TOPIC)
     assert topic is not None
     return topic
 
 
-def seek(world: World) -> None:
+def seek(world: ForwarderHarness) -> None:
     seek_to_time(world.publish, world.record, 0, None)
 
 
-def keep_longer(world: World) -> None:
+def keep_longer(world: ForwarderHarness) -> None:
     world.commit(CatalogChange.put(replace(topic_of(world), retention_s=DAY)))
 
 
-def keep_longer_for_a_subscription(world: World) -> None:
+def keep_longer_for_a_subscription(world: ForwarderHarness) -> None:
     world.commit(CatalogChange.put(replace(world.record, retention_s=30 * DAY)))
 
 
-def keep_acknowledged(world: World) -> None:
+def keep_acknowledged(world: ForwarderHarness) -> None:
     world.commit(CatalogChange.put(replace(world.record, retain_acked=True)))
 
 
-def snapshot(world: World) -> None:
+def snapshot(world: ForwarderHarness) -> None:
     world.take_snapshot()
 
 
-def setting(world: World) -> None:
+def setting(world: ForwarderHarness) -> None:
     world.commit(CatalogChange.put(Setting("lost", b"1")))
 
 
@@ -49,8 +49,8 @@ KINDS = [seek, keep_longer, keep_longer_for_a_subscription, keep_acknowledged, s
 
 
 @pytest.mark.parametrize("more", KINDS)
-def test_what_may_need_more_says_so(more: Callable[[World], None]) -> None:
-    world = World()
+def test_what_may_need_more_says_so(more: Callable[[ForwarderHarness], None]) -> None:
+    world = ForwarderHarness()
     world.send("a")
     world.commit(CatalogChange.put(topic_of(world)))  # as it was
     world.commit(CatalogChange.put(world.record))
@@ -76,7 +76,7 @@ def test_of_more_topics_than_are_remembered_anything_may_be_needed() -> None:
 
 
 def test_what_needs_less_or_nothing_of_before_changes_nothing() -> None:
-    world = World()
+    world = ForwarderHarness()
     world.commit(CatalogChange.put(replace(topic_of(world), retention_s=DAY)))  # nothing of it is stored
     world.send("a")
     for kept in (DAY, DAY / 2):

@@ -27,7 +27,7 @@ from pyspark_pubsub.errors import (
     OptionError,
 )
 from pyspark_pubsub.http2 import BlockingConnection, frame, header_block
-from pyspark_pubsub.options import Access
+from pyspark_pubsub.options import ServerAccess
 from pyspark_pubsub.rpc import BlockingChannel, close_idle, pb
 from syncpoint.model.errors import Code
 from syncpoint.testing.certificates import Authority
@@ -39,8 +39,8 @@ def plain(size: int) -> memoryview:
     return memoryview(bytearray(size))
 
 
-def access(endpoint: str, **more: object) -> Access:
-    return Access((endpoint,), **({"patience_seconds": 0.0, "call_seconds": 20.0} | more))  # type: ignore[arg-type]
+def access(endpoint: str, **more: object) -> ServerAccess:
+    return ServerAccess((endpoint,), **({"patience_seconds": 0.0, "call_seconds": 20.0} | more))  # type: ignore[arg-type]
 
 
 @settings(deadline=None)
@@ -123,7 +123,7 @@ def test_a_second_endpoint_is_tried(running):
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         first = f"127.0.0.1:{held.getsockname()[1]}"
-        channel = BlockingChannel(Access((first, running.endpoint), patience_seconds=0.0))
+        channel = BlockingChannel(ServerAccess((first, running.endpoint), patience_seconds=0.0))
         channel.call(methods.LOG_READER.GetPositions, pb.GetPositionsRequest(topic=TOPIC))
 
 

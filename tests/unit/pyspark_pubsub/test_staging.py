@@ -11,12 +11,12 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from pyspark_pubsub.checkpoint import planned_offsets, sources
 from pyspark_pubsub.errors import ABORTED, CallError, DataLossError, OptionError, SchemaError
-from pyspark_pubsub.offsets import Listing, Source, initial, plan
-from pyspark_pubsub.options import WRITE, Access, Options
+from pyspark_pubsub.offsets import Listing, SourceOffsets, initial, plan
+from pyspark_pubsub.options import WRITE, Options, ServerAccess
 from pyspark_pubsub.rpc import pb
 from pyspark_pubsub.schema import IN_BLOCK, arrow_schema, source_schema, wire_columns
 from pyspark_pubsub.sink import BatchWriter, StreamWriter
-from pyspark_pubsub.staging import Part, Target, divided, frame, pieces, requests, stage, standardised
+from pyspark_pubsub.staging import SinkTarget, StagedPart, divided, frame, pieces, requests, stage, standardised
 from tests.unit.pyspark_pubsub.pubsub_twin import TOPIC, TwinSource
 
 OTHER = "projects/p/topics/other"
@@ -44,7 +44,7 @@ def test_rows_are_divided_in_order_and_none_is_lost(rows, by_topic, by_source):
             "data": pa.array([data for _, _, data in rows], pa.binary()),
         }
     )
-    target = Target(Access(("a:1",)), "" if by_topic else TOPIC, split_source=by_source)
+    target = SinkTarget(ServerAccess(("a:1",)), "" if by_topic else TOPIC, split_source=by_source)
     found: dict[tuple[str, int], list[bytes]] = {}
     for topic, source, some in divided(target, batch):
         found.setdefault((topic, source), []).extend(some.column("data").to_pylist())
@@ -108,7 +108,7 @@ def blocks(*groups: tuple[int, int]) -> pa.RecordBatch:
 def test_blocks_go_on_as_they_are_unless_they_are_too_large(monkeypatch, most):
     monkeypatch.setattr("pyspark_pubsub.staging.BLOCK_MAX", most)
     batch = blocks((1, 40), (1, 3), (2, 7))
-    target = Target(Access(("a:1",)), TOPIC, split_source=True, frame_bytes=4000)
+    target = SinkTarget(ServerAccess(("a:1",)), TOPIC, split_source=True, frame_bytes=4000)
     found = [pb.StageRequest.FromString(b"".join(map(bytes, one))).frame for one in requests(target, batch)]
     assert {one.topic for one in found} == {TOPIC}
     assert all(list(one.columns) == wire_columns(["block"]) for one in found)
@@ -128,7 +128,7 @@ def test_blocks_go_on_as_they_are_unless_they_are_too_large(monkeypatch, most):
 
 
 def test_what_is_no_block_is_refused(monkeypatch):
-    target = Target(Access(("a:1",)), TOPIC, split_source=True)
+    target = SinkTarget(ServerAccess(("a:1",)), TOPIC, split_source=True)
     missing = pa.record_batch({"source": pa.array([1], pa.int64()), "block": pa.array([None], pa.binary())})
     with pytest.raises(SchemaError, match="no block"):
         list(requests(target, missing))
@@ -141,12 +141,14 @@ def test_what_is_no_block_is_refused(monkeypatch):
 def test_rows_without_a_topic_are_refused(running):
     batch = pa.record_batch({"data": ["a"], "topic": pa.array([None], pa.string())})
     with pytest.raises(SchemaError, match="no topic"):
-        stage(Target(Access((running.endpoint,))), Part("q", "r", 0, 0, "a"), iter([batch]))
+        stage(SinkTarget(ServerAccess((running.endpoint,))), StagedPart("q", "r", 0, 0, "a"), iter([batch]))
 
 
 def test_a_stage_without_rows_asks_nothing_of_the_server(running):
     empty = pa.record_batch({"data": pa.array([], pa.binary())})
-    assert not stage(Target(Access((running.endpoint,)), TOPIC), Part("q", "r", 0, 0, "a"), iter([empty])).staged
+    assert not stage(
+        SinkTarget(ServerAccess((running.endpoint,)), TOPIC), StagedPart("q", "r", 0, 0, "a"), iter([empty])
+    ).staged
     assert running.twin.calls["Stage"] == 0
 
 
@@ -242,8 +244,8 @@ def test_an_aborted_epoch_leaves_nothing(running, task):
 
 def checkpoint(folder, epoch: int, begin: int, end: int) -> None:
     """What Spark writes before an epoch begins."""
-    before = initial(Listing(TOPIC, 1, "ab", (Source(9, 1, 0, 0, end, start=begin),)))
-    after = plan(before, Listing(TOPIC, 1, "ab", (Source(9, 1, 0, 0, end),)))
+    before = initial(Listing(TOPIC, 1, "ab", (SourceOffsets(9, 1, 0, 0, end, start=begin),)))
+    after = plan(before, Listing(TOPIC, 1, "ab", (SourceOffsets(9, 1, 0, 0, end),)))
     (folder / "offsets").mkdir(exist_ok=True)
     text = f"v1\n{json.dumps({'batchWatermarkMs': 0})}\n{json.dumps(after.to_json())}"
     (folder / "offsets" / str(epoch)).write_text(text)

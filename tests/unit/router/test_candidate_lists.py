@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.candidate_lists import CandidateLists
-from syncpoint.router.routing_rules import DENY, Rule
+from syncpoint.router.routing_rules import DENY, RoutingRule
 from tests.kit.router import Site, topic
 
 T = topic(1)
@@ -78,7 +78,7 @@ def test_chains_that_nobody_has_open_come_last_and_drained_ones_not_at_all() -> 
 
 def test_rules_are_the_client_s() -> None:
     site = Site(proxies=2)
-    site.rules.append(Rule("r", DENY, clients="name=proxy-eu-1", forwarders="name=*-eu-2"))
+    site.rules.append(RoutingRule("r", DENY, clients="name=proxy-eu-1", forwarders="name=*-eu-2"))
     lists = CandidateLists(site.cluster_state)
     shut_out = lists.topic(T, ASSIGNED, site.members["proxy-eu-1"], eu_first)
     assert 2 not in (*shut_out.nearest, *shut_out.alternatives)

@@ -11,7 +11,7 @@ import pytest
 from syncpoint.model.cluster import SUBSCRIBE
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.planner import MOVES_MAX, SETTLED_S, Changes, Loads, Planner, State
-from syncpoint.router.routing_rules import Rule
+from syncpoint.router.routing_rules import RoutingRule
 from tests.kit.router import Site, after, state, subscription, topic
 
 NONE = Loads({}, {})
@@ -233,7 +233,7 @@ def test_a_region_that_is_drained_is_left_and_a_dark_one_is_not() -> None:
 
 def test_what_all_clients_share_avoids_what_a_rule_shuts_some_out_of() -> None:
     site, planner = Site(proxies=2), Planner()
-    site.rules.append(Rule("r", clients="name=proxy-eu-1", forwarders="name=publish-eu-1", topics="name=t1"))
+    site.rules.append(RoutingRule("r", clients="name=proxy-eu-1", forwarders="name=publish-eu-1", topics="name=t1"))
     found = settled(planner, site, state([topic(number) for number in range(1, 50)], [subscription(99, 1)]))
     assert found.topic_homes[1].chains != (1,)
     # A chain is where its owner is: adopted by the forwarder of the rule, it is left.

@@ -27,11 +27,11 @@ from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainOwner, ChainRecord, Member
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment
 from syncpoint.router.router import PERIOD_S, SWEEP_S, Router
-from syncpoint.router.routing_rules import Rule
+from syncpoint.router.routing_rules import RoutingRule
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
-from syncpoint.testing.simulation.network import SimNetwork
+from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 
@@ -209,7 +209,7 @@ async def test_a_watcher_hears_of_assignments_and_is_told_to_ask_again(world: Ro
     while heard != {topic, subscription}:
         answer = internal.RouteResponse.FromString(await stream.receive())
         heard |= {one.topic for one in answer.topics} | {one.subscription for one in answer.subscriptions}
-    world.put(CONSTRAINTS.key("r"), Rule("r", forwarders="name=pub-eu-1").encode())
+    world.put(CONSTRAINTS.key("r"), RoutingRule("r", forwarders="name=pub-eu-1").encode())
     answer = internal.RouteResponse.FromString(await stream.receive())
     assert not answer.topics
     assert not answer.subscriptions

@@ -15,7 +15,7 @@ from syncpoint.router.routing_rules import (
     ALLOW,
     DENY,
     Policy,
-    Rule,
+    RoutingRule,
     Selector,
     drain_refusal,
     matches,
@@ -40,9 +40,9 @@ ORDERS, BILLS = topic("orders"), topic("bills", "q")
 
 def test_the_highest_priority_decides_and_deny_comes_first() -> None:
     rules = [
-        Rule("all", DENY, forwarders="region=us"),
-        Rule("some", ALLOW, forwarders="name=pub-*", priority=1),
-        Rule("more", ALLOW, forwarders="region=us"),
+        RoutingRule("all", DENY, forwarders="region=us"),
+        RoutingRule("some", ALLOW, forwarders="name=pub-*", priority=1),
+        RoutingRule("more", ALLOW, forwarders="region=us"),
     ]
     policy = Policy(rules)
     assert policy.allows(PROXY_EU, PUBLISH_US, ORDERS.name)
@@ -63,7 +63,7 @@ def test_topics_are_selected_by_project_short_and_full_name() -> None:
 
 
 def test_a_drain_is_above_all_rules() -> None:
-    rules = [Rule("always", ALLOW, priority=1000)]
+    rules = [RoutingRule("always", ALLOW, priority=1000)]
     for target in ("pub-2", "cluster/b", "region/us"):
         policy = Policy(rules, [target])
         assert not policy.allows(PROXY_EU, PUBLISH_US, ORDERS.name)
@@ -74,37 +74,37 @@ def test_a_drain_is_above_all_rules() -> None:
 @pytest.mark.parametrize(
     ("rule", "field"),
     [
-        (Rule("Bad name"), "name"),
-        (Rule("a", "maybe"), "action"),
-        (Rule("a", clients="colour=red"), "clients"),
-        (Rule("a", forwarders="region"), "forwarders"),
-        (Rule("a", topics="region=eu"), "topics"),
-        (Rule("a", topics="name="), "topics"),
-        (Rule("a", priority=10**9), "priority"),
+        (RoutingRule("Bad name"), "name"),
+        (RoutingRule("a", "maybe"), "action"),
+        (RoutingRule("a", clients="colour=red"), "clients"),
+        (RoutingRule("a", forwarders="region"), "forwarders"),
+        (RoutingRule("a", topics="region=eu"), "topics"),
+        (RoutingRule("a", topics="name="), "topics"),
+        (RoutingRule("a", priority=10**9), "priority"),
     ],
 )
-def test_what_is_wrong_is_named(rule: Rule, field: str) -> None:
+def test_what_is_wrong_is_named(rule: RoutingRule, field: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         rule.check()
     assert caught.value.field == field
 
 
 def test_stored_form() -> None:
-    rule = Rule("a", ALLOW, "region=eu", "zone=a", "name=x*", 5, "why", 17)
-    assert Rule.decode(rule.encode()) == rule
-    assert Rule.decode(b'{"name":"a","newer":1}') == Rule("a")
+    rule = RoutingRule("a", ALLOW, "region=eu", "zone=a", "name=x*", 5, "why", 17)
+    assert RoutingRule.decode(rule.encode()) == rule
+    assert RoutingRule.decode(b'{"name":"a","newer":1}') == RoutingRule("a")
     with pytest.raises(ValueError):
-        Rule.decode(b"[]")
+        RoutingRule.decode(b"[]")
 
 
 def test_a_rule_that_leaves_nowhere_to_go_is_refused() -> None:
-    nowhere = Rule("no-eu", DENY, clients="region=us", topics="name=orders")
+    nowhere = RoutingRule("no-eu", DENY, clients="region=us", topics="name=orders")
     assert "orders" in rule_refusal({}, [], nowhere, ALL, [BILLS, ORDERS])
     assert rule_refusal({}, [], nowhere, ALL, [BILLS]) == ""
     # A rule for part of the forwarders, and the one that takes the rest.
-    first = Rule("first", DENY, forwarders="zone=a")
+    first = RoutingRule("first", DENY, forwarders="zone=a")
     assert rule_refusal({}, [], first, ALL, [ORDERS]) == ""
-    second = Rule("second", DENY, forwarders="name=sub-2")
+    second = RoutingRule("second", DENY, forwarders="name=sub-2")
     assert "subscribe-forwarder" in rule_refusal({"first": first}, [], second, ALL, [ORDERS])
     # What lies with a drain.
     assert "nowhere" not in rule_refusal({}, ["region/us"], second, ALL, [ORDERS])
@@ -113,12 +113,12 @@ def test_a_rule_that_leaves_nowhere_to_go_is_refused() -> None:
 
 def test_location_counts() -> None:
     bound = topic("bound", regions=("eu",))
-    assert rule_refusal({}, [], Rule("a", DENY, forwarders="name=pub-1"), ALL, [bound]) != ""
-    assert rule_refusal({}, [], Rule("a", DENY, forwarders="name=sub-1"), ALL, [bound]) == ""
+    assert rule_refusal({}, [], RoutingRule("a", DENY, forwarders="name=pub-1"), ALL, [bound]) != ""
+    assert rule_refusal({}, [], RoutingRule("a", DENY, forwarders="name=sub-1"), ALL, [bound]) == ""
     tight = topic("tight", regions=("eu",), enforce_in_transit=True)
-    assert rule_refusal({}, [], Rule("a", DENY, forwarders="name=sub-1"), ALL, [tight]) != ""
+    assert rule_refusal({}, [], RoutingRule("a", DENY, forwarders="name=sub-1"), ALL, [tight]) != ""
     # Clients elsewhere have no way as it is; nothing is taken from them.
-    assert rule_refusal({}, [], Rule("a", DENY, clients="region=us"), ALL, [tight]) == ""
+    assert rule_refusal({}, [], RoutingRule("a", DENY, clients="region=us"), ALL, [tight]) == ""
 
 
 def test_drains_that_are_refused() -> None:
@@ -132,7 +132,7 @@ def test_drains_that_are_refused() -> None:
 
 
 def test_what_a_rule_is_about() -> None:
-    rule = Rule("a", DENY, clients="region=us", forwarders="zone=a", topics="project=q")
+    rule = RoutingRule("a", DENY, clients="region=us", forwarders="zone=a", topics="project=q")
     assert matches(rule, ALL, [ORDERS, BILLS]) == (["proxy-2"], ["pub-1", "sub-1"], [BILLS.name])
 
 
@@ -140,7 +140,7 @@ words = st.sampled_from(["a", "b", "ab", "abc"])
 patterns = st.sampled_from(["", "name=a", "name=a*", "name=*b", "region=b", "name=*,region=a*", "region=*b*"])
 rules = st.lists(
     st.builds(
-        Rule, st.just("r"), st.sampled_from([ALLOW, DENY]), patterns, patterns,
+        RoutingRule, st.just("r"), st.sampled_from([ALLOW, DENY]), patterns, patterns,
         st.sampled_from(["", "name=a*", "project=b", "name=b,project=*"]), st.integers(0, 2),
     ),
     max_size=6,
@@ -150,7 +150,7 @@ rules = st.lists(
 @settings(deadline=None)
 @given(rules, words, words, words, words, words, words)
 def test_against_a_plain_matcher(
-    rules: list[Rule], client: str, client_region: str, name: str, region: str, short: str, project: str
+    rules: list[RoutingRule], client: str, client_region: str, name: str, region: str, short: str, project: str
 ) -> None:
     def holds(text: str, values: dict[str, str]) -> bool:
         pairs = (part.split("=") for part in text.split(",") if part)

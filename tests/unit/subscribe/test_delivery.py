@@ -19,12 +19,12 @@ from syncpoint.publish.backlog import unacknowledged
 from syncpoint.publish.seek import seek_to_snapshot, seek_to_time
 from syncpoint.storage.record import EntryKind
 from syncpoint.subscribe.consumer import RESPONSE_BYTES_MAX
-from syncpoint.testing.forwarders import SUB, TOPIC, Subscriber, World
+from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.messages import pubsub
 
 
 def test_a_message_is_answered_and_delivered_once_it_is_persisted() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     caller = world.send("a", "b", settle=False)
     while world.soon:
@@ -37,7 +37,7 @@ def test_a_message_is_answered_and_delivered_once_it_is_persisted() -> None:
 
 
 def test_early_delivery_does_not_wait_for_the_disks_and_a_failed_write_is_told() -> None:
-    world = World(early_delivery=True)
+    world = ForwarderHarness(early_delivery=True)
     subscriber = Subscriber(world)
     world.settle()
     caller = world.send("early", settle=False)
@@ -50,7 +50,7 @@ def test_early_delivery_does_not_wait_for_the_disks_and_a_failed_write_is_told()
         world.send("later")
 
 
-def turns(world: World) -> None:
+def turns(world: ForwarderHarness) -> None:
     while world.soon:
         world.soon.popleft()()
 
@@ -62,7 +62,7 @@ DEAD = DeadLetter("projects/p/topics/dead", 5)
     "options", [{}, {"ordered": True}, {"dead_letter": DEAD}, {"ordered": True, "dead_letter": DEAD}]
 )
 def test_what_was_delivered_early_is_not_forgotten_where_that_is_switched_off(options: dict[str, object]) -> None:
-    world = World(early_delivery=True, **options)
+    world = ForwarderHarness(early_delivery=True, **options)
     world.commit(
         CatalogChange.put(Topic(7, DEAD.topic)),
         CatalogChange.put(Subscription(8, "projects/p/subscriptions/d", 7, DEAD.topic)),
@@ -99,7 +99,7 @@ def nack(subscriber: Subscriber) -> bytes:
     return pubsub.ModifyAckDeadlineRequest(subscription=SUB, ack_ids=ids).SerializeToString()
 
 
-def change(world: World, **options: Any) -> None:
+def change(world: ForwarderHarness, **options: Any) -> None:
     """Of the subscription; the disks do not have it yet."""
     (assigned,) = world.publish.catalog.assign([CatalogChange.put(replace(world.record, **options))])
     world.publish.append_fact(EntryKind.CATALOG, encode_changes([assigned]))
@@ -108,7 +108,7 @@ def change(world: World, **options: Any) -> None:
 
 
 def test_what_was_delivered_early_and_is_nowhere_to_be_read_comes_back_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(early_delivery=True)
+    world = ForwarderHarness(early_delivery=True)
     subscriber = Subscriber(world)
     world.settle()
     world.send("early", settle=False)
@@ -124,7 +124,7 @@ def test_what_was_delivered_early_and_is_nowhere_to_be_read_comes_back_later(mon
 
 
 def test_everything_of_one_turn_is_one_entry_and_one_commit() -> None:
-    world = World()
+    world = ForwarderHarness()
     before, flushes = len(world.store.entries), world.store.flushes
     callers = [world.send(str(n), settle=False) for n in range(10)]
     world.settle()
@@ -136,7 +136,7 @@ def test_everything_of_one_turn_is_one_entry_and_one_commit() -> None:
 
 
 def test_an_acknowledged_message_stays_acknowledged_after_a_crash() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("a", "b", "c")
     first = next(ack_id for ack_id, data in subscriber.held.items() if data == "b")
@@ -148,7 +148,7 @@ def test_an_acknowledged_message_stays_acknowledged_after_a_crash() -> None:
 
 
 def test_with_order_what_comes_after_a_finished_source_begins_at_once_over_a_slow_link() -> None:
-    world = World(ordered=True, delay_s=0.3)
+    world = ForwarderHarness(ordered=True, delay_s=0.3)
     world.send("a", "b")
     world.restart()  # a second source, behind the first one
     world.send("c", "d", key="k")
@@ -158,7 +158,7 @@ def test_with_order_what_comes_after_a_finished_source_begins_at_once_over_a_slo
 
 
 def test_an_ack_id_from_before_a_crash_still_acknowledges() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("a")
     held = list(subscriber.held)
@@ -171,7 +171,7 @@ def test_an_ack_id_from_before_a_crash_still_acknowledges() -> None:
 
 
 def test_exactly_once_refuses_what_expired_was_replaced_or_acknowledged() -> None:
-    world = World(exactly_once=True)
+    world = ForwarderHarness(exactly_once=True)
     subscriber = Subscriber(world)
     world.send("a")
     (first,) = subscriber.held
@@ -186,7 +186,7 @@ def test_exactly_once_refuses_what_expired_was_replaced_or_acknowledged() -> Non
 
 
 def test_a_forged_ack_id_changes_nothing() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("a")
     (good,) = subscriber.held
@@ -200,7 +200,7 @@ def test_a_forged_ack_id_changes_nothing() -> None:
 
 
 def test_a_lease_ends_at_its_deadline() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("a")
     world.advance(9.5)
@@ -211,7 +211,7 @@ def test_a_lease_ends_at_its_deadline() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"ordered": True}, {"exactly_once": True}])
 def test_what_a_step_that_failed_in_its_middle_left_undone_comes_back(options: dict[str, bool]) -> None:
-    world = World(**options)
+    world = ForwarderHarness(**options)
     subscriber = Subscriber(world)
     world.send("a", "b")
     assert subscriber.data == ["a", "b"]
@@ -231,7 +231,7 @@ def test_what_a_step_that_failed_in_its_middle_left_undone_comes_back(options: d
 
 @pytest.mark.parametrize("size", [10, 3_000, 100_000])
 def test_everything_comes_back_whatever_its_size(size: int) -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     sent = [f"{number:03d}" + "x" * size for number in range(100)]
     for begin in range(0, 100, 10):
@@ -244,7 +244,7 @@ def test_everything_comes_back_whatever_its_size(size: int) -> None:
 
 
 def test_more_than_is_read_at_once_comes_back_to_several_subscribers_without_an_ack() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscribers = [Subscriber(world, max_messages=2000), Subscriber(world, max_messages=2000)]
     for begin in range(0, 3000, 1000):
         world.send(*(str(number) for number in range(begin, begin + 1000)))
@@ -254,13 +254,13 @@ def test_more_than_is_read_at_once_comes_back_to_several_subscribers_without_an_
 
 
 def test_a_nack_brings_it_back_at_once_and_a_policy_later() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("a")
     subscriber.nack(*subscriber.held)
     assert subscriber.data == ["a", "a"]
 
-    world = World(retry=Retry(1.0, 3.0))
+    world = ForwarderHarness(retry=Retry(1.0, 3.0))
     subscriber = Subscriber(world)
     world.send("a")
     waits = []
@@ -275,7 +275,7 @@ def test_a_nack_brings_it_back_at_once_and_a_policy_later() -> None:
 
 
 def test_consumers_share_fairly_and_stop_at_their_limits() -> None:
-    world = World()
+    world = ForwarderHarness()
     one, two = Subscriber(world, max_messages=30), Subscriber(world)
     world.send(*(str(n) for n in range(200)))
     assert len(one.data) == 30
@@ -284,14 +284,14 @@ def test_consumers_share_fairly_and_stop_at_their_limits() -> None:
     world.send(*(str(n) for n in range(200, 300)))
     assert 30 < len(one.data) <= 40
 
-    world = World()
+    world = ForwarderHarness()
     one, two = Subscriber(world), Subscriber(world)
     world.send(*(str(n) for n in range(100)))
     assert (len(one.data), len(two.data)) == (50, 50)
 
 
 def test_bytes_are_limited_and_a_first_message_too_large_is_still_delivered() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world, max_bytes=1000)
     world.send("x" * 5000)
     assert len(subscriber.data) == 1
@@ -302,7 +302,7 @@ def test_bytes_are_limited_and_a_first_message_too_large_is_still_delivered() ->
 
 
 def test_a_unary_pull_takes_one_response() -> None:
-    world = World()
+    world = ForwarderHarness()
     world.send("a", "b", "c")
     pull = Subscriber(world, max_messages=2, single=True)
     world.settle()
@@ -314,7 +314,7 @@ def test_a_unary_pull_takes_one_response() -> None:
 
 
 def test_filtered_messages_are_neither_delivered_nor_backlog() -> None:
-    world = World(filter_text='attributes.carrier = "UA"')
+    world = ForwarderHarness(filter_text='attributes.carrier = "UA"')
     subscriber = Subscriber(world)
     world.send("yes", carrier="UA")
     world.send("no", carrier="AA")
@@ -328,7 +328,7 @@ def test_filtered_messages_are_neither_delivered_nor_backlog() -> None:
 
 
 def test_a_key_stays_in_order_through_a_nack() -> None:
-    world = World(ordered=True)
+    world = ForwarderHarness(ordered=True)
     one, two = Subscriber(world), Subscriber(world)
     for n in range(6):
         world.send(f"k{n}", key="k")
@@ -347,7 +347,7 @@ def test_a_key_stays_in_order_through_a_nack() -> None:
 
 
 def test_dead_letters_carry_where_they_came_from() -> None:
-    world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    world = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
     world.commit(
         CatalogChange.put(Topic(7, "projects/p/topics/dead")),
         CatalogChange.put(Subscription(8, "projects/p/subscriptions/dead", 7, "projects/p/topics/dead")),
@@ -373,7 +373,7 @@ def test_dead_letters_carry_where_they_came_from() -> None:
 
 
 def test_a_dead_letter_without_its_topic_is_not_lost() -> None:
-    world = World(dead_letter=DeadLetter("projects/p/topics/nowhere", 5))
+    world = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/nowhere", 5))
     subscriber = Subscriber(world)
     world.send("poison")
     for _ in range(5):
@@ -383,7 +383,7 @@ def test_a_dead_letter_without_its_topic_is_not_lost() -> None:
 
 
 def test_a_message_is_not_given_up_to_where_that_is_not_allowed() -> None:
-    world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    world = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
     world.commit(CatalogChange.put(Topic(7, "projects/p/topics/dead")))
     world.subscribe.may_give_up = lambda record: record.name != SUB
     subscriber = Subscriber(world)
@@ -396,7 +396,7 @@ def test_a_message_is_not_given_up_to_where_that_is_not_allowed() -> None:
 
 
 def test_a_dead_letter_that_is_not_found_is_not_acknowledged() -> None:
-    world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    world = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
     world.commit(CatalogChange.put(Topic(7, "projects/p/topics/dead")))
     subscriber = Subscriber(world)
     world.send("poison")
@@ -413,7 +413,7 @@ def test_a_dead_letter_that_is_not_found_is_not_acknowledged() -> None:
 
 
 def test_seek_to_a_time_revives_and_purges() -> None:
-    world = World(retain_acked=True)
+    world = ForwarderHarness(retain_acked=True)
     subscriber = Subscriber(world)
     world.send("old")
     world.clock.advance(1)
@@ -435,7 +435,7 @@ def test_seek_to_a_time_revives_and_purges() -> None:
 
 
 def test_seek_to_a_snapshot_replays_what_was_not_acknowledged_then() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("a", "b")
     by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
@@ -450,7 +450,7 @@ def test_seek_to_a_snapshot_replays_what_was_not_acknowledged_then() -> None:
 
 
 def test_a_deleted_subscription_ends_its_subscribers() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.commit(CatalogChange.delete(world.record))
     assert subscriber.gone
@@ -459,7 +459,7 @@ def test_a_deleted_subscription_ends_its_subscribers() -> None:
 
 
 def test_a_subscriber_that_leaves_gives_back_what_was_not_sent() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("a", "b")
     serial = world.leases.table.last_serial
@@ -471,7 +471,7 @@ def test_a_subscriber_that_leaves_gives_back_what_was_not_sent() -> None:
 
 def test_a_subscriber_that_is_gone_gives_back_what_it_never_confirmed() -> None:
     for exactly_once, expected in ((False, ["b"]), (True, [])):
-        world = World(exactly_once=exactly_once)
+        world = ForwarderHarness(exactly_once=exactly_once)
         subscriber = Subscriber(world)
         world.send("a", "b")
         by_data = {data: ack_id for ack_id, data in subscriber.held.items()}
@@ -486,7 +486,7 @@ def test_a_subscriber_that_is_gone_gives_back_what_it_never_confirmed() -> None:
 
 
 def test_a_subscription_gets_everything_published_after_it_was_created() -> None:
-    world = World()
+    world = ForwarderHarness()
     world.send("before")
     late = Subscription(
         30,
@@ -505,7 +505,7 @@ def test_a_subscription_gets_everything_published_after_it_was_created() -> None
 
 
 def test_a_delivery_at_rest_is_forgotten() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("a")
     subscriber.ack()
@@ -519,7 +519,7 @@ def test_a_delivery_at_rest_is_forgotten() -> None:
 def test_over_a_link_that_delays_and_drops_nothing_is_lost_and_keys_stay_in_order(
     seed: int, ordered: bool, exactly_once: bool, data: st.DataObject
 ) -> None:
-    world = World(loss=0.2, delay_s=0.3, seed=seed, ordered=ordered, exactly_once=exactly_once)
+    world = ForwarderHarness(loss=0.2, delay_s=0.3, seed=seed, ordered=ordered, exactly_once=exactly_once)
     world.advance(1)
     subscribers = [Subscriber(world), Subscriber(world, max_messages=3)]
     sent, first_seen, acked = [], [], []
@@ -554,7 +554,7 @@ def test_over_a_link_that_delays_and_drops_nothing_is_lost_and_keys_stay_in_orde
 
 
 def test_an_ack_during_the_backoff_of_a_key_lets_the_key_go_on() -> None:
-    world = World(ordered=True, retry=Retry(1.0, 1.0))
+    world = ForwarderHarness(ordered=True, retry=Retry(1.0, 1.0))
     subscriber = Subscriber(world)
     for data in "abc":
         world.send(data, key="k")
@@ -566,7 +566,7 @@ def test_an_ack_during_the_backoff_of_a_key_lets_the_key_go_on() -> None:
 
 
 def test_a_key_rests_until_the_last_of_its_backoffs_is_over() -> None:
-    world = World(ordered=True, retry=Retry(1.0, 8.0))
+    world = ForwarderHarness(ordered=True, retry=Retry(1.0, 8.0))
     subscriber = Subscriber(world)
     for data in "ab":
         world.send(data, key="k")
@@ -582,7 +582,7 @@ def test_a_key_rests_until_the_last_of_its_backoffs_is_over() -> None:
 
 
 def test_a_dead_letter_lets_its_key_go_on() -> None:
-    world = World(ordered=True, dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    world = ForwarderHarness(ordered=True, dead_letter=DeadLetter("projects/p/topics/dead", 5))
     world.commit(CatalogChange.put(Topic(20, "projects/p/topics/dead")))
     subscriber = Subscriber(world)
     for data in "abc":
@@ -594,7 +594,7 @@ def test_a_dead_letter_lets_its_key_go_on() -> None:
 
 
 def test_messages_without_a_key_come_back_beside_those_of_a_key() -> None:
-    world = World(ordered=True, retry=Retry(1.0, 1.0))
+    world = ForwarderHarness(ordered=True, retry=Retry(1.0, 1.0))
     subscriber = Subscriber(world)
     for number, key in enumerate(("k", "", "k", "", "")):
         world.send(str(number), key=key)
@@ -604,7 +604,7 @@ def test_messages_without_a_key_come_back_beside_those_of_a_key() -> None:
 
 
 def test_what_waits_for_its_next_delivery_keeps_its_count_while_nobody_listens() -> None:
-    world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    world = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
     subscriber = Subscriber(world)
     world.send("a", "b")
     world.subscribe.leave(world.record, subscriber.consumer)
@@ -620,7 +620,7 @@ def test_what_waits_for_its_next_delivery_keeps_its_count_while_nobody_listens()
 
 
 def test_held_back_messages_of_a_key_respect_bytes_outstanding_and_the_size_of_a_response() -> None:
-    world = World(ordered=True)
+    world = ForwarderHarness(ordered=True)
     subscriber = Subscriber(world, max_messages=1)
     for number in range(40):
         world.send(f"{number:02}" + "x" * 300_000, key="k")
@@ -644,7 +644,7 @@ def test_held_back_messages_of_a_key_respect_bytes_outstanding_and_the_size_of_a
 
 
 def test_a_message_as_large_as_the_limits_allow_still_becomes_a_dead_letter() -> None:
-    world = World(dead_letter=DeadLetter("projects/p/topics/dead", 5))
+    world = ForwarderHarness(dead_letter=DeadLetter("projects/p/topics/dead", 5))
     dead = Subscription(21, "projects/p/subscriptions/dead", 20, "projects/p/topics/dead")
     world.commit(CatalogChange.put(Topic(20, "projects/p/topics/dead")), CatalogChange.put(dead))
     subscriber = Subscriber(world)
@@ -660,7 +660,7 @@ def test_a_message_as_large_as_the_limits_allow_still_becomes_a_dead_letter() ->
 
 
 def test_what_the_topic_keeps_is_available_to_subscriptions_that_keep_less() -> None:
-    world = World(retention_s=600)
+    world = ForwarderHarness(retention_s=600)
     world.commit(CatalogChange.put(Topic(1, TOPIC, retention_s=86_400)))
     subscriber = Subscriber(world)
     world.send("a")
@@ -673,7 +673,7 @@ def test_what_the_topic_keeps_is_available_to_subscriptions_that_keep_less() -> 
 
 
 def test_a_source_that_cannot_be_read_is_asked_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.settle()
     fetch, asked = world.publish.fetch, list[float]()
@@ -704,7 +704,7 @@ def test_a_source_that_cannot_be_read_is_asked_less_and_less_often(monkeypatch: 
 
 
 def test_a_key_that_cannot_be_read_again_is_asked_for_at_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(ordered=True)
+    world = ForwarderHarness(ordered=True)
     subscriber = Subscriber(world)
     world.send("a", "b", key="k")
     fetch, asked = world.publish.fetch, list[float]()

@@ -8,7 +8,7 @@ from syncpoint.kernel import ackids
 from syncpoint.metadata.records import CatalogChange, Subscription
 from syncpoint.subscribe.lease_holder import by_lender, lender_in, lender_of, table_epoch
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
-from syncpoint.testing.forwarders import TOPIC, World
+from syncpoint.testing.forwarder_harness import TOPIC, ForwarderHarness
 from syncpoint.wire.messages import pubsub
 
 
@@ -40,7 +40,7 @@ def test_a_request_is_parted_by_lender() -> None:
 
 def test_tables_are_numbered_for_each_subscription() -> None:
     """So that numbers come again only after 65,536 tables of one subscription, not of all together."""
-    world = World()
+    world = ForwarderHarness()
     forwarder = SubscribeForwarder(
         world.publish, world.publish.catalog, world.clock, key=bytes(32), random=world.random, soon=world.run_soon,
         lender=7,
@@ -52,7 +52,7 @@ def test_tables_are_numbered_for_each_subscription() -> None:
 
 def test_of_deleted_subscriptions_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncpoint.subscribe.subscribe_forwarder.KNOWN_MAX", 10)
-    world = World()
+    world = ForwarderHarness()
     forwarder = SubscribeForwarder(
         world.publish, world.publish.catalog, world.clock, key=bytes(32), random=world.random, soon=world.run_soon,
         lender=7,

@@ -8,10 +8,10 @@ from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry, Topic
 from syncpoint.storage.record import EntryKind
 from syncpoint.subscribe.passed import FIRST_S, MOST_S, PassedOver
 from syncpoint.subscribe.retry import OffsetRun
-from syncpoint.testing.forwarders import Subscriber, World
+from syncpoint.testing.forwarder_harness import ForwarderHarness, Subscriber
 
 
-def positions(world: World) -> list[int]:
+def positions(world: ForwarderHarness) -> list[int]:
     """Of the entries that hold messages."""
     return [entry.position for entry in world.store.entries if entry.kind == EntryKind.MESSAGES]
 
@@ -39,7 +39,7 @@ def test_runs_are_tried_ever_more_rarely_until_they_are_read() -> None:
     assert not passed
 
 
-def repaired(world: World, subscriber: Subscriber) -> None:
+def repaired(world: ForwarderHarness, subscriber: Subscriber) -> None:
     """Everything can be read again; wait for the next delivery."""
     world.store.damaged.clear()
     before = len(subscriber.data)
@@ -52,7 +52,7 @@ def repaired(world: World, subscriber: Subscriber) -> None:
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_new_message_that_could_not_be_read_is_delivered_when_it_can_be(ordered: bool) -> None:
-    world = World(ordered=ordered)
+    world = ForwarderHarness(ordered=ordered)
     for data in "abc":
         world.send(data, key="k" if ordered else "")
     world.store.damaged.add(positions(world)[1])
@@ -71,7 +71,7 @@ def test_a_new_message_that_could_not_be_read_is_delivered_when_it_can_be(ordere
 
 
 def test_the_newest_message_that_could_not_be_read_is_delivered_when_it_can_be() -> None:
-    world = World()
+    world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.send("a")
     world.send("b", settle=False)
@@ -88,7 +88,7 @@ def test_the_newest_message_that_could_not_be_read_is_delivered_when_it_can_be()
 
 @pytest.mark.parametrize("key", ["", "k"])
 def test_a_message_that_can_not_be_read_again_when_it_came_back_is_delivered_when_it_can_be(key: str) -> None:
-    world = World(ordered=bool(key))
+    world = ForwarderHarness(ordered=bool(key))
     subscriber = Subscriber(world)
     world.send("a", key=key)
     world.store.damaged.update(positions(world))
@@ -104,7 +104,7 @@ def test_a_message_that_can_not_be_read_again_when_it_came_back_is_delivered_whe
 
 def test_its_deliveries_are_still_counted() -> None:
     dead = DeadLetter("projects/p/topics/dead", 5)
-    world = World(dead_letter=dead, retry=Retry(0.1, 0.1))
+    world = ForwarderHarness(dead_letter=dead, retry=Retry(0.1, 0.1))
     world.commit(CatalogChange.put(Topic(9, "projects/p/topics/dead")))
     subscriber = Subscriber(world)
     world.send("a")
@@ -117,7 +117,7 @@ def test_its_deliveries_are_still_counted() -> None:
 
 def test_a_dead_letter_that_can_not_be_read_is_not_taken_for_acknowledged() -> None:
     dead = DeadLetter("projects/p/topics/dead", 5)
-    world = World(dead_letter=dead)
+    world = ForwarderHarness(dead_letter=dead)
     world.commit(CatalogChange.put(Topic(9, "projects/p/topics/dead")))
     subscriber = Subscriber(world)
     world.send("a")

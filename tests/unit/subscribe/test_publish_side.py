@@ -13,7 +13,7 @@ from syncpoint.kernel.frames import message_at
 from syncpoint.metadata.records import CatalogChange, ChangeOp, SeekTarget, Subscription
 from syncpoint.model.delivery import AttemptRun, PublishSide, SourceView, attempts_of
 from syncpoint.model.errors import FailedPrecondition, NotFound
-from syncpoint.testing.forwarders import World
+from syncpoint.testing.forwarder_harness import ForwarderHarness
 from syncpoint.testing.simulated_loop import SimulatedLoop
 from syncpoint.wire.messages import pubsub
 from tests.kit.chain import SUB_NUMBER
@@ -112,7 +112,7 @@ class Near(Case):
     def __init__(self, delay_s: float, **options: Any) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimulatedLoop)
-        self.world = World(delay_s=delay_s, clock=loop.clock, **options)
+        self.world = ForwarderHarness(delay_s=delay_s, clock=loop.clock, **options)
         self.side = self.world.link
 
     async def publish(self, *data: str) -> None:

@@ -13,7 +13,7 @@ from syncpoint.subscribe.confirm import Confirmation
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.fetch import FetchCursor
 from syncpoint.subscribe.lease import LeaseManager
-from syncpoint.testing.forwarders import SUB, TOPIC, Subscriber, World
+from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.messages import pubsub
 from tests.kit.chain import SUB_NUMBER
 from tests.kit.clock import in_simulated_time
@@ -87,7 +87,7 @@ async def test_who_waits_for_an_acknowledgement_is_answered_where_taking_its_ans
     assert world.all_done
 
 
-class Two(World):
+class Two(ForwarderHarness):
     """A second subscription, with a subscriber."""
 
     def __init__(self, **options: bool) -> None:
@@ -144,7 +144,7 @@ def test_a_nack_that_fails_in_its_middle_is_told_and_loses_nothing(monkeypatch: 
 def test_a_subscriber_whose_coming_fails_is_not_there_and_the_next_one_is_served(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World()
+    world = ForwarderHarness()
     fails_once(monkeypatch, owner, name)
     with pytest.raises(MemoryError):
         Subscriber(world)
@@ -188,7 +188,7 @@ def test_one_that_goes_on_failing_keeps_no_other_waiting(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("options", [{}, {"ordered": True}, {"exactly_once": True}])
 def test_nothing_that_must_not_be_with_two_is_lent_before_it_is_begun_anew(options: dict[str, bool]) -> None:
-    world = World(**options)
+    world = ForwarderHarness(**options)
     subscriber = Subscriber(world)
     world.send("a", key="k")
     world.subscribe.guard.run(fails, world.record.incarnation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncpoint.testing import checkers
-from syncpoint.testing.history import History, Identity, Outcome, seal
+from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
 
 
 class Run:
@@ -19,14 +19,14 @@ class Run:
         self.history.end(self.history.creating(name, "topic", **options), outcome)
 
     def publish(self, number, outcome=Outcome.OK, key="", message_id=None):
-        operation = self.history.publishing("topic", Identity("p", number), key)
+        operation = self.history.publishing("topic", MessageIdentity("p", number), key)
         if outcome is Outcome.OK:
             self.history.published(operation, message_id or f"id-{number}")
         else:
             self.history.end(operation, outcome)
 
     def deliver(self, number, message_id=None, key="", sub="sub", body=None, receiver="r"):
-        body = seal(Identity("p", number)) if body is None else body
+        body = seal(MessageIdentity("p", number)) if body is None else body
         self.history.delivered(sub, receiver, message_id or f"id-{number}", body, key)
 
     def ack(self, number, outcome=Outcome.OK, sub="sub"):
@@ -67,7 +67,7 @@ def test_a_lost_message_is_caught():
 def test_only_confirmed_publishes_are_owed(outcome):
     run = Run()
     if outcome is Outcome.PENDING:
-        run.history.publishing("topic", Identity("p", 0))
+        run.history.publishing("topic", MessageIdentity("p", 0))
     else:
         run.publish(0, outcome)
     assert not run.violations(checkers.acknowledged_is_never_lost)
@@ -100,7 +100,7 @@ def test_a_missed_sync_point_is_caught_and_earlier_publishes_are_not_owed():
 def test_a_publish_under_way_while_a_subscription_is_created_is_not_owed():
     run = Run()
     run.publish(0)
-    racing = run.history.publishing("topic", Identity("p", 1))
+    racing = run.history.publishing("topic", MessageIdentity("p", 1))
     run.create("late")
     run.history.published(racing, "id-1")
     assert not run.violations(checkers.sync_point)
@@ -118,7 +118,7 @@ def test_a_subscription_whose_creation_is_unknown_is_owed_nothing():
     ("plant", "words"),
     [
         (lambda run: run.deliver(0, body=b"never sealed by anybody"), "changed or never sent"),
-        (lambda run: run.deliver(0, body=seal(Identity("p", 0))[:-1] + b"?"), "changed or never sent"),
+        (lambda run: run.deliver(0, body=seal(MessageIdentity("p", 0))[:-1] + b"?"), "changed or never sent"),
         (lambda run: run.deliver(7, message_id="id-x"), "nobody published"),
         (lambda run: run.deliver(3, message_id="id-x"), "was refused"),
         (lambda run: run.deliver(0, key="other"), "with key 'other'"),

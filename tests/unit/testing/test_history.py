@@ -7,9 +7,9 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncpoint.testing.history import History, Identity, Outcome, seal, unseal
+from syncpoint.testing.history import History, MessageIdentity, Outcome, seal, unseal
 
-identities = st.builds(Identity, st.text(max_size=30), st.integers(0, 2**64 - 1))
+identities = st.builds(MessageIdentity, st.text(max_size=30), st.integers(0, 2**64 - 1))
 
 
 @given(identities, st.binary(max_size=200))
@@ -39,10 +39,10 @@ def test_a_foreign_body_is_not_ours(body):
 
 def test_stamps_order_what_follows_each_other_in_any_thread():
     history = History()
-    first = history.publishing("t", Identity("a", 0))
+    first = history.publishing("t", MessageIdentity("a", 0))
     history.published(first, "1")
     second = []
-    thread = threading.Thread(target=lambda: second.append(history.publishing("t", Identity("b", 0))))
+    thread = threading.Thread(target=lambda: second.append(history.publishing("t", MessageIdentity("b", 0))))
     thread.start()
     thread.join()
     assert first.begun < first.ended < second[0].begun
@@ -52,10 +52,10 @@ def test_stamps_order_what_follows_each_other_in_any_thread():
 def test_missing_is_what_was_confirmed_and_not_seen():
     history = History()
     for number, outcome in enumerate([Outcome.OK, Outcome.OK, Outcome.UNKNOWN, Outcome.FAILED]):
-        history.end(history.publishing("t", Identity("a", number)), outcome)
-    history.published(history.publishing("elsewhere", Identity("b", 0)), "9")
-    history.delivered("s", "r", "1", seal(Identity("a", 0)))
-    assert history.missing("s", "t") == {Identity("a", 1)}
+        history.end(history.publishing("t", MessageIdentity("a", number)), outcome)
+    history.published(history.publishing("elsewhere", MessageIdentity("b", 0)), "9")
+    history.delivered("s", "r", "1", seal(MessageIdentity("a", 0)))
+    assert history.missing("s", "t") == {MessageIdentity("a", 1)}
     assert history.counts() == {
         "deliveries": 1,
         "publish ok": 3,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.runtime.ports import free_ports
-from syncpoint.testing.server import ServerFailed, ServerProcess
+from syncpoint.testing.server_process import ServerFailed, ServerProcess
 
 STAND_IN = """
 import os, signal, sys, threading

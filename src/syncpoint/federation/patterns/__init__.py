@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from syncpoint.federation.plan import Link
+from syncpoint.federation.flow_plan import FederationLink
 from syncpoint.federation.spec import Federation, Task, check, schema
 from syncpoint.model.errors import InvalidArgument
 
@@ -23,7 +23,7 @@ class Pattern:
     name: str
     keys: Mapping[str, Any]
     required: tuple[str, ...]
-    links: Callable[[Task, Federation], list[Link]]
+    links: Callable[[Task, Federation], list[FederationLink]]
 
     def check(self, task: Task) -> None:
         """Raise `InvalidArgument` when a task of this pattern has keys it should not have, or lacks some."""
@@ -44,7 +44,7 @@ def registry() -> dict[str, Pattern]:
     return {one.name: one for one in (replicate.PATTERN, all_active.PATTERN)}
 
 
-def links_of(federation: Federation) -> list[Link]:
+def links_of(federation: Federation) -> list[FederationLink]:
     """The links of all tasks, in the order of the file. Raises `InvalidArgument`."""
     known, found = registry(), []
     for task in federation.tasks:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from syncpoint.federation.flow_plan import FederationLink
 from syncpoint.federation.graph import edges_of, origins_by_edge
 from syncpoint.federation.patterns import Pattern
-from syncpoint.federation.plan import Link
 from syncpoint.federation.spec import Federation, Task, schema
 
 _KEYS = schema()["$defs"]["namespace"]["properties"]
 
 
-def links(task: Task, federation: Federation) -> list[Link]:
+def links(task: Task, federation: Federation) -> list[FederationLink]:
     """A link for each pair of clusters that is connected, carrying the origins whose way leads over it."""
     PATTERN.check(replace(task, keys={"pattern": task.pattern, **task.keys}))
     place = task.place
@@ -26,7 +26,7 @@ def links(task: Task, federation: Federation) -> list[Link]:
         if not origins:
             continue  # every way that uses it is longer than another
         made.append(
-            Link(
+            FederationLink(
                 name=f"{task.name}.{one}-{other}",
                 pattern=task.pattern,
                 source=federation.cluster(one, f"{place}.clusters"),

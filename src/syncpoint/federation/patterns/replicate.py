@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from syncpoint.federation.flow_plan import FederationLink
 from syncpoint.federation.patterns import Pattern
-from syncpoint.federation.plan import Link
 from syncpoint.federation.spec import Federation, Task
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.model.names import parse_topic
@@ -35,7 +35,7 @@ _TO = {
 }
 
 
-def links(task: Task, federation: Federation) -> list[Link]:
+def links(task: Task, federation: Federation) -> list[FederationLink]:
     """The one link of the task."""
     PATTERN.check(task)
     place = task.place
@@ -46,7 +46,7 @@ def links(task: Task, federation: Federation) -> list[Link]:
         to_project, rename = _split(target["topic"], f"{place}.to.topic")
     elif "project" in target:
         to_project = target["project"]
-    made = Link(
+    made = FederationLink(
         name=task.name,
         pattern=task.pattern,
         source=federation.cluster(source["cluster"], f"{place}.from.cluster"),

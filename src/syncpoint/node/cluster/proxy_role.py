@@ -12,8 +12,8 @@ from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.cluster_admin import ClusterAdmin
 from syncpoint.api.iam import IamService
 from syncpoint.api.options_admin import follow_limits
-from syncpoint.api.seek import seek_methods
-from syncpoint.api.server_admin import DEFAULT, Identity
+from syncpoint.api.seek_request import seek_methods
+from syncpoint.api.server_admin import DEFAULT, ServerIdentity
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.control.expiry import Expiry
@@ -81,7 +81,7 @@ class ProxyRole:
             joined.view,
             Operations(joined.view, joined.catalog, joined.clock),
             self.limits,
-            Identity(joined.universe, settings.classes[DEFAULT].durability, joined.clock.time_ns()),
+            ServerIdentity(joined.universe, settings.classes[DEFAULT].durability, joined.clock.time_ns()),
             list(settings.classes),
             ClusterQueries(joined.view, joined.peers),
         )

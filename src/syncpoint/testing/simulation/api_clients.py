@@ -10,8 +10,8 @@ from typing import Any
 
 from syncpoint.model.errors import SyncpointError
 from syncpoint.runtime.clock import ManualClock
-from syncpoint.testing.history import Creation, Identity, Outcome, seal
-from syncpoint.testing.simulation.base import SimWorld, Trace
+from syncpoint.testing.history import Creation, MessageIdentity, Outcome, seal
+from syncpoint.testing.simulation.base import Simulation, Trace
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
@@ -20,7 +20,7 @@ TOPIC = "projects/p/topics/orders"
 REFUSED = 4  # every so many messages of a client that refuses some
 
 
-class ApiClients(SimWorld):
+class ApiClients(Simulation):
     """A world with a door for clients. See the module."""
 
     def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, trace: Trace | None) -> None:
@@ -110,7 +110,7 @@ class ApiClients(SimWorld):
         self, client: str, number: int, key: str, *, topic: str = TOPIC, judged_as: str = TOPIC, tries: int = 100
     ) -> None:
         """Publish one message, again until it is known to be stored."""
-        identity = Identity(client, number)
+        identity = MessageIdentity(client, number)
         operation = self.history.publishing(judged_as, identity, key)
         body = pubsub.PubsubMessage(data=seal(identity, bytes(40)), ordering_key=key)
         request = pubsub.PublishRequest(topic=topic, messages=[body])

@@ -1,6 +1,6 @@
 """What every simulated world stands on: time, chance, a network, disks, and a record of all that happens.
 
-Place: under `chains` (the small world) and `world` (whole clusters).
+Place: under `simulated_chains` (the small world) and `simulated_cluster` (whole clusters).
 Promise: one seed is one run; `note` is its trace, and `digest` tells two traces apart.
 """
 
@@ -12,13 +12,13 @@ from typing import Any
 
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.history import History, Identity
-from syncpoint.testing.simulation.clocks import DRIFT_MAX, MachineClock
+from syncpoint.testing.history import History, MessageIdentity
 from syncpoint.testing.simulation.coverage import Coverage
-from syncpoint.testing.simulation.disks import DiskFarm
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
-from syncpoint.testing.simulation.network import SimNetwork
-from syncpoint.testing.simulation.strands import Strands
+from syncpoint.testing.simulation.sim_clocks import DRIFT_MAX, MachineClock
+from syncpoint.testing.simulation.sim_network import SimNetwork
+from syncpoint.testing.simulation.sim_threads import SimThreads
+from syncpoint.testing.simulation.simulated_disks import DiskFarm
 
 Trace = Callable[[str], None]
 
@@ -27,12 +27,14 @@ class Moments:
     """When what the history tells in stamps has happened, in seconds of the world."""
 
     def __init__(self) -> None:
-        self.published: dict[Identity, float] = {}  # confirmed
-        self.delivered: dict[tuple[str, Identity | None], float] = {}  # (subscription, message): for the first time
+        self.published: dict[MessageIdentity, float] = {}  # confirmed
+        self.delivered: dict[
+            tuple[str, MessageIdentity | None], float
+        ] = {}  # (subscription, message): for the first time
         self.healed = 0.0  # from here on nothing is broken
 
 
-class SimWorld:
+class Simulation:
     """See the module. `trace(text)` hears of everything that happens."""
 
     def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, trace: Trace | None) -> None:
@@ -43,7 +45,7 @@ class SimWorld:
         self.coverage, self.history, self.moments = Coverage(), History(), Moments()
         self.network = SimNetwork(self.random)
         self.farm = DiskFarm(self.random, clock, self.network.parted)
-        self.strands = Strands(loop)
+        self.sim_threads = SimThreads(loop)
         self.clocks: dict[str, MachineClock] = {}
         self._drifts = SeededRandom(seed * 7 + 3)
         self.client = SimProcess(loop, "client")
@@ -68,12 +70,12 @@ class SimWorld:
         if self._trace is not None:
             self._trace(line)
 
-    def published(self, identity: Identity, message_id: str) -> None:
+    def published(self, identity: MessageIdentity, message_id: str) -> None:
         """A publish was confirmed."""
         self.moments.published[identity] = self.now
         self.note(f"{identity.client}: {identity.number} published as {message_id}")
 
-    def received(self, subscription: str, receiver: str, message: Any) -> Identity | None:
+    def received(self, subscription: str, receiver: str, message: Any) -> MessageIdentity | None:
         """A client was handed a PubsubMessage; which publish it came from."""
         found = self.history.delivered(subscription, receiver, message.message_id, message.data, message.ordering_key)
         self.moments.delivered.setdefault((subscription, found.identity), self.now)
@@ -83,4 +85,4 @@ class SimWorld:
     async def close(self) -> None:
         """End everything that is not a process of the product."""
         self.client.crash()
-        self.strands.close()
+        self.sim_threads.close()

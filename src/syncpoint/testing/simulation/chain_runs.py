@@ -11,12 +11,14 @@ from contextlib import nullcontext
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.base import Trace
-from syncpoint.testing.simulation.chains import ChainsWorld
 from syncpoint.testing.simulation.clients import Clients
 from syncpoint.testing.simulation.consuming import Consuming
 from syncpoint.testing.simulation.faults import Nemesis
 from syncpoint.testing.simulation.invariants import leftovers
-from syncpoint.testing.simulation.judges import (
+from syncpoint.testing.simulation.lives import DOOMED, Lives
+from syncpoint.testing.simulation.loop import ProcessLoop
+from syncpoint.testing.simulation.nodes import SimPublisher
+from syncpoint.testing.simulation.run_checkers import (
     confirmed_once,
     failed_means_failed,
     first_comes_first,
@@ -27,13 +29,11 @@ from syncpoint.testing.simulation.judges import (
     snapshots_keep_acknowledgements,
     sought_is_delivered_again,
 )
-from syncpoint.testing.simulation.lives import DOOMED, Lives
-from syncpoint.testing.simulation.loop import ProcessLoop
-from syncpoint.testing.simulation.nodes import Publisher
-from syncpoint.testing.simulation.runs import Result, SimRun, simulate
 from syncpoint.testing.simulation.scaled import quick_checkpoints
 from syncpoint.testing.simulation.sets import Sets
-from syncpoint.testing.simulation.shape import LETTERS, PATIENT, TOPIC, Shape
+from syncpoint.testing.simulation.sim_runs import RunResult, SimRun, simulate
+from syncpoint.testing.simulation.simulated_chains import SimulatedChains
+from syncpoint.testing.simulation.topology import LETTERS, PATIENT, TOPIC, Topology
 
 DRAIN_S = 60.0
 SETTLE_S = 30.0
@@ -43,26 +43,26 @@ PROMPT_S = 20.0
 def run_chains(
     seed: int,
     *,
-    shape: Shape | None = None,
+    shape: Topology | None = None,
     kinds: tuple[str, ...] = (),
     beyond: bool = False,
     trace: Trace | None = None,
-) -> Result:
-    """Run one seed. `shape` and `kinds` of faults are drawn from it unless given. `beyond`: more is destroyed than the
-    others can make good; then a chain that refuses to be opened breaks no promise.
+) -> RunResult:
+    """Run one seed. `topology` and `kinds` of faults are drawn from it unless given. `beyond`: more is destroyed than
+    the others can make good; then a chain that refuses to be opened breaks no promise.
     """
-    drawn = shape or Shape.draw(SeededRandom(seed * 3 + 7))
+    drawn = shape or Topology.draw(SeededRandom(seed * 3 + 7))
 
     def make(loop: ProcessLoop, clock: ManualClock) -> ChainsRun:
-        return ChainsRun(ChainsWorld(loop, clock, seed, drawn, trace), seed, kinds, beyond)
+        return ChainsRun(SimulatedChains(loop, clock, seed, drawn, trace), seed, kinds, beyond)
 
     return simulate(seed, make, trace)
 
 
-class ChainsRun(SimRun[ChainsWorld]):
+class ChainsRun(SimRun[SimulatedChains]):
     """See the module."""
 
-    def __init__(self, world: ChainsWorld, seed: int, kinds: tuple[str, ...], beyond: bool) -> None:
+    def __init__(self, world: SimulatedChains, seed: int, kinds: tuple[str, ...], beyond: bool) -> None:
         super().__init__(world, seed, SeededRandom(seed * 5 + 1))
         self.nemesis = Nemesis(world, seed, kinds, beyond=beyond)
         self.beyond = beyond
@@ -94,7 +94,7 @@ class ChainsRun(SimRun[ChainsWorld]):
     async def _run(self) -> None:
         world, loop, lives = self.world, self.world.loop, self.lives
         for number in range(world.shape.forwarders):
-            await world.begin(Publisher, f"f{number}")
+            await world.begin(SimPublisher, f"f{number}")
         for number in range(world.shape.subscribers):
             await world.begin(Consuming, f"s{number}")
         supervising = loop.create_task(world.supervise())

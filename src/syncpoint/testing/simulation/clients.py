@@ -1,7 +1,7 @@
 """What clients of the small world ask for: publishing, and everything that must not return before all chains act by it.
 
 Place: what proxies are in production. What they did and when is in the world's history; `snapshots` and `seeks` are the
-history of the subscriptions' sets, for `judges`.
+history of the subscriptions' sets, for `run_checkers`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 from syncpoint.metadata.records import ACTIVE, CREATING, CatalogChange, SeekTarget, Snapshot, Subscription, Topic
 from syncpoint.model.errors import StaleEpoch, SyncpointError
 from syncpoint.publish.envelope import PublishBatch, write_publish
-from syncpoint.testing.history import Creation, Identity, Outcome, seal
-from syncpoint.testing.simulation.chains import Assignment, ChainsWorld
+from syncpoint.testing.history import Creation, MessageIdentity, Outcome, seal
 from syncpoint.testing.simulation.sets import Seek, Taken, named
-from syncpoint.testing.simulation.shape import DEAD, LETTERS, TOPIC
+from syncpoint.testing.simulation.simulated_chains import SimAssignment, SimulatedChains
+from syncpoint.testing.simulation.topology import DEAD, LETTERS, TOPIC
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal, pubsub
 
@@ -41,7 +41,7 @@ class Messages:
 class Clients:
     """All clients of a world that ask; those that receive are in `consuming`."""
 
-    def __init__(self, world: ChainsWorld) -> None:
+    def __init__(self, world: SimulatedChains) -> None:
         self.world = world
         self.snapshots: list[Taken] = []
         self.seeks: list[Seek] = []
@@ -54,7 +54,7 @@ class Clients:
     async def publish(self, some: Messages, give_up_s: float) -> None:
         """Publish a request, again until it is known to be stored, or nobody knows for too long."""
         world, history = self.world, self.world.history
-        identities = [Identity(some.client, some.number + at) for at in range(len(some.sizes))]
+        identities = [MessageIdentity(some.client, some.number + at) for at in range(len(some.sizes))]
         operations = [history.publishing(some.judged_as, one, some.key) for one in identities]
         bodies = [
             pubsub.PubsubMessage(data=seal(one, bytes(size)), ordering_key=some.key)
@@ -100,7 +100,7 @@ class Clients:
             return answer
         return None
 
-    def _chain(self, known: Assignment, key: str) -> int:
+    def _chain(self, known: SimAssignment, key: str) -> int:
         """Messages without a key may go anywhere; one that may be stored in a chain is sent to that one again."""
         chains = known.chains if key or self.world.random.random() < 0.7 else tuple(self.world.records)
         return chains[sum(key.encode()) % len(chains)] if key else chains[self.world.random.randrange(0, len(chains))]

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.disk_faults import forget
-from syncpoint.testing.simulation.disks import SimDiskServer
 from syncpoint.testing.simulation.faults import duration
-from syncpoint.testing.simulation.runs import Lasting
-from syncpoint.testing.simulation.world import ClusterWorld
+from syncpoint.testing.simulation.sim_runs import Lasting
+from syncpoint.testing.simulation.simulated_cluster import SimulatedCluster
+from syncpoint.testing.simulation.simulated_disks import SimDiskServer
 
 FAULTS = (
     "subscribe forwarder parted",
@@ -36,7 +36,7 @@ FULL_BYTES = 64 * 1024
 class ClusterFaults:
     """`random` draws them; `kinds`: those that are drawn from, by default some of all."""
 
-    def __init__(self, world: ClusterWorld, random: SeededRandom, kinds: tuple[str, ...] = ()) -> None:
+    def __init__(self, world: SimulatedCluster, random: SeededRandom, kinds: tuple[str, ...] = ()) -> None:
         self.world, self.random = world, random
         self.kinds = list(kinds) or [kind for kind in FAULTS if random.random() < 0.6] or ["crash"]
         self.lasting = Lasting(world.loop)

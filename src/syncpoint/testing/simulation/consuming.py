@@ -16,16 +16,16 @@ from syncpoint.subscribe.link import ServeLink
 from syncpoint.subscribe.peers import Peer
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.testing.history import Ack, Outcome
-from syncpoint.testing.simulation.nodes import Node
+from syncpoint.testing.simulation.nodes import SimNode
 from syncpoint.testing.simulation.sets import named
-from syncpoint.testing.simulation.shape import PATIENT
+from syncpoint.testing.simulation.topology import PATIENT
 from syncpoint.wire.messages import pubsub
 
 QUICK_MOST, SLOW_MOST = 50, 2  # messages that a client has at a time
 SLOW_S = 2.5  # so long a slow one works on each, at most
 
 
-class Consuming(Node):
+class Consuming(SimNode):
     """A subscribe forwarder process with clients of its own."""
 
     gatherer: Gatherer
@@ -56,7 +56,7 @@ class Consuming(Node):
             linger_s=60.0 if world.shape.absent else 10.0,
             guard=self.gatherer.guard,
         )
-        self.clients: dict[str, Client] = {}
+        self.clients: dict[str, SimSubscriber] = {}
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
 
     def _bury(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
@@ -84,7 +84,7 @@ class Consuming(Node):
             await asyncio.sleep(0.1)
             for record in self.shared.catalog.subscriptions():
                 if record.state == ACTIVE and record.name not in self.clients and self._serves(record.name):
-                    self.clients[record.name] = Client(self, record)
+                    self.clients[record.name] = SimSubscriber(self, record)
             for client in list(self.clients.values()):
                 client.tick()
                 if not self._serves(client.record.name):
@@ -108,7 +108,7 @@ class Consuming(Node):
         return living[(world.turn + sum(name.encode())) % len(living)] == self.name
 
 
-class Client:
+class SimSubscriber:
     """A client of one subscription: acknowledges most of what it gets, sooner or later."""
 
     def __init__(self, node: Consuming, record: Subscription) -> None:

@@ -21,13 +21,13 @@ from syncpoint.storage.recovery.trim import CollectReport
 from syncpoint.storage.segment import PAGE
 
 if TYPE_CHECKING:
-    from syncpoint.testing.simulation.chains import ChainsWorld
+    from syncpoint.testing.simulation.simulated_chains import SimulatedChains
 
 
 class Deletions:
     """Of one chain in one life of its owner."""
 
-    def __init__(self, world: ChainsWorld, chain: Chain) -> None:
+    def __init__(self, world: SimulatedChains, chain: Chain) -> None:
         self._world, self._chain, self._store = world, chain, chain.store
         self._drop = self._store._drop
         self._store._drop = self._looked_at  # type: ignore[method-assign]

@@ -11,8 +11,8 @@ from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.chain_runs import run_chains
 from syncpoint.testing.simulation.faults import FAULTS
-from syncpoint.testing.simulation.runs import Result
-from syncpoint.testing.simulation.shape import Shape
+from syncpoint.testing.simulation.sim_runs import RunResult
+from syncpoint.testing.simulation.topology import Topology
 
 FURTHER = (
     "keepers starved", "dies behind its disks", "subscribe forwarder falls silent", "island left behind",
@@ -20,7 +20,7 @@ FURTHER = (
 )  # fmt: skip
 """Kinds of faults that `faults.FAULTS` does not have."""
 
-ONE, THREE = Shape(clusters=1, disks=1), Shape(clusters=3, disks=1)
+ONE, THREE = Topology(clusters=1, disks=1), Topology(clusters=3, disks=1)
 SHAPES = (
     replace(ONE, emptying=True),
     replace(THREE, emptying=True, subscribers=2),
@@ -38,7 +38,7 @@ SHAPES = (
 LIES = "disk lies"  # not together with disks that are away: see `faults.AWAY`
 
 
-def run_delivery(seed: int, *, trace: Trace | None = None) -> Result:
+def run_delivery(seed: int, *, trace: Trace | None = None) -> RunResult:
     """Run one seed."""
     random = SeededRandom(seed * 11 + 5)
     shape = SHAPES[random.randrange(0, len(SHAPES))]

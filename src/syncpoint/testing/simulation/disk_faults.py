@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.simulation.chains import ChainsWorld, servers_of
-from syncpoint.testing.simulation.disks import SimDiskServer
-from syncpoint.testing.simulation.runs import Lasting
+from syncpoint.testing.simulation.sim_runs import Lasting
+from syncpoint.testing.simulation.simulated_chains import SimulatedChains, servers_of
+from syncpoint.testing.simulation.simulated_disks import SimDiskServer
 
 Heal = Callable[[], None]
 LOOK_S = 0.25  # until it is seen again whether the others are whole
@@ -23,7 +23,7 @@ LOOK_S = 0.25  # until it is seen again whether the others are whole
 class DiskFaults:
     """One method for each kind: it begins the fault and returns what mends it; None where there is nothing to hit."""
 
-    def __init__(self, world: ChainsWorld, random: SeededRandom, *, beyond: bool) -> None:
+    def __init__(self, world: SimulatedChains, random: SeededRandom, *, beyond: bool) -> None:
         self.world, self.beyond = world, beyond
         shape = world.shape
         doomed = "d0" if shape.clusters > 1 else "d00" if shape.disks > 1 else "none"  # one cluster, or one disk

@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Callable
 
 from syncpoint.runtime.random import Random, SeededRandom
-from syncpoint.testing.simulation.chains import ChainsWorld, servers_of
 from syncpoint.testing.simulation.disk_faults import Heal
+from syncpoint.testing.simulation.simulated_chains import SimulatedChains, servers_of
 from syncpoint.testing.simulation.storage_faults import LONG_S, StorageFaults
 
 FAULTS = (
@@ -51,7 +51,7 @@ def duration(random: Random) -> float:
 class Nemesis(StorageFaults):
     """Lets faults happen, a choice of kinds for each seed."""
 
-    def __init__(self, world: ChainsWorld, seed: int, kinds: tuple[str, ...] = (), *, beyond: bool = False) -> None:
+    def __init__(self, world: SimulatedChains, seed: int, kinds: tuple[str, ...] = (), *, beyond: bool = False) -> None:
         """`beyond`: destroy also what the others can not make good; the best that can come of it is a refusal."""
         super().__init__(world, SeededRandom(seed * 2), beyond=beyond)
         self.pause_s = 0.7  # between two faults, at most

@@ -13,9 +13,9 @@ from typing import Any
 
 from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry
 from syncpoint.runtime.random import Random
-from syncpoint.testing.simulation.chains import ChainsWorld
 from syncpoint.testing.simulation.clients import Clients, Messages
-from syncpoint.testing.simulation.shape import BRIEF, DEAD, PATIENT, TOPIC
+from syncpoint.testing.simulation.simulated_chains import SimulatedChains
+from syncpoint.testing.simulation.topology import BRIEF, DEAD, PATIENT, TOPIC
 
 Life = Coroutine[Any, Any, None]
 DOOMED = "projects/p/subscriptions/doomed"
@@ -30,7 +30,7 @@ class Lives:
     off, so that times say what was published before what.
     """
 
-    def __init__(self, world: ChainsWorld, clients: Clients, random: Random, slow: float, *, sane: bool) -> None:
+    def __init__(self, world: SimulatedChains, clients: Clients, random: Random, slow: float, *, sane: bool) -> None:
         self.world, self.clients, self.random, self.slow, self.sane = world, clients, random, slow, sane
         self.publishing: Callable[[], bool] = lambda: True
         self.seeking = random.random() < 0.5

@@ -1,7 +1,7 @@
 """Processes inside one event loop: each may crash (nothing of it runs again) or hang (nothing runs until it goes on).
 
-Place: under `world`. Which process a callback belongs to is written in its context, so everything that a process
-starts belongs to it without knowing.
+Place: under `simulated_cluster`. Which process a callback belongs to is written in its context, so everything that a
+process starts belongs to it without knowing.
 Promise: a crashed process runs not even its `finally` blocks, as after SIGKILL; a hung one goes on exactly where it
 was, as after SIGSTOP and SIGCONT, and finds that time has passed.
 """

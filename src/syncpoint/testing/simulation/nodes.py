@@ -1,6 +1,6 @@
 """Processes of the small world: what they know of the metadata, and a publish forwarder with its chains.
 
-Place: made by `chains`; everything behind the methods of internal.v1.Chains is the shipped code.
+Place: made by `simulated_chains`; everything behind the methods of internal.v1.Chains is the shipped code.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from syncpoint.runtime.files import Files
 from syncpoint.runtime.trusted import TrustedClock
 from syncpoint.testing.simulation.accidents import Accident, Accidents
 from syncpoint.testing.simulation.deletions import Deletions
-from syncpoint.testing.simulation.disks import SimFiles
 from syncpoint.testing.simulation.loop import SimProcess
-from syncpoint.testing.simulation.metadata import SimShared
-from syncpoint.testing.simulation.workers import SimWorkers, run_blocking
+from syncpoint.testing.simulation.sim_metadata import SimShared
+from syncpoint.testing.simulation.sim_workers import SimWorkers, run_blocking
+from syncpoint.testing.simulation.simulated_disks import SimFiles
 from syncpoint.wire.messages import internal
 
 if TYPE_CHECKING:
-    from syncpoint.testing.simulation.chains import ChainsWorld
+    from syncpoint.testing.simulation.simulated_chains import SimulatedChains
 
 UNIVERSE = 10**12 + 7
 
 
-class Copy:
+class SimCatalogCopy:
     """One process's copy of the catalog, and of who takes keys. While the metadata is out of reach it hears nothing."""
 
-    def __init__(self, world: ChainsWorld, accidents: Accidents) -> None:
+    def __init__(self, world: SimulatedChains, accidents: Accidents) -> None:
         self.catalog = Catalog()
         self.on_change: list[Callable[[CatalogChange], None]] = []
         self.cuts = 0  # how many faults keep it from the metadata
@@ -72,14 +72,14 @@ class Copy:
             await self._moved.wait()
 
 
-class Node:
+class SimNode:
     """One life of one process."""
 
-    def __init__(self, world: ChainsWorld, name: str) -> None:
+    def __init__(self, world: SimulatedChains, name: str) -> None:
         self.world, self.name = world, name
         self.process = SimProcess(world.loop, name)
         self.accidents = Accidents(world.random)
-        self.shared = Copy(world, self.accidents)
+        self.shared = SimCatalogCopy(world, self.accidents)
         self.clock = TrustedClock(world.clock_of(name), host=name)
         world.tell_time(self)
         self.address = f"{name}:1"
@@ -100,12 +100,12 @@ class Node:
         self.shared.catch_up()
 
 
-class Publisher(Node):
+class SimPublisher(SimNode):
     """A publish forwarder process: the shipped host of chains behind its methods."""
 
     host: ChainHost
 
-    def __init__(self, world: ChainsWorld, name: str) -> None:
+    def __init__(self, world: SimulatedChains, name: str) -> None:
         super().__init__(world, name)
         self.incarnation = world.next_number()
         self.store = SimShared(world)
@@ -129,7 +129,7 @@ class Publisher(Node):
                 random=world.random,
                 settings=world.settings,
                 workers=self._workers,
-                blocking=lambda work: run_blocking(world.strands, work),
+                blocking=lambda work: run_blocking(world.sim_threads, work),
                 notify=self._notify,
                 registered=lambda topic, chain: (topic, chain) in world.registered,
                 registrations=lambda chain: [topic for topic, one in sorted(world.registered) if one == chain],
@@ -154,7 +154,7 @@ class Publisher(Node):
 
     def _workers(self) -> SimWorkers:
         world = self.world
-        return SimWorkers(world.strands, world.random, self._opened.calm, stops=world.stops)
+        return SimWorkers(world.sim_threads, world.random, self._opened.calm, stops=world.stops)
 
     def _notify(self, act: Callable[[], None]) -> None:
         self.world.loop.call_soon(act, context=self.process.context())

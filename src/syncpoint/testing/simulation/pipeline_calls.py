@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline.columns import DATA, OFFSET
-from syncpoint.testing.simulation.pipeline_history import Place, Row
-from syncpoint.testing.simulation.pipeline_world import JobsWorld
+from syncpoint.testing.simulation.pipeline_history import Row, SourcePlace
+from syncpoint.testing.simulation.simulated_jobs import SimulatedJobs
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 
@@ -20,14 +20,14 @@ FRAME_BYTES = 600
 ROWS = pa.schema([("offset", pa.int64()), ("data", pa.binary())])
 
 
-class Gap(Exception):
+class GapFound(Exception):
     """Messages are not stored any more."""
 
 
-class Calls:
+class PipelineCalls:
     """What a job's driver and tasks ask of whoever serves. `patience_s`: how long they ask again while it is away."""
 
-    def __init__(self, world: JobsWorld, patience_s: float = 4.0) -> None:
+    def __init__(self, world: SimulatedJobs, patience_s: float = 4.0) -> None:
         self.world, self.patience_s = world, patience_s
 
     async def unary(self, method: methods.Method, request: Any) -> Any:
@@ -56,7 +56,7 @@ class Calls:
     async def read(
         self, topic: str, incarnation: int, source: int, begin: int, end: int, skip: str = "", chain: int = 0
     ) -> list[tuple[int, bytes]]:
-        """The messages of a range: all of them, or `Gap`. With `skip`, a subscription, less what it acknowledged."""
+        """All messages of a range, or `GapFound`. With `skip`, less what that subscription acknowledged."""
         found: list[tuple[int, bytes]] = []
         at, until = begin, self.world.loop.time() + self.patience_s
         while at < end:
@@ -68,7 +68,7 @@ class Calls:
                     self.world.coverage.always("a range is read as it is asked for", whole and rising, what)
                     self.world.coverage.sometimes("acknowledged messages are left out", len(offsets) < following - at)
                     for offset, body in zip(offsets, bodies, strict=True):
-                        self.world.pipelines.saw(topic, Place(source, offset), body)
+                        self.world.pipelines.saw(topic, SourcePlace(source, offset), body)
                     found += zip(offsets, bodies, strict=True)
                     at = following
                 self.world.coverage.always(
@@ -78,7 +78,7 @@ class Calls:
                     break
             except SyncpointError as error:
                 if error.code is Code.OUT_OF_RANGE:
-                    raise Gap(error.message) from None
+                    raise GapFound(error.message) from None
                 if error.code not in AWAY or self.world.loop.time() > until:
                     raise
                 await self.pause()

@@ -1,7 +1,7 @@
 """One seed of a cluster that serves pipelines: jobs read and write through proxies while owners and metadata fail.
 
-Place: jobs and what is judged of them are in `pipeline_jobs`, the cluster is the one of `world`, whose faults are in
-`cluster_faults`; beside them somebody strikes just when a commit is asked for, because epochs are short.
+Place: jobs and what is judged of them are in `pipeline_jobs`, the cluster is the one of `simulated_cluster`, whose
+faults are in `cluster_faults`; beside them somebody strikes just when a commit is asked for, because epochs are short.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.publish.chain import Chain
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.checkers import Verdict
+from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.cluster_faults import FAULTS, IN_A_COMMIT, ClusterFaults
 from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.pipeline_jobs import JobsRun, small_steps
-from syncpoint.testing.simulation.pipeline_world import ALONE, LINK, PLAIN, JobsWorld, PipelineShape
-from syncpoint.testing.simulation.runs import Result, simulate
 from syncpoint.testing.simulation.scaled import patched
-from syncpoint.testing.simulation.world import ClusterWorld
+from syncpoint.testing.simulation.sim_runs import RunResult, simulate
+from syncpoint.testing.simulation.simulated_cluster import SimulatedCluster
+from syncpoint.testing.simulation.simulated_jobs import ALONE, LINK, PLAIN, PipelineShape, SimulatedJobs
 
 CLUSTER_PIPELINE_FAULTS = (*FAULTS, *IN_A_COMMIT)
 QUERIES = ((LINK,), (PLAIN,), (LINK, PLAIN), (ALONE,), (PLAIN, ALONE))
@@ -34,12 +34,12 @@ QUERIES = ((LINK,), (PLAIN,), (LINK, PLAIN), (ALONE,), (PLAIN, ALONE))
 
 def run_cluster_pipelines(
     seed: int, *, shape: PipelineShape | None = None, kinds: tuple[str, ...] = (), trace: Trace | None = None
-) -> Result:
-    """Run one seed. `shape` and `kinds` of faults are drawn from it unless given."""
+) -> RunResult:
+    """Run one seed. `topology` and `kinds` of faults are drawn from it unless given."""
     drawn = shape or _draw(SeededRandom(seed * 3 + 7))
 
     def make(loop: ProcessLoop, clock: ManualClock) -> ClusterPipelineRun:
-        return ClusterPipelineRun(ClusterPipelinesWorld(loop, clock, seed, drawn, trace), seed, kinds)
+        return ClusterPipelineRun(SimulatedPipelineCluster(loop, clock, seed, drawn, trace), seed, kinds)
 
     with ExitStack() as stack:
         stack.enter_context(small_steps(drawn))
@@ -56,7 +56,7 @@ def _draw(random: SeededRandom) -> PipelineShape:
     )
 
 
-class ClusterPipelinesWorld(ClusterWorld, JobsWorld):
+class SimulatedPipelineCluster(SimulatedCluster, SimulatedJobs):
     """See the module. Each disk is a cluster of its own."""
 
     def __init__(
@@ -75,7 +75,7 @@ class ClusterPipelinesWorld(ClusterWorld, JobsWorld):
 class JobFaults(ClusterFaults):
     """Those of a cluster, and what hits those who have to do with a commit."""
 
-    def __init__(self, world: ClusterPipelinesWorld, random: SeededRandom, kinds: tuple[str, ...]) -> None:
+    def __init__(self, world: SimulatedPipelineCluster, random: SeededRandom, kinds: tuple[str, ...]) -> None:
         drawn = kinds or tuple(kind for kind in CLUSTER_PIPELINE_FAULTS if random.random() < 0.4) or ("crash",)
         super().__init__(world, random, drawn)
         self.jobs = world
@@ -130,13 +130,13 @@ class JobFaults(ClusterFaults):
         return heal
 
 
-class ClusterPipelineRun(JobsRun[ClusterPipelinesWorld]):
+class ClusterPipelineRun(JobsRun[SimulatedPipelineCluster]):
     """See the module."""
 
     patience_s = 8.0
     drain_s, settle_s, last_s = 90.0, 40.0, 90.0
 
-    def __init__(self, world: ClusterPipelinesWorld, seed: int, kinds: tuple[str, ...]) -> None:
+    def __init__(self, world: SimulatedPipelineCluster, seed: int, kinds: tuple[str, ...]) -> None:
         super().__init__(world, seed, SeededRandom(seed * 5 + 2))
         self.faults = JobFaults(world, SeededRandom(seed * 2), kinds)
         world.note(f"seed {seed}: {world.shape}, {self.seconds:.1f} s, faults: {', '.join(self.faults.kinds)}")
@@ -170,10 +170,10 @@ class ClusterPipelineRun(JobsRun[ClusterPipelinesWorld]):
             found += leftovers(chain, world.registered()) if self.settling else []
         return found + (self.staged() if self.settling else [])
 
-    def further_verdicts(self) -> list[Verdict]:
+    def further_verdicts(self) -> list[CheckResult]:
         return [self._homes()]
 
-    def _homes(self) -> Verdict:
+    def _homes(self) -> CheckResult:
         """What is in a chain's log is at home there, so that it is in no other one."""
         known, bad, looked = self.world.homes(), [], 0
         for chain in self.world.chains():
@@ -182,7 +182,7 @@ class ClusterPipelineRun(JobsRun[ClusterPipelinesWorld]):
                 looked += 1
                 if known.get(key) != chain.number:
                     bad.append(f"{key} is in the log of chain {chain.number}, and at home in {known.get(key)}")
-        return Verdict("queries have one home", looked, tuple(bad))
+        return CheckResult("queries have one home", looked, tuple(bad))
 
 
 def _mounted(chain: Chain) -> ChainPipelines:

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.disk_faults import DiskFaults, Heal
-from syncpoint.testing.simulation.disks import SimDiskServer
-from syncpoint.testing.simulation.pipelines import PipelinesWorld
+from syncpoint.testing.simulation.simulated_disks import SimDiskServer
+from syncpoint.testing.simulation.simulated_node import SimulatedNode
 
 PIPELINE_FAULTS = (
     "crash", "crash in a commit", "power cut", "power cut in a command", "stop", "hang", "connections broken",
@@ -21,7 +21,7 @@ PIPELINE_FAULTS = (
 class PipelineFaults(DiskFaults):
     """One method for each kind, as in `disk_faults`. With one disk nothing destroys: what it loses nobody else has."""
 
-    def __init__(self, world: PipelinesWorld, seed: int, kinds: tuple[str, ...] = ()) -> None:
+    def __init__(self, world: SimulatedNode, seed: int, kinds: tuple[str, ...] = ()) -> None:
         self._node = world
         self.world = cast(Any, world)
         self._begin_faults(SeededRandom(seed * 2), [(world.disks, "d0")])

@@ -1,4 +1,4 @@
-"""What simulated jobs of Spark did and saw: the material of `pipeline_judges`.
+"""What simulated jobs of Spark did and saw: the material of `pipeline_checkers`.
 
 Every row that is staged names its query, epoch, attempt and the place it was read from, so that what a topic holds
 says by itself whose it is.
@@ -17,7 +17,7 @@ from syncpoint.testing.simulation.coverage import Coverage
 PADDING = b"." * 60
 
 
-class Place(NamedTuple):
+class SourcePlace(NamedTuple):
     """Of a message: source and offset."""
 
     source: int
@@ -30,7 +30,7 @@ class Row(NamedTuple):
     query: str
     epoch: int
     attempt: str
-    place: Place
+    place: SourcePlace
 
     def encode(self) -> bytes:
         """As a message."""
@@ -43,11 +43,11 @@ class Row(NamedTuple):
         query, epoch, attempt, source, offset, rest = data.decode().split("|")
         if rest.encode() != PADDING:
             raise ValueError("the row has been changed")
-        return Row(query, int(epoch), attempt, Place(int(source), int(offset)))
+        return Row(query, int(epoch), attempt, SourcePlace(int(source), int(offset)))
 
 
 @dataclass(eq=False)
-class Attempt:
+class EpochAttempt:
     """What one attempt staged, by topic, in order."""
 
     name: str
@@ -69,7 +69,7 @@ class Spoken:
 
 
 @dataclass(eq=False)
-class Commit(Spoken):
+class CommitCall(Spoken):
     """A commit that was asked for; `result`: what was told."""
 
     epoch: int = 0
@@ -80,7 +80,7 @@ class Commit(Spoken):
 
 
 @dataclass(eq=False)
-class Reader:
+class ReaderHistory:
     """One reader of the subscription: the query it is of, and the generation it reads in."""
 
     query: str
@@ -105,20 +105,20 @@ class PipelineHistory:
 
     stamp: Callable[[], int]
     coverage: Coverage
-    attempts: dict[str, Attempt] = field(default_factory=dict)
+    attempts: dict[str, EpochAttempt] = field(default_factory=dict)
     spoken: list[Spoken] = field(default_factory=list)
-    commits: list[Commit] = field(default_factory=list)
-    readers: list[Reader] = field(default_factory=list)
+    commits: list[CommitCall] = field(default_factory=list)
+    readers: list[ReaderHistory] = field(default_factory=list)
     seeks: list[Sought] = field(default_factory=list)
-    seen: dict[str, dict[Place, int]] = field(default_factory=lambda: defaultdict(dict))  # topic -> place -> crc
-    data: dict[Place, bytes] = field(default_factory=dict)  # of the topic that is read
+    seen: dict[str, dict[SourcePlace, int]] = field(default_factory=lambda: defaultdict(dict))  # topic -> place -> crc
+    data: dict[SourcePlace, bytes] = field(default_factory=dict)  # of the topic that is read
     gaps_begun: int = 0  # how often a link's reader began behind what the link had
 
     def sought_since(self, stamp: int) -> bool:
         """Whether a seek was not over then, or came later."""
         return any(not one.ended or one.ended > stamp for one in self.seeks)
 
-    def saw(self, topic: str, place: Place, data: bytes) -> None:
+    def saw(self, topic: str, place: SourcePlace, data: bytes) -> None:
         """Somebody read this there; it is the same for everybody and for ever."""
         crc = zlib.crc32(data)
         known = self.seen[topic].setdefault(place, crc)

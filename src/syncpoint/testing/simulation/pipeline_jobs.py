@@ -15,11 +15,10 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import epoch_apply, epochs, staging, writing
 from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.checkers import Verdict
-from syncpoint.testing.simulation.pipeline_calls import AWAY, Calls, Gap
-from syncpoint.testing.simulation.pipeline_history import Place, Row, Sought
-from syncpoint.testing.simulation.pipeline_judges import (
-    Found,
+from syncpoint.testing.checkers import CheckResult
+from syncpoint.testing.simulation.pipeline_calls import AWAY, GapFound, PipelineCalls
+from syncpoint.testing.simulation.pipeline_checkers import (
+    FoundRow,
     copies_are_mapped,
     epochs_are_whole,
     epochs_in_order,
@@ -32,14 +31,15 @@ from syncpoint.testing.simulation.pipeline_judges import (
     sought_is_read_again,
     stays,
 )
-from syncpoint.testing.simulation.pipeline_world import ALONE, LINK, JobsWorld, PipelineShape
-from syncpoint.testing.simulation.runs import SimRun
+from syncpoint.testing.simulation.pipeline_history import Row, Sought, SourcePlace
 from syncpoint.testing.simulation.scaled import patched
-from syncpoint.testing.simulation.spark import SOURCE, SUBSCRIPTION, TARGETS, Concurrent, Failed, Fenced, Job
+from syncpoint.testing.simulation.sim_runs import SimRun
+from syncpoint.testing.simulation.simulated_jobs import ALONE, LINK, PipelineShape, SimulatedJobs
+from syncpoint.testing.simulation.spark import SOURCE, SUBSCRIPTION, TARGETS, Concurrent, JobFailed, QueryFenced, SimJob
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline, pubsub
 
-W = TypeVar("W", bound=JobsWorld)
+W = TypeVar("W", bound=SimulatedJobs)
 DRAIN_S = 40.0
 SETTLE_S = 20.0
 PULLED = "pulled"
@@ -72,9 +72,9 @@ class JobsRun(SimRun[W]):
 
     def __init__(self, world: W, seed: int, random: SeededRandom) -> None:
         super().__init__(world, seed, random)
-        self.calls = Calls(world, patience_s=20.0)
+        self.calls = PipelineCalls(world, patience_s=20.0)
         self.seconds = 2.0 + 5.0 * self.random.random()
-        self.jobs = [Job(world, kind, self.patience_s) for kind in world.shape.queries]
+        self.jobs = [SimJob(world, kind, self.patience_s) for kind in world.shape.queries]
         self.well = False  # drivers die no more
         self.zombies: list[asyncio.Task[None]] = []
         self.runs = 0
@@ -186,7 +186,7 @@ class JobsRun(SimRun[W]):
         self.runs += 1
         return f"r{self.runs}"
 
-    async def _watch(self, job: Job) -> None:
+    async def _watch(self, job: SimJob) -> None:
         """Drivers die, or are given up and go on; new ones begin, mostly as a new run."""
         world, run = self.world, self._new_run()
         while True:
@@ -202,7 +202,7 @@ class JobsRun(SimRun[W]):
             if driver.done():
                 try:
                     driver.result()
-                except (Failed, Fenced, Concurrent, SyncpointError, Gap) as error:
+                except (JobFailed, QueryFenced, Concurrent, SyncpointError, GapFound) as error:
                     world.coverage.sometimes(f"a driver fails: {type(error).__name__}")
                     job.note(f"{run} ends: {type(error).__name__} {str(error)[:60]}")
             elif self.random.random() < 0.5:
@@ -221,7 +221,7 @@ class JobsRun(SimRun[W]):
                 run = self._new_run()
             await asyncio.sleep(0.3 * self.random.random())
 
-    def _set_back(self, job: Job) -> None:
+    def _set_back(self, job: SimJob) -> None:
         """Where the driver was, the power may have gone, too."""
         lots = self.random.random()
         if lots < 0.15:
@@ -242,7 +242,7 @@ class JobsRun(SimRun[W]):
             await asyncio.sleep(0.3 + self.random.random())
             topic = TARGETS[self.random.randrange(0, len(TARGETS))]
             try:
-                found = await self._visible(Calls(self.world, 0.0), topic)
+                found = await self._visible(PipelineCalls(self.world, 0.0), topic)
             except SyncpointError as error:
                 # A disk that can not be read says so, whatever the reason.
                 self.world.coverage.always("looking is answered", error.code in (*AWAY, Code.DATA_LOSS), str(error))
@@ -252,12 +252,12 @@ class JobsRun(SimRun[W]):
                 early = one.row.attempt not in named
                 self.world.coverage.always("nothing is visible before its commit", not early, f"{one}")
 
-    async def _visible(self, calls: Calls, topic: str) -> list[Found]:
+    async def _visible(self, calls: PipelineCalls, topic: str) -> list[FoundRow]:
         positions = await calls.positions(topic=topic)
         found = []
         for one in positions.sources:
             rows = await calls.read(topic, positions.topic_incarnation, one.source, one.begin, one.end)
-            found += [Found(topic, Place(one.source, offset), Row.decode(body)) for offset, body in rows]
+            found += [FoundRow(topic, SourcePlace(one.source, offset), Row.decode(body)) for offset, body in rows]
         return found
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class JobsRun(SimRun[W]):
         answer = await self.calls.patiently(methods.EPOCH_WRITER.ListLinks, pipeline.ListLinksRequest())
         return list(answer.links)
 
-    async def _verdicts(self) -> list[Verdict]:
+    async def _verdicts(self) -> list[CheckResult]:
         """In a client: look at everything, let what serves die, look again, judge."""
         pipelines = self.world.pipelines
         await asyncio.sleep(2.0)  # movements of cursors are written within a second
@@ -344,25 +344,25 @@ class JobsRun(SimRun[W]):
         checkpoints = [job.checkpoint for job in self.jobs if job.kind != ALONE]
         return {one.query: one.began for one in checkpoints if one.began}
 
-    async def _alone(self, rows: list[Found]) -> list[Verdict]:
+    async def _alone(self, rows: list[FoundRow]) -> list[CheckResult]:
         if ALONE not in self.world.shape.queries:
             return []
         positions = await self.calls.positions(subscription=SUBSCRIPTION)
         return [sought_is_read_again(self.world.history, self.world.pipelines, rows, positions.generation)]
 
-    def further_verdicts(self) -> list[Verdict]:
+    def further_verdicts(self) -> list[CheckResult]:
         """Those that only some worlds have."""
         return []
 
-    async def _mapped(self, link: str, source: int) -> dict[Place, tuple[str, Place]]:
-        found: dict[Place, tuple[str, Place]] = {}
+    async def _mapped(self, link: str, source: int) -> dict[SourcePlace, tuple[str, SourcePlace]]:
+        found: dict[SourcePlace, tuple[str, SourcePlace]] = {}
         request = pipeline.MapOffsetsRequest(link=link, source=source, begin=0, end=1 << 40)
         answer = await self.calls.patiently(methods.EPOCH_WRITER.MapOffsets, request)
         for one in answer.mappings:
             begin = getattr(one, "from").begin
             for to in one.to:
                 for offset in range(to.begin, to.end):
-                    found[Place(source, begin + offset - to.begin)] = (to.topic, Place(to.source, offset))
+                    found[SourcePlace(source, begin + offset - to.begin)] = (to.topic, SourcePlace(to.source, offset))
         return found
 
 
@@ -370,5 +370,5 @@ def _ended(zombie: asyncio.Task[None]) -> None:
     """What becomes of a zombie is its own affair."""
     if not zombie.cancelled():
         error = zombie.exception()
-        if error is not None and not isinstance(error, (Failed, Fenced, Concurrent, SyncpointError, Gap)):
+        if error is not None and not isinstance(error, (JobFailed, QueryFenced, Concurrent, SyncpointError, GapFound)):
             raise error

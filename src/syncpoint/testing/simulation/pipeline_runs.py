@@ -14,28 +14,28 @@ from syncpoint.testing.simulation.invariants import stored_for_nobody
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.pipeline_faults import PipelineFaults
 from syncpoint.testing.simulation.pipeline_jobs import PULLED, JobsRun, small_steps
-from syncpoint.testing.simulation.pipeline_world import PipelineShape
-from syncpoint.testing.simulation.pipelines import NODE, PipelinesWorld
-from syncpoint.testing.simulation.runs import Result, simulate
+from syncpoint.testing.simulation.sim_runs import RunResult, simulate
+from syncpoint.testing.simulation.simulated_jobs import PipelineShape
+from syncpoint.testing.simulation.simulated_node import NODE, SimulatedNode
 
 
 def run_pipelines(
     seed: int, *, shape: PipelineShape | None = None, kinds: tuple[str, ...] = (), trace: Trace | None = None
-) -> Result:
-    """Run one seed. `shape` and `kinds` of faults are drawn from it unless given."""
+) -> RunResult:
+    """Run one seed. `topology` and `kinds` of faults are drawn from it unless given."""
     drawn = shape or PipelineShape.draw(SeededRandom(seed * 3 + 7))
 
     def make(loop: ProcessLoop, clock: ManualClock) -> PipelineRun:
-        return PipelineRun(PipelinesWorld(loop, clock, seed, drawn, trace), seed, kinds)
+        return PipelineRun(SimulatedNode(loop, clock, seed, drawn, trace), seed, kinds)
 
     with small_steps(drawn):
         return simulate(seed, make, trace)
 
 
-class PipelineRun(JobsRun[PipelinesWorld]):
+class PipelineRun(JobsRun[SimulatedNode]):
     """See the module."""
 
-    def __init__(self, world: PipelinesWorld, seed: int, kinds: tuple[str, ...]) -> None:
+    def __init__(self, world: SimulatedNode, seed: int, kinds: tuple[str, ...]) -> None:
         super().__init__(world, seed, SeededRandom(seed * 5 + 1))
         self.faults = PipelineFaults(world, seed, kinds)
         world.note(f"seed {seed}: {world.shape}, {self.seconds:.1f} s, faults: {', '.join(self.faults.kinds)}")

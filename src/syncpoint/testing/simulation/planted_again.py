@@ -1,4 +1,4 @@
-"""Bugs that were in the product once, planted again: named by what they break. Listed in `planted`.
+"""Bugs that were in the product once, planted again: named by what they break. Listed in `planted_bugs`.
 
 Each patch takes out what mended it, in the shipped modules as they are now.
 """

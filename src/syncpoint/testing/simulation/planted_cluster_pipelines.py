@@ -1,4 +1,4 @@
-"""Bugs planted into what serves pipelines on clusters; see `planted`. Noticed in the world of `pipeline_clusters`."""
+"""Bugs planted into what serves pipelines on clusters; see `planted_bugs`. Noticed by `pipeline_clusters`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from syncpoint.pipeline.home import OneLog
 from syncpoint.pipeline.mounting import ChainHome, ChainPipelines
 from syncpoint.proxy.pipeline_chains import ChainCalls
 from syncpoint.proxy.pipeline_writing import ClusterWriter
-from syncpoint.testing.simulation.pipeline_world import PipelineShape
-from syncpoint.testing.simulation.runs import Result
 from syncpoint.testing.simulation.scaled import patched
+from syncpoint.testing.simulation.sim_runs import RunResult
+from syncpoint.testing.simulation.simulated_jobs import PipelineShape
 from syncpoint.wire.messages import pipeline
 
 
-def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyond: bool = False) -> Result:
-    """One seed of this world, as `planted` runs it."""
+def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
+    """One seed of this world, as `planted_bugs` runs it."""
     from syncpoint.testing.simulation.pipeline_clusters import run_cluster_pipelines  # needs pyspark
 
     return run_cluster_pipelines(seed, shape=shape, kinds=kinds)

@@ -1,6 +1,6 @@
 """Bugs planted between publish forwarders and those who deliver, in the shipped modules as they are now.
 
-Listed in `planted`.
+Listed in `planted_bugs`.
 """
 
 from __future__ import annotations

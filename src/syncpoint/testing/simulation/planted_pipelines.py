@@ -1,4 +1,4 @@
-"""Bugs planted into what serves pipelines; see `planted`. Each is noticed in the world of `pipelines`."""
+"""Bugs planted into what serves pipelines; see `planted_bugs`. Each is noticed in the world of `simulated_node`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from syncpoint.pipeline.epochs import EpochState
 from syncpoint.pipeline.records import EpochDecision
 from syncpoint.pipeline.staging import StageStream
 from syncpoint.storage.store import Store
-from syncpoint.testing.simulation.pipeline_world import ALONE, LINK, PLAIN, PipelineShape
-from syncpoint.testing.simulation.runs import Result
 from syncpoint.testing.simulation.scaled import patched
+from syncpoint.testing.simulation.sim_runs import RunResult
+from syncpoint.testing.simulation.simulated_jobs import ALONE, LINK, PLAIN, PipelineShape
 
 ALONE_KEPT = PipelineShape(queries=(ALONE,), kept=True)
 ONE_LINK = PipelineShape(queries=(LINK,))
@@ -25,8 +25,8 @@ ONE_PLAIN = PipelineShape(queries=(PLAIN,))
 LARGE = PipelineShape(queries=(PLAIN,), small=False)
 
 
-def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyond: bool = False) -> Result:
-    """One seed of this world, as `planted` runs it."""
+def run(seed: int, *, shape: PipelineShape | None, kinds: tuple[str, ...], beyond: bool = False) -> RunResult:
+    """One seed of this world, as `planted_bugs` runs it."""
     from syncpoint.testing.simulation.pipeline_runs import run_pipelines  # needs pyspark
 
     return run_pipelines(seed, shape=shape, kinds=kinds)

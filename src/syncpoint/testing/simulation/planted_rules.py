@@ -1,6 +1,6 @@
 """Bugs planted into ledgers, deletion and grants: each takes one rule out, in the shipped modules as they are now.
 
-Listed in `planted`.
+Listed in `planted_bugs`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bugs planted into storage: opening, sealing, joining and admission. Listed in `planted`.
+"""Bugs planted into storage: opening, sealing, joining and admission. Listed in `planted_bugs`.
 
 Each patch takes out what a rule of the protocol asks for, in the shipped modules as they are now.
 """

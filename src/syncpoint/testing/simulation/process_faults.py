@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from syncpoint.testing.simulation.chains import servers_of
 from syncpoint.testing.simulation.consuming import Consuming
 from syncpoint.testing.simulation.disk_faults import DiskFaults, Heal
-from syncpoint.testing.simulation.nodes import Node, Publisher
+from syncpoint.testing.simulation.nodes import SimNode, SimPublisher
+from syncpoint.testing.simulation.simulated_chains import servers_of
 
 SPLIT_S = 3.0
 OPENING_COMMANDS, OPENING_WRITES = 250, 60  # about what an opening takes
@@ -16,7 +16,7 @@ _FAR_DAYS = 40
 class ProcessFaults(DiskFaults):
     """One method for each kind, as in `disk_faults`."""
 
-    def _publisher(self) -> Publisher | None:
+    def _publisher(self) -> SimPublisher | None:
         living = [one for one in self.world.publishers if one.process.alive]
         return living[self.random.randrange(0, len(living))] if living else None
 
@@ -217,7 +217,7 @@ class ProcessFaults(DiskFaults):
     def _metadata_outage(self) -> Heal:
         return self._cut([node for node in self.world.nodes.values() if self.random.random() < 0.6])
 
-    def _cut(self, nodes: list[Node]) -> Heal:
+    def _cut(self, nodes: list[SimNode]) -> Heal:
         """From the metadata. Who is cut twice at a time is back after both."""
         for node in nodes:
             node.cut(1)
@@ -287,7 +287,7 @@ class ProcessFaults(DiskFaults):
         found, near = self._publisher(), self._subscriber()
         return None if found is None or near is None else self._part_island(found, near)
 
-    def _part_island(self, found: Publisher, near: Consuming) -> Heal:
+    def _part_island(self, found: SimPublisher, near: Consuming) -> Heal:
         here = (found.name, near.name)
         far = [*(name for name in self.world.nodes if name not in here), "client"]
         far += [server.name for server in servers_of(self.world)]

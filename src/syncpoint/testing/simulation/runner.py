@@ -23,8 +23,8 @@ from syncpoint.testing.simulation.delivery_runs import FURTHER, LIES, run_delive
 from syncpoint.testing.simulation.faults import FAULTS
 from syncpoint.testing.simulation.loop import SimulationStuck
 from syncpoint.testing.simulation.pipeline_faults import PIPELINE_FAULTS
-from syncpoint.testing.simulation.runs import Result
 from syncpoint.testing.simulation.scenario import run_cluster
+from syncpoint.testing.simulation.sim_runs import RunResult
 
 CHAINS_WANTED = frozenset(
     {
@@ -64,7 +64,7 @@ recovery (an entry lost on every disk with a later one kept), and an acknowledge
 which its sender is told.
 """
 
-Runner = Callable[[int], Result]
+Runner = Callable[[int], RunResult]
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Report:
     def good(self) -> bool:
         return not self.bad and not self.lacking
 
-    def add(self, result: Result) -> None:
+    def add(self, result: RunResult) -> None:
         """One more."""
         self.seeds += 1
         self.virtual_s += result.virtual_s
@@ -119,13 +119,13 @@ def _some(seeds: list[int]) -> str:
     return ", ".join(map(str, seeds[:12])) + (", ..." if len(seeds) > 12 else "")
 
 
-def run_one(seed: int, run: Runner = run_chains) -> Result:
+def run_one(seed: int, run: Runner = run_chains) -> RunResult:
     """One seed; what it raises is a violation, too."""
     try:
         return run(seed)
     except (Exception, SimulationStuck):
         text = traceback.format_exc(limit=-6)
-        return Result(seed, [f"the world broke: {text}"], Counter(), {}, "", 0, 0.0, 0.0)
+        return RunResult(seed, [f"the world broke: {text}"], Counter(), {}, "", 0, 0.0, 0.0)
 
 
 def run_many(
@@ -136,7 +136,7 @@ def run_many(
     enough: int = 400,
     jobs: int = 0,
     seconds: float = 1e9,
-    on_result: Callable[[Result], None] = lambda result: None,
+    on_result: Callable[[RunResult], None] = lambda result: None,
 ) -> Report:
     """Run seeds until there are no more, or for so long. `jobs` 0: on all cores."""
     report, begun = Report(), time.monotonic()
@@ -163,7 +163,7 @@ def run_many(
 
 
 def _run_on_cores(
-    report: Report, seeds: Iterator[int], run: Runner, jobs: int, on_result: Callable[[Result], None]
+    report: Report, seeds: Iterator[int], run: Runner, jobs: int, on_result: Callable[[RunResult], None]
 ) -> None:
     context = multiprocessing.get_context("spawn")
     with context.Pool(jobs, maxtasksperchild=200) as pool:
@@ -176,15 +176,15 @@ def _run_on_cores(
 
 
 @dataclass(frozen=True)
-class World:
+class SimulationKind:
     """A kind of world, for those who name it."""
 
-    run: Callable[..., Result]
+    run: Callable[..., RunResult]
     wanted: frozenset[str]
     tested: int  # seeds that belong to `make test`
     enough: int  # from so many seeds on everything wanted must have happened
 
-    def replay(self, seed: int) -> Result:
+    def replay(self, seed: int) -> RunResult:
         """Run one seed, and print everything that happens in it."""
         return self.run(seed, trace=print)
 
@@ -207,7 +207,7 @@ CLUSTER_WANTED = frozenset(
 """What has to come up in whole clusters."""
 
 
-def _run_pipelines(seed: int, trace: Callable[[str], None] | None = None) -> Result:
+def _run_pipelines(seed: int, trace: Callable[[str], None] | None = None) -> RunResult:
     from syncpoint.testing.simulation.pipeline_runs import run_pipelines  # needs pyspark
 
     return run_pipelines(seed, trace=trace)
@@ -274,16 +274,16 @@ CLUSTER_PIPELINES_WANTED = frozenset(
 """What has to come up where clusters serve pipelines."""
 
 
-def _run_cluster_pipelines(seed: int, trace: Callable[[str], None] | None = None) -> Result:
+def _run_cluster_pipelines(seed: int, trace: Callable[[str], None] | None = None) -> RunResult:
     from syncpoint.testing.simulation.pipeline_clusters import run_cluster_pipelines  # needs pyspark
 
     return run_cluster_pipelines(seed, trace=trace)
 
 
 WORLDS = {
-    "chains": World(run_chains, CHAINS_WANTED, 1_000, 400),
-    "delivery": World(run_delivery, DELIVERY_WANTED, 100, 80),
-    "cluster": World(run_cluster, CLUSTER_WANTED, 30, 30),
-    "pipelines": World(_run_pipelines, PIPELINES_WANTED, 100, 100),
-    "cluster-pipelines": World(_run_cluster_pipelines, CLUSTER_PIPELINES_WANTED, 25, 60),
+    "chains": SimulationKind(run_chains, CHAINS_WANTED, 1_000, 400),
+    "delivery": SimulationKind(run_delivery, DELIVERY_WANTED, 100, 80),
+    "cluster": SimulationKind(run_cluster, CLUSTER_WANTED, 30, 30),
+    "pipelines": SimulationKind(_run_pipelines, PIPELINES_WANTED, 100, 100),
+    "cluster-pipelines": SimulationKind(_run_cluster_pipelines, CLUSTER_PIPELINES_WANTED, 25, 60),
 }

@@ -7,22 +7,22 @@ from typing import Any
 
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.checkers import Verdict
+from syncpoint.testing.checkers import CheckResult
 from syncpoint.testing.history import Outcome
 from syncpoint.testing.simulation.api_clients import TOPIC
 from syncpoint.testing.simulation.base import Trace
 from syncpoint.testing.simulation.cluster_faults import ClusterFaults
 from syncpoint.testing.simulation.invariants import leftovers
-from syncpoint.testing.simulation.judges import (
+from syncpoint.testing.simulation.loop import ProcessLoop
+from syncpoint.testing.simulation.run_checkers import (
     confirmed_once,
     first_comes_first,
     letters_arrive,
     nobody_else_acknowledges,
 )
-from syncpoint.testing.simulation.loop import ProcessLoop
-from syncpoint.testing.simulation.runs import Result, SimRun, simulate
-from syncpoint.testing.simulation.shape import BRIEF, DEAD, LETTERS
-from syncpoint.testing.simulation.world import ClusterWorld
+from syncpoint.testing.simulation.sim_runs import RunResult, SimRun, simulate
+from syncpoint.testing.simulation.simulated_cluster import SimulatedCluster
+from syncpoint.testing.simulation.topology import BRIEF, DEAD, LETTERS
 
 DOOMED = "doomed"
 DRAIN_S = 90.0
@@ -30,11 +30,11 @@ SETTLE_S = 40.0
 PROMPT_S = 40.0
 
 
-def run_cluster(seed: int, *, trace: Trace | None = None) -> Result:
+def run_cluster(seed: int, *, trace: Trace | None = None) -> RunResult:
     """Run one seed."""
 
     def make(loop: ProcessLoop, clock: ManualClock) -> ClusterRun:
-        world = ClusterWorld(
+        world = SimulatedCluster(
             loop, clock, seed, trace, 1 if seed % 3 else 3, subscribers=2 + (seed % 4 == 0), sealed=seed % 5 == 0
         )
         return ClusterRun(world, seed)
@@ -42,12 +42,12 @@ def run_cluster(seed: int, *, trace: Trace | None = None) -> Result:
     return simulate(seed, make, trace)
 
 
-class ClusterRun(SimRun[ClusterWorld]):
+class ClusterRun(SimRun[SimulatedCluster]):
     """See the module."""
 
     look_s = 0.5
 
-    def __init__(self, world: ClusterWorld, seed: int) -> None:
+    def __init__(self, world: SimulatedCluster, seed: int) -> None:
         super().__init__(world, seed, SeededRandom(seed * 2))
         self.faults = ClusterFaults(world, self.random)
         self.seeking = self.random.random() < 0.4
@@ -145,7 +145,7 @@ class ClusterRun(SimRun[ClusterWorld]):
             await asyncio.sleep(0.5 + 3 * self.random.random())
             await self.world.rotate_keys()
 
-    def _sought(self) -> Verdict:
+    def _sought(self) -> CheckResult:
         """After a seek to the beginning everything comes that the topic keeps, also what is older than itself."""
         history, bad, looked = self.world.history, [], 0
         for name, begun in self.seeks:
@@ -157,7 +157,7 @@ class ClusterRun(SimRun[ClusterWorld]):
             seen = {one.message_id for one in history.deliveries if one.subscription == name and one.at > begun}
             looked += len(owed)
             bad += [f"{name} did not get {one} after its seek" for one in sorted(owed - seen)]
-        return Verdict("sought is delivered again", looked, tuple(bad))
+        return CheckResult("sought is delivered again", looked, tuple(bad))
 
     async def _publish(self, client: str, key: str) -> None:
         number = 0

@@ -1,4 +1,4 @@
-"""What a subscription has acknowledged, and what it is owed, at each of its seeks and snapshots: for `judges`.
+"""What a subscription has acknowledged, and what it is owed, at each of its seeks and snapshots: for `run_checkers`.
 
 What is delivered and acknowledged under a generation is entered in the history under a name of its own (`named`), so
 that an acknowledgement of what came before a seek is not taken for one that counts after it. Seeks of one subscription

@@ -13,11 +13,18 @@ from typing import Any
 
 from pyspark_pubsub import offsets as plans
 from pyspark_pubsub.errors import DataLossError
-from pyspark_pubsub.offsets import Listing, Offsets, Range, Source
+from pyspark_pubsub.offsets import Listing, Offsets, SourceOffsets, SourceRange
 from syncpoint.model.errors import Code, ResetBySeek, SyncpointError
-from syncpoint.testing.simulation.pipeline_calls import AWAY, Calls, Gap, frames_of
-from syncpoint.testing.simulation.pipeline_history import Attempt, Commit, Place, Reader, Row, Spoken
-from syncpoint.testing.simulation.pipeline_world import ALONE, LINK, JobsWorld
+from syncpoint.testing.simulation.pipeline_calls import AWAY, GapFound, PipelineCalls, frames_of
+from syncpoint.testing.simulation.pipeline_history import (
+    CommitCall,
+    EpochAttempt,
+    ReaderHistory,
+    Row,
+    SourcePlace,
+    Spoken,
+)
+from syncpoint.testing.simulation.simulated_jobs import ALONE, LINK, SimulatedJobs
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline
 
@@ -34,7 +41,7 @@ class Concurrent(Exception):
     """Another driver has written this file of the checkpoint."""
 
 
-class Checkpoint:
+class SimCheckpoint:
     """The folder of one query, shared by all its drivers."""
 
     def __init__(self, query: str) -> None:
@@ -73,19 +80,19 @@ class Checkpoint:
                 del self.offsets[last]
 
 
-class Fenced(Exception):
+class QueryFenced(Exception):
     """A later run has taken over."""
 
 
-class Failed(Exception):
+class JobFailed(Exception):
     """The query fails; whoever watches over it starts it again."""
 
 
-class Job:
+class SimJob:
     """One job over all its lives: a query, its checkpoints and its drivers."""
 
-    def __init__(self, world: JobsWorld, kind: str, patience_s: float = 4.0) -> None:
-        self.world, self.kind, self.calls = world, kind, Calls(world, patience_s)
+    def __init__(self, world: SimulatedJobs, kind: str, patience_s: float = 4.0) -> None:
+        self.world, self.kind, self.calls = world, kind, PipelineCalls(world, patience_s)
         self.random = world.random
         self.checkpoints = 0
         self.idle_since: float | None = None
@@ -96,9 +103,9 @@ class Job:
     def fresh(self) -> None:
         """A new checkpoint: to Spark another query."""
         self.checkpoints += 1
-        self.checkpoint = Checkpoint(f"{self.kind}{self.checkpoints}")
+        self.checkpoint = SimCheckpoint(f"{self.kind}{self.checkpoints}")
 
-    def processed(self, checkpoint: Checkpoint) -> dict[int, int]:
+    def processed(self, checkpoint: SimCheckpoint) -> dict[int, int]:
         """Up to where the server was told that each source was read: it need not keep what lies before. All checkpoints
         of the job share its cursor; each that reads the subscription alone acknowledges in a generation of its own.
         """
@@ -110,7 +117,7 @@ class Job:
         self.world.note(f"{self.checkpoint.query}: {text}")
 
     async def drive(self, run: str) -> None:
-        """One driver, for as long as it lives. Raises `Fenced`, `Failed`, `Concurrent`, `SyncpointError`."""
+        """One driver, for as long as it lives. Raises `QueryFenced`, `JobFailed`, `Concurrent`, `SyncpointError`."""
         checkpoint = self.checkpoint
         driver = Driver(self, checkpoint, run)
         self.note(f"{run} begins at batch {checkpoint.next}")
@@ -124,7 +131,7 @@ class Job:
 class Driver:
     """One driver of a job."""
 
-    def __init__(self, job: Job, checkpoint: Checkpoint, run: str) -> None:
+    def __init__(self, job: SimJob, checkpoint: SimCheckpoint, run: str) -> None:
         self.job, self.checkpoint, self.run = job, checkpoint, run
         self.world, self.calls, self.random = job.world, job.calls, job.random
         self.kind, self.query = job.kind, checkpoint.query
@@ -167,7 +174,7 @@ class Driver:
             lost = lost or plans.lost_before(before, listing, kept=True)
         except DataLossError as error:
             self.world.coverage.always("no reader is told of a loss", False, f"{self.query}: {error}")
-            raise Failed from error
+            raise JobFailed from error
         if lost:
             self._told_lost(lost)
         after = plans.plan(before, listing, ROWS_MAX)
@@ -177,7 +184,7 @@ class Driver:
         self.job.note(f"{self.run} plans batch {number}: {after.ranges()}")
         return after
 
-    def _told_lost(self, lost: list[Range]) -> None:
+    def _told_lost(self, lost: list[SourceRange]) -> None:
         """After a checkpoint was set back, what it processed before may be gone."""
         processed = self.job.processed(self.checkpoint)
         passed = all(one.end is not None and one.end <= processed.get(one.source, 0) for one in lost)
@@ -189,14 +196,14 @@ class Driver:
         listing, _ = await self._ask(first=True, reader=reader)
         found = plans.initial(listing, reader)
         if reader:
-            self.world.pipelines.readers.append(Reader(self.query, found.generation))
+            self.world.pipelines.readers.append(ReaderHistory(self.query, found.generation))
         self.job.note(f"begins at {dict(found.sources)}, generation {found.generation}")
         return found
 
     async def _ask(
         self, *, processed: Offsets | None = None, first: bool = False, reader: str = ""
-    ) -> tuple[Listing, list[Range]]:
-        """As the source asks on the driver. Raises `Failed` where the subscription is read by others, or was sought."""
+    ) -> tuple[Listing, list[SourceRange]]:
+        """As the source asks on the driver. Raises `JobFailed` where others read the subscription, or it was reset."""
         fields: dict[str, Any] = {}
         reader = processed.reader if processed is not None else reader
         if self.kind == ALONE:
@@ -224,12 +231,13 @@ class Driver:
                 self._refused(error)
             raise
         sources = [
-            Source(s.source, s.epoch, s.chain, s.begin, s.end, s.sealed, s.start, s.mean_bytes) for s in answer.sources
+            SourceOffsets(s.source, s.epoch, s.chain, s.begin, s.end, s.sealed, s.start, s.mean_bytes)
+            for s in answer.sources
         ]
         listing = Listing(answer.topic, answer.topic_incarnation, answer.universe, tuple(sources), answer.generation)
         self.world.coverage.sometimes("what everybody has read is deleted", any(one.begin for one in sources))
         self.world.coverage.sometimes("a topic lies in several chains", len({one.chain for one in sources}) > 1)
-        return listing, [Range(one.source, one.begin, one.end) for one in answer.lost]
+        return listing, [SourceRange(one.source, one.begin, one.end) for one in answer.lost]
 
     def _refused(self, error: SyncpointError) -> None:
         if isinstance(error, ResetBySeek):
@@ -238,7 +246,7 @@ class Driver:
                 self.job.fresh()  # as the text says
         else:
             self.world.coverage.sometimes("a reader waits until a subscription is free")
-        raise Failed(error.message) from None
+        raise JobFailed(error.message) from None
 
     # -- a batch -----------------------------------------------------------------------------------------------------
 
@@ -258,15 +266,15 @@ class Driver:
         await self._pause()
         if self.random.random() < GIVEN_UP:
             await self._abort(number)
-            raise Failed("given up")
+            raise JobFailed("given up")
         await self._commit(number, planned, attempts)
 
-    async def _task(self, epoch: int, partition: int, piece: Range, planned: Offsets) -> str:
+    async def _task(self, epoch: int, partition: int, piece: SourceRange, planned: Offsets) -> str:
         """The attempt that counts; "" has no rows."""
         for _ in range(4):
             try:
                 rows = await self._rows(piece, planned)
-            except Gap as gap:
+            except GapFound as gap:
                 self.job.note(f"{piece}: {gap}")
                 self._gap(epoch, piece, gap)
                 rows = []
@@ -282,12 +290,12 @@ class Driver:
                     continue
                 return attempt
             await self.calls.pause()
-        raise Failed("a task failed four times")
+        raise JobFailed("a task failed four times")
 
-    def _of_link(self, piece: Range) -> int:
+    def _of_link(self, piece: SourceRange) -> int:
         return piece.source if self.kind == LINK else 0
 
-    async def _rows(self, piece: Range, planned: Offsets) -> list[Any]:
+    async def _rows(self, piece: SourceRange, planned: Offsets) -> list[Any]:
         skip = SUBSCRIPTION if self.kind == ALONE else ""
         assert piece.end is not None
         chain = planned.chains[piece.source]
@@ -295,7 +303,7 @@ class Driver:
             planned.topic, planned.incarnation, piece.source, piece.begin, piece.end, skip, chain
         )
 
-    def _gap(self, epoch: int, piece: Range, gap: Gap) -> None:
+    def _gap(self, epoch: int, piece: SourceRange, gap: GapFound) -> None:
         """A range of a plan is not there any more: only where it was processed before, or its subscription was sought
         since the batch was planned.
         """
@@ -310,15 +318,15 @@ class Driver:
             "what a reader has not processed is kept", processed or sought, f"{self.query} {piece}: {gap}"
         )
 
-    def _divided(self, epoch: int, attempt: str, piece: Range, rows: list[Any]) -> dict[str, list[Row]]:
+    def _divided(self, epoch: int, attempt: str, piece: SourceRange, rows: list[Any]) -> dict[str, list[Row]]:
         """What a task makes of its rows: some are left out by a link, each goes to one of the targets."""
         found: dict[str, list[Row]] = {topic: [] for topic in TARGETS}
         for offset, body in rows:
-            place = Place(piece.source, offset)
+            place = SourcePlace(piece.source, offset)
             self.world.pipelines.data[place] = body
             if self.kind != LINK or passes(body):
                 found[TARGETS[zlib.crc32(body) % 2]].append(Row(self.query, epoch, attempt, place))
-        self.world.pipelines.attempts[attempt] = Attempt(attempt, self.query, self.run, epoch, found)
+        self.world.pipelines.attempts[attempt] = EpochAttempt(attempt, self.query, self.run, epoch, found)
         return {topic: mine for topic, mine in found.items() if mine}
 
     def _speaks(self, method: str) -> Spoken:
@@ -348,7 +356,7 @@ class Driver:
     def _answered(self, error: SyncpointError, *also: Code) -> None:
         if error.code is Code.ABORTED:
             self.world.coverage.sometimes("a run is fenced")
-            raise Fenced(error.message) from None
+            raise QueryFenced(error.message) from None
         known = (*AWAY, Code.RESOURCE_EXHAUSTED, *also)
         self.world.coverage.always(
             "answers are as expected", error.code in known, f"{error.code.name}: {error.message}"
@@ -381,7 +389,7 @@ class Driver:
         end = self.world.loop.time() + self.calls.patience_s
         names = tuple(attempt for _, attempt in attempts)
         while True:
-            commit = Commit(
+            commit = CommitCall(
                 self.query, self.run, "CommitEpoch", self.world.history.stamp(), 0, epoch, names, request.link, ranges
             )
             self.world.pipelines.commits.append(commit)
@@ -394,7 +402,7 @@ class Driver:
                 self._answered(error, Code.FAILED_PRECONDITION, Code.OUT_OF_RANGE)
                 await self._not_committed(error)
                 if self.world.loop.time() > end:
-                    raise Failed(error.message) from None
+                    raise JobFailed(error.message) from None
                 await self.calls.pause()
                 continue
             commit.ended, commit.result = self.world.history.stamp(), result
@@ -406,7 +414,7 @@ class Driver:
     async def _not_committed(self, error: SyncpointError) -> None:
         if error.code is Code.FAILED_PRECONDITION:
             self.world.coverage.sometimes("a stage is gone")
-            raise Failed(error.message) from None
+            raise JobFailed(error.message) from None
         if error.code is Code.OUT_OF_RANGE:
             self.world.coverage.sometimes("a gap is refused")
             self.job.note(f"{self.run} is refused: {error.message}")
@@ -414,7 +422,7 @@ class Driver:
                 "only a reader that began behind it leaves a gap", self.world.pipelines.gaps_begun, error.message
             )
             await self._accept()
-            raise Failed(error.message) from None
+            raise JobFailed(error.message) from None
 
     async def _accept(self) -> None:
         """An operator takes the gap as lost."""

@@ -1,7 +1,7 @@
 """Faults of the small world that hit storage at moments of its own: when a disk is given up, or a log is opened.
 
 Place: between `faults` and `process_faults`. These kinds are not drawn by lives at random; bugs that only such a moment
-shows are looked for by naming them (see `planted`).
+shows are looked for by naming them (see `planted_bugs`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import contextvars
 from collections.abc import Callable
 from dataclasses import replace
 
-from syncpoint.testing.simulation.chains import servers_of
 from syncpoint.testing.simulation.disk_faults import Heal
-from syncpoint.testing.simulation.disks import SimDiskServer
 from syncpoint.testing.simulation.loop import SimProcess
 from syncpoint.testing.simulation.process_faults import ProcessFaults
+from syncpoint.testing.simulation.simulated_chains import servers_of
+from syncpoint.testing.simulation.simulated_disks import SimDiskServer
 
 LONG_S = {"back when given up": 20.0}
 """How long kinds last at least: longer than anybody waits before he gives up."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from syncpoint.runtime.clock import ManualClock
-from syncpoint.testing.simulation.clocks import MachineClock
+from syncpoint.testing.simulation.sim_clocks import MachineClock
 
 
 def test_a_machine_s_wall_clock_drifts_and_jumps_and_its_monotonic_one_does_not() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from syncpoint.testing.history import History, Identity, Outcome, seal
+from syncpoint.testing.history import History, MessageIdentity, Outcome, seal
 from syncpoint.testing.simulation.base import Moments
-from syncpoint.testing.simulation.judges import (
+from syncpoint.testing.simulation.run_checkers import (
     confirmed_once,
     failed_means_failed,
     letters_arrive,
@@ -35,14 +35,14 @@ class Life:
         return named(SUB, len(self.seeks))
 
     def publish(self, number: int, at: float = 0.0) -> None:
-        identity = Identity("p", number)
+        identity = MessageIdentity("p", number)
         self.history.published(self.history.publishing(TOPIC, identity), str(number))
         self.moments.published[identity] = at
         self.times[str(number)] = number * 10**9
 
     def deliver(self, *numbers: int, at: float = 0.0, name: str = "") -> None:
         for number in numbers:
-            identity = Identity("p", number)
+            identity = MessageIdentity("p", number)
             self.history.delivered(name or self.name, "r", str(number), seal(identity))
             self.moments.delivered.setdefault((SUB, identity), at)
 

@@ -14,7 +14,7 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.testing.simulation.coverage import Coverage
-from syncpoint.testing.simulation.metadata import LATE_S, SimShared
+from syncpoint.testing.simulation.sim_metadata import LATE_S, SimShared
 
 APPLIED_LATE = "a transaction was applied long after it was given up"
 

@@ -10,7 +10,7 @@ from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, here, run_world
-from syncpoint.testing.simulation.network import SimNetwork
+from syncpoint.testing.simulation.sim_network import SimNetwork
 from syncpoint.transport.calls import Call, Unary
 
 

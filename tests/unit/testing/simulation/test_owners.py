@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from syncpoint.runtime.clock import ManualClock
-from syncpoint.testing.simulation.chains import ChainsWorld
 from syncpoint.testing.simulation.loop import ProcessLoop, run_world
-from syncpoint.testing.simulation.nodes import Publisher
-from syncpoint.testing.simulation.shape import TOPIC_NUMBER, Shape
+from syncpoint.testing.simulation.nodes import SimPublisher
+from syncpoint.testing.simulation.simulated_chains import SimulatedChains
+from syncpoint.testing.simulation.topology import TOPIC_NUMBER, Topology
 
 UNKNOWN = TOPIC_NUMBER + 76  # a topic of which nothing is left
 SOON_S = 1.0
@@ -19,9 +19,9 @@ def test_a_takeover_that_failed_is_followed_by_one_that_shuts_the_former_owner_o
     clock, seen = ManualClock(), []
 
     async def work(loop: ProcessLoop) -> None:
-        world = ChainsWorld(loop, clock, 1, Shape(clusters=1, disks=1), None)
+        world = SimulatedChains(loop, clock, 1, Topology(clusters=1, disks=1), None)
         for name in ("f0", "f1"):
-            await world.begin(Publisher, name)
+            await world.begin(SimPublisher, name)
         first, other = world.publishers
         world.take_over(1, first)
         await world.opening[1]

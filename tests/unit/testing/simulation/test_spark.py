@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from pyspark_pubsub.offsets import Offsets, Range
+from pyspark_pubsub.offsets import Offsets, SourceRange
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.coverage import Coverage
-from syncpoint.testing.simulation.pipeline_calls import Gap
+from syncpoint.testing.simulation.pipeline_calls import GapFound
 from syncpoint.testing.simulation.pipeline_history import PipelineHistory, Sought
-from syncpoint.testing.simulation.pipeline_world import ALONE, LINK
-from syncpoint.testing.simulation.spark import Concurrent, Driver, Job
+from syncpoint.testing.simulation.simulated_jobs import ALONE, LINK
+from syncpoint.testing.simulation.spark import Concurrent, Driver, SimJob
 
-PIECE = Range(7, 10, 20)
+PIECE = SourceRange(7, 10, 20)
 
 
 class Read:
@@ -25,7 +25,7 @@ class Read:
         self.stamp = lambda: next(stamps)
         self.history = PipelineHistory(self.stamp, self.coverage)
         world: Any = SimpleNamespace(pipelines=self.history, coverage=self.coverage, random=SeededRandom(1))
-        self.job = Job(world, kind)
+        self.job = SimJob(world, kind)
         self.driver = Driver(self.job, self.job.checkpoint, "r1")
 
     def plan(self) -> None:
@@ -37,7 +37,7 @@ class Read:
 
     def gap(self) -> bool:
         """Whether the reader takes a gap for a loss."""
-        self.driver._gap(0, PIECE, Gap("gone"))
+        self.driver._gap(0, PIECE, GapFound("gone"))
         return bool(self.coverage.violations)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess, run_world
-from syncpoint.testing.simulation.strands import SimLock, Strands, on_strand, pause
+from syncpoint.testing.simulation.sim_threads import SimLock, SimThreads, in_sim_thread, pause
 
 
 def world(work: Any) -> list[str]:
@@ -16,16 +16,16 @@ def world(work: Any) -> list[str]:
     clock = ManualClock(monotonic=0.0)
 
     async def run(loop: ProcessLoop) -> None:
-        strands = Strands(loop)
-        await work(loop, strands, told)
-        strands.close()
+        sim_threads = SimThreads(loop)
+        await work(loop, sim_threads, told)
+        sim_threads.close()
 
     run_world(clock, run)
     return told
 
 
 def test_two_strands_share_the_time() -> None:
-    async def work(loop: ProcessLoop, strands: Strands, told: list[str]) -> None:
+    async def work(loop: ProcessLoop, sim_threads: SimThreads, told: list[str]) -> None:
         process = SimProcess(loop, "p")
 
         def job(name: str, seconds: float) -> str:
@@ -35,7 +35,7 @@ def test_two_strands_share_the_time() -> None:
             return name
 
         for name, seconds in (("a", 1.0), ("b", 1.4)):
-            strands.run(process, lambda name=name, seconds=seconds: job(name, seconds), lambda r, e: told.append(r))
+            sim_threads.run(process, lambda name=name, seconds=seconds: job(name, seconds), lambda r, e: told.append(r))
         await asyncio.sleep(10)
 
     assert world(work) == [
@@ -44,7 +44,7 @@ def test_two_strands_share_the_time() -> None:
 
 
 def test_the_end_of_a_process_is_the_end_of_its_strands() -> None:
-    async def work(loop: ProcessLoop, strands: Strands, told: list[str]) -> None:
+    async def work(loop: ProcessLoop, sim_threads: SimThreads, told: list[str]) -> None:
         process = SimProcess(loop, "p")
 
         def job() -> None:
@@ -55,7 +55,7 @@ def test_the_end_of_a_process_is_the_end_of_its_strands() -> None:
                 told.append("unwound")
             told.append("never")
 
-        strands.run(process, job, lambda r, e: told.append("done"))
+        sim_threads.run(process, job, lambda r, e: told.append("done"))
         await asyncio.sleep(0.5)
         process.crash()
         await asyncio.sleep(5)
@@ -64,14 +64,14 @@ def test_the_end_of_a_process_is_the_end_of_its_strands() -> None:
 
 
 def test_a_strand_hangs_with_its_process() -> None:
-    async def work(loop: ProcessLoop, strands: Strands, told: list[str]) -> None:
+    async def work(loop: ProcessLoop, sim_threads: SimThreads, told: list[str]) -> None:
         process = SimProcess(loop, "p")
 
         def job() -> None:
             pause(1)
             told.append(f"on at {loop.time():.0f}")
 
-        strands.run(process, job, lambda r, e: None)
+        sim_threads.run(process, job, lambda r, e: None)
         process.hang()
         await asyncio.sleep(7)
         process.go_on()
@@ -81,7 +81,7 @@ def test_a_strand_hangs_with_its_process() -> None:
 
 
 def test_a_lock_makes_strands_wait() -> None:
-    async def work(loop: ProcessLoop, strands: Strands, told: list[str]) -> None:
+    async def work(loop: ProcessLoop, sim_threads: SimThreads, told: list[str]) -> None:
         process = SimProcess(loop, "p")
         held: Counter[str] = Counter()
         lock = SimLock(held, "disk")
@@ -93,7 +93,7 @@ def test_a_lock_makes_strands_wait() -> None:
                 told.append(f"{name} out")
 
         for name in "ab":
-            strands.run(process, lambda name=name: job(name), lambda r, e: None)
+            sim_threads.run(process, lambda name=name: job(name), lambda r, e: None)
         assert held["disk"]
         await asyncio.sleep(5)
         assert not held["disk"]
@@ -102,15 +102,15 @@ def test_a_lock_makes_strands_wait() -> None:
 
 
 def test_errors_come_to_whoever_waits() -> None:
-    async def work(loop: ProcessLoop, strands: Strands, told: list[str]) -> None:
+    async def work(loop: ProcessLoop, sim_threads: SimThreads, told: list[str]) -> None:
         def job() -> None:
-            assert on_strand()
+            assert in_sim_thread()
             raise OSError(5, "no")
 
-        strands.run(SimProcess(loop, "p"), job, lambda r, e: told.append(repr(e)))
+        sim_threads.run(SimProcess(loop, "p"), job, lambda r, e: told.append(repr(e)))
 
     assert world(work) == ["OSError(5, 'no')"]
-    assert not on_strand()
+    assert not in_sim_thread()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -14,13 +14,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from syncpoint.federation.servers import Progress
+from syncpoint.federation.servers import FlowProgress
 from syncpoint.federation.state import FlowState, SupervisorState
 
 _STYLES = {"running": "green", "waiting": "dim", "idle": "dim", "blocked": "red", "failed": "red", "unknown": "yellow"}
 
 
-def state_of(progress: Progress, flow: FlowState | None, running: bool) -> tuple[str, str]:
+def state_of(progress: FlowProgress, flow: FlowState | None, running: bool) -> tuple[str, str]:
     """One word for a flow, and what to say about it."""
     if progress.gap:
         return "blocked", f"a gap before {progress.gap}: `syncpoint federation accept-gap {progress.flow.name}`"
@@ -33,7 +33,7 @@ def state_of(progress: Progress, flow: FlowState | None, running: bool) -> tuple
     return ("waiting" if progress.lag else "idle"), ""
 
 
-def as_dict(progress: Progress, flow: FlowState | None, running: bool) -> dict[str, Any]:
+def as_dict(progress: FlowProgress, flow: FlowState | None, running: bool) -> dict[str, Any]:
     """One flow for programs."""
     state, remark = state_of(progress, flow, running)
     return {
@@ -59,7 +59,7 @@ NARROW = 100
 
 
 def table(
-    progress: Sequence[Progress],
+    progress: Sequence[FlowProgress],
     flows: Mapping[str, FlowState],
     supervisor: SupervisorState | None,
     columns: int = NARROW,

@@ -17,17 +17,17 @@ from syncpoint.publish.backlog import unacknowledged
 from syncpoint.publish.chain import Chain
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.checkers import Verdict
-from syncpoint.testing.simulation.base import SimWorld, Trace
-from syncpoint.testing.simulation.judges import converged, judge, one_writer_per_log, progress
+from syncpoint.testing.checkers import CheckResult
+from syncpoint.testing.simulation.base import Simulation, Trace
 from syncpoint.testing.simulation.loop import ProcessLoop, run_world
+from syncpoint.testing.simulation.run_checkers import converged, judge, one_writer_per_log, progress
 from syncpoint.testing.simulation.scaled import scaled
 
-W = TypeVar("W", bound=SimWorld)
+W = TypeVar("W", bound=Simulation)
 
 
 @dataclass
-class Result:
+class RunResult:
     """What came of one seed."""
 
     seed: int
@@ -158,7 +158,7 @@ class SimRun(Generic[W]):
                 found.append(f"{creation.subscription} has not got {len(owed)} messages, {min(owed)} for one")
         return found
 
-    def judge(self, complaints: list[str], prompt_s: float, *further: Verdict) -> None:
+    def judge(self, complaints: list[str], prompt_s: float, *further: CheckResult) -> None:
         """The end: every promise is looked at."""
         world = self.world
         self.violations, self.looked = judge(
@@ -174,7 +174,7 @@ class SimRun(Generic[W]):
         world.note(f"end: {world.history.counts()}")
 
 
-def simulate(seed: int, make: Callable[[ProcessLoop, ManualClock], SimRun[Any]], trace: Trace | None) -> Result:
+def simulate(seed: int, make: Callable[[ProcessLoop, ManualClock], SimRun[Any]], trace: Trace | None) -> RunResult:
     """Run one seed on a loop of its own. Without a trace the product's own log is silent."""
     begun, clock = time.monotonic(), ManualClock()
     made: list[SimRun[Any]] = []
@@ -193,7 +193,7 @@ def simulate(seed: int, make: Callable[[ProcessLoop, ManualClock], SimRun[Any]],
             logging.disable(logging.NOTSET)
     run = made[0]
     world = run.world
-    return Result(
+    return RunResult(
         seed, run.violations, world.coverage.happened, run.looked, world.digest.hexdigest(), world.loop.steps,
         world.now, time.monotonic() - begun, world.history.counts(), run.drained_s,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Every servicer over both forwarders and a log in memory, reached through the transport's twin without sockets.
 
-Place: `forwarders.World` with the doors of a node put on: control plane, upkeep, method table, channel. Runs on a
-`SimulatedLoop`, so deadlines, leases and checkpoints take no time.
+Place: `forwarders.ForwarderHarness` with the doors of a node put on: control plane, upkeep, method table, channel. Runs
+on a `SimulatedLoop`, so deadlines, leases and checkpoints take no time.
 Promise: what a call meets here is the code of production from the method table down to the store. The disks persist a
 turn after a flush, unless `disks_rest` is set: then when `persist` is called.
 Leaves out: sockets, and with them windows; `BareStream` stands in for a stream that is held back.
@@ -15,7 +15,7 @@ from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.node_admin import NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import publisher_methods
-from syncpoint.api.seek import seek_methods
+from syncpoint.api.seek_request import seek_methods
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
 from syncpoint.control.log_commit import LogCommit
@@ -28,7 +28,7 @@ from syncpoint.node.uses import anchor_ns
 from syncpoint.publish.upkeep import LogUpkeep, Rounds
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.testing.forwarders import SUB, TOPIC, World
+from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness
 from syncpoint.testing.memory_store import StoreInMemory
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.memory import MemoryChannel, MemoryStream
@@ -36,7 +36,7 @@ from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub
 
 
-class ServicerWorld(World):
+class ServicerHarness(ForwarderHarness):
     """A node's doors over the world of the forwarders; one topic and one subscription exist."""
 
     def __init__(self, clock: ManualClock, **options: Any) -> None:
@@ -114,14 +114,14 @@ class ServicerWorld(World):
         answer = await self.call("Pull", subscription=subscription, max_messages=most, timeout=timeout)
         return list(answer.received_messages)
 
-    async def stream(self, subscription: str = SUB, **first: Any) -> "Stream":
+    async def stream(self, subscription: str = SUB, **first: Any) -> "HarnessStream":
         """An open streaming pull whose first message was sent."""
-        opened = Stream(self.channel.stream(methods.SUBSCRIBER.StreamingPull))
+        opened = HarnessStream(self.channel.stream(methods.SUBSCRIBER.StreamingPull))
         await opened.send(subscription=subscription, **{"stream_ack_deadline_seconds": 10, **first})
         return opened
 
 
-class Stream:
+class HarnessStream:
     """The subscriber's end of a streaming pull."""
 
     def __init__(self, raw: MemoryStream) -> None:
@@ -205,15 +205,15 @@ class BareStream:
         return [one.message.data.decode() for response in self.sent for one in response.received_messages]
 
 
-def simulated(**options: Any) -> Callable[[Callable[[ServicerWorld], Coroutine[Any, Any, None]]], Callable[[], None]]:
-    """Make a coroutine function over a `ServicerWorld` (with the subscription's options) a plain test."""
+def simulated(**options: Any) -> Callable[[Callable[[ServicerHarness], Coroutine[Any, Any, None]]], Callable[[], None]]:
+    """Make a coroutine function over a `ServicerHarness` (with the subscription's options) a plain test."""
 
-    def decorate(work: Callable[[ServicerWorld], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    def decorate(work: Callable[[ServicerHarness], Coroutine[Any, Any, None]]) -> Callable[[], None]:
         def test() -> None:
             clock = ManualClock()
 
             async def run() -> None:
-                world = ServicerWorld(clock, **options)
+                world = ServicerHarness(clock, **options)
                 try:
                     await work(world)
                 finally:

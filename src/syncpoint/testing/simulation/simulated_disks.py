@@ -27,7 +27,7 @@ from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import Random
 from syncpoint.storage.settings import Durability
 from syncpoint.testing.simulation.loop import SimProcess, here
-from syncpoint.testing.simulation.strands import Killed, SimCondition, SimLock, on_strand, pause
+from syncpoint.testing.simulation.sim_threads import Killed, SimCondition, SimLock, in_sim_thread, pause
 
 QUICK = Patience(connect_s=0.5, silence_s=1.0, give_up_s=1.5, retry_s=0.1, quiet_s=0.3)
 _STEP_S = 0.15
@@ -394,7 +394,7 @@ class SimCommandChannel(CommandChannel):
 
     def _travel(self) -> None:
         """The way to the server, or back. Only strands have the time for it, and only sometimes."""
-        if on_strand() and self._farm.random.random() < 0.1:
+        if in_sim_thread() and self._farm.random.random() < 0.1:
             pause(self._farm.random.random() ** 2 * 0.004)
 
     def _live(self) -> None:
@@ -424,6 +424,6 @@ class SimCommandChannel(CommandChannel):
                 worked += step_s
             else:
                 return
-            if not on_strand():  # time does not pass on the loop's thread
+            if not in_sim_thread():  # time does not pass on the loop's thread
                 silent, worked = self._patience.silence_s, math.inf
             pause(step_s)

@@ -200,7 +200,7 @@ class SimChannel:
         self._closed = True
 
 
-class _Way:
+class _SimDirection:
     """One direction: actions happen in the process at its end, in order, each later than the one before."""
 
     def __init__(self, stream: SimStream, end: SimProcess | None) -> None:
@@ -249,8 +249,8 @@ class SimStream(MemoryStream):
         network.opened(self)
         super().__init__(methods, path, metadata, timeout, None)
 
-    def _ways(self) -> tuple[_Way, _Way]:
-        return _Way(self, self.callee), _Way(self, self.caller)
+    def _ways(self) -> tuple[_SimDirection, _SimDirection]:
+        return _SimDirection(self, self.callee), _SimDirection(self, self.caller)
 
     def backoff_s(self) -> float:
         """So long after a healing what waited on this connection is sent again: each has a time of its own for that, so

@@ -1,7 +1,8 @@
 """A whole cluster in one process: every role as it ships, on simulated doors.
 
 Place: `node.cluster.process.ClusterProcess` for each process; only storage processes have a stand-in for their role,
-because the shipped one serves sockets: behind it is the shipped disk service (see `disks`). Clients talk to proxies.
+because the shipped one serves sockets: behind it is the shipped disk service (see `simulated_disks`). Clients talk to
+proxies.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from syncpoint.runtime.files import Files
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.testing.simulation.api_clients import ApiClients
 from syncpoint.testing.simulation.base import Trace
-from syncpoint.testing.simulation.disks import SimFiles
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
-from syncpoint.testing.simulation.metadata import SimShared
-from syncpoint.testing.simulation.workers import SimWorkers, run_blocking
+from syncpoint.testing.simulation.sim_metadata import SimShared
+from syncpoint.testing.simulation.sim_workers import SimWorkers, run_blocking
+from syncpoint.testing.simulation.simulated_disks import SimFiles
 from syncpoint.transport.calls import Methods
 
 SETTINGS = StorageSettings(
@@ -75,10 +76,10 @@ class DisksRole:
         return {}
 
 
-class Member:
+class SimMember:
     """One life of one process."""
 
-    def __init__(self, world: ClusterWorld, name: str) -> None:
+    def __init__(self, world: SimulatedCluster, name: str) -> None:
         self.world, self.name = world, name
         self.process = SimProcess(world.loop, name)
         self.cluster: ClusterProcess | None = None
@@ -112,7 +113,7 @@ class Member:
             random=world.random,
             network=world.network,
             make_workers=self._workers,
-            blocking=lambda work: run_blocking(world.strands, work),
+            blocking=lambda work: run_blocking(world.sim_threads, work),
             notify=self._notify,
             drain_s=1.0,
             open_metadata=self._metadata,
@@ -137,10 +138,10 @@ class Member:
 
     def _workers(self) -> SimWorkers:
         assert self._opened is not None
-        return SimWorkers(self.world.strands, self.world.random, self._opened.calm, stops=0.02)
+        return SimWorkers(self.world.sim_threads, self.world.random, self._opened.calm, stops=0.02)
 
 
-class ClusterWorld(ApiClients):
+class SimulatedCluster(ApiClients):
     """See the module."""
 
     def __init__(
@@ -161,7 +162,7 @@ class ClusterWorld(ApiClients):
         self.store = MemoryStore(clock=clock, random=self.random)
         self.doubt = 0.0  # that the outcome of a transaction stays unknown
         self.outage = False
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, SimMember] = {}
         processes: dict[str, ProcessSettings] = {}
         for number in range(3):
             name, names = f"d{number}", tuple(f"d{number}{disk}" for disk in range(disks))
@@ -204,7 +205,7 @@ class ClusterWorld(ApiClients):
         server = self.farm.servers.get(name)
         if server is not None and not server.alive:
             server.start()
-        member = self.members[name] = Member(self, name)
+        member = self.members[name] = SimMember(self, name)
         member.process.start(member.run())
 
     def again(self, name: str, seconds: float) -> None:

@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from pyspark_pubsub.garbage import spare_collections
+from pyspark_pubsub.gc_pause import spare_collections
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from syncpoint.federation.plan import Flow
-from syncpoint.federation.spec import Cluster, Runtime
+from syncpoint.federation.flow_plan import Flow
+from syncpoint.federation.spec import FederatedCluster, Runtime
 from syncpoint.federation.transform import columns
 
 BLOCK_BYTES = 1 << 20  # above some MiB the JVM takes fresh memory for each block, which costs more than the copying
@@ -49,7 +49,7 @@ def writing(flow: Flow, checkpoint: Path | str) -> dict[str, str]:
     }
 
 
-def access(cluster: Cluster) -> dict[str, str]:
+def access(cluster: FederatedCluster) -> dict[str, str]:
     """How a source or a sink reaches a cluster."""
     options = {"endpoint": cluster.endpoint}
     if cluster.tls is not None:

@@ -1,4 +1,4 @@
-"""What simulated jobs need of their world, whatever serves them: one node (`pipelines`) or a cluster."""
+"""What simulated jobs need of their world, whatever serves them: one node (`simulated_node`) or a cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PipelineShape:
         )
 
 
-class JobsWorld(ApiClients):
+class SimulatedJobs(ApiClients):
     """See the module."""
 
     shape: PipelineShape

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from syncpoint.federation.spec import Change, Cluster
+from syncpoint.federation.spec import FederatedCluster, FieldChange
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class FederationLink:
     """One way from cluster to cluster. `topics`: patterns of topic ids; `rename`: the id at the target, {topic} being
     the one at the source. `origins`: only copies that come from these clusters, "" standing for what was published at
     the source; None: everything. Nothing goes to a cluster that it came through.
@@ -24,14 +24,14 @@ class Link:
 
     name: str
     pattern: str
-    source: Cluster
-    target: Cluster
+    source: FederatedCluster
+    target: FederatedCluster
     source_project: str
     target_project: str
     topics: tuple[str, ...] = ("*",)
     rename: str = "{topic}"
     origins: tuple[str, ...] | None = None
-    change: Change = field(default_factory=Change)
+    change: FieldChange = field(default_factory=FieldChange)
 
     def flows(self, existing: Iterable[str]) -> list[Flow]:
         """A flow for each of these topics of the source (full names) that the link is for."""
@@ -50,6 +50,6 @@ class Flow:
     """One topic on one link. Its name is that of the server's link, of the cursor, and of the checkpoint's folder."""
 
     name: str
-    link: Link
+    link: FederationLink
     source_topic: str
     target_topic: str

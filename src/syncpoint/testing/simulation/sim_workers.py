@@ -18,7 +18,7 @@ from syncpoint.runtime.tasks import complete
 from syncpoint.storage.lanes import CallQueue, InlineCalls
 from syncpoint.storage.workers import Result, Step, one_by_one
 from syncpoint.testing.simulation.loop import here
-from syncpoint.testing.simulation.strands import Strand, Strands, on_strand, pause
+from syncpoint.testing.simulation.sim_threads import SimThread, SimThreads, in_sim_thread, pause
 
 STARVED_S = 0.02  # between two looks whether a worker gets its turn again
 
@@ -26,10 +26,12 @@ STARVED_S = 0.02  # between two looks whether a worker gets its turn again
 class SimWorkers:
     """Workers of one store. `calm(name)`: whether nothing that a worker of that name does has to wait."""
 
-    def __init__(self, strands: Strands, random: Random, calm: Callable[[str], bool], *, stops: float = 0.03) -> None:
+    def __init__(
+        self, sim_threads: SimThreads, random: Random, calm: Callable[[str], bool], *, stops: float = 0.03
+    ) -> None:
         process = here()
         assert process is not None, "workers belong to a process"
-        self.strands, self.random, self.calm, self.stops, self.process = strands, random, calm, stops, process
+        self.sim_threads, self.random, self.calm, self.stops, self.process = sim_threads, random, calm, stops, process
 
     def start(self, name: str, step: Step, *, waits: bool = False) -> SimWorker:
         return SimWorker(self, name, step, waits)
@@ -48,11 +50,11 @@ class SimWorker:
 
     def __init__(self, workers: SimWorkers, name: str, step: Step, waits: bool) -> None:
         self._workers, self._name, self._step, self._waits = workers, name, step, waits
-        self._loop = workers.strands.loop
+        self._loop = workers.sim_threads.loop
         self._context = workers.process.context()
         self._context.run(waits_for_disk.set, waits)
         self._timer: asyncio.TimerHandle | None = None
-        self._strand: Strand | None = None
+        self._sim_thread: SimThread | None = None
         self._running = self._again = self._ended = False
         self._due(0.0)
 
@@ -68,7 +70,7 @@ class SimWorker:
             self._timer.cancel()
             self._timer = None
         end = self._loop.time() + timeout_s
-        while self._running and on_strand() and self._loop.time() < end:
+        while self._running and in_sim_thread() and self._loop.time() < end:
             pause(0.01)
         return not self._running
 
@@ -99,7 +101,7 @@ class SimWorker:
                 waits_for_disk.set(self._waits)
                 return self._step()
 
-            workers.strands.run(workers.process, work, self._after)
+            workers.sim_threads.run(workers.process, work, self._after)
 
     def _after(self, delay: float | None, error: BaseException | None) -> None:
         self._running = False
@@ -111,11 +113,11 @@ class SimWorker:
             self._due(delay)
 
 
-async def run_blocking(strands: Strands, work: Callable[[], Any]) -> Any:
+async def run_blocking(sim_threads: SimThreads, work: Callable[[], Any]) -> Any:
     """What `asyncio.to_thread` is in production."""
     process = here()
     assert process is not None, "only processes have threads"
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    strands.run(process, work, lambda result, error: complete(done, result if error is None else error))
+    sim_threads.run(process, work, lambda result, error: complete(done, result if error is None else error))
     return await done

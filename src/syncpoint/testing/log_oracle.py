@@ -113,7 +113,7 @@ class Oracle:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LogComparison:
     """What became of messages, by id: `changed`: anything but the id differs; `disordered`: keys out of order."""
 
     published: int
@@ -129,13 +129,13 @@ class Verdict:
         return not (self.missing or self.twice or self.changed or self.foreign or self.disordered)
 
 
-def judge(published: Iterable[Message], stored: Iterable[Message]) -> Verdict:
+def judge(published: Iterable[Message], stored: Iterable[Message]) -> LogComparison:
     """Compare two logs."""
     wanted, found = list(published), list(stored)
     by_id = {one.message_id: one for one in wanted}
     times = Counter(one.message_id for one in found)
     changed = sum(one.message_id in by_id and by_id[one.message_id].content != one.content for one in found)
-    return Verdict(
+    return LogComparison(
         len(wanted),
         len(found),
         len(by_id.keys() - times.keys()),

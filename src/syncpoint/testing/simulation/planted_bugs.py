@@ -38,11 +38,11 @@ from syncpoint.testing.simulation import planted_pipelines as pipelines
 from syncpoint.testing.simulation import planted_rules as rules
 from syncpoint.testing.simulation import planted_storage as storage
 from syncpoint.testing.simulation.chain_runs import run_chains
-from syncpoint.testing.simulation.pipeline_world import PipelineShape
 from syncpoint.testing.simulation.runner import run_one
-from syncpoint.testing.simulation.runs import Result
 from syncpoint.testing.simulation.scaled import patched
-from syncpoint.testing.simulation.shape import Shape
+from syncpoint.testing.simulation.sim_runs import RunResult
+from syncpoint.testing.simulation.simulated_jobs import PipelineShape
+from syncpoint.testing.simulation.topology import Topology
 
 Patch = Callable[[], AbstractContextManager[None]]
 
@@ -52,15 +52,15 @@ class Planted:
     """One bug, and where it should show."""
 
     patch: Patch
-    shape: Shape | PipelineShape | None
+    shape: Topology | PipelineShape | None
     kinds: tuple[str, ...]
     beyond: bool = False  # more is destroyed than can be made good: the right thing is to refuse
     seed: int | None = (
         None  # the first one that notices it, as `tools/sim.py --planted` finds it; None: none of 200 did
     )
-    run: Callable[..., Result] = run_chains
+    run: Callable[..., RunResult] = run_chains
 
-    def life(self, seed: int) -> Result:
+    def life(self, seed: int) -> RunResult:
         """One seed of its world."""
         return self.run(seed, shape=self.shape, kinds=self.kinds, beyond=self.beyond)
 
@@ -251,20 +251,20 @@ def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
     return both()
 
 
-THREE = Shape(clusters=3, disks=1)
-RACKS = Shape(clusters=3, disks=1, racks=True)
-ROLLING = Shape(clusters=1, disks=1, entries=6)
-SINGLE = Shape(clusters=1, disks=1)
-SMALL = Shape(clusters=1, disks=1, subscribers=2)
-EMPTYING = Shape(clusters=1, disks=1, emptying=True)
-LASTING = Shape(clusters=1, disks=1, subscribers=2, lasting=True, strict=True)
-STRICT_TWO = Shape(clusters=1, disks=1, chains=2, strict=True)
-ABSENT = Shape(clusters=1, disks=1, subscribers=2, absent=True)
-SEALING = Shape(clusters=1, disks=1, sealing=True)
-SEEKING = Shape(clusters=1, disks=1, subscribers=2, seeking=True)
-CRAMPED = Shape(clusters=1, disks=1, emptying=True, heavy=True, room=600_000)
-STRICT = Shape(clusters=1, disks=1, subscribers=2, strict=True)
-SPREAD = Shape(clusters=3, disks=3, spread=True)
+THREE = Topology(clusters=3, disks=1)
+RACKS = Topology(clusters=3, disks=1, racks=True)
+ROLLING = Topology(clusters=1, disks=1, entries=6)
+SINGLE = Topology(clusters=1, disks=1)
+SMALL = Topology(clusters=1, disks=1, subscribers=2)
+EMPTYING = Topology(clusters=1, disks=1, emptying=True)
+LASTING = Topology(clusters=1, disks=1, subscribers=2, lasting=True, strict=True)
+STRICT_TWO = Topology(clusters=1, disks=1, chains=2, strict=True)
+ABSENT = Topology(clusters=1, disks=1, subscribers=2, absent=True)
+SEALING = Topology(clusters=1, disks=1, sealing=True)
+SEEKING = Topology(clusters=1, disks=1, subscribers=2, seeking=True)
+CRAMPED = Topology(clusters=1, disks=1, emptying=True, heavy=True, room=600_000)
+STRICT = Topology(clusters=1, disks=1, subscribers=2, strict=True)
+SPREAD = Topology(clusters=3, disks=3, spread=True)
 PLANTED: dict[str, Planted] = {
     "no epoch check": Planted(no_epoch_check, THREE, ("takeover", "hang", "crash"), seed=4),
     "recovery that does not fence": Planted(recovery_does_not_fence, THREE, ("takeover", "crash"), seed=0),
@@ -277,7 +277,7 @@ PLANTED: dict[str, Planted] = {
     "rule 2": Planted(rule_2, SPREAD, ("split of disks",), seed=9),
     "rule 3": Planted(rule_3, THREE, ("replaced at the worst time",), beyond=True, seed=0),
     "rule 4": Planted(rule_4, SINGLE, ("crash", "power cut", "takeover", "power cut in a command"), seed=14),
-    "rule 8": Planted(rule_8, Shape(clusters=3, disks=1, heavy=True), ("disk hung", "disk slow"), seed=0),
+    "rule 8": Planted(rule_8, Topology(clusters=3, disks=1, heavy=True), ("disk hung", "disk slow"), seed=0),
     "rule 12": Planted(rule_12, SINGLE, ("crash", "takeover", "close"), seed=3),
     "rule 16": Planted(rule_16, SINGLE, ("crash", "takeover"), seed=7),
     "rule 18": Planted(rule_18, STRICT_TWO, ("metadata outage",), seed=7),
@@ -359,10 +359,18 @@ PLANTED: dict[str, Planted] = {
         delivering.a_batch_goes_by_the_name_of_its_topic, SEALING, ("disk slow", "hang", "takeover"), seed=0
     ),
     "a reader undoes a seek": Planted(
-        pipelines.a_reader_undoes_a_seek, pipelines.ALONE_KEPT, ("crash", "disk slow"), seed=1, run=pipelines.run
+        pipelines.a_reader_undoes_a_seek,
+        pipelines.ALONE_KEPT,
+        ("crash", "disk slow"),
+        seed=1,
+        run=pipelines.run,
     ),
     "older runs are let in": Planted(
-        pipelines.older_runs_are_let_in, pipelines.ONE_PLAIN, ("connections broken", "crash"), seed=4, run=pipelines.run
+        pipelines.older_runs_are_let_in,
+        pipelines.ONE_PLAIN,
+        ("connections broken", "crash"),
+        seed=4,
+        run=pipelines.run,
     ),
     "a commit is told before it is persisted": Planted(
         pipelines.told_before_persisted,
@@ -375,7 +383,11 @@ PLANTED: dict[str, Planted] = {
         pipelines.staged_rows_are_seen_early, pipelines.ONE_PLAIN, ("crash",), seed=0, run=pipelines.run
     ),
     "a link counts twice after a restart": Planted(
-        pipelines.a_link_counts_twice_after_a_restart, pipelines.ONE_LINK, ("crash",), seed=0, run=pipelines.run
+        pipelines.a_link_counts_twice_after_a_restart,
+        pipelines.ONE_LINK,
+        ("crash",),
+        seed=0,
+        run=pipelines.run,
     ),
     "cursors hold nothing": Planted(
         pipelines.cursors_hold_nothing, pipelines.ONE_PLAIN, ("crash", "stop"), seed=1, run=pipelines.run
@@ -388,7 +400,11 @@ PLANTED: dict[str, Planted] = {
         run=pipelines.run,
     ),
     "gaps are not refused": Planted(
-        pipelines.gaps_are_not_refused, pipelines.ONE_LINK, ("connections broken", "crash"), seed=121, run=pipelines.run
+        pipelines.gaps_are_not_refused,
+        pipelines.ONE_LINK,
+        ("connections broken", "crash"),
+        seed=121,
+        run=pipelines.run,
     ),
     "what was read ahead is of any source": Planted(
         pipelines.what_was_read_ahead_is_of_any_source,
@@ -398,7 +414,11 @@ PLANTED: dict[str, Planted] = {
         run=pipelines.run,
     ),
     "a failed log has nothing to read": Planted(
-        pipelines.a_failed_log_has_nothing_to_read, pipelines.ONE_PLAIN, ("disk fails",), seed=20, run=pipelines.run
+        pipelines.a_failed_log_has_nothing_to_read,
+        pipelines.ONE_PLAIN,
+        ("disk fails",),
+        seed=20,
+        run=pipelines.run,
     ),
     "a lost commit is told to be repeated": Planted(
         pipelines.a_lost_commit_is_told_to_be_repeated,

@@ -1,8 +1,8 @@
 """Threads of simulated processes: real ones, of which one runs at a time, and only when the loop lets it.
 
-Place: under `disks` and `workers`. What production runs in threads (recovery, commits, keepers) runs here either in one
-go on the loop's thread, or on a strand, which may stop in the middle of its work for some simulated time while
-everything else goes on.
+Place: under `simulated_disks` and `sim_workers`. What production runs in threads (recovery, commits, keepers) runs here
+either in one go on the loop's thread, or on a strand, which may stop in the middle of its work for some simulated time
+while everything else goes on.
 Promise: the same order on every run. A strand of a crashed process never goes on: `Killed` ends it where it stands. One
 of a process that hangs goes on when the process does.
 """
@@ -34,33 +34,33 @@ class _Body(threading.Thread):
     """An operating system's thread, used by one strand after the other."""
 
     def __init__(self) -> None:
-        super().__init__(daemon=True, name="strand")
+        super().__init__(daemon=True, name="sim_thread")
         self.go, self.back = threading.Lock(), threading.Lock()
         self.go.acquire()
         self.back.acquire()
-        self.strand: Strand | None = None
+        self.sim_thread: SimThread | None = None
 
     def run(self) -> None:
         while True:
             self.go.acquire()
-            strand = self.strand
-            if strand is None:
+            sim_thread = self.sim_thread
+            if sim_thread is None:
                 return
-            _local.strand = strand
+            _local.sim_thread = sim_thread
             try:
-                strand.result = strand.context.run(strand.work)
+                sim_thread.result = sim_thread.context.run(sim_thread.work)
             except BaseException as error:
-                strand.error = error
-            _local.strand = None
-            strand.over = True
-            del strand
+                sim_thread.error = error
+            _local.sim_thread = None
+            sim_thread.over = True
+            del sim_thread
             self.back.release()
 
 
-class Strand:
-    """One piece of work that may stop in the middle. Made by `Strands.run`."""
+class SimThread:
+    """One piece of work that may stop in the middle. Made by `SimThreads.run`."""
 
-    def __init__(self, strands: Strands, process: SimProcess, work: Callable[[], Any], body: _Body) -> None:
+    def __init__(self, sim_threads: SimThreads, process: SimProcess, work: Callable[[], Any], body: _Body) -> None:
         self.process, self.work, self.body = process, work, body
         self.context = process.context()
         self.over = self.killed = False
@@ -70,7 +70,7 @@ class Strand:
         self.waiting_s = 0.0
         self.wants: SimLock | None = None  # the lock it waits for
         self._timer: asyncio.TimerHandle | None = None
-        self._strands = strands
+        self._sim_threads = sim_threads
 
     def resume(self) -> None:
         """Let it run until it stops again; on the loop's thread."""
@@ -82,11 +82,11 @@ class Strand:
         self.body.go.release()
         self.body.back.acquire()
         if self._is_over():
-            self._strands.ended(self)
+            self._sim_threads.ended(self)
             if not self.killed:
                 self.done(self.result, self.error)
         else:
-            loop = self._strands.loop
+            loop = self._sim_threads.loop
             when = loop.time() + self.waiting_s
             self._timer = loop.call_at(when, self.resume, context=self.process.context())
 
@@ -111,65 +111,65 @@ class Strand:
             raise Killed
 
 
-class Strands:
+class SimThreads:
     """All strands of one world."""
 
     def __init__(self, loop: ProcessLoop) -> None:
         self.loop = loop
         self.started = 0
         self._free: list[_Body] = []
-        self._of: dict[SimProcess, dict[Strand, None]] = {}
+        self._of: dict[SimProcess, dict[SimThread, None]] = {}
 
     def run(
         self, process: SimProcess, work: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
-    ) -> Strand:
+    ) -> SimThread:
         """Begin a piece of work now; `done(result, error)` is called on the loop's thread once it is over."""
         if self._free:
             body = self._free.pop()
         else:
             body = _Body()
             body.start()
-        strand = body.strand = Strand(self, process, work, body)
-        strand.done = done
+        sim_thread = body.sim_thread = SimThread(self, process, work, body)
+        sim_thread.done = done
         self.started += 1
         if process not in self._of:
             self._of[process] = {}
             process.on_crash.append(lambda: self._crashed(process))
-        self._of[process][strand] = None
-        strand.resume()
-        return strand
+        self._of[process][sim_thread] = None
+        sim_thread.resume()
+        return sim_thread
 
-    def ended(self, strand: Strand) -> None:
+    def ended(self, sim_thread: SimThread) -> None:
         """Its body is free for another one."""
-        self._of[strand.process].pop(strand, None)
-        self._free.append(strand.body)
+        self._of[sim_thread.process].pop(sim_thread, None)
+        self._free.append(sim_thread.body)
 
     def _crashed(self, process: SimProcess) -> None:
-        for strand in list(self._of.get(process, ())):
-            strand.kill()
+        for sim_thread in list(self._of.get(process, ())):
+            sim_thread.kill()
 
     def close(self) -> None:
         """End everything."""
         for process in list(self._of):
             self._crashed(process)
         for body in self._free:
-            body.strand = None
+            body.sim_thread = None
             body.go.release()
         for body in self._free:
             body.join(5.0)
         self._free = []
 
 
-def on_strand() -> bool:
+def in_sim_thread() -> bool:
     """Whether the code that runs may stop in the middle."""
-    return getattr(_local, "strand", None) is not None
+    return getattr(_local, "sim_thread", None) is not None
 
 
 def pause(seconds: float) -> None:
     """Stop for a while, where that is possible; what runs on the loop's thread goes on at once."""
-    strand = getattr(_local, "strand", None)
-    if strand is not None:
-        strand.stop_for(seconds)
+    sim_thread = getattr(_local, "sim_thread", None)
+    if sim_thread is not None:
+        sim_thread.stop_for(seconds)
 
 
 class SimLock:
@@ -182,21 +182,21 @@ class SimLock:
         self._depth = 0
 
     def __enter__(self) -> Self:
-        strand: Strand | None = getattr(_local, "strand", None)
-        me = strand or self
+        sim_thread: SimThread | None = getattr(_local, "sim_thread", None)
+        me = sim_thread or self
         turns = 0
         while self._depth and self._holder is not me:
             turns += 1
-            if strand is None:
+            if sim_thread is None:
                 self._hurry(turns)
                 continue
             if turns > TURNS_MAX:
                 raise SimulationStuck(f"the lock {self._what!r} is never given back")
-            strand.wants = self
+            sim_thread.wants = self
             try:
-                strand.stop_for(0.001)
+                sim_thread.stop_for(0.001)
             finally:
-                strand.wants = None
+                sim_thread.wants = None
         self._holder = me
         self._depth += 1
         self._held[self._what] += 1
@@ -207,9 +207,9 @@ class SimLock:
         alone, so who holds the lock goes on at once instead of after its pauses.
         """
         holder = self._holder
-        while isinstance(holder, Strand) and holder.wants is not None:
+        while isinstance(holder, SimThread) and holder.wants is not None:
             holder = holder.wants._holder
-        if not isinstance(holder, Strand) or turns > HURRIES_MAX:
+        if not isinstance(holder, SimThread) or turns > HURRIES_MAX:
             raise SimulationStuck(f"work that was begun in one go waits for the lock {self._what!r} without end")
         holder.resume()
 
@@ -236,7 +236,7 @@ class SimCondition:
 
     def wait(self, seconds: float) -> bool:
         """Look again after so long. The loop's own thread can not let time pass: what it asks for is out of reach."""
-        if on_strand():
+        if in_sim_thread():
             pause(seconds)
             return True
         self._turns += 1

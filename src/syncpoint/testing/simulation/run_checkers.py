@@ -8,22 +8,24 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from syncpoint.testing.checkers import CHECKERS, Verdict
+from syncpoint.testing.checkers import CHECKERS, CheckResult
 from syncpoint.testing.history import History, Outcome, Publish
 from syncpoint.testing.simulation.base import Moments
 from syncpoint.testing.simulation.sets import Seek, Sets, named
 
 
-def one_writer_per_log(intruders: Sequence[str], commands: int) -> Verdict:
+def one_writer_per_log(intruders: Sequence[str], commands: int) -> CheckResult:
     """Once a disk has answered for an epoch, it executes nothing under a lower one. What it executed before it may
     confirm once more to whoever asks again: that is true, and the new owner has seen it (see
 
     `disks.SimDiskServer.run`).
     """
-    return Verdict("one writer per log", commands, tuple(intruders))
+    return CheckResult("one writer per log", commands, tuple(intruders))
 
 
-def sought_is_delivered_again(history: History, topic: str, seeks: Sequence[Seek], times: Mapping[str, int]) -> Verdict:
+def sought_is_delivered_again(
+    history: History, topic: str, seeks: Sequence[Seek], times: Mapping[str, int]
+) -> CheckResult:
     """After the last seek of a subscription everything comes once more that was published before it and is
     unacknowledged by it, also what is older than the subscription: all that the topic keeps after a seek to the
     beginning, what is not older than its time after one to a time, and after one to a snapshot what was not
@@ -42,12 +44,12 @@ def sought_is_delivered_again(history: History, topic: str, seeks: Sequence[Seek
         owed = sets.owed(seek)
         checked += len(owed)
         violations += [f"{seek.subscription} did not get {one} again after its seek" for one in sorted(owed - seen)]
-    return Verdict("sought is delivered again", checked, tuple(violations))
+    return CheckResult("sought is delivered again", checked, tuple(violations))
 
 
 def snapshots_keep_acknowledgements(
     history: History, topic: str, seeks: Sequence[Seek], times: Mapping[str, int]
-) -> Verdict:
+) -> CheckResult:
     """A seek to a snapshot, when all is quiet, brings nothing back that was acknowledged when it was taken."""
     checked, violations = 0, []
     sets = Sets(history, topic, seeks, times)
@@ -59,10 +61,10 @@ def snapshots_keep_acknowledgements(
         for one in history.deliveries:
             if one.subscription == name and one.message_id in acknowledged:
                 violations.append(f"{name} got {one.message_id} again, acknowledged before its snapshot")
-    return Verdict("snapshots keep acknowledgements", checked, tuple(violations))
+    return CheckResult("snapshots keep acknowledgements", checked, tuple(violations))
 
 
-def confirmed_once(history: History) -> Verdict:
+def confirmed_once(history: History) -> CheckResult:
     """Of the acknowledgements of one message of an exactly-once subscription one at most is confirmed."""
     once = {one.subscription for one in history.creations if one.exactly_once}
     confirmed = Counter(
@@ -75,10 +77,10 @@ def confirmed_once(history: History) -> Verdict:
         for (name, one), number in confirmed.items()
         if number > 1
     ]
-    return Verdict("confirmed once", len(confirmed), tuple(twice))
+    return CheckResult("confirmed once", len(confirmed), tuple(twice))
 
 
-def nothing_comes_while_it_is_acknowledged(history: History) -> Verdict:
+def nothing_comes_while_it_is_acknowledged(history: History) -> CheckResult:
     """What an exactly-once subscription confirms in the end was not delivered since it was asked to. Only where clients
     and subscribe forwarders are one process: elsewhere such a message may have been under way.
     """
@@ -92,10 +94,10 @@ def nothing_comes_while_it_is_acknowledged(history: History) -> Verdict:
         for one in history.deliveries
         if any(ack.begun < one.at < ack.ended for ack in asked.get((one.subscription, one.message_id), ()))
     ]
-    return Verdict("nothing comes while it is acknowledged", len(asked), tuple(bad))
+    return CheckResult("nothing comes while it is acknowledged", len(asked), tuple(bad))
 
 
-def nobody_else_acknowledges(history: History, dead: Collection[str] = ()) -> Verdict:
+def nobody_else_acknowledges(history: History, dead: Collection[str] = ()) -> CheckResult:
     """What was delivered counts as acknowledged in the end: then some client has tried to. Not judged for `dead`:
     subscriptions with dead letters, and what was sought or deleted since, whose messages need nobody any more.
     """
@@ -103,10 +105,10 @@ def nobody_else_acknowledges(history: History, dead: Collection[str] = ()) -> Ve
     tried = {(one.subscription, one.message_id) for one in history.acks}
     seen = {(one.subscription, one.message_id) for one in history.deliveries if one.subscription in living}
     bad = [f"{name} {one} was delivered, and acknowledged by no client" for name, one in sorted(seen - tried)]
-    return Verdict("nobody else acknowledges", len(seen), tuple(bad))
+    return CheckResult("nobody else acknowledges", len(seen), tuple(bad))
 
 
-def failed_means_failed(history: History) -> Verdict:
+def failed_means_failed(history: History) -> CheckResult:
     """An acknowledgement of which an exactly-once client was told that it failed for good does not count: the message
     comes again, and somebody acknowledges it otherwise.
     """
@@ -118,10 +120,10 @@ def failed_means_failed(history: History) -> Verdict:
         f"{name} {one} was acknowledged, and its only sender was told that it failed"
         for name, one in sorted(failed - others)
     ]
-    return Verdict("failed means failed", len(failed), tuple(bad))
+    return CheckResult("failed means failed", len(failed), tuple(bad))
 
 
-def letters_arrive(history: History, doomed: str, letters: str) -> Verdict:
+def letters_arrive(history: History, doomed: str, letters: str) -> CheckResult:
     """What a subscription with dead letters got is acknowledged by a client there, or delivered as a letter."""
     tried = {one.message_id for one in history.acks if one.subscription == doomed}
     arrived = {one.identity for one in history.deliveries if one.subscription == letters}
@@ -131,10 +133,10 @@ def letters_arrive(history: History, doomed: str, letters: str) -> Verdict:
         for one in mine
         if one.message_id not in tried and one.identity not in arrived
     }
-    return Verdict("dead letters arrive", len(mine), tuple(sorted(bad)))
+    return CheckResult("dead letters arrive", len(mine), tuple(sorted(bad)))
 
 
-def first_comes_first(history: History) -> Verdict:
+def first_comes_first(history: History) -> CheckResult:
     """What was published earlier under a key is delivered to an ordered subscription, for the first time and to
     whomever, before what was published later. Not judged where nobody knows whether it was published.
     """
@@ -154,10 +156,10 @@ def first_comes_first(history: History) -> Verdict:
                 bad.append(f"{name} got {publish.identity} for the first time after {before.identity}")
             elif publish.begun > before.begun:
                 last[publish.topic, publish.key] = publish
-    return Verdict("first comes first", checked, tuple(bad))
+    return CheckResult("first comes first", checked, tuple(bad))
 
 
-def sealed_for_its_topic(history: History, letters: str) -> Verdict:
+def sealed_for_its_topic(history: History, letters: str) -> CheckResult:
     """Where messages are sealed, one comes to subscriptions of the very topic that it was sealed for, or, sealed anew,
     to the one of dead letters.
     """
@@ -169,10 +171,10 @@ def sealed_for_its_topic(history: History, letters: str) -> Verdict:
         for one, publish in found
         if publish is not None and publish.topic != topics.get(one.subscription, publish.topic)
     ]
-    return Verdict("sealed for its topic", len(found), tuple(bad))
+    return CheckResult("sealed for its topic", len(found), tuple(bad))
 
 
-def progress(history: History, moments: Moments, prompt_s: float) -> Verdict:
+def progress(history: History, moments: Moments, prompt_s: float) -> CheckResult:
     """Once all is healed, and it is published, a message is delivered for the first time within so many seconds."""
     checked, violations = 0, []
     for creation in history.creations:
@@ -188,15 +190,15 @@ def progress(history: History, moments: Moments, prompt_s: float) -> Verdict:
             took = came - max(moments.healed, moments.published[publish.identity])
             if took > prompt_s:
                 violations.append(f"{creation.subscription} got {publish.identity} only {took:.1f} s after the healing")
-    return Verdict("progress", checked, tuple(violations))
+    return CheckResult("progress", checked, tuple(violations))
 
 
-def converged(complaints: Sequence[str], checked: int) -> Verdict:
+def converged(complaints: Sequence[str], checked: int) -> CheckResult:
     """Once all faults are healed, everything is delivered, acknowledged, and on all disks again."""
-    return Verdict("convergence after heal", checked, tuple(complaints))
+    return CheckResult("convergence after heal", checked, tuple(complaints))
 
 
-def judge(history: History, further: Iterable[Verdict]) -> tuple[list[str], dict[str, int]]:
+def judge(history: History, further: Iterable[CheckResult]) -> tuple[list[str], dict[str, int]]:
     """All violations, as sentences, and how much every checker looked at."""
     found: list[str] = []
     looked: dict[str, int] = defaultdict(int)

@@ -1,8 +1,8 @@
 """One node that serves pipelines, over disks that fail: the process as it ships, and the world around it.
 
 Place: `node.process.Node` on simulated doors; its catalog is the shipped one over SQLite, its disks are behind the
-shipped disk service (see `disks`), because that is what can hang, fail and lose its power. Simulated jobs of Spark are
-in `spark`, their life in `pipeline_runs`, what they did and saw in `pipeline_history`.
+shipped disk service (see `simulated_disks`), because that is what can hang, fail and lose its power. Simulated jobs of
+Spark are in `spark`, their life in `pipeline_runs`, what they did and saw in `pipeline_history`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.workers import Notify
 from syncpoint.testing.simulation.accidents import Accidents
 from syncpoint.testing.simulation.base import Trace
-from syncpoint.testing.simulation.disks import SimDiskServer, SimFiles
 from syncpoint.testing.simulation.loop import ProcessLoop, SimProcess
-from syncpoint.testing.simulation.pipeline_world import JobsWorld, PipelineShape
-from syncpoint.testing.simulation.workers import SimWorkers, run_blocking
+from syncpoint.testing.simulation.sim_workers import SimWorkers, run_blocking
+from syncpoint.testing.simulation.simulated_disks import SimDiskServer, SimFiles
+from syncpoint.testing.simulation.simulated_jobs import PipelineShape, SimulatedJobs
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Listening
@@ -51,7 +51,7 @@ class NoLocks:
 class NodeLife:
     """One life of the node."""
 
-    def __init__(self, world: PipelinesWorld) -> None:
+    def __init__(self, world: SimulatedNode) -> None:
         self.world = world
         self.process = SimProcess(world.loop, NODE)
         self.accidents = Accidents(world.random)
@@ -68,7 +68,7 @@ class NodeLife:
             open_files=self._open_files,
             make_workers=self._workers,
             notifier=lambda loop: self._notify(),
-            blocking=lambda work: run_blocking(world.strands, work),
+            blocking=lambda work: run_blocking(world.sim_threads, work),
             serve=self._serve,
             keep_memory=lambda: None,
             settle_memory=lambda: None,
@@ -103,7 +103,7 @@ class NodeLife:
 
     def _workers(self) -> SimWorkers:
         world = self.world
-        return SimWorkers(world.strands, world.random, self._opened.calm, stops=0.02)
+        return SimWorkers(world.sim_threads, world.random, self._opened.calm, stops=0.02)
 
     def _notify(self) -> Notify:
         def notify(act: Callable[[], None]) -> None:
@@ -117,7 +117,7 @@ class NodeLife:
         return await self.world.network.serve(methods, host, port)
 
 
-class PipelinesWorld(JobsWorld):
+class SimulatedNode(SimulatedJobs):
     """See the module."""
 
     def __init__(

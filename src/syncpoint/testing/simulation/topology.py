@@ -13,7 +13,7 @@ PATIENT = "patient"  # the subscription whose clients acknowledge nothing before
 
 
 @dataclass(frozen=True)
-class Shape:
+class Topology:
     """`spread`: every disk is served by a process of its own. `heavy`: large messages, many of them. `emptying`: the
     topic keeps nothing and runs empty again and again, and subscriptions are sought all the time. `lasting`: faults
     outlast grants and what anybody waits for. `entries`: so many fill a segment. `racks`: all clusters but one stand in
@@ -43,11 +43,11 @@ class Shape:
     room: int = 0
 
     @staticmethod
-    def draw(random: Random) -> Shape:
+    def draw(random: Random) -> Topology:
         """Mostly small ones: they run faster, and most of what can go wrong goes wrong in them."""
         clusters, disks = ((1, 1), (1, 3), (1, 3), (3, 1), (3, 1), (3, 1), (3, 1), (3, 3))[random.randrange(0, 8)]
         async_ = (clusters, disks) != (1, 1) and random.random() < 0.25
-        return Shape(
+        return Topology(
             clusters,
             disks,
             forwarders=2 + (random.random() < 0.3),

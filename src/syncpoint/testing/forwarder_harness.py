@@ -15,7 +15,7 @@ from syncpoint.runtime.random import SeededRandom
 from syncpoint.storage.record import EntryKind
 from syncpoint.subscribe.consumer import Consumer
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
-from syncpoint.testing.links import LossyLink
+from syncpoint.testing.lossy_link import LossyLink
 from syncpoint.testing.memory_store import StoreInMemory
 from syncpoint.wire.messages import pubsub
 
@@ -23,7 +23,7 @@ TOPIC = "projects/p/topics/orders"
 SUB = "projects/p/subscriptions/billing"
 
 
-class Caller:
+class HarnessCaller:
     """Waits for the answer to a publish."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Subscriber:
     """Takes messages and remembers them by data."""
 
     def __init__(
-        self, world: "World", *, max_messages: int = 1000, max_bytes: int = 1 << 30, single: bool = False
+        self, world: "ForwarderHarness", *, max_messages: int = 1000, max_bytes: int = 1 << 30, single: bool = False
     ) -> None:
         self.world, self.gone = world, False
         self.received: list[Any] = []
@@ -90,7 +90,7 @@ class Subscriber:
         self.world.settle()
 
 
-class World:
+class ForwarderHarness:
     """One topic, one subscription, both forwarders."""
 
     def __init__(
@@ -162,8 +162,10 @@ class World:
     def leases(self):  # type: ignore[no-untyped-def]
         return self.subscribe.delivery(self.record).leases
 
-    def send(self, *data: str, key: str = "", topic: str = TOPIC, settle: bool = True, **attributes: str) -> Caller:
-        caller = Caller()
+    def send(
+        self, *data: str, key: str = "", topic: str = TOPIC, settle: bool = True, **attributes: str
+    ) -> HarnessCaller:
+        caller = HarnessCaller()
         messages = [pubsub.PubsubMessage(data=one.encode(), ordering_key=key, attributes=attributes) for one in data]
         self.publish.publish_request(caller, pubsub.PublishRequest(topic=topic, messages=messages).SerializeToString())
         if settle:

@@ -1,7 +1,7 @@
 """Named checkers of what pipelines promise, asked once all is quiet. Each lists every place where it was broken.
 
-Beside those of `judges`. What a reader was handed range by range, and what became visible too early, is judged where
-it is read (`pipeline_calls`, `spark`, `pipeline_runs`).
+Beside those of `run_checkers`. What a reader was handed range by range, and what became visible too early, is judged
+where it is read (`pipeline_calls`, `spark`, `pipeline_runs`).
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from syncpoint.testing.checkers import Verdict
-from syncpoint.testing.history import History, Identity, Outcome, unseal
-from syncpoint.testing.simulation.pipeline_history import Commit, PipelineHistory, Place, Row
-from syncpoint.testing.simulation.pipeline_world import LINK
+from syncpoint.testing.checkers import CheckResult
+from syncpoint.testing.history import History, MessageIdentity, Outcome, unseal
+from syncpoint.testing.simulation.pipeline_history import CommitCall, PipelineHistory, Row, SourcePlace
+from syncpoint.testing.simulation.simulated_jobs import LINK
 from syncpoint.testing.simulation.spark import passes
 
 
-class Found(NamedTuple):
+class FoundRow(NamedTuple):
     """One visible row."""
 
     topic: str
-    place: Place
+    place: SourcePlace
     row: Row
 
 
-Rows = Sequence[Found]  # topic by topic, each in its order
+Rows = Sequence[FoundRow]  # topic by topic, each in its order
 
 
 def _is_link(query: str) -> bool:
@@ -41,7 +41,7 @@ def _rows_of(pipelines: PipelineHistory, attempts: Sequence[str]) -> dict[str, l
     return {topic: rows for topic, rows in found.items() if rows}
 
 
-def epochs_are_whole(pipelines: PipelineHistory, rows: Rows) -> Verdict:
+def epochs_are_whole(pipelines: PipelineHistory, rows: Rows) -> CheckResult:
     """An epoch of a query is visible whole, in all its topics, once and in the order of its stages: that of one commit
     that was asked for; what was told to be committed is there.
     """
@@ -49,7 +49,7 @@ def epochs_are_whole(pipelines: PipelineHistory, rows: Rows) -> Verdict:
     for topic, _, row in rows:
         if not _is_link(row.query):
             visible[row.query, row.epoch][topic].append(row)
-    asked: dict[tuple[str, int], list[Commit]] = defaultdict(list)
+    asked: dict[tuple[str, int], list[CommitCall]] = defaultdict(list)
     for commit in pipelines.commits:
         if not commit.link:
             asked[commit.query, commit.epoch].append(commit)
@@ -69,7 +69,7 @@ def epochs_are_whole(pipelines: PipelineHistory, rows: Rows) -> Verdict:
                 bad.append(f"epoch {key[1]} of {key[0]}: {commit.result.rows} rows were told, {count} are there")
         if told and not mine and all(wanted):
             bad.append(f"epoch {key[1]} of {key[0]} was told to be committed, and nothing is there")
-    return Verdict("epochs are whole", len(asked), tuple(bad))
+    return CheckResult("epochs are whole", len(asked), tuple(bad))
 
 
 def _counts(rows: Mapping[str, Sequence[Row]]) -> str:
@@ -78,7 +78,7 @@ def _counts(rows: Mapping[str, Sequence[Row]]) -> str:
     )
 
 
-def epochs_in_order(rows: Rows) -> Verdict:
+def epochs_in_order(rows: Rows) -> CheckResult:
     """Within a topic the epochs of a query follow each other, and the rows of a link do, source by source."""
     bad = []
     last: dict[tuple[str, ...], int] = {}
@@ -90,10 +90,10 @@ def epochs_in_order(rows: Rows) -> Verdict:
         if number < before or (link and number == before):
             bad.append(f"{topic}: {row} at {place} comes after {before}")
         last[key] = number
-    return Verdict("epochs in order", len(rows), tuple(bad))
+    return CheckResult("epochs in order", len(rows), tuple(bad))
 
 
-def nothing_else_is_visible(pipelines: PipelineHistory, rows: Rows) -> Verdict:
+def nothing_else_is_visible(pipelines: PipelineHistory, rows: Rows) -> CheckResult:
     """Every visible row was staged as it is, for this topic, by an attempt that a commit named."""
     named = {attempt for commit in pipelines.commits for attempt in commit.attempts}
     bad = []
@@ -103,10 +103,10 @@ def nothing_else_is_visible(pipelines: PipelineHistory, rows: Rows) -> Verdict:
             bad.append(f"{topic} {place}: nobody staged {row}")
         elif row.attempt not in named:
             bad.append(f"{topic} {place}: no commit named the attempt of {row}")
-    return Verdict("nothing else is visible", len(rows), tuple(bad))
+    return CheckResult("nothing else is visible", len(rows), tuple(bad))
 
 
-def results_are_true(pipelines: PipelineHistory, rows: Rows) -> Verdict:
+def results_are_true(pipelines: PipelineHistory, rows: Rows) -> CheckResult:
     """What a commit was told of where its rows lie is where they lie."""
     at = {(topic, place): row for topic, place, row in rows}
     bad, checked = [], 0
@@ -118,16 +118,16 @@ def results_are_true(pipelines: PipelineHistory, rows: Rows) -> Verdict:
             found = at.get((topic, place))
             if found is None or found.attempt not in commit.attempts:
                 bad.append(f"epoch {commit.epoch} of {commit.query} lies at {topic} {place}, told; there is {found}")
-    return Verdict("results are true", checked, tuple(bad))
+    return CheckResult("results are true", checked, tuple(bad))
 
 
-def _places(stored: Sequence[Any]) -> Iterator[tuple[str, Place]]:
+def _places(stored: Sequence[Any]) -> Iterator[tuple[str, SourcePlace]]:
     for one in stored:
         for offset in range(one.begin, one.end):
-            yield one.topic, Place(one.source, offset)
+            yield one.topic, SourcePlace(one.source, offset)
 
 
-def older_runs_are_fenced(pipelines: PipelineHistory) -> Verdict:
+def older_runs_are_fenced(pipelines: PipelineHistory) -> CheckResult:
     """Once a run has been answered, one that had been answered before it began may do nothing any more."""
     done = [one for one in pipelines.spoken if one.ended]
     first_begun: dict[tuple[str, str], int] = {}
@@ -143,23 +143,23 @@ def older_runs_are_fenced(pipelines: PipelineHistory) -> Verdict:
             later = query == one.query and first_begun[query, run] > mine
             if later and heard < one.begun:
                 bad.append(f"{one.method} of {one.query} for {one.run} was done although {run} had begun")
-    return Verdict("older runs are fenced", len(done), tuple(sorted(set(bad))))
+    return CheckResult("older runs are fenced", len(done), tuple(sorted(set(bad))))
 
 
-def links_copy_once(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]) -> Verdict:
+def links_copy_once(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]) -> CheckResult:
     """A link has every message of what was planned, that it does not leave out, exactly once; and none beside it. What
     somebody accepted as a gap it need not have.
     """
     bad, there = [], Counter(row.place for _, _, row in rows if _is_link(row.query))
     bad += [f"{place} was copied {count} times" for place, count in there.items() if count > 1]
-    told: set[Place] = set()
-    asked: set[Place] = set()
+    told: set[SourcePlace] = set()
+    asked: set[SourcePlace] = set()
     for commit in pipelines.commits:
         for source, begin, end in commit.planned:
-            planned = {Place(source, offset) for offset in range(begin, end)}
+            planned = {SourcePlace(source, offset) for offset in range(begin, end)}
             asked |= planned
             told |= planned if commit.result is not None else set()
-    accepted = {Place(gap.source, offset) for link in links for gap in link.skipped
+    accepted = {SourcePlace(gap.source, offset) for link in links for gap in link.skipped
                 for offset in range(gap.begin, gap.end)}  # fmt: skip
     for place in sorted(told - accepted):
         body = pipelines.data.get(place)
@@ -170,15 +170,15 @@ def links_copy_once(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]
     bad += [f"{place} is there and was never planned" for place in there if place not in asked]
     for source in {place.source for place in told}:
         offsets = [place.offset for place in told if place.source == source]
-        between = {Place(source, offset) for offset in range(min(offsets), max(offsets))}
+        between = {SourcePlace(source, offset) for offset in range(min(offsets), max(offsets))}
         bad += [f"{place} was left out without a word" for place in sorted(between - asked - accepted)]
-    return Verdict("links copy once", len(told), tuple(bad))
+    return CheckResult("links copy once", len(told), tuple(bad))
 
 
-def links_count(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]) -> Verdict:
+def links_count(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]) -> CheckResult:
     """What a link says of itself is what it did."""
     if not links:
-        return Verdict("links count", 0, ())
+        return CheckResult("links count", 0, ())
     (link,) = links
     there = sum(_is_link(row.query) for _, _, row in rows)
     commits = [commit for commit in pipelines.commits if commit.link]
@@ -196,24 +196,24 @@ def links_count(pipelines: PipelineHistory, rows: Rows, links: Sequence[Any]) ->
         ends = [end for c in commits if c.result is not None for source, _, end in c.planned if source == one.source]
         if one.end < max(ends, default=0):
             bad.append(f"the link is at {one.end} of source {one.source}, {max(ends)} was told")
-    return Verdict("links count", max(1, there), tuple(bad))
+    return CheckResult("links count", max(1, there), tuple(bad))
 
 
-def copies_are_mapped(rows: Rows, mapped: Mapping[Place, tuple[str, Place]]) -> Verdict:
+def copies_are_mapped(rows: Rows, mapped: Mapping[SourcePlace, tuple[str, SourcePlace]]) -> CheckResult:
     """What a link says of where its copies lie is where they lie, of all of them."""
     there = {row.place: (topic, place) for topic, place, row in rows if _is_link(row.query)}
     bad = [f"{place} lies at {where}, the link says {mapped.get(place)}" for place, where in there.items()
            if mapped.get(place) != where]  # fmt: skip
     bad += [f"{place} is mapped and not there" for place in mapped if place not in there]
-    return Verdict("copies are mapped", len(there), tuple(bad))
+    return CheckResult("copies are mapped", len(there), tuple(bad))
 
 
-def sought_is_read_again(history: History, pipelines: PipelineHistory, rows: Rows, generation: int) -> Verdict:
+def sought_is_read_again(history: History, pipelines: PipelineHistory, rows: Rows, generation: int) -> CheckResult:
     """Who reads a subscription alone gets, after the last seek, everything that this left unacknowledged; without any,
     everything published since the subscription was there.
     """
     queries = {reader.query for reader in pipelines.readers if reader.generation == generation}
-    read: set[Identity | None] = set()
+    read: set[MessageIdentity | None] = set()
     for _, _, row in rows:
         if row.query in queries and row.place in pipelines.data:
             read.add(unseal(pipelines.data[row.place]))
@@ -223,10 +223,12 @@ def sought_is_read_again(history: History, pipelines: PipelineHistory, rows: Row
         since = last.begun if last.kept else last.ended  # what was acknowledged by then is not brought back
     owed = [one for one in history.publishes if one.outcome is Outcome.OK and one.begun > since]
     bad = [f"{one.identity} was not read again after seek {generation}" for one in owed if one.identity not in read]
-    return Verdict("sought is read again", len(owed), tuple(bad))
+    return CheckResult("sought is read again", len(owed), tuple(bad))
 
 
-def everything_is_read(history: History, pipelines: PipelineHistory, rows: Rows, began: Mapping[str, int]) -> Verdict:
+def everything_is_read(
+    history: History, pipelines: PipelineHistory, rows: Rows, began: Mapping[str, int]
+) -> CheckResult:
     """A query has read whatever was published since it began. `began`: by query, the stamp when it had been told where
     it begins.
     """
@@ -234,19 +236,21 @@ def everything_is_read(history: History, pipelines: PipelineHistory, rows: Rows,
     for query, stamp in began.items():
         if _is_link(query):
             told = [one for one in pipelines.commits if one.query == query and one.result is not None]
-            places = {Place(one[0], at) for commit in told for one in commit.planned for at in range(one[1], one[2])}
+            places = {
+                SourcePlace(one[0], at) for commit in told for one in commit.planned for at in range(one[1], one[2])
+            }
         else:
             places = {row.place for _, _, row in rows if row.query == query}
         read = {unseal(pipelines.data[place]) for place in places if place in pipelines.data}
         owed = [one for one in history.publishes if one.outcome is Outcome.OK and one.begun > stamp]
         looked += len(owed)
         bad += [f"{one.identity} was not read by {query}" for one in owed if one.identity not in read]
-    return Verdict("everything is read", looked, tuple(bad))
+    return CheckResult("everything is read", looked, tuple(bad))
 
 
-def stays(before: Mapping[str, Any], after: Mapping[str, Any]) -> Verdict:
+def stays(before: Mapping[str, Any], after: Mapping[str, Any]) -> CheckResult:
     """What was there when all was quiet is there after a restart, too."""
     bad = [
         f"{name} was {known}, and is {after.get(name)}" for name, known in before.items() if known != after.get(name)
     ]
-    return Verdict("a restart changes nothing", len(before), tuple(bad))
+    return CheckResult("a restart changes nothing", len(before), tuple(bad))

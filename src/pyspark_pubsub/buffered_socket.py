@@ -22,7 +22,7 @@ BEHIND = 4096
 """Bytes read along behind what was asked for: the next frame's head, mostly."""
 
 
-class Pipe:
+class BufferedSocket:
     """`deadline` (monotonic seconds) is that of every method: they raise `CallError`, DEADLINE_EXCEEDED when it is over
     and UNAVAILABLE when the connection is lost; after either the pipe is `closed`.
     """

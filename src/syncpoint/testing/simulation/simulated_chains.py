@@ -28,12 +28,12 @@ from syncpoint.storage.disk import DiskWriter
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.settings import StorageSettings
-from syncpoint.testing.simulation.base import SimWorld, Trace
+from syncpoint.testing.simulation.base import Simulation, Trace
 from syncpoint.testing.simulation.consuming import Consuming
-from syncpoint.testing.simulation.disks import SimDiskServer
 from syncpoint.testing.simulation.loop import ProcessLoop
-from syncpoint.testing.simulation.nodes import Node, Publisher
-from syncpoint.testing.simulation.shape import TOPIC, TOPIC_NUMBER, Shape
+from syncpoint.testing.simulation.nodes import SimNode, SimPublisher
+from syncpoint.testing.simulation.simulated_disks import SimDiskServer
+from syncpoint.testing.simulation.topology import TOPIC, TOPIC_NUMBER, Topology
 from syncpoint.wire import methods
 
 CONFIRM_S = 3.0
@@ -41,17 +41,17 @@ LAG_BYTES_MAX = 96 * 1024
 
 
 @dataclass(frozen=True)
-class Assignment:
+class SimAssignment:
     """Which chains take keys."""
 
     epoch: int
     chains: tuple[int, ...]
 
 
-class ChainsWorld(SimWorld):
+class SimulatedChains(Simulation):
     """See the module."""
 
-    def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, shape: Shape, trace: Trace | None) -> None:
+    def __init__(self, loop: ProcessLoop, clock: ManualClock, seed: int, shape: Topology, trace: Trace | None) -> None:
         super().__init__(loop, clock, seed, trace)
         self.shape = shape
         self.stops = 0.01 + 0.05 * self.random.random()
@@ -70,7 +70,7 @@ class ChainsWorld(SimWorld):
         self.registered: frozenset[tuple[int, int]] = frozenset()
         self._missed: frozenset[tuple[int, int]] = frozenset()  # not registered, and that was told
         self._opened = self.store.watch(OPEN, from_revision=1, notify=self._registered)
-        self.assignment = self.before = Assignment(1, tuple(range(1, shape.chains + 1)))
+        self.assignment = self.before = SimAssignment(1, tuple(range(1, shape.chains + 1)))
         self.logs = self._numbers = 0
         self.draining = False
         self.turn = 0  # whose turn it is to have clients, where not everybody has
@@ -82,8 +82,8 @@ class ChainsWorld(SimWorld):
         self.held = 0  # acknowledgements that clients keep
         self.refusals: dict[int, Exception] = {}
         self._far: set[DiskWriter] = set()  # too far behind at the last look
-        self.nodes: dict[str, Node] = {}
-        self.owners_of: dict[int, tuple[Publisher, int]] = {}
+        self.nodes: dict[str, SimNode] = {}
+        self.owners_of: dict[int, tuple[SimPublisher, int]] = {}
         self.epochs: dict[int, int] = {}
         self.opening: dict[int, asyncio.Task[Any]] = {}
         self.records = self._place()
@@ -162,7 +162,7 @@ class ChainsWorld(SimWorld):
 
     def assign(self, chains: tuple[int, ...]) -> None:
         """The topic's keys move to these chains."""
-        self.before, self.assignment = self.assignment, Assignment(self.assignment.epoch + 1, chains)
+        self.before, self.assignment = self.assignment, SimAssignment(self.assignment.epoch + 1, chains)
         self.note(f"keys are taken by {chains} in epoch {self.assignment.epoch}")
         self.tell()
 
@@ -185,7 +185,7 @@ class ChainsWorld(SimWorld):
 
     # -- processes ---------------------------------------------------------------------------------------------------
 
-    def begin(self, kind: type[Publisher] | type[Consuming], name: str) -> asyncio.Task[None]:
+    def begin(self, kind: type[SimPublisher] | type[Consuming], name: str) -> asyncio.Task[None]:
         """Start a process, or start it again."""
         node = self.nodes[name] = kind(self, name)
         return node.process.start(node.start())
@@ -197,8 +197,8 @@ class ChainsWorld(SimWorld):
         self.network.ended(node.process)
 
     @property
-    def publishers(self) -> list[Publisher]:
-        return [node for node in self.nodes.values() if isinstance(node, Publisher)]
+    def publishers(self) -> list[SimPublisher]:
+        return [node for node in self.nodes.values() if isinstance(node, SimPublisher)]
 
     def refused(self, number: int, error: Exception) -> None:
         """A chain could not be opened."""
@@ -217,7 +217,7 @@ class ChainsWorld(SimWorld):
         """
         return self.served(number) and self.owners_of[number][1] == self.epochs[number]
 
-    def take_over(self, number: int, owner: Publisher) -> None:
+    def take_over(self, number: int, owner: SimPublisher) -> None:
         """Let a process open a chain, whoever has it now."""
         before = self.owners_of.get(number)
         if before is not None and self.served(number) and before[0] is not owner:
@@ -267,7 +267,7 @@ class ChainsWorld(SimWorld):
                     if living:
                         self.take_over(number, living[self.random.randrange(0, len(living))])
 
-    def tell_time(self, node: Node) -> None:
+    def tell_time(self, node: SimNode) -> None:
         """What the clocks of other machines show, as members of a cluster tell it to each other."""
         if not node.process.alive or node.process.hung or node.shared.cut:
             return
@@ -333,6 +333,6 @@ class ChainsWorld(SimWorld):
                 await asyncio.sleep(0.1)
 
 
-def servers_of(world: ChainsWorld) -> list[SimDiskServer]:
+def servers_of(world: SimulatedChains) -> list[SimDiskServer]:
     """All servers of disks, in order."""
     return [world.farm.servers[name] for name in sorted(world.farm.servers)]
