@@ -1,4 +1,6 @@
-"""One job between two clusters of real processes whose owners of chains are killed: every message once, in order."""
+"""One job between two clusters of real processes whose owners of chains are killed: every message once, in order. It
+reads a subscription that it has to itself, and what it has read is acknowledged.
+"""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +13,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark_pubsub.rpc import close_idle
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.testing.etcd import why_not
-from tests.spark.spark_world import Topic, numbers
+from syncpoint.testing.official import eventually
+from syncpoint.wire.messages import pubsub
+from tests.spark.spark_world import SUBSCRIBER, Topic, numbers
 
 SHAPE = Shape(clusters=1, disks=3, forwarders=2, routers=1, proxies=1)
 COUNT = 6_000
@@ -39,6 +43,8 @@ def clusters(tmp_path) -> Iterator[list[tuple[LocalCluster, Any]]]:
 def test_a_link_between_two_clusters_copies_once_while_owners_are_killed(spark, clusters, tmp_path):
     (one, source_server), (two, target_server) = clusters
     source, target = Topic(source_server), Topic(target_server)
+    subscription = source.name.replace("topics", "subscriptions")
+    source.call("CreateSubscription", pubsub.Subscription(name=subscription, topic=source.name), SUBSCRIBER)
     source.publish(0, COUNT, 500)
     victims = [(two, "publish-forwarder-1"), (one, "publish-forwarder-1"), (two, "publish-forwarder-2"),
                (one, "publish-forwarder-2")]  # fmt: skip
@@ -46,7 +52,7 @@ def test_a_link_between_two_clusters_copies_once_while_owners_are_killed(spark, 
 
     def start() -> Any:
         reader = spark.readStream.format("pubsub").option("endpoint", source_server.endpoint)
-        frame = reader.option("topic", source.name).option("maxRowsPerTrigger", 500).load()
+        frame = reader.option("subscription", subscription).option("maxRowsPerTrigger", 500).load()
         writer = frame.writeStream.format("pubsub").option("endpoint", target_server.endpoint)
         return (
             writer.option("topic", target.name)
@@ -85,3 +91,5 @@ def test_a_link_between_two_clusters_copies_once_while_owners_are_killed(spark, 
     for row in sorted(rows.select("offset", "data", "ordering_key").collect(), key=lambda row: row.offset):
         first.setdefault(row.ordering_key, []).append(int(row.data))
     assert len(first) == 3
+    left = spark.read.format("pubsub").option("endpoint", source_server.endpoint).option("subscription", subscription)
+    eventually(lambda: left.load().count() == 0, 30, "everything is acknowledged")
