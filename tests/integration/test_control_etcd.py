@@ -14,7 +14,7 @@ from syncpoint.control.ownership_driver import OwnershipDriver, hand_over_method
 from syncpoint.control.peer_channels import PeerChannels, process_methods
 from syncpoint.metadata.etcd import EtcdStore, open_etcd
 from syncpoint.metadata.layout import OWNERS
-from syncpoint.metadata.shared import read_all
+from syncpoint.metadata.store_client import read_all
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PUBLISH, ChainRecord, Member
 from syncpoint.runtime.clock import SystemClock

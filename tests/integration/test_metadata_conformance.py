@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from syncpoint.metadata.backup import read_backup, restore, take_backup
+from syncpoint.metadata.catalog_replica import CatalogConflict, SharedCatalog
 from syncpoint.metadata.contract import (
     Compare,
     Delete,
@@ -30,9 +31,8 @@ from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CatalogChange, Setting
 from syncpoint.metadata.remote import open_remote
 from syncpoint.metadata.service import MetadataService
-from syncpoint.metadata.shared import SharedStore, SharedWatch, read_all
-from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
 from syncpoint.metadata.sqlite import SqliteStore
+from syncpoint.metadata.store_client import SharedStore, SharedWatch, read_all
 from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.random import SystemRandom
 from syncpoint.testing import etcd

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from syncpoint.metadata.contract import Event, Indeterminate, Put, Resync, StoreError, StoreUnavailable, absent
 from syncpoint.metadata.etcd import EtcdStore, open_etcd
 from syncpoint.metadata.etcd_client import User
-from syncpoint.metadata.shared import read_all
+from syncpoint.metadata.store_client import read_all
 from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.random import SystemRandom
 from syncpoint.testing.etcd import EtcdCluster, why_not

@@ -14,11 +14,11 @@ from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.registration import Registration
+from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PUBLISH, ChainOwner, Member
 from syncpoint.model.errors import Unavailable

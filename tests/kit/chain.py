@@ -29,9 +29,9 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import DiskFenced
 from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.storage.disk.step_workers import ManualWorkers, Step, Worker
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.settings import StorageSettings
-from syncpoint.storage.workers import ManualWorkers, Step, Worker
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire import methods
@@ -68,7 +68,7 @@ class Disks:
 class LoopWorkers(ManualWorkers):
     """The threads of one store as timers of the loop: a worker takes a step soon after it was woken, or as it said."""
 
-    STEP_S, KEEP_S = 0.004, 0.08  # how long a writer or reader, and a keeper of a disk, is late
+    STEP_S, KEEP_S = 0.004, 0.08  # how long a writer or reader, and a maintainer of a disk, is late
 
     def __init__(self, process: Process) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class LoopWorker:
         process = self._workers.process
         if process.crashed or self._workers.steps.get(self._name) != self._step:
             return
-        if process.paused or (process.keepers_rest and "-keep-" in self._name):
+        if process.paused or (process.maintainers_rest and "-keep-" in self._name):
             self._set(0.02)
             return
         delay = self._step()
@@ -253,7 +253,7 @@ class Process:
         self.assignments = dict(world.assignments)
         self.deaf = False  # to assignments
         self.paused = False  # its disks' threads stand still
-        self.keepers_rest = False  # of its threads those stand still that look after disks and delete files
+        self.maintainers_rest = False  # of its threads those stand still that look after disks and delete files
         self.crashed = False
         self.workers: list[LoopWorkers] = []
         self.ended: list[tuple[int, Exception]] = []

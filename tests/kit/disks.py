@@ -13,11 +13,11 @@ from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.files import DiskUnreachable
 from syncpoint.runtime.memory_files import FailOn, MemoryFiles
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.storage.disk.step_workers import ManualWorkers
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
-from syncpoint.storage.workers import ManualWorkers
 
 
 class World:
@@ -141,7 +141,7 @@ class World:
 
     def _wait(self, slot: int) -> None:
         """The call of a writer whose disk is out of reach does not return."""
-        writer = self.store._disks.keepers[slot].writer
+        writer = self.store._disks.maintainers[slot].writer
         if writer is not None and writer.ok and writer._queue and writer.busy_since is None:
             writer.busy_since = self.clock.monotonic()
 
@@ -183,7 +183,7 @@ class World:
         self.settle()
 
     def heal(self, rounds: int = 60) -> None:
-        """Give keepers the time to re-admit and complete disks."""
+        """Give maintainers the time to re-admit and complete disks."""
         for _ in range(rounds):
             self.clock.advance(1.1)
             self.settle()

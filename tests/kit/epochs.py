@@ -21,10 +21,10 @@ from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.memory_files import MemoryFiles
 from syncpoint.runtime.random import SeededRandom
+from syncpoint.storage.disk.step_workers import ManualWorkers
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
-from syncpoint.storage.workers import ManualWorkers
 from syncpoint.transport.memory import MemoryChannel
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pipeline, pubsub

@@ -26,10 +26,10 @@ from syncpoint.node.settings import ServeSettings
 from syncpoint.publish.upkeep import LogUpkeep
 from syncpoint.runtime.clock import Clock, ManualClock
 from syncpoint.runtime.random import SeededRandom
-from syncpoint.storage.keeper import DiskMaintainer
-from syncpoint.storage.lanes import CallQueue, InlineCalls
+from syncpoint.storage.disk.call_queues import CallQueue, InlineCalls
+from syncpoint.storage.disk.maintenance import DiskMaintainer
+from syncpoint.storage.disk.step_workers import Result, Step, one_by_one
 from syncpoint.storage.settings import StorageSettings
-from syncpoint.storage.workers import Result, Step, one_by_one
 from syncpoint.testing.simulated_loop import run_simulated
 from syncpoint.transport.server import Server
 from syncpoint.wire import methods
@@ -51,7 +51,7 @@ class InlineWorkers:
     def start(self, name: str, step: Step, *, waits: bool = False) -> InlineWorker:
         return InlineWorker(step)
 
-    def lane(self, name: str, clock: Clock) -> CallQueue:
+    def call_queue(self, name: str, clock: Clock) -> CallQueue:
         return InlineCalls()
 
     def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:

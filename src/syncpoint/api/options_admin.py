@@ -15,8 +15,8 @@ from google.protobuf.message import Message
 from syncpoint.api.catalog_servicers import checked_again
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane
+from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
-from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.model.errors import NotFound
 from syncpoint.model.flow import FlowLimit, FlowLimits
 from syncpoint.model.names import parse_subscription, parse_topic

@@ -22,7 +22,7 @@ from syncpoint.cli.output import count, said
 
 if TYPE_CHECKING:
     from syncpoint.metadata.backup import Restored
-    from syncpoint.metadata.shared import SharedStore
+    from syncpoint.metadata.store_client import SharedStore
     from syncpoint.node.cluster.local import LocalCluster
 
 _T = TypeVar("_T")

@@ -19,7 +19,7 @@ from syncpoint.cli.output import count, print_json, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
-    from syncpoint.metadata.shared import SharedStore
+    from syncpoint.metadata.store_client import SharedStore
     from syncpoint.proxy.data_keys import TopicKeys
     from syncpoint.proxy.key_admin import KeyInfo
 

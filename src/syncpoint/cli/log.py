@@ -1,7 +1,7 @@
 """`syncpoint log verify|dump|recover`: look into the disks of a server that is stopped, or give up what is lost.
 
-Place: beside storage, whose own scan and decisions do the work (`syncpoint.storage.inspect` and `losses`). Only
-`recover --accept-loss` writes anything.
+Place: beside storage, whose own scan and decisions do the work (`syncpoint.storage.disk.inspect_disks` and `losses`).
+Only `recover --accept-loss` writes anything.
 Promise: exit code 1 when something acknowledged is damaged or missing, or when a server has the disks open.
 """
 
@@ -24,7 +24,7 @@ from syncpoint.cli.serve import default_data
 from syncpoint.cli.settings import Settings, with_settings
 
 if TYPE_CHECKING:
-    from syncpoint.storage.losses import Losses
+    from syncpoint.storage.disk.losses import Losses
 
 # heading, key in an entry, width; entries are printed as they are read, so the widths are fixed.
 COLUMNS = (
@@ -66,7 +66,7 @@ def verify(settings: Settings, data: Path | None, disks: tuple[Path, ...]) -> No
     Example:
       syncpoint log verify --disk /mnt/a/sp --disk /mnt/b/sp --disk /mnt/c/sp
     """
-    from syncpoint.storage.inspect import verify as verify_disks
+    from syncpoint.storage.disk.inspect_disks import verify as verify_disks
 
     report: dict[str, Any] = verify_disks(_stopped(data, disks))
     if settings.format == "json":
@@ -110,7 +110,7 @@ def dump(
     limit: int | None,
 ) -> None:
     """Print the entries of the log, in order; with --format json one JSON object per line."""
-    from syncpoint.storage.inspect import dump as dump_disks
+    from syncpoint.storage.disk.inspect_disks import dump as dump_disks
 
     entries = dump_disks(_stopped(data, disks), log=number, source=source, payloads=payloads)
     as_json = settings.format == "json"
@@ -143,7 +143,7 @@ def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], acce
     from syncpoint.runtime.clock import SystemClock
     from syncpoint.runtime.files import OsFiles
     from syncpoint.runtime.random import SystemRandom
-    from syncpoint.storage.losses import accept, arrange, assess
+    from syncpoint.storage.disk.losses import accept, arrange, assess
 
     files, random = OsFiles(), SystemRandom()
     folders = _stopped(data, disks)

@@ -14,7 +14,7 @@ from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
-from syncpoint.metadata.shared import answered
+from syncpoint.metadata.store_client import answered
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import ChainOwner
 from syncpoint.model.errors import SyncpointError, Unavailable

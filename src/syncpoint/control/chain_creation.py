@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from syncpoint.control.membership import Membership
 from syncpoint.metadata.contract import Compare, Put, StoreError, StoreUnavailable, absent, unchanged
 from syncpoint.metadata.layout import CHAIN_COUNTER, CHAINS, MEMBERS
-from syncpoint.metadata.shared import SharedStore, read_all
+from syncpoint.metadata.store_client import SharedStore, read_all
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition, SyncpointError
 from syncpoint.runtime.tasks import Tasks

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from syncpoint.metadata.contract import Delete, Put, StoreError, unchanged
 from syncpoint.metadata.layout import CLOCKS
-from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.store_client import SharedStore
 from syncpoint.metadata.view import View
 from syncpoint.model.times import TELL_S
 from syncpoint.runtime.clock import Clock

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.registration import head_revision
+from syncpoint.metadata.catalog_replica import CatalogConflict, SharedCatalog
 from syncpoint.metadata.contract import StoreError, StoreUnavailable
 from syncpoint.metadata.records import CatalogChange, Subscription
-from syncpoint.metadata.shared import SharedStore, answered
-from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
+from syncpoint.metadata.store_client import SharedStore, answered
 from syncpoint.model.errors import Conflict, MetadataSilent, Unavailable
 
 REFRESH_S = 2.0

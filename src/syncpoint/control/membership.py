@@ -19,7 +19,7 @@ from dataclasses import replace
 from syncpoint.control.peer_channels import Reach
 from syncpoint.metadata.contract import Compare, Indeterminate, KeyValue, Put, StoreError, unchanged
 from syncpoint.metadata.layout import MEMBERS
-from syncpoint.metadata.shared import SharedLease, SharedStore
+from syncpoint.metadata.store_client import SharedLease, SharedStore
 from syncpoint.metadata.view import View
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.contract import Delete, KeyValue, Operation, Put, unchanged
 from syncpoint.metadata.layout import CONSTRAINTS, DRAINS, OPERATIONS
-from syncpoint.metadata.shared import answered, read_all
+from syncpoint.metadata.store_client import answered, read_all
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound

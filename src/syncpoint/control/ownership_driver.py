@@ -44,7 +44,7 @@ from syncpoint.metadata.contract import (
     unchanged,
 )
 from syncpoint.metadata.layout import EPOCHS, OWNERS
-from syncpoint.metadata.shared import SharedLease
+from syncpoint.metadata.store_client import SharedLease
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PUBLISH, ChainOwner, ChainRecord, Member
 from syncpoint.model.errors import FailedPrecondition, SyncpointError

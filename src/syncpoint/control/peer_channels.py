@@ -16,8 +16,8 @@ from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
 from syncpoint.transport.client import MetadataItems
-from syncpoint.transport.lane import Message
 from syncpoint.transport.network import AnyChannel, AnyStream, Network
+from syncpoint.transport.stream_state import Message
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 

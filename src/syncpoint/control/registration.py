@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.metadata.contract import TXN_OPS_MAX, Compare, Delete, Put, StoreError, unchanged
 from syncpoint.metadata.layout import HEAD, OPEN, OWNERS
-from syncpoint.metadata.shared import SharedStore, answered, read_all
+from syncpoint.metadata.store_client import SharedStore, answered, read_all
 from syncpoint.model.cluster import ChainOwner, Member
 from syncpoint.model.errors import MetadataSilent, SyncpointError, Unavailable
 from syncpoint.runtime.tasks import Tasks

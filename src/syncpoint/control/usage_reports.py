@@ -24,7 +24,7 @@ from syncpoint.metadata.contract import (
 )
 from syncpoint.metadata.layout import USED
 from syncpoint.metadata.records import Subscription
-from syncpoint.metadata.shared import SharedStore, read_all
+from syncpoint.metadata.store_client import SharedStore, read_all
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.runtime.trusted import TrustedClock

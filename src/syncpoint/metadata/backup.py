@@ -9,7 +9,7 @@ their logs go on at a number that is drawn, so that two clusters restored from o
 It is refused while members live; broken off, it leaves a store without a universe, which can only be restored again.
 What was made after the backup is unknown afterwards: topics and subscriptions, and data keys of sealed messages where
 the store has lost them (those that it still has, stay). Which topics are unknown that way is said by the catalog
-(`lost`), so that nobody takes their messages for what is left of deleted ones. Revisions of the catalog and
+(`restored_topics`), so that nobody takes their messages for what is left of deleted ones. Revisions of the catalog and
 incarnations also rise with the clock: of two restores of one backup into stores that know nothing of each other, the
 later one has the higher numbers.
 """
@@ -26,7 +26,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from syncpoint.metadata import lost
+from syncpoint.metadata import restored_topics
+from syncpoint.metadata.catalog_replica import record_key
 from syncpoint.metadata.contract import (
     TXN_BYTES_MAX,
     TXN_OPS_MAX,
@@ -57,8 +58,7 @@ from syncpoint.metadata.layout import (
     UNIVERSE,
 )
 from syncpoint.metadata.records import Setting, Topic, decode_record, encode_record
-from syncpoint.metadata.shared import SharedStore, read_all
-from syncpoint.metadata.shared_catalog import record_key
+from syncpoint.metadata.store_client import SharedStore, read_all
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.model.identity import UNIVERSE_END, UNIVERSE_MIN
 from syncpoint.runtime.clock import Clock
@@ -74,7 +74,7 @@ _EPOCH_LEAP = 1 << 16
 _REVISION_LEAP = 1 << 32
 _PER_SECOND = 1 << 24  # more than are given out in a second
 _STARTED = "a process started while the metadata were being restored: stop it, and restore again"
-_TOPICS, _LOST = RECORDS.under("topics"), record_key(Setting(lost.NAME))
+_TOPICS, _LOST = RECORDS.under("topics"), record_key(Setting(restored_topics.NAME))
 
 
 class Damaged(ValueError):
@@ -283,12 +283,12 @@ def _head(backups: bytes | None, known: bytes | None, floor: int) -> tuple[int, 
     return max(max(one, other) + _REVISION_LEAP, floor), max(highest, too)
 
 
-def _lost(backup: Backup, begin: int) -> lost.LostTopics:
+def _lost(backup: Backup, begin: int) -> restored_topics.LostTopics:
     """What came between the backup and the revision that the catalog goes on from."""
-    before, items = lost.NOTHING, backup.items
+    before, items = restored_topics.NOTHING, backup.items
     if _LOST in items:
         record = decode_record(items[_LOST])
-        before = lost.decode(record.value) if isinstance(record, Setting) else before
+        before = restored_topics.decode(record.value) if isinstance(record, Setting) else before
     records = (decode_record(value) for key, value in items.items() if key.startswith(_TOPICS))
     topics = (record.incarnation for record in records if isinstance(record, Topic))
     return before.with_gap(int(items.get(HEAD, b"0 0").split()[0]), begin, topics)

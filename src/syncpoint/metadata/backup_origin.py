@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from syncpoint.metadata.backup import Backup
 from syncpoint.metadata.layout import CHAINS, SETTINGS, UNIVERSE
-from syncpoint.metadata.shared import SharedStore, read_all
+from syncpoint.metadata.store_client import SharedStore, read_all
 
 
 async def differences(store: SharedStore, backup: Backup, name: str) -> list[str]:

@@ -2,8 +2,9 @@
 
 Place: what members, owners, assignments and the catalog stand in when there is more than one machine. `etcd_client` is
 the way there, `etcd_streams` what stays open.
-Promise: the contract of `shared`. Revisions are those of etcd, so they begin above 1. All keys stand under one prefix,
-so that an etcd may serve others as well; `PREFIX.identity` beside it is drawn once and tells this store from any other.
+Promise: the contract of `store_client`. Revisions are those of etcd, so they begin above 1. All keys stand under one
+prefix, so that an etcd may serve others as well; `PREFIX.identity` beside it is drawn once and tells this store from
+any other.
 Leaves to the operator: to let etcd forget old revisions (`--auto-compaction-retention`), and its backups.
 """
 
@@ -36,7 +37,7 @@ from syncpoint.metadata.contract import (
 from syncpoint.metadata.etcd_client import COMPACT, GRANT, RANGE, STATUS, TXN, EtcdClient, EtcdRefused, User
 from syncpoint.metadata.etcd_streams import EtcdLease, EtcdWatch
 from syncpoint.metadata.lease import KeptLease
-from syncpoint.metadata.shared import DEADLINE_S
+from syncpoint.metadata.store_client import DEADLINE_S
 from syncpoint.model.errors import Code
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random

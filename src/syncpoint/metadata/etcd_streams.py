@@ -15,7 +15,7 @@ from typing import Any
 from syncpoint.metadata.contract import Event, Resync, StoreError, StoreUnavailable
 from syncpoint.metadata.etcd_client import KEEP_ALIVE, REVOKE, WATCH, EtcdClient, EtcdRefused, is_old_token
 from syncpoint.metadata.lease import RENEWALS, KeptLease
-from syncpoint.metadata.shared import DEADLINE_S
+from syncpoint.metadata.store_client import DEADLINE_S
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.clock import Clock
 from syncpoint.transport.network import AnyStream

@@ -2,10 +2,10 @@
 
 Place: tests and simulations put one of these per imagined process over one `MemoryStore`; a process that holds the
 SQLite file of an installation serves its own to others by `service`.
-Promise: everything in `shared`, in the time of the running loop, without a thread or a socket; a deadline never passes,
-because every call is answered at once. `close` is what the death of a process is: its leases are renewed no more and
-end in their time; the store itself stays open, it belongs to whoever opened it.
-Leaves out: faults, but for `cut`: while it is set every call fails, watches are silent and leases run out.
+Promise: everything in `store_client`, in the time of the running loop, without a thread or a socket; a deadline never
+passes, because every call is answered at once. `close` is what the death of a process is: its leases are renewed no
+more and end in their time; the store itself stays open, it belongs to whoever opened it. Leaves out: faults, but for
+`cut`: while it is set every call fails, watches are silent and leases run out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from syncpoint.metadata.contract import (
 )
 from syncpoint.metadata.embedded import EmbeddedLease, EmbeddedStore
 from syncpoint.metadata.lease import RENEWALS
-from syncpoint.metadata.shared import DEADLINE_S
+from syncpoint.metadata.store_client import DEADLINE_S
 from syncpoint.runtime.clock import Clock
 
 _RETRY_S = 0.1

@@ -1,9 +1,9 @@
 """The metadata store of another process: the other end of `service`.
 
 Place: in every process of a cluster whose metadata is one SQLite file.
-Promise: the contract of `shared`. While the serving process is away, calls wait for it within their deadline, watches
-resume where they were, and leases live on if it is back in time: the store begins their length anew. However many
-calls and watches wait for it, it is tried some times a second.
+Promise: the contract of `store_client`. While the serving process is away, calls wait for it within their deadline,
+watches resume where they were, and leases live on if it is back in time: the store begins their length anew. However
+many calls and watches wait for it, it is tried some times a second.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from syncpoint.metadata.contract import (
 )
 from syncpoint.metadata.lease import RENEWALS, KeptLease
 from syncpoint.metadata.service import STORE
-from syncpoint.metadata.shared import DEADLINE_S
+from syncpoint.metadata.store_client import DEADLINE_S
 from syncpoint.metadata.turns import Turns
 from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.runtime.clock import Clock

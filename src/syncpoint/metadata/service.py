@@ -2,8 +2,8 @@
 
 Place: where a cluster lives on one machine or has one process that keeps everything (no etcd): that process serves its
 SQLite file by this.
-Promise: the contract of `shared`, over the transport. Events older than the last `EVENTS_KEPT` revisions are forgotten
-as time goes by.
+Promise: the contract of `store_client`, over the transport. Events older than the last `EVENTS_KEPT` revisions are
+forgotten as time goes by.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from syncpoint.metadata.contract import Event, Resync, StoreError, StoreUnavailable
 from syncpoint.metadata.layout import CHAINS, DRAINS, LOADS, MEMBERS, OWNERS
-from syncpoint.metadata.shared import SharedStore, SharedWatch, read_all
+from syncpoint.metadata.store_client import SharedStore, SharedWatch, read_all
 from syncpoint.model.cluster import ChainOwner, ChainRecord, Member
 from syncpoint.runtime.tasks import Tasks
 

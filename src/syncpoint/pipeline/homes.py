@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from syncpoint.metadata.contract import Compare, Delete, Put, absent
 from syncpoint.metadata.layout import LINK_HOMES, QUERY_HOMES
-from syncpoint.metadata.shared import SharedStore, answered, read_all
+from syncpoint.metadata.store_client import SharedStore, answered, read_all
 
 
 def query_key(query: str) -> str:

@@ -28,7 +28,7 @@ from syncpoint.publish.host import ChainHost
 from syncpoint.publish.source import Source
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Call, CallContext, Methods, Streaming, StreamingCall, Unary
-from syncpoint.transport.lane import Message
+from syncpoint.transport.stream_state import Message
 from syncpoint.transport.tasks import unary_async
 from syncpoint.wire.methods import EPOCH_WRITER, LOG_READER, Method
 from syncpoint.wire.serving import parsed

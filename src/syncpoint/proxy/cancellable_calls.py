@@ -12,7 +12,7 @@ from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.model.errors import Code, Unavailable
 from syncpoint.proxy.failure_detector import FailureDetector
 from syncpoint.transport.client import MetadataItems
-from syncpoint.transport.lane import Message
+from syncpoint.transport.stream_state import Message
 
 MOVABLE = frozenset(
     {Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELLED, Code.UNKNOWN, Code.INTERNAL, Code.ABORTED}

@@ -34,7 +34,7 @@ from syncpoint.metadata.contract import (
     unchanged,
 )
 from syncpoint.metadata.layout import DATA_KEYS, KEY_COUNTER, LENT_KEYS, TOPIC_KEYS
-from syncpoint.metadata.shared import SharedStore, answered, read_all
+from syncpoint.metadata.store_client import SharedStore, answered, read_all
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.random import Random

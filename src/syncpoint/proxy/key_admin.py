@@ -21,9 +21,9 @@ from typing import NamedTuple
 from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.contract import Delete, KeyValue, StoreError, unchanged
 from syncpoint.metadata.layout import DATA_KEYS, LENT_KEYS, RECORDS, TOPIC_KEYS
-from syncpoint.metadata.lost import LostTopics, lost_in
 from syncpoint.metadata.records import Topic, decode_record
-from syncpoint.metadata.shared import SharedStore, read_all
+from syncpoint.metadata.restored_topics import LostTopics, lost_in
+from syncpoint.metadata.store_client import SharedStore, read_all
 from syncpoint.model.errors import SyncpointError
 from syncpoint.proxy.data_keys import TopicKeys
 from syncpoint.runtime.random import Random

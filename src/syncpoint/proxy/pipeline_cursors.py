@@ -16,7 +16,7 @@ from typing import Any
 from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, Topic
-from syncpoint.metadata.shared import SharedStore, answered
+from syncpoint.metadata.store_client import SharedStore, answered
 from syncpoint.model.errors import (
     Code,
     Conflict,

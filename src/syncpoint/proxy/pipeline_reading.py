@@ -15,7 +15,7 @@ from typing import Any
 from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Topic
-from syncpoint.metadata.shared import SharedStore, answered
+from syncpoint.metadata.store_client import SharedStore, answered
 from syncpoint.model.errors import Aborted, FailedPrecondition, InvalidArgument, OutOfRange, Unavailable
 from syncpoint.pipeline import columns, reading_positions
 from syncpoint.pipeline.reading import FRAME_BYTES, FRAME_BYTES_MAX

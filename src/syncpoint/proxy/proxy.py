@@ -18,7 +18,7 @@ from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.layout import CONSTRAINTS
 from syncpoint.metadata.records import CatalogChange
-from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.store_client import SharedStore
 from syncpoint.metadata.view import ClusterView, View
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Unavailable

@@ -47,7 +47,7 @@ from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.router.location import may_pass
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Call, Methods, Unary
-from syncpoint.transport.lane import Message
+from syncpoint.transport.stream_state import Message
 from syncpoint.wire import methods
 
 DEADLINE_S = 60.0  # of callers who name none

@@ -17,7 +17,7 @@ from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.metadata.contract import Put, StoreError, absent
 from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, Prefix
 from syncpoint.metadata.records import Topic
-from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.store_client import SharedStore
 from syncpoint.model.cluster import ROUTER
 from syncpoint.model.errors import MetadataSilent, SyncpointError, Unavailable
 from syncpoint.proxy.route_cache import RouteCache, SubscriptionRoute, TopicRoute

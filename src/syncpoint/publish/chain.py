@@ -38,12 +38,12 @@ from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.tasks import Tasks, complete
+from syncpoint.storage.disk.step_workers import ThreadWorkers, Workers, notifier
 from syncpoint.storage.errors import CopiesChanged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import OPENINGS_MAX, StorageSettings
 from syncpoint.storage.store import Store
-from syncpoint.storage.workers import ThreadWorkers, Workers, notifier
 
 CLOSE_S = 5.0  # for what is on its way to the disks; then its outcome is unknown
 OpenFiles = Callable[[ChainRecord, int], tuple[Files, Sequence[str]]]

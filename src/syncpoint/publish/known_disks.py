@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from syncpoint.metadata.contract import Put, unchanged
 from syncpoint.metadata.layout import KNOWN_DISKS
-from syncpoint.metadata.shared import SharedStore, answered
+from syncpoint.metadata.store_client import SharedStore, answered
 from syncpoint.model.errors import Unavailable
 
 

@@ -3,12 +3,12 @@
 Place: the end of a message's life. A message is needed while a subscription has neither acknowledged it nor outlived
 its retention of it, while a subscription or the topic keeps acknowledged messages for a seek, or while a snapshot
 holds it unacknowledged. Nothing else keeps a message: a topic without subscriptions keeps none unless it has a
-retention of its own. What a restore of older metadata has made unknown (`metadata.lost`) is kept until an operator has
-decided.
+retention of its own. What a restore of older metadata has made unknown (`metadata.restored_topics`) is kept until an
+operator has decided.
 """
 
 from syncpoint.metadata.catalog import Catalog
-from syncpoint.metadata.lost import NOTHING, lost_of
+from syncpoint.metadata.restored_topics import NOTHING, lost_of
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.source import Source

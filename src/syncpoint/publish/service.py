@@ -17,7 +17,7 @@ from syncpoint.model.errors import FailedPrecondition, InvalidArgument, Syncpoin
 from syncpoint.publish.envelope import fetched_message, heartbeat_message, read_publish
 from syncpoint.publish.host import ChainHost
 from syncpoint.transport.calls import Call, Methods, Streaming, StreamingCall, Unary
-from syncpoint.transport.lane import Message
+from syncpoint.transport.stream_state import Message
 from syncpoint.wire import methods
 from syncpoint.wire.messages import internal
 from syncpoint.wire.serving import served

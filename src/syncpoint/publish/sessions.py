@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from syncpoint.model.times import SESSION_S
-from syncpoint.transport.lane import Message
+from syncpoint.transport.stream_state import Message
 
 
 class Session(Protocol):

@@ -11,7 +11,7 @@ from typing import Any
 
 from syncpoint.metadata.catalog import Catalog, CatalogCopy
 from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, CONSTRAINTS
-from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.store_client import SharedStore
 from syncpoint.metadata.view import ClusterView, View
 from syncpoint.model.cluster import PUBLISH, SUBSCRIBE
 from syncpoint.model.errors import InvalidArgument

@@ -17,7 +17,7 @@ from typing import Any
 from syncpoint.metadata.catalog import CatalogCopy
 from syncpoint.metadata.contract import Delete, Put, StoreError, StoreUnavailable, absent, unchanged
 from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, HEAD, Prefix
-from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.store_client import SharedStore
 from syncpoint.metadata.view import ClusterView, View
 from syncpoint.model.cluster import ROUTER, Member
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment

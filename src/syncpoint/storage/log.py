@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from syncpoint.runtime.files import Buffer
-from syncpoint.storage.catalog import Segment, SegmentCatalog
 from syncpoint.storage.checksum import crc32c, crc32c_of
-from syncpoint.storage.disk import DiskWriter, LogProgress, Roll
+from syncpoint.storage.disk.disk_writer import DiskWriter, LogProgress, Roll
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog
 from syncpoint.storage.index import ActiveIndex
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import HEADER_BYTES, MESSAGE_KINDS, Queued

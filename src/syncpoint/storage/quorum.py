@@ -1,6 +1,6 @@
 """Who must hold what: pure arithmetic on a fragment's ack rule (protocol rule 2).
 
-Place: asked by `log` after every commit, by `disks` before it gives one up, and by recovery before it believes that
+Place: asked by `log` after every commit, by `disk_set` before it gives one up, and by recovery before it believes that
 something is not there. The rule is stored in every segment's header, so that whoever reads it years later knows which
 sets could acknowledge then.
 Promise: everything follows from one question, "can this set of disks acknowledge?", which never turns from yes to no

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
-from syncpoint.storage.access import CopyReader, Gone, Opened
-from syncpoint.storage.catalog import Segment, SegmentCatalog
+from syncpoint.storage.copy_reader import CopyReader, Gone, Opened
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex, IndexRecord
 from syncpoint.storage.record import StoredBatch

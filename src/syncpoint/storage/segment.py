@@ -7,7 +7,7 @@
     then         index             see `index`; aligned to a page
     last page    trailer           sealed: where the index is, the last position, who sealed, the header once more
 
-Place: written by `disk` and `recovery.repair`, read by recovery, `index` and tools.
+Place: written by `disk_writer` and `recovery.repair`, read by recovery, `index` and tools.
 Promise: a page is believed only if its CRC32C matches; trailer and marks are seeded with the copy's incarnation, so
 those left behind in a recycled file are void.
 """

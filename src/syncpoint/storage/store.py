@@ -19,23 +19,23 @@ from syncpoint.model.errors import ResourceExhausted, Unavailable
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Buffer, Files
 from syncpoint.runtime.random import Random
-from syncpoint.storage.access import Gone
 from syncpoint.storage.cache import TailCache
-from syncpoint.storage.catalog import Segment, SegmentCatalog
-from syncpoint.storage.checkpoint import CheckpointWriter
-from syncpoint.storage.disks import DiskSet
+from syncpoint.storage.copy_reader import Gone
+from syncpoint.storage.disk.disk_set import DiskSet
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog
+from syncpoint.storage.disk.step_workers import Notify, ThreadWorkers, Workers
+from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus, disk_status
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex, IndexRecord
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.reader import PART_BYTES, ReadRequest, Reply, StoreReader, Take
 from syncpoint.storage.record import MESSAGE_KINDS, Entry, EntryKind, Header, Queued, StoredBatch
+from syncpoint.storage.recovery.checkpoints import CheckpointWriter
 from syncpoint.storage.recovery.recover import Recovered, Recovery, recover
+from syncpoint.storage.recovery.replay import Replay
 from syncpoint.storage.recovery.trim import CollectReport, Live, More, Trim
-from syncpoint.storage.replay import Replay
 from syncpoint.storage.settings import StorageSettings
-from syncpoint.storage.sources import SourceIndex
-from syncpoint.storage.status import DiskStatus, StoreStatus, disk_status
-from syncpoint.storage.workers import Notify, ThreadWorkers, Workers
+from syncpoint.storage.source_index import SourceIndex
 
 __all__ = [
     "CheckpointWriter",

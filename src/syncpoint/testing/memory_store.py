@@ -8,11 +8,11 @@ the next log counter.
 from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.model.identity import UNIVERSE_MIN
-from syncpoint.storage.checkpoint import CheckpointWriter
+from syncpoint.storage.disk.store_status import DiskStatus, StoreStatus
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.record import CHECKPOINT_KINDS, MESSAGE_KINDS, Entry, EntryKind, StoredBatch
+from syncpoint.storage.recovery.checkpoints import CheckpointWriter
 from syncpoint.storage.recovery.trim import CollectReport, Live, More
-from syncpoint.storage.status import DiskStatus, StoreStatus
 
 
 class StoreInMemory:

@@ -1,6 +1,6 @@
 """What a method sees of its caller.
 
-Place: the face of the transport to `api`; implemented by `server_lanes` over sockets and by `memory` without.
+Place: the face of the transport to `api`; implemented by `server_streams` over sockets and by `memory` without.
 Promise: a handler is called once per call; after the answer, or after `on_cancel`, nothing more is called and what is
 sent goes nowhere.
 Leaves to the handler: to answer every call, and to stop its work in `on_cancel`.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from syncpoint.model.errors import SyncpointError
-from syncpoint.transport.lane import Message
+from syncpoint.transport.stream_state import Message
 
 
 class CallContext(Protocol):

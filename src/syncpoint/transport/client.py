@@ -19,9 +19,9 @@ from syncpoint.transport.client_connection import ClientConnection, ClientStream
 from syncpoint.transport.connection import Totals
 from syncpoint.transport.encoding import write_timeout
 from syncpoint.transport.fields import Field
-from syncpoint.transport.heads import request_block
-from syncpoint.transport.lane import PREFIX_BYTES, Message
+from syncpoint.transport.headers import request_block
 from syncpoint.transport.limits import TransportLimits
+from syncpoint.transport.stream_state import PREFIX_BYTES, Message
 
 _ATTEMPTS = 3
 _BLOCKS_MAX = 256

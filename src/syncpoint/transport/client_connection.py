@@ -17,10 +17,10 @@ from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.transport import frames
 from syncpoint.transport.connection import Connection, Totals
 from syncpoint.transport.frames import ConnectionFault, ErrorCode, StreamFault
-from syncpoint.transport.heads import MalformedHeaders, ResponseHead, error_of, read_response
-from syncpoint.transport.lane import COPY_BYTES, Message, StreamState
+from syncpoint.transport.headers import MalformedHeaders, ResponseHead, error_of, read_response
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.outbox import BURST
+from syncpoint.transport.stream_state import COPY_BYTES, Message, StreamState
 
 _STREAMS_BEFORE_SETTINGS = 100
 _SID_LAST = frames.WINDOW_MAX - 1024

@@ -19,9 +19,9 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import frames, guard
 from syncpoint.transport.fields import FieldReader
 from syncpoint.transport.frames import ConnectionFault, ErrorCode, SettingId, StreamFault
-from syncpoint.transport.lane import StreamState
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.outbox import Outbox
+from syncpoint.transport.stream_state import StreamState
 
 log = logging.getLogger("syncpoint.transport")
 

@@ -20,7 +20,7 @@ from syncpoint.model.errors import Code, SyncpointError, Unimplemented, Unproces
 from syncpoint.runtime.random import Random
 from syncpoint.transport.calls import Methods, Streaming, Unary
 from syncpoint.transport.client import MetadataItems
-from syncpoint.transport.lane import Message
+from syncpoint.transport.stream_state import Message
 
 log = logging.getLogger("syncpoint.transport")
 

@@ -11,10 +11,10 @@ from typing import Protocol
 
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.client import Channel, MetadataItems
-from syncpoint.transport.heads import SECRET
-from syncpoint.transport.lane import Message
+from syncpoint.transport.headers import SECRET
 from syncpoint.transport.limits import MIB, TransportLimits
 from syncpoint.transport.server import serve
+from syncpoint.transport.stream_state import Message
 from syncpoint.transport.unsent import Unsent
 
 WINDOW_BYTES = 4 * MIB  # between processes of a cluster: what is asked for at once arrives without asking for window

@@ -4,7 +4,7 @@ Place: under `connection`; lanes append bytes to `out` and queue what windows ho
 Promise: bytes leave in the order in which they were appended; everything appended within one turn of the event loop
 leaves in one write (in steps of `BURST` bytes when it is a lot); lanes that wait share a window in turns; waiting
 bytes are bounded.
-Leaves to `lane`: cutting messages into frames. To the socket: what was handed to it.
+Leaves to `stream_state`: cutting messages into frames. To the socket: what was handed to it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.unsent import Unsent
 
 if TYPE_CHECKING:
-    from syncpoint.transport.lane import StreamState
+    from syncpoint.transport.stream_state import StreamState
 
 BURST = 256 * 1024
 """Bytes gathered before they are handed to the socket, which then may say that it is full."""

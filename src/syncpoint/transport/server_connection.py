@@ -1,6 +1,6 @@
 """The server's end of a connection: opens lanes for requests, keeps their deadlines, drains.
 
-Place: between `connection` and `server_lanes`; made by `server` for every accepted socket.
+Place: between `connection` and `server_streams`; made by `server` for every accepted socket.
 Promise: a stream above the limits is refused in a way the client may retry; a drained connection loses no call it
 accepted.
 Leaves to `server`: which methods exist, and when to sweep and drain.
@@ -18,9 +18,9 @@ from syncpoint.transport import frames, guard
 from syncpoint.transport.calls import Streaming, Unary
 from syncpoint.transport.connection import Connection, log
 from syncpoint.transport.frames import PREFACE, ConnectionFault, ErrorCode, StreamFault
-from syncpoint.transport.heads import SECRET, MalformedHeaders, RequestHead, check_trailers, read_request
-from syncpoint.transport.lane import StreamState
-from syncpoint.transport.server_lanes import MessageStream, PlainStream, ServerStream, UnaryStream
+from syncpoint.transport.headers import SECRET, MalformedHeaders, RequestHead, check_trailers, read_request
+from syncpoint.transport.server_streams import MessageStream, PlainStream, ServerStream, UnaryStream
+from syncpoint.transport.stream_state import StreamState
 
 if TYPE_CHECKING:
     from syncpoint.transport.server import Server

@@ -17,7 +17,7 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.runtime.tasks import Tasks
 from syncpoint.transport.calls import Call, Unary
 from syncpoint.transport.fair import Stepwise
-from syncpoint.transport.lane import Message
+from syncpoint.transport.stream_state import Message
 
 log = logging.getLogger("syncpoint.transport")
 

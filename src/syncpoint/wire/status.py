@@ -1,7 +1,7 @@
 """Errors on the wire: details that clients read.
 
 Place: at the edge, where a `SyncpointError` leaves (server) or arrives (client).
-Promise: details as official clients decode them. Leaves to `transport.heads`: the `google.rpc.Status` around them.
+Promise: details as official clients decode them. Leaves to `transport.headers`: the `google.rpc.Status` around them.
 """
 
 from __future__ import annotations

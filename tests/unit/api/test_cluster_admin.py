@@ -16,11 +16,11 @@ from syncpoint.control.cluster_queries import ClusterQueries
 from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.operations import Operations
 from syncpoint.control.plane import ControlPlane
+from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import CHAINS, LOADS, MEMBERS, OPEN, OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PROXY, PUBLISH, STORAGE, SUBSCRIBE, ChainOwner, ChainRecord, DiskPlace, Member
 from syncpoint.model.errors import Code, SyncpointError

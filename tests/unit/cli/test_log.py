@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from syncpoint.storage import inspect
+from syncpoint.storage.disk import inspect_disks
 
 ENTRY = {
     "log": 1,
@@ -54,7 +54,7 @@ def report(monkeypatch):
         told["asked"] = tuple(disks)
         return told
 
-    monkeypatch.setattr(inspect, "verify", verify)
+    monkeypatch.setattr(inspect_disks, "verify", verify)
     return told
 
 
@@ -81,7 +81,7 @@ def test_dump(run, disk, monkeypatch):
         asked.update(options)
         return iter([ENTRY, ENTRY | {"position": 8, "kind": "ACKS"}, ENTRY])
 
-    monkeypatch.setattr(inspect, "dump", dump)
+    monkeypatch.setattr(inspect_disks, "dump", dump)
     words = ["log", "dump", "--disk", str(disk), "--limit", "2", "--log", "1", "--source", "5"]
     lines = run(*words).stdout.splitlines()
     assert [line.split()[1] for line in lines] == ["POSITION", "7", "8"]

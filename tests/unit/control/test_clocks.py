@@ -12,12 +12,12 @@ from syncpoint.control.head_commit import HeadCommit
 from syncpoint.control.peer_channels import PeerChannels
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.usage_reports import USED_S, ReportedUses, UsageReporter
+from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import CLOCKS, USED
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CatalogChange, Snapshot, Subscription, Topic
-from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.metadata.view import ClusterView
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom

@@ -17,12 +17,12 @@ from syncpoint.control.peer_channels import PeerChannels, Reach, process_methods
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.registration import Registration, registered_chains
 from syncpoint.control.usage_reports import USED_S, ReportedUses, UsageReporter
+from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import CHAINS, DRAINS, MEMBERS, OWNERS, USED
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CREATING, CatalogChange, Snapshot, Subscription, Topic
-from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.metadata.view import ClusterView, View
 from syncpoint.model.cluster import PUBLISH, STORAGE, ChainOwner, ChainRecord, DiskPlace, Member
 from syncpoint.model.errors import FailedPrecondition, InvalidArgument, SyncpointError, Unavailable

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.metadata.backup import Damaged, read_backup, restore, take_backup, write_file
+from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.contract import Compare, Indeterminate, Operation, Put, StoreUnavailable, TxnResult
 from syncpoint.metadata.layout import LAST_BACKUP, UNIVERSE
 from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.lost import NAME
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CatalogChange, Record, Setting, Subscription, Topic
-from syncpoint.metadata.shared import read_all
-from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.metadata.restored_topics import NAME
+from syncpoint.metadata.store_client import read_all
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.model.identity import LOG_COUNTER_END, UNIVERSE_END, UNIVERSE_MIN
 from syncpoint.runtime.clock import ManualClock

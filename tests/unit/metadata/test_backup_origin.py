@@ -17,7 +17,7 @@ from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import UNIVERSE
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.store_client import SharedStore
 from syncpoint.model.identity import UNIVERSE_MIN
 from syncpoint.node.cluster.local import LocalCluster, Shape
 from syncpoint.runtime.clock import SystemClock

@@ -10,7 +10,7 @@ import pytest
 from syncpoint.metadata.contract import Event, Indeterminate, Put, Resync, StoreError, StoreUnavailable
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.shared import SharedStore, SharedWatch, answered
+from syncpoint.metadata.store_client import SharedStore, SharedWatch, answered
 from syncpoint.model.errors import Unavailable
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom

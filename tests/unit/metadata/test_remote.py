@@ -13,8 +13,8 @@ from syncpoint.metadata.embedded import EmbeddedStore
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.remote import RemoteShared, open_remote
 from syncpoint.metadata.service import MetadataService
-from syncpoint.metadata.shared import SharedWatch, read_all
 from syncpoint.metadata.sqlite import SqliteStore
+from syncpoint.metadata.store_client import SharedWatch, read_all
 from syncpoint.model.errors import Unprocessed
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom

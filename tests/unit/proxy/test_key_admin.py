@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from syncpoint.metadata.catalog_replica import SharedCatalog, record_key
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import DATA_KEYS, LENT_KEYS, OPEN, TOPIC_KEYS
 from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.lost import LostTopicDecision, LostTopics
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CatalogChange, Topic, encode_record
-from syncpoint.metadata.shared_catalog import SharedCatalog, record_key
+from syncpoint.metadata.restored_topics import LostTopicDecision, LostTopics
 from syncpoint.model.errors import Unavailable
 from syncpoint.proxy import key_admin
 from syncpoint.proxy.data_keys import KeyRing, TopicKeys

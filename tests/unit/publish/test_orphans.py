@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from syncpoint.metadata.lost import LostTopicDecision, LostTopics, lost_of
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
+from syncpoint.metadata.restored_topics import LostTopicDecision, LostTopics, lost_of
 from syncpoint.publish.retention import orphans
 from tests.kit.chain import SUB, SUB_NUMBER, TOPIC, TOPIC_NUMBER, ChainWorld, Subscriber, simulated
 

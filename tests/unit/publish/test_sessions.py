@@ -10,7 +10,7 @@ import pytest
 from syncpoint.model.errors import Unavailable
 from syncpoint.model.times import SESSION_S
 from syncpoint.publish.sessions import Began, Sessions
-from syncpoint.transport.lane import Message
+from syncpoint.transport.stream_state import Message
 from syncpoint.wire.messages import internal
 from tests.kit.chain import SUB_NUMBER, ChainWorld, Subscriber, simulated
 

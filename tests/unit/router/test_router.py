@@ -9,6 +9,7 @@ from typing import Any
 
 from syncpoint.control.membership import Membership, new_incarnation
 from syncpoint.control.peer_channels import PeerChannels, Reach, process_methods
+from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import (
     ASSIGNED_SUBSCRIPTIONS,
@@ -22,7 +23,6 @@ from syncpoint.metadata.layout import (
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
-from syncpoint.metadata.shared_catalog import SharedCatalog
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainOwner, ChainRecord, Member
 from syncpoint.router.assignment import SubscriptionAssignment, TopicAssignment

@@ -139,7 +139,7 @@ class Schedule:
     def gone(self) -> set[int]:
         """Disks that failed, and those that are no members yet of all that is written."""
         log = self.world.store._disks.log
-        failed = {keeper.slot for keeper in self.world.store._disks.keepers if not keeper.ok}
+        failed = {maintainer.slot for maintainer in self.world.store._disks.maintainers if not maintainer.ok}
         return failed.union(*({s for s, w in enumerate(one.writers) if w is None or not w.ok} for one in log.fragments))
 
     def part(self) -> None:
@@ -175,10 +175,12 @@ class Schedule:
             return
         if world.store.failure is not None:
             return
-        rounds = [keeper.scrub_rounds for keeper in world.store._disks.keepers]
+        rounds = [maintainer.scrub_rounds for maintainer in world.store._disks.maintainers]
         for _ in range(30):
             world.heal(2)
-            if all(k.scrub_rounds > before + 1 for k, before in zip(world.store._disks.keepers, rounds, strict=True)):
+            if all(
+                k.scrub_rounds > before + 1 for k, before in zip(world.store._disks.maintainers, rounds, strict=True)
+            ):
                 break
         world.heal(20)
         if world.store.failure is not None:

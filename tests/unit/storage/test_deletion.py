@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import pytest
 
-from syncpoint.storage.catalog import Segment
-from syncpoint.storage.checkpoint import CheckpointWriter
+from syncpoint.storage.disk.segment_catalog import Segment
 from syncpoint.storage.index import DamagedIndex, Index, IndexRecord, SealedIndex
 from syncpoint.storage.record import EntryKind, Header
+from syncpoint.storage.recovery.checkpoints import CheckpointWriter
 from tests.kit.disks import World
 
 BATCHES = 90

@@ -164,5 +164,5 @@ def test_a_foreign_segment_is_neither_deleted_nor_rewritten(what: str) -> None:
     else:
         world.settle(20, 0.1)
     assert world.files.content(path) == theirs
-    error = world.store._disks.keepers[1].writer.error
+    error = world.store._disks.maintainers[1].writer.error
     assert isinstance(error, FolderExchanged), error

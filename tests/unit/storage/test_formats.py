@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.storage import checksum
-from syncpoint.storage.identity import (
+from syncpoint.storage.disk.disk_identity import (
     DiskIdentity,
     Marks,
     add_span,

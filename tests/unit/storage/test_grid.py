@@ -267,12 +267,12 @@ def fence(world: World, slot: int, operations: tuple[str, ...] = ()) -> None:
     world.files.faults.append(refuse)
 
 
-@pytest.mark.parametrize("who", ["writer", "keeper", "failed keeper"])
+@pytest.mark.parametrize("who", ["writer", "maintainer", "failed maintainer"])
 def test_one_disk_that_knows_a_later_writer_ends_the_store(who: str) -> None:
     world = grid()
     world.publish()
     world.commit()
-    if who == "failed keeper":
+    if who == "failed maintainer":
         world.fail(4)
         world.publish()
         world.commit()

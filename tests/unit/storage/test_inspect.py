@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from syncpoint.storage.inspect import dump, verify
+from syncpoint.storage.disk.inspect_disks import dump, verify
 from syncpoint.storage.segment import DATA_START, PAGE
 from tests.kit.disks import World
 

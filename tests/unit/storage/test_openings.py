@@ -11,11 +11,11 @@ from unittest.mock import patch
 import pytest
 
 from syncpoint.runtime.files import DiskUnreachable, write_all
+from syncpoint.storage.disk.step_workers import ThreadWorkers, _Manual
 from syncpoint.storage.errors import CopiesChanged, DisksMissing, StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.segment import NOBODY, PAGE, SegmentHeader, encode_front
 from syncpoint.storage.store import Store
-from syncpoint.storage.workers import ThreadWorkers, _Manual
 from tests.kit.disks import World
 
 GRID = AckRule.grid(3, 3)
@@ -401,7 +401,7 @@ def test_a_failed_disk_keeps_its_name_until_the_others_are_seen_to_do_without_it
     if noticed == "out of reach":
         world.lose_sight(1, 2)
     world.settle()
-    assert not world.store._disks.keepers[0].ok
+    assert not world.store._disks.maintainers[0].ok
     world.files.faults.remove(fault)
     for _ in range(5):
         world.clock.advance(1.1)
@@ -427,7 +427,7 @@ def test_a_failed_disk_comes_back_once_the_others_answer() -> None:
     for _ in range(5):
         world.clock.advance(1.1)
         world.settle()
-    assert not world.store._disks.keepers[0].ok
+    assert not world.store._disks.maintainers[0].ok
     world.regain(1)
     world.heal()
     disks = world.store.status().disks

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.storage.cache import TailCache, joined
-from syncpoint.storage.checkpoint import CheckpointWriter
+from syncpoint.storage.disk.step_workers import ThreadWorkers
 from syncpoint.storage.reader import ReadAhead, limit
 from syncpoint.storage.record import EntryKind, Queued, StoredBatch
+from syncpoint.storage.recovery.checkpoints import CheckpointWriter
 from syncpoint.storage.settings import StorageSettings
-from syncpoint.storage.sources import SourceIndex
-from syncpoint.storage.workers import ThreadWorkers
+from syncpoint.storage.source_index import SourceIndex
 
 
 def entry(position: int, source: int, first: int, count: int, size: int = 10) -> Queued:

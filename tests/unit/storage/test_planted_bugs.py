@@ -7,8 +7,9 @@ from contextlib import suppress
 
 import pytest
 
-from syncpoint.storage import disk, quorum, record, segment
-from syncpoint.storage.disk import DiskWriter
+from syncpoint.storage import quorum, record, segment
+from syncpoint.storage.disk import disk_writer
+from syncpoint.storage.disk.disk_writer import DiskWriter
 from syncpoint.storage.errors import DisksMissing, StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import find_tail
@@ -217,13 +218,13 @@ def torn_seals(seed: int) -> None:
 def test_a_seal_does_not_reach_the_disk_before_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(4):
         torn_seals(seed)
-    right = disk.write_seal
+    right = disk_writer.write_seal
 
     def hasty(files, *rest, **named):  # type: ignore[no-untyped-def]
         monkeypatch.setattr(files, "fdatasync", lambda handle: None)
         right(files, *rest, **named)
         monkeypatch.undo()
-        monkeypatch.setattr(disk, "write_seal", hasty)
+        monkeypatch.setattr(disk_writer, "write_seal", hasty)
 
-    monkeypatch.setattr(disk, "write_seal", hasty)
+    monkeypatch.setattr(disk_writer, "write_seal", hasty)
     assert noticed(torn_seals, 60)

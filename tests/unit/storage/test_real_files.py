@@ -17,7 +17,7 @@ import pytest
 from syncpoint.runtime.clock import SystemClock
 from syncpoint.runtime.files import OsFiles
 from syncpoint.runtime.random import SystemRandom
-from syncpoint.storage.inspect import verify
+from syncpoint.storage.disk.inspect_disks import verify
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.settings import StorageSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncpoint.runtime.files import Files
-from syncpoint.storage.catalog import Segment, index_seed
+from syncpoint.storage.disk.segment_catalog import Segment, index_seed
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex
 from syncpoint.storage.record import StoredBatch

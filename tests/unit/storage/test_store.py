@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from syncpoint.model.errors import ResourceExhausted, Unavailable
-from syncpoint.storage import access, reader
+from syncpoint.storage import copy_reader, reader
 from syncpoint.storage.errors import CopiesUnreachable, DisksFailed, DisksMissing, ForeignDisk, StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import HEADER_BYTES, EntryKind, StoredBatch
@@ -454,12 +454,12 @@ def test_rot_is_found_healed_and_reported() -> None:
 
 def scrubbed(world: World, slot: int = 0) -> DiskStatus:
     """How a disk is once all of it was read through."""
-    keeper = world.store._disks.keepers[slot]
-    rounds = keeper.scrub_rounds + 2  # one may be half done
+    maintainer = world.store._disks.maintainers[slot]
+    rounds = maintainer.scrub_rounds + 2  # one may be half done
     for _ in range(600):
         world.clock.advance(0.2)
         world.settle()
-        if keeper.scrub_rounds >= rounds:
+        if maintainer.scrub_rounds >= rounds:
             return world.store.status().disks[slot]
     raise AssertionError("the disk is not read through")
 
@@ -529,7 +529,7 @@ def test_what_all_disks_have_lost_is_counted_on_each() -> None:
 def test_large_payloads_among_small_ones_are_read_whole_and_their_rot_is_found(
     sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "LARGE", 300)
+    monkeypatch.setattr(copy_reader, "LARGE", 300)
     world = World(1, 3, cache_bytes=1)
     world.open()
     source = world.store.log_counter << 24
@@ -801,7 +801,7 @@ def test_a_commit_that_does_not_end_costs_the_disk_and_nothing_else() -> None:
     writer = store._disks.log.live[2]
     writer.busy_since = world.clock.monotonic()
     world.clock.advance(16)
-    for _ in range(5):  # what is queued for the keeper comes before its look round
+    for _ in range(5):  # what is queued for the maintainer comes before its look round
         world.run("syncpoint-keep-2")
     world.deliver()
     assert store.status().disks[2].state == "failed"

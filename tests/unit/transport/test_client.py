@@ -12,7 +12,7 @@ from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import fields, frames
 from syncpoint.transport.client import Channel
 from syncpoint.transport.frames import ErrorCode, SettingId
-from syncpoint.transport.heads import HEAD_BLOCK, OK_BLOCK
+from syncpoint.transport.headers import HEAD_BLOCK, OK_BLOCK
 from syncpoint.transport.limits import TransportLimits
 
 Script = Callable[["Scripted", frames.Frame], None]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from syncpoint.control.registration import registered_chains
 from syncpoint.metadata.contract import StoreError
 from syncpoint.metadata.layout import OPEN
-from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.store_client import SharedStore
 from syncpoint.metadata.view import ClusterView, View
 from syncpoint.runtime.tasks import Tasks
 

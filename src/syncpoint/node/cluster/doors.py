@@ -14,7 +14,7 @@ from typing import Any
 from syncpoint.diskserver.remote_files import DiskAddress, RemoteFiles
 from syncpoint.metadata.etcd import open_etcd
 from syncpoint.metadata.remote import open_remote
-from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.store_client import SharedStore
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.cluster.settings import ClusterSettings
@@ -24,7 +24,7 @@ from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.files import Files
 from syncpoint.runtime.machine import network_of_machine
 from syncpoint.runtime.random import Random, SystemRandom
-from syncpoint.storage.workers import ThreadWorkers, Workers
+from syncpoint.storage.disk.step_workers import ThreadWorkers, Workers
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Network, TcpNetwork, split_address
 from syncpoint.transport.unsent import Unsent

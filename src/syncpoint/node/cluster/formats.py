@@ -18,7 +18,7 @@ from typing import NamedTuple
 import syncpoint
 from syncpoint.metadata.contract import Put, absent, unchanged
 from syncpoint.metadata.layout import FORMAT, MEMBERS
-from syncpoint.metadata.shared import SharedStore, read_all
+from syncpoint.metadata.store_client import SharedStore, read_all
 from syncpoint.metadata.view import View
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import Aborted, FailedPrecondition

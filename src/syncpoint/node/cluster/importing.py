@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from syncpoint.metadata.catalog_replica import record_key
 from syncpoint.metadata.contract import TXN_BYTES_MAX, TXN_OPS_MAX, Operation, Put, absent
 from syncpoint.metadata.layout import (
     ACK_KEY,
@@ -34,8 +35,7 @@ from syncpoint.metadata.layout import (
 )
 from syncpoint.metadata.mirror import Identities
 from syncpoint.metadata.records import Record, Setting, Snapshot, Subscription, encode_record
-from syncpoint.metadata.shared import SharedStore
-from syncpoint.metadata.shared_catalog import record_key
+from syncpoint.metadata.store_client import SharedStore
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.errors import FailedPrecondition, Unavailable
 from syncpoint.model.flow import FlowLimits
@@ -53,12 +53,12 @@ from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files, OsFiles
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.tasks import complete
+from syncpoint.storage.disk.step_workers import notifier
 from syncpoint.storage.layout import DISK_FILE
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import EntryKind, StoredBatch
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import Store
-from syncpoint.storage.workers import notifier
 
 NODE_ACK_KEY = "ack-id-key"  # the setting of one node that holds it
 IN_USE = "the cluster has topics already: only a new cluster can take over a folder"

@@ -13,10 +13,10 @@ from dataclasses import replace
 from syncpoint.control.clocks import ClockExchange
 from syncpoint.control.membership import Membership, new_incarnation
 from syncpoint.control.peer_channels import PeerChannels
+from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.contract import Put, absent
 from syncpoint.metadata.layout import ACK_KEY, SETTINGS, UNIVERSE
-from syncpoint.metadata.shared import SharedStore
-from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.metadata.store_client import SharedStore
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import Member
 from syncpoint.model.errors import FailedPrecondition

@@ -1,7 +1,7 @@
 """Orphans: messages of topics that were lost with the metadata, and what an operator does with them.
 
 Place: behind `syncpoint cluster orphans`; over the metadata and the publish forwarders, which say what is on the disks.
-`metadata.lost` decides what is lost, `publish.retention` keeps it.
+`metadata.restored_topics` decides what is lost, `publish.retention` keeps it.
 Promise: an orphan is listed until somebody has decided, and who decided what is in the catalog for good. An adopted
 topic has a subscription that begins at its first message, from the revision on at which it is known: none of its
 messages is without a reader for a moment. Its retention is the longest there is, so that nothing has run out that any
@@ -20,12 +20,12 @@ from syncpoint.api.subscriptions import new_subscription
 from syncpoint.api.topics import new_topic
 from syncpoint.control.barrier import Barrier
 from syncpoint.control.peer_channels import PeerChannels
+from syncpoint.metadata.catalog_replica import CatalogConflict, SharedCatalog
 from syncpoint.metadata.contract import Put, absent
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
-from syncpoint.metadata.lost import LostTopicDecision, lost_of
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
-from syncpoint.metadata.shared import SharedStore
-from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
+from syncpoint.metadata.restored_topics import LostTopicDecision, lost_of
+from syncpoint.metadata.store_client import SharedStore
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PUBLISH
 from syncpoint.model.errors import Aborted, AlreadyExists, NotFound, SyncpointError

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from syncpoint.control.chain_placement import planner
 from syncpoint.metadata.layout import CHAIN_COUNTER
-from syncpoint.metadata.shared import SharedStore
+from syncpoint.metadata.store_client import SharedStore
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PUBLISH, STORAGE, ChainRecord, Member
 from syncpoint.model.errors import FailedPrecondition, Unavailable

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from syncpoint.metadata.contract import Operation, Put
 from syncpoint.metadata.layout import CHAIN_COUNTER, CHAINS, HEAD, SETTINGS
-from syncpoint.metadata.shared import SharedStore, read_all
+from syncpoint.metadata.store_client import SharedStore, read_all
 from syncpoint.model.cluster import ChainRecord, DiskPlace
 from syncpoint.model.errors import FailedPrecondition
 from syncpoint.node.cluster.importing import OneNode, import_node, take_universe

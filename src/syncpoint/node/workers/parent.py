@@ -19,8 +19,8 @@ import sys
 from syncpoint.metadata.layout import CHAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.service import MetadataService
-from syncpoint.metadata.shared import read_all
 from syncpoint.metadata.sqlite import SqliteStore
+from syncpoint.metadata.store_client import read_all
 from syncpoint.model.errors import Unavailable
 from syncpoint.node.locks import FolderLocks
 from syncpoint.node.settings import ServeSettings

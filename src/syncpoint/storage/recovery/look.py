@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from syncpoint.storage.catalog import Segment
+from syncpoint.storage.disk.segment_catalog import Segment
 from syncpoint.storage.index import Index, IndexRecord
 from syncpoint.storage.record import Header
 

@@ -19,18 +19,9 @@ from typing import Any
 
 from syncpoint.runtime.files import DiskFenced, Files
 from syncpoint.runtime.random import Random
-from syncpoint.storage.access import CopyReader
-from syncpoint.storage.catalog import Segment, SegmentCatalog, SegmentCopy
+from syncpoint.storage.copy_reader import CopyReader
 from syncpoint.storage.damage import Damage
-from syncpoint.storage.errors import (
-    CopiesChanged,
-    CounterTaken,
-    DisksMissing,
-    Fenced,
-    ForeignDisk,
-    StorageDamaged,
-)
-from syncpoint.storage.identity import (
+from syncpoint.storage.disk.disk_identity import (
     DiskIdentity,
     Marks,
     encode_marks,
@@ -38,6 +29,16 @@ from syncpoint.storage.identity import (
     read_identity,
     write_identity,
     write_marks,
+)
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog, SegmentCopy
+from syncpoint.storage.disk.step_workers import one_by_one
+from syncpoint.storage.errors import (
+    CopiesChanged,
+    CounterTaken,
+    DisksMissing,
+    Fenced,
+    ForeignDisk,
+    StorageDamaged,
 )
 from syncpoint.storage.index import DamagedIndex, IndexRecord
 from syncpoint.storage.layout import DISK_FILE, LOCK_FILE, logs_dir
@@ -48,7 +49,6 @@ from syncpoint.storage.recovery.scan import DiskScan, FoundCopy, FrameTable, new
 from syncpoint.storage.recovery.tidy import tidy
 from syncpoint.storage.segment import NOBODY, SegmentHeader
 from syncpoint.storage.settings import OPENINGS_MAX, StorageSettings
-from syncpoint.storage.workers import one_by_one
 
 Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
 """See `Workers.together`."""

@@ -1,6 +1,6 @@
 """Reindex: the pages of a sealed segment's index once more, from the frames it lists.
 
-Place: behind `catalog`, for a page that is on no disk in good order; callable from any thread.
+Place: behind `segment_catalog`, for a page that is on no disk in good order; callable from any thread.
 Promise: the pages are those that were written, or none: an index that lacks an entry would say that there is none.
 A copy is read through once: what it lacks is remembered with the segment until a copy comes that was not read yet, or
 for some minutes, since what was read wrongly, or not at all, may be there all the same.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged
-from syncpoint.storage.catalog import PageLoader, Segment, SegmentCopy, index_seed
+from syncpoint.storage.disk.segment_catalog import PageLoader, Segment, SegmentCopy, index_seed
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import ActiveIndex, DamagedIndex, encode_index
 from syncpoint.storage.record import Header

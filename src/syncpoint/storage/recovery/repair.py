@@ -1,7 +1,7 @@
 """Repair: make a copy of a segment whole, durably.
 
-Place: recovery settles the segments that were being written when the process ended; keepers complete disks that lack
-segments or hold damaged ones, for ever, without new traffic.
+Place: recovery settles the segments that were being written when the process ended; maintainers complete disks that
+lack segments or hold damaged ones, for ever, without new traffic.
 Promise: what is accepted is synced before it is served. Settling *writes the accepted bytes again*, since after a
 failed fdatasync the page cache may show what the disk never got, and a second sync alone would prove nothing. A
 rebuilt copy is made beside the old file and takes its name only when it is complete and synced.
@@ -14,9 +14,9 @@ from contextlib import suppress
 
 from syncpoint.runtime.files import Files, read_exactly, write_all
 from syncpoint.runtime.random import Random
-from syncpoint.storage.access import CopyReader
-from syncpoint.storage.catalog import Segment, SegmentCatalog, SegmentCopy, index_seed
-from syncpoint.storage.disk import write_seal
+from syncpoint.storage.copy_reader import CopyReader
+from syncpoint.storage.disk.disk_writer import write_seal
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog, SegmentCopy, index_seed
 from syncpoint.storage.errors import CopiesChanged, StorageDamaged
 from syncpoint.storage.index import ActiveIndex, IndexRecord, encode_index
 from syncpoint.storage.layout import log_dir, logs_dir, segment_path

@@ -1,6 +1,6 @@
 """Scrub: read sealed copies through, slowly, to find rot while another disk still has what it destroyed.
 
-Place: a `keeper` with nothing else to do takes one step after the other; a copy that fails is forgotten and then
+Place: a `maintenance` with nothing else to do takes one step after the other; a copy that fails is forgotten and then
 written anew.
 """
 
@@ -10,9 +10,9 @@ import errno
 from collections.abc import Iterator
 
 from syncpoint.runtime.files import Files, FolderExchanged, read_exactly
-from syncpoint.storage.catalog import Segment, SegmentCopy, index_seed
 from syncpoint.storage.checksum import crc32c
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy, index_seed
 from syncpoint.storage.index import RECORDS_PAGE, SUMMARIES_PAGE, DamagedIndex, check_page
 from syncpoint.storage.record import HEADER_BYTES, decode_header
 from syncpoint.storage.segment import DATA_START, PAGE, decode_trailer

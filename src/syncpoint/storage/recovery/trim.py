@@ -12,7 +12,7 @@ Nor does a judgement count, whole or not, once something may be needed that was 
 sources that this concerns.
 Nor does one count before the facts it rests on are synced, which are all that were appended up to its end: a crash that
 loses an acknowledgement has then deleted nothing that is needed without it.
-Leaves to `keeper`: tombstones first, then the files.
+Leaves to `maintenance`: tombstones first, then the files.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from syncpoint.storage.access import CopyReader, Gone
-from syncpoint.storage.catalog import Segment, SegmentCatalog
+from syncpoint.storage.copy_reader import CopyReader, Gone
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex, IndexRecord
 from syncpoint.storage.record import Header

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from syncpoint.publish.chain import Chain
 from syncpoint.publish.retention import is_needed
-from syncpoint.storage.catalog import Segment, index_seed
+from syncpoint.storage.disk.segment_catalog import Segment, index_seed
 from syncpoint.storage.index import DamagedIndex, Index, IndexRecord, SealedIndex, check_page
 from syncpoint.storage.recovery.trim import CollectReport
 from syncpoint.storage.segment import PAGE

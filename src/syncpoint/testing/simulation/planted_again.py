@@ -17,9 +17,9 @@ from syncpoint.publish.dispatch import SourceDispatcher
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.sessions import Sessions
 from syncpoint.runtime.trusted import TrustedClock
-from syncpoint.storage.access import CopyReader
-from syncpoint.storage.catalog import Segment
-from syncpoint.storage.disks import DiskSet
+from syncpoint.storage.copy_reader import CopyReader
+from syncpoint.storage.disk.disk_set import DiskSet
+from syncpoint.storage.disk.segment_catalog import Segment
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import IndexRecord
 from syncpoint.storage.recovery import recover

@@ -23,7 +23,7 @@ from syncpoint.publish.ingress import PublishIngress
 from syncpoint.publish.ledger import Ledger
 from syncpoint.storage import record as record_module
 from syncpoint.storage import segment as segment_module
-from syncpoint.storage.disks import DiskSet
+from syncpoint.storage.disk.disk_set import DiskSet
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import find_tail
 from syncpoint.storage.recovery import recover as recover_module

@@ -20,7 +20,7 @@ from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
 from syncpoint.publish.ledger import Ledger
 from syncpoint.publish.source import Source, SourceTable
-from syncpoint.storage.disks import DiskSet
+from syncpoint.storage.disk.disk_set import DiskSet
 from syncpoint.storage.errors import CopiesUnreachable
 from syncpoint.storage.index import DamagedIndex
 from syncpoint.storage.record import EntryKind

@@ -16,7 +16,7 @@ from typing import Protocol
 from syncpoint.metadata.contract import Compare, Indeterminate, Operation, StoreUnavailable, TxnResult
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.shared import DEADLINE_S
+from syncpoint.metadata.store_client import DEADLINE_S
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulation.coverage import Coverage

@@ -19,9 +19,9 @@ from syncpoint.runtime.random import Random
 from syncpoint.testing.simulation.loop import SimProcess, here
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.client import MetadataItems
-from syncpoint.transport.lane import Message
 from syncpoint.transport.memory import MemoryStream
 from syncpoint.transport.network import AnyChannel, Listening, join_address
+from syncpoint.transport.stream_state import Message
 
 BACKOFF_S = 2.0
 

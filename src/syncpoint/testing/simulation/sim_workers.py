@@ -1,6 +1,6 @@
 """The workers of a store in a simulated process: their steps happen at times of the seed's choosing.
 
-Place: what `storage.workers.ThreadWorkers` is in production, and `blocking` beside it.
+Place: what `storage.disk.step_workers.ThreadWorkers` is in production, and `blocking` beside it.
 Promise: no wake is lost. A step runs in one go while the disks are calm, mostly; otherwise on a strand, where it may
 stop between any two calls to a disk.
 """
@@ -15,8 +15,8 @@ from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import waits_for_disk
 from syncpoint.runtime.random import Random
 from syncpoint.runtime.tasks import complete
-from syncpoint.storage.lanes import CallQueue, InlineCalls
-from syncpoint.storage.workers import Result, Step, one_by_one
+from syncpoint.storage.disk.call_queues import CallQueue, InlineCalls
+from syncpoint.storage.disk.step_workers import Result, Step, one_by_one
 from syncpoint.testing.simulation.loop import here
 from syncpoint.testing.simulation.sim_threads import SimThread, SimThreads, in_sim_thread, pause
 
@@ -36,7 +36,7 @@ class SimWorkers:
     def start(self, name: str, step: Step, *, waits: bool = False) -> SimWorker:
         return SimWorker(self, name, step, waits)
 
-    def lane(self, name: str, clock: Clock) -> CallQueue:
+    def call_queue(self, name: str, clock: Clock) -> CallQueue:
         """A disk is read on the strand that asks."""
         return InlineCalls()
 
@@ -46,7 +46,7 @@ class SimWorkers:
 
 
 class SimWorker:
-    """See `storage.workers.Worker`."""
+    """See `storage.disk.step_workers.Worker`."""
 
     def __init__(self, workers: SimWorkers, name: str, step: Step, waits: bool) -> None:
         self._workers, self._name, self._step, self._waits = workers, name, step, waits

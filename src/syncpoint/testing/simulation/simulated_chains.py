@@ -24,7 +24,7 @@ from syncpoint.model.cluster import ChainOwner, ChainRecord, DiskPlace
 from syncpoint.model.errors import SyncpointError, Unavailable
 from syncpoint.publish.chain import Chain
 from syncpoint.runtime.clock import ManualClock
-from syncpoint.storage.disk import DiskWriter
+from syncpoint.storage.disk.disk_writer import DiskWriter
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.settings import StorageSettings

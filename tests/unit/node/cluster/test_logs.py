@@ -45,7 +45,7 @@ def test_lost_metadata_are_told_once_and_then_once_a_minute_with_a_count(lines: 
 def test_what_cannot_be_understood_of_the_metadata_is_told(lines: Lines) -> None:
     for _ in range(5):
         lines.log("syncpoint.metadata.etcd_client", logging.INFO, "etcd: left")
-        lines.log("syncpoint.metadata.shared_catalog", logging.ERROR, "the catalog cannot be understood")
+        lines.log("syncpoint.metadata.catalog_replica", logging.ERROR, "the catalog cannot be understood")
     assert lines.lines.count("the catalog cannot be understood") == 5
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from syncpoint.control.peer_channels import PeerChannels
+from syncpoint.metadata.catalog_replica import SharedCatalog
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.layout import ASSIGNED_TOPICS, CHAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.lost import LostTopics, lost_of
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CatalogChange, Subscription, Topic
-from syncpoint.metadata.shared_catalog import SharedCatalog
+from syncpoint.metadata.restored_topics import LostTopics, lost_of
 from syncpoint.model.cluster import PUBLISH, ChainOwner, ChainRecord, Member
 from syncpoint.model.errors import AlreadyExists, InvalidArgument, NotFound, SyncpointError, Unavailable
 from syncpoint.node.cluster.orphans import Orphan, Orphans, Who

@@ -1,6 +1,7 @@
 """Spare segment files of one disk: pre-written, so that a commit's fdatasync finds no metadata to journal.
 
-Place: `disk` takes a file when it opens a segment, `keeper` refills and gives back those of removed segments.
+Place: `disk_writer` takes a file when it opens a segment, `maintenance` refills and gives back those of removed
+segments.
 Promise: a file in the pool has the full size of a segment, written blocks, and no valid header. Taking never waits
 for zeros to be written: an empty pool means a new, allocated file. The pool is also the room kept in reserve: while
 admission refuses messages, acknowledgements and copies forward are written into these files. Some small files are kept
@@ -28,7 +29,7 @@ _BLOCK = 4096
 
 
 class SegmentPool:
-    """The spare files of one disk folder. `take` is for the writer's thread, the rest for the keeper's."""
+    """The spare files of one disk folder. `take` is for the writer's thread, the rest for the maintainer's."""
 
     def __init__(self, files: Files, root: str, segment_bytes: int, bytes_max: int | None) -> None:
         self.root = root
@@ -163,7 +164,7 @@ class SegmentPool:
             except FileNotFoundError:
                 continue
             finally:
-                self._small.remove(name)  # only now may the keeper make another one
+                self._small.remove(name)  # only now may the maintainer make another one
         return False
 
     def _free(self) -> int:

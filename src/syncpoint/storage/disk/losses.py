@@ -20,6 +20,7 @@ from syncpoint.model.identity import format_message_id
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Files, replace_file
 from syncpoint.runtime.random import Random
+from syncpoint.storage.disk.step_workers import Workers
 from syncpoint.storage.errors import StorageError
 from syncpoint.storage.index import DamagedIndex, IndexRecord
 from syncpoint.storage.layout import audit_dir
@@ -29,7 +30,6 @@ from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.recovery.scan import newest_header, scan_disk
 from syncpoint.storage.settings import StorageSettings
 from syncpoint.storage.store import EntryKind, Store
-from syncpoint.storage.workers import Workers
 
 Span = tuple[int, int | None]  # first offset, and the one behind the last; None: nobody knows how many
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from syncpoint.metadata.backup import Backup, read_backup, restore, take_backup
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.catalog_replica import CatalogConflict, SharedCatalog
 from syncpoint.metadata.contract import Put
 from syncpoint.metadata.local import LocalShared
-from syncpoint.metadata.lost import NAME, NOTHING, LostTopicDecision, LostTopics, decode, lost_of
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CatalogChange, Topic
-from syncpoint.metadata.shared_catalog import CatalogConflict, SharedCatalog
+from syncpoint.metadata.restored_topics import NAME, NOTHING, LostTopicDecision, LostTopics, decode, lost_of
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from tests.unit.metadata.test_backup import everything, made, run

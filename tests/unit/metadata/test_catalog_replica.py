@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from syncpoint.metadata import shared_catalog
+from syncpoint.metadata import catalog_replica
+from syncpoint.metadata.catalog_replica import BLOCK, CatalogConflict, SharedCatalog
 from syncpoint.metadata.contract import Compare, Indeterminate, Operation, StoreUnavailable, TxnResult
 from syncpoint.metadata.layout import CHANGE, HEAD
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
 from syncpoint.metadata.records import CREATING, CatalogChange, ChangeOp, Record, Setting, Subscription, Topic
-from syncpoint.metadata.shared_catalog import BLOCK, CatalogConflict, SharedCatalog
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.simulated_loop import run_simulated
@@ -250,7 +250,7 @@ def test_the_catalog_is_read_while_it_changes(monkeypatch: pytest.MonkeyPatch) -
 
         async def slow(prefix: str, **options: object):  # type: ignore[no-untyped-def]
             page = await read(prefix, **options)  # type: ignore[arg-type]
-            if prefix == shared_catalog.RECORDS:
+            if prefix == catalog_replica.RECORDS:
                 for _ in range(3):
                     found = one.catalog.topic(A)
                     assert found is not None

@@ -10,8 +10,8 @@ import pytest
 
 from syncpoint.runtime.clock import ManualClock, SystemClock
 from syncpoint.runtime.files import DiskUnreachable, OsFiles
+from syncpoint.storage.disk.call_queues import ThreadedCalls
 from syncpoint.storage.errors import CopiesUnreachable
-from syncpoint.storage.lanes import ThreadedCalls
 from syncpoint.storage.record import EntryKind
 from tests.unit.storage.test_real_files import Loop
 
@@ -91,7 +91,7 @@ def test_a_hanging_disk_is_asked_once_and_the_others_are_read(tmp_path: Path, fi
     files.hanging = set()
     files.go_on.set()
     loop.until(lambda: files.let_go_of == 1)
-    lane = loop.store._disks._lanes[int(hung[-1])]
+    lane = loop.store._disks._queues[int(hung[-1])]
     loop.until(lambda: not lane.hangs(PATIENCE_S))
     assert isinstance(read(loop, 3), list)
     loop.store.close()

@@ -1,7 +1,7 @@
 """The disks of a store, and the log over them: who is live, who failed, who comes back, what each lacks.
 
-Place: between `store`, which knows messages, and `log`, `disk` and `keeper`, which know one thing each. It is what
-the keepers ask and tell.
+Place: between `store`, which knows messages, and `log`, `disk_writer` and `maintenance`, which know one thing each. It
+is what the maintainers ask and tell.
 Promise: a failed disk leaves at once and the others go on while they can acknowledge; once they cannot, `failed` is
 called once, nothing is appended any more, and no folder is touched again. A disk that is only slow or out of reach is
 given up where the others suffice without it, and waited for where they do not. One disk that knows a later writer ends
@@ -19,20 +19,20 @@ from functools import partial
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import DiskFenced, Files
 from syncpoint.runtime.random import Random
-from syncpoint.storage.access import CopyReader
-from syncpoint.storage.catalog import Segment, SegmentCopy
+from syncpoint.storage.copy_reader import CopyReader
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
-from syncpoint.storage.disk import DiskWriter, LogProgress
+from syncpoint.storage.disk.disk_identity import encode_marks, to_spans
+from syncpoint.storage.disk.disk_writer import DiskWriter, LogProgress
+from syncpoint.storage.disk.maintenance import DiskMaintainer
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
+from syncpoint.storage.disk.segment_pool import SegmentPool
+from syncpoint.storage.disk.step_workers import Notify, Worker, Workers
 from syncpoint.storage.errors import DisksFailed, DisksMissing, Fenced
-from syncpoint.storage.identity import encode_marks, to_spans
 from syncpoint.storage.index import IndexRecord
-from syncpoint.storage.keeper import DiskMaintainer
 from syncpoint.storage.log import Log
-from syncpoint.storage.pool import SegmentPool
 from syncpoint.storage.recovery.recover import Recovery
 from syncpoint.storage.recovery.reindex import Reindexing
 from syncpoint.storage.settings import Durability, StorageSettings
-from syncpoint.storage.workers import Notify, Worker, Workers
 
 UNREADABLE_MAX = 1000  # places remembered of one copy
 
@@ -60,15 +60,15 @@ class DiskSet:
         self.marks = recovery.marks
         self._marks_content = encode_marks(self.marks)
         self.progress = LogProgress()
-        self.keepers: list[DiskMaintainer] = []
-        self._lanes = [workers.lane(f"syncpoint-read-{disk.slot}", clock) for disk in recovery.disks]
+        self.maintainers: list[DiskMaintainer] = []
+        self._queues = [workers.call_queue(f"syncpoint-read-{disk.slot}", clock) for disk in recovery.disks]
         self.access = CopyReader(
             files,
             self._preference,
             self.damaged,
             self._late,
             self._answers,
-            self._lanes,
+            self._queues,
             settings.read_patience_s,
         )
         self.reindexing = Reindexing(files, self.access.page, self._answers, clock)
@@ -88,7 +88,7 @@ class DiskSet:
         self._at_once = local and settings.durability == Durability.MEMORY
         self._reported = False
         self._writer_workers: dict[DiskWriter, Worker] = {}
-        self._keeper_workers: list[Worker] = []
+        self._maintainer_workers: list[Worker] = []
         self._stale: list[DiskWriter] = []
         writers = self._open_disks(recovery)
         self.log = Log(
@@ -106,18 +106,18 @@ class DiskSet:
         self.room_changed()
 
     def _open_disks(self, recovery: Recovery) -> list[DiskWriter | None]:
-        """A keeper for every disk, a writer for those that can be used."""
-        keepers = [self._keep(recovery, slot) for slot in range(len(recovery.disks))]
+        """A maintainer for every disk, a writer for those that can be used."""
+        maintainers = [self._keep(recovery, slot) for slot in range(len(recovery.disks))]
 
-        def look(keeper: DiskMaintainer) -> None:
-            keeper.pool.open()
-            keeper.refresh()
-            keeper.note_identity()
+        def look(maintainer: DiskMaintainer) -> None:
+            maintainer.pool.open()
+            maintainer.refresh()
+            maintainer.note_identity()
 
         usable = [disk.slot for disk in recovery.disks if disk.error is None and disk.identity is not None]
-        outcomes = self._workers.together([partial(look, keepers[slot]) for slot in usable])
+        outcomes = self._workers.together([partial(look, maintainers[slot]) for slot in usable])
         for slot, error in zip(usable, outcomes, strict=True):
-            disk, keeper = recovery.disks[slot], keepers[slot]
+            disk, maintainer = recovery.disks[slot], maintainers[slot]
             if isinstance(error, OSError):
                 _refuse_fenced(disk.root, error)
                 disk.error = error
@@ -125,14 +125,14 @@ class DiskSet:
                 raise error
             elif disk.identity is not None:
                 copies = [] if disk.scan is None else disk.scan.copies
-                keeper.disks = {disk.identity.incarnation, *(copy.header.disk for copy in copies)}
-                keeper.writer = self.make_writer(slot, disk.identity.incarnation, keeper.pool)
-        return [keeper.writer for keeper in keepers]
+                maintainer.disks = {disk.identity.incarnation, *(copy.header.disk for copy in copies)}
+                maintainer.writer = self.make_writer(slot, disk.identity.incarnation, maintainer.pool)
+        return [maintainer.writer for maintainer in maintainers]
 
     def _keep(self, recovery: Recovery, slot: int) -> DiskMaintainer:
         disk = recovery.disks[slot]
         pool = SegmentPool(self._files, disk.root, self._settings.segment_bytes, self._settings.bytes_max)
-        keeper = DiskMaintainer(
+        maintainer = DiskMaintainer(
             slot,
             disk.root,
             self,
@@ -144,8 +144,8 @@ class DiskSet:
             pool,
             disk.lock,
         )
-        self.keepers.append(keeper)
-        return keeper
+        self.maintainers.append(maintainer)
+        return maintainer
 
     def _begin_log(self, recovery: Recovery, writers: Sequence[DiskWriter | None]) -> None:
         """Write the first header, once it is sure that the log could acknowledge, and would be known to whoever reads
@@ -200,8 +200,8 @@ class DiskSet:
         for writer in self.log.live:
             self._start_writer(writer)
         self.list_live()
-        self._keeper_workers = [
-            self._workers.start(f"syncpoint-keep-{keeper.slot}", keeper.step) for keeper in self.keepers
+        self._maintainer_workers = [
+            self._workers.start(f"syncpoint-keep-{maintainer.slot}", maintainer.step) for maintainer in self.maintainers
         ]
 
     def _start_writer(self, writer: DiskWriter) -> None:
@@ -221,7 +221,7 @@ class DiskSet:
         owner's."""
         self.begin_close()
         end = self._clock.monotonic() + timeout_s
-        for worker in self._keeper_workers:
+        for worker in self._maintainer_workers:
             worker.stop(self._left(end))
         for writer, worker in list(self._writer_workers.items()):  # the owner goes on burying meanwhile
             if not worker.stop(self._left(end)):
@@ -232,10 +232,10 @@ class DiskSet:
         self._run_deferred()
         self._advance()
         self.list_live()
-        for lane in self._lanes:
+        for lane in self._queues:
             lane.stop()
-        for keeper in self.keepers:
-            keeper.close()
+        for maintainer in self.maintainers:
+            maintainer.close()
         while not self._ended:
             self._run_deferred()
             with self._turn:
@@ -285,12 +285,12 @@ class DiskSet:
             writer.fail(OSError(errno.ETIMEDOUT, f"more than {self._settings.lag_bytes_max} bytes behind"))
 
     def hung(self, writer: DiskWriter) -> None:
-        """A keeper saw a commit that does not end, or cannot reach the disk. It is given up if the others suffice.
+        """A maintainer saw a commit that does not end, or cannot reach the disk. It is given up if the others suffice.
 
         Where they do not, because some of them hang as well, all are waited for: each may come back as itself.
         """
-        others = [one.slot for one in self.log.live if one is not writer and self.keepers[one.slot].answers]
-        if writer.ok and self.keepers[writer.slot].hangs and self.log.goes_on(others):
+        others = [one.slot for one in self.log.live if one is not writer and self.maintainers[one.slot].answers]
+        if writer.ok and self.maintainers[writer.slot].hangs and self.log.goes_on(others):
             writer.fail(OSError(errno.ETIMEDOUT, f"no answer for longer than {self._settings.hung_s} s"))
 
     def spares(self, slot: int, since: float) -> bool:
@@ -302,7 +302,9 @@ class DiskSet:
         that was emptied still takes them.
         """
         others = [
-            one.slot for one in self.keepers if one.slot != slot and one.ok and one.answers and one.answered_at > since
+            one.slot
+            for one in self.maintainers
+            if one.slot != slot and one.ok and one.answers and one.answered_at > since
         ]
         return self.log.goes_on(others)
 
@@ -323,7 +325,7 @@ class DiskSet:
             self._failed(self.failure)
 
     def room_changed(self) -> None:
-        """A keeper counted the room again."""
+        """A maintainer counted the room again."""
         self._room, self._room_at = self.count_room(), self.log.appended_bytes
 
     @property
@@ -332,16 +334,16 @@ class DiskSet:
         return self._room - (self.log.appended_bytes - self._room_at)
 
     def count_room(self) -> int:
-        return self.log.fragment.rule.persisted([self._room_on(one) if one.ok else 0 for one in self.keepers])
+        return self.log.fragment.rule.persisted([self._room_on(one) if one.ok else 0 for one in self.maintainers])
 
-    def _room_on(self, keeper: DiskMaintainer) -> int:
-        return keeper.free + len(keeper.pool) * self._settings.segment_bytes + self.log.room_in_segment
+    def _room_on(self, maintainer: DiskMaintainer) -> int:
+        return maintainer.free + len(maintainer.pool) * self._settings.segment_bytes + self.log.room_in_segment
 
     @property
     def full(self) -> bool:
         """Whether, where there is no room, disks that work lack it: a failed one has none, however empty it is."""
         reserve = self._settings.reserve
-        return self.room < reserve and any(one.ok and self._room_on(one) < reserve for one in self.keepers)
+        return self.room < reserve and any(one.ok and self._room_on(one) < reserve for one in self.maintainers)
 
     def notify(self, act: Callable[[], None]) -> None:
         """Run `act` on the owner's thread, or on the one that is closing the disks; any thread."""
@@ -403,7 +405,7 @@ class DiskSet:
             advice = "; repair the disks, then start the server again" if self._local else ""
             self.failure = DisksFailed(
                 f"too few disks are left to acknowledge: {error}{advice}",
-                disks=[keeper.root for keeper in self.keepers if not keeper.ok],
+                disks=[maintainer.root for maintainer in self.maintainers if not maintainer.ok],
             )
             self._failed(self.failure)
         self._advance()
@@ -434,23 +436,23 @@ class DiskSet:
             elif slot in segment.copies and (len(segment.copies) > 1 or segment.active is not None):
                 del segment.copies[slot]
                 segment.unreadable.pop(slot, None)
-        keeper = self.keepers[slot]
-        keeper.put_marks(self.marks_content())
+        maintainer = self.maintainers[slot]
+        maintainer.put_marks(self.marks_content())
         for place, copy in kept.items():
             if self.catalog.at(*place) is None:
-                keeper.put_drop(copy.path)
-        if self._lanes[slot].hangs(self._settings.read_patience_s):  # a call that will perhaps never return
-            self._lanes[slot].stop()
-            self._lanes[slot] = self._workers.lane(f"syncpoint-read-{slot}", self._clock)
+                maintainer.put_drop(copy.path)
+        if self._queues[slot].hangs(self._settings.read_patience_s):  # a call that will perhaps never return
+            self._queues[slot].stop()
+            self._queues[slot] = self._workers.call_queue(f"syncpoint-read-{slot}", self._clock)
         self.log.join(slot, writer)
         self.bury()
         self.wake()
 
     def completed(self, slot: int, segment: Segment, copy: SegmentCopy, lost: Sequence[IndexRecord]) -> None:
-        """A keeper copied a segment."""
-        keeper = self.keepers[slot]
+        """A maintainer copied a segment."""
+        maintainer = self.maintainers[slot]
         if segment.removed or self.catalog.get(segment.id) is not segment:
-            keeper.put_drop(copy.path)
+            maintainer.put_drop(copy.path)
             return
         segment.copies[slot] = copy
         segment.unreadable.pop(slot, None)
@@ -458,7 +460,7 @@ class DiskSet:
             self.sound(segment)
         for record in lost:
             position = segment.first_position + record.ordinal
-            keeper.damaged.append(f"entry {position} of log {segment.log} is on no disk in good order")
+            maintainer.damaged.append(f"entry {position} of log {segment.log} is on no disk in good order")
             _note_unreadable(segment, slot, SegmentPlace(SegmentPart.FRAME, record.offset))
 
     def sound(self, segment: Segment) -> None:
@@ -474,7 +476,7 @@ class DiskSet:
         for slot, copy in list(segment.copies.items()):
             if not copy.sealed:
                 del segment.copies[slot]
-        for worker in self._keeper_workers:
+        for worker in self._maintainer_workers:
             worker.wake()
 
     def _late(self, segment: Segment, position: int) -> bool:
@@ -484,15 +486,15 @@ class DiskSet:
         )
 
     def _answers(self, slot: int) -> bool:
-        return self.keepers[slot].ok
+        return self.maintainers[slot].ok
 
     def _preference(self, segment: Segment) -> list[int]:
         """Copies on disks that answer come first; any thread."""
-        keepers, patience_s = self.keepers, self._settings.read_patience_s
+        maintainers, patience_s = self.maintainers, self._settings.read_patience_s
 
         def trouble(slot: int) -> tuple[bool, bool]:
-            keeper = keepers[slot]
-            return not keeper.ok, not keeper.answers or self._lanes[slot].hangs(patience_s)
+            maintainer = maintainers[slot]
+            return not maintainer.ok, not maintainer.answers or self._queues[slot].hangs(patience_s)
 
         return sorted(segment.copies.copy(), key=trouble)
 
@@ -501,16 +503,16 @@ class DiskSet:
         self.notify(lambda: self._note_damage(segment, slot, damage))
 
     def _note_damage(self, segment: Segment, slot: int, damage: Damage) -> None:
-        """Forget a bad copy where another one is left; the keeper then writes it anew. Not for a place that no disk had
+        """Forget a bad copy where another one is left; it is then written anew. Not for a place that no disk had
         when this copy was written: it would be as it is.
         """
-        keeper = self.keepers[slot]
-        if keeper.writer is not None and not keeper.ok:
+        maintainer = self.maintainers[slot]
+        if maintainer.writer is not None and not maintainer.ok:
             return  # the disk was given up, and with it what was open there
         found = f"segment {segment.log}/{segment.seq}: {damage}"
-        if found not in keeper.damaged:
-            keeper.damaged.append(found)
-            del keeper.damaged[:-100]
+        if found not in maintainer.damaged:
+            maintainer.damaged.append(found)
+            del maintainer.damaged[:-100]
         place = damage.place
         if slot not in segment.copies or place in segment.unreadable.get(slot, ()):
             return
@@ -526,8 +528,8 @@ class DiskSet:
         """
         fragment = self.log.fragment
         times = [
-            0 if writer is None or not writer.ok else round(1000 * max(writer.answered_at, keeper.answered_at))
-            for writer, keeper in zip(fragment.writers, self.keepers, strict=True)
+            0 if writer is None or not writer.ok else round(1000 * max(writer.answered_at, maintainer.answered_at))
+            for writer, maintainer in zip(fragment.writers, self.maintainers, strict=True)
         ]
         return fragment.rule.persisted(times) / 1000
 
@@ -540,8 +542,8 @@ class DiskSet:
         self.marks.live = {log: to_spans(seqs) for log, seqs in live.items()}
         self.marks.version += 1
         content = self._marks_content = encode_marks(self.marks)
-        for keeper in self.keepers:
-            keeper.put_marks(content)
+        for maintainer in self.maintainers:
+            maintainer.put_marks(content)
 
     def _promised(self, segment: Segment) -> bool:
         """Whether the segment must be found at every later opening.
@@ -555,7 +557,7 @@ class DiskSet:
         return self.closed and segment.sealed_by > 0 and segment.rule.can_acknowledge(sealed)
 
     def delete(self, segments: Sequence[Segment]) -> list[int]:
-        """Tombstones first, then the files, on every disk by its keeper; returns the logs that are gone whole."""
+        """Tombstones first, then the files, on every disk by its maintainer; returns the logs that are gone whole."""
         for segment in segments:
             self.catalog.remove(segment)
             self.marks.remove(segment.log, segment.seq, final=segment.final)
@@ -566,8 +568,8 @@ class DiskSet:
         self.list_live()
         for segment in segments:
             for slot, copy in segment.copies.items():
-                self.keepers[slot].put_drop(copy.path)
-        for worker in self._keeper_workers:
+                self.maintainers[slot].put_drop(copy.path)
+        for worker in self._maintainer_workers:
             worker.wake()
         return gone
 

@@ -13,11 +13,11 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from syncpoint.runtime.files import DiskFenced, DiskUnreachable, Files, FolderExchanged, read_pieces
-from syncpoint.storage.catalog import Segment, SegmentCopy
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
+from syncpoint.storage.disk.call_queues import CallQueue
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.storage.errors import CopiesUnreachable, StorageDamaged
 from syncpoint.storage.index import DamagedIndex, IndexRecord, check_page
-from syncpoint.storage.lanes import CallQueue
 from syncpoint.storage.record import HEADER_BYTES, Header, check_payload, decode_frame, decode_header
 from syncpoint.storage.segment import PAGE
 
@@ -64,7 +64,7 @@ class CopyReader:
         self._damaged = damaged
         self._late = late
         self._answers = answers
-        self._lanes = lanes
+        self._queues = lanes
         self._patience_s = patience_s
 
     def _copies(self, segment: Segment) -> list[tuple[int, SegmentCopy]]:
@@ -76,10 +76,10 @@ class CopyReader:
         return found
 
     def _read(self, segment: Segment, slot: int, copy: SegmentCopy, sizes: Sequence[int], offset: int) -> list[bytes]:
-        if not self._lanes or len(segment.copies) < 2:
+        if not self._queues or len(segment.copies) < 2:
             return self._read_now(copy, sizes, offset)
         patience_s = self._patience_s + sum(sizes) / SLOWEST_BYTES_S
-        return self._lanes[slot].run(lambda: self._read_now(copy, sizes, offset), patience_s)
+        return self._queues[slot].run(lambda: self._read_now(copy, sizes, offset), patience_s)
 
     def _read_now(self, copy: SegmentCopy, sizes: Sequence[int], offset: int) -> list[bytes]:
         handle = self._files.open(copy.path, write=False)

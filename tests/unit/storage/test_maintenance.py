@@ -1,4 +1,4 @@
-"""What keepers owe beside their work: to be seen to obey in time, and to remember no more than can matter."""
+"""What maintainers owe beside their work: to be seen to obey in time, and to remember no more than can matter."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def with_history(seed: int = 1) -> World:
 
 def test_a_disk_that_has_much_to_delete_is_seen_to_obey_all_the_same() -> None:
     world = with_history()
-    keeper = world.store._disks.keepers[0]
+    maintainer = world.store._disks.maintainers[0]
     world.clock.advance(INTERVAL_S)
     for number in range(40):
-        keeper.put_drop(f"/d0/logs/9/{number:08d}.seg")
-    while keeper._jobs:
-        left = len(keeper._jobs)
+        maintainer.put_drop(f"/d0/logs/9/{number:08d}.seg")
+    while maintainer._jobs:
+        left = len(maintainer._jobs)
         world.run("syncpoint-keep-0")
-        assert world.clock.monotonic() - keeper.answered_at < INTERVAL_S, f"{left} files are left to delete"
+        assert world.clock.monotonic() - maintainer.answered_at < INTERVAL_S, f"{left} files are left to delete"
         world.clock.advance(INTERVAL_S / 4)
 
 
@@ -40,12 +40,12 @@ def test_a_disk_that_copies_a_segment_is_seen_to_obey_all_the_same(monkeypatch: 
     world.publish()
     world.commit()
     world.files.faults.remove(fault)
-    keeper, began, copied = world.store._disks.keepers[1], [], []
+    maintainer, began, copied = world.store._disks.maintainers[1], [], []
 
     def slow(operation: str, path: str) -> None:
         if operation == "pwritev" and path.startswith("/d1/logs") and path.endswith(".tmp"):
             began.append(world.clock.monotonic())
-            copied.append(world.clock.monotonic() - max(keeper.answered_at, began[0]))
+            copied.append(world.clock.monotonic() - max(maintainer.answered_at, began[0]))
             world.clock.advance(INTERVAL_S / 4)
 
     for path in world.files.paths("/d1/logs"):
@@ -64,7 +64,7 @@ def test_names_under_which_coming_back_failed_are_forgotten_but_for_those_the_fo
     world.publish()
     world.commit()
     world.files.faults.remove(fault)
-    keeper, names = world.store._disks.keepers[1], set()
+    maintainer, names = world.store._disks.maintainers[1], set()
 
     def no_marks(operation: str, path: str) -> None:
         if operation == "rename" and path.startswith("/d1/marks"):
@@ -74,8 +74,8 @@ def test_names_under_which_coming_back_failed_are_forgotten_but_for_those_the_fo
     for _ in range(20):
         world.clock.advance(1.1)
         world.settle()
-        names |= keeper._tried
-        assert len(keeper._tried) <= 2
+        names |= maintainer._tried
+        assert len(maintainer._tried) <= 2
     assert len(names) > 10, "it was tried again and again"
     world.files.faults.remove(no_marks)
     world.heal()

@@ -45,7 +45,7 @@ from syncpoint.metadata.records import (
     encode_changes,
     encode_record,
 )
-from syncpoint.metadata.shared import DEADLINE_S, SharedStore, SharedWatch, read_all
+from syncpoint.metadata.store_client import DEADLINE_S, SharedStore, SharedWatch, read_all
 from syncpoint.runtime.tasks import Tasks
 
 BLOCK = 256  # incarnations drawn at once

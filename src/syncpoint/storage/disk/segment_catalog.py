@@ -1,6 +1,7 @@
 """The segments a store knows, and which disk holds a copy of each.
 
-Place: one `SegmentCatalog` per store, changed on the owner's thread only; writers, keepers and the reader look at it.
+Place: one `SegmentCatalog` per store, changed on the owner's thread only; writers, maintainers and the reader look at
+it.
 Promise: a copy that is not listed here is not read and not counted; a segment marked `removed` is never read again.
 """
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.transport import heads
+from syncpoint.transport import headers
 from syncpoint.transport.fields import FieldReader
 
 REQUEST = [
@@ -20,8 +20,8 @@ REQUEST = [
 ]
 
 
-def read(*extra: tuple[bytes, bytes], size: int = 100) -> heads.RequestHead:
-    return heads.read_request([*REQUEST, *extra], size, 1000)
+def read(*extra: tuple[bytes, bytes], size: int = 100) -> headers.RequestHead:
+    return headers.read_request([*REQUEST, *extra], size, 1000)
 
 
 def test_metadata_of_the_caller_is_kept() -> None:
@@ -62,14 +62,14 @@ def test_metadata_above_the_limit_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_malformed_requests(field: tuple[bytes, bytes]) -> None:
-    with pytest.raises(heads.MalformedHeaders):
+    with pytest.raises(headers.MalformedHeaders):
         read(field)
 
 
 @pytest.mark.parametrize("missing", [b":method", b":scheme", b":path"])
 def test_missing_pseudo_headers(missing: bytes) -> None:
-    with pytest.raises(heads.MalformedHeaders):
-        heads.read_request([f for f in REQUEST if f[0] != missing], 100, 1000)
+    with pytest.raises(headers.MalformedHeaders):
+        headers.read_request([f for f in REQUEST if f[0] != missing], 100, 1000)
 
 
 errors = st.builds(
@@ -82,8 +82,8 @@ errors = st.builds(
 
 @given(errors)
 def test_a_status_is_read_back(error: SyncpointError) -> None:
-    block = heads.status_block(error, 1 << 20)
-    told = heads.error_of(heads.read_response(FieldReader(1 << 20).read(block)[0]))
+    block = headers.status_block(error, 1 << 20)
+    told = headers.error_of(headers.read_response(FieldReader(1 << 20).read(block)[0]))
     assert told is not None
     assert (told.code, told.message, told.details) == (error.code, error.message, error.details)
 
@@ -94,21 +94,21 @@ def test_details_are_a_google_rpc_status(code: Code, text: str) -> None:
     expected.details.add(type_url="t", value=b"1")
     expected.details.add(type_url="u", value=b"2" * 300)
     details = tuple(detail.SerializeToString() for detail in expected.details)
-    raw = heads.pack_details(SyncpointError(code, text, details))
+    raw = headers.pack_details(SyncpointError(code, text, details))
     assert status_pb2.Status.FromString(raw) == expected
-    assert heads.unpack_details(expected.SerializeToString()) == details
+    assert headers.unpack_details(expected.SerializeToString()) == details
 
 
 @given(st.binary(max_size=60))
 def test_details_may_be_any_bytes(raw: bytes) -> None:
-    heads.unpack_details(raw)
+    headers.unpack_details(raw)
 
 
 def test_a_status_fits_what_the_peer_takes() -> None:
     error = SyncpointError(Code.INVALID_ARGUMENT, "ä" * 10_000, (b"d" * 20_000,))
-    block = heads.status_block(error, 8192)
+    block = headers.status_block(error, 8192)
     assert len(block) < 8192
-    told = heads.error_of(heads.read_response(FieldReader(1 << 20).read(block)[0]))
+    told = headers.error_of(headers.read_response(FieldReader(1 << 20).read(block)[0]))
     assert told is not None
     assert error.message.startswith(told.message)
     assert told.message

@@ -4,7 +4,7 @@ Place: `log` queues entries and rolls; a worker thread calls `step`, which takes
 call and syncs it with another; the positions reached go back to `log` on the owner's thread.
 Promise: `synced` is said only after fdatasync returned without an error. The first error of any kind ends this writer
 for good (a failed sync may have lost what was written before it); the disk comes back only as a new incarnation, see
-`keeper`.
+`maintenance`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import NamedTuple
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import Buffer, Files, FileStat, write_all
 from syncpoint.runtime.random import Random
-from syncpoint.storage.catalog import Segment, SegmentCopy
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
+from syncpoint.storage.disk.segment_pool import SegmentPool
 from syncpoint.storage.index import index_bytes
 from syncpoint.storage.layout import log_dir, segment_path
-from syncpoint.storage.pool import SegmentPool
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.record import HEADER_BYTES, Queued, encode_header
 from syncpoint.storage.segment import (

@@ -1,4 +1,4 @@
-"""The keeper of one disk: everything about a disk that is not a commit.
+"""Maintenance of one disk: everything about a disk that is not a commit.
 
 Place: one worker per disk, so that a hung disk holds up nobody else. It deletes under tombstones, refills the pool,
 looks whether the folder is still the same, re-admits a failed disk under a new incarnation, and copies whatever the
@@ -27,12 +27,14 @@ from syncpoint.runtime.files import (
     write_all,
 )
 from syncpoint.runtime.random import Random
-from syncpoint.storage.access import CopyReader, Gone
-from syncpoint.storage.catalog import Segment, SegmentCatalog, SegmentCopy
+from syncpoint.storage.copy_reader import CopyReader, Gone
 from syncpoint.storage.damage import Damage, SegmentPart, SegmentPlace
-from syncpoint.storage.disk import DiskWriter
+from syncpoint.storage.disk.disk_identity import DiskIdentity, Marks, decode_marks, write_identity, write_marks
+from syncpoint.storage.disk.disk_writer import DiskWriter
+from syncpoint.storage.disk.readmit import is_ours, known_name, left_aside, refuse_foreign, refuse_nameless, sort_out
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog, SegmentCopy
+from syncpoint.storage.disk.segment_pool import REFILL_STEP_BYTES, SegmentPool
 from syncpoint.storage.errors import CopiesChanged, CopiesUnreachable
-from syncpoint.storage.identity import DiskIdentity, Marks, decode_marks, write_identity, write_marks
 from syncpoint.storage.index import DamagedIndex, IndexRecord
 from syncpoint.storage.layout import (
     DISK_FILE,
@@ -44,15 +46,13 @@ from syncpoint.storage.layout import (
     quarantine_dir,
     segment_path,
 )
-from syncpoint.storage.pool import REFILL_STEP_BYTES, SegmentPool
-from syncpoint.storage.readmit import is_ours, known_name, left_aside, refuse_foreign, refuse_nameless, sort_out
 from syncpoint.storage.recovery.repair import rebuild
 from syncpoint.storage.recovery.scrub import Checking, check_copy
 from syncpoint.storage.settings import StorageSettings
 
 
 class DiskListener(Protocol):
-    """What a keeper may ask of the store. What returns nothing is to be called through `notify`, but for `damaged`."""
+    """What a maintainer may ask of the store. What returns nothing is called through `notify`, but for `damaged`."""
 
     catalog: SegmentCatalog
     access: CopyReader
@@ -96,7 +96,7 @@ class DiskListener(Protocol):
 
 
 class DiskMaintainer:
-    """`step` runs on the keeper's thread, `put` and the attributes are for the owner's."""
+    """`step` runs on the maintainer's thread, `put` and the attributes are for the owner's."""
 
     def __init__(
         self,

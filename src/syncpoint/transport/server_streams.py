@@ -16,9 +16,9 @@ from syncpoint.transport import frames
 from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.connection import log
 from syncpoint.transport.frames import ErrorCode
-from syncpoint.transport.heads import HEAD_BLOCK, OK_BLOCK, RequestHead, plain_block, status_block
-from syncpoint.transport.lane import COPY_BYTES, Message, StreamState
+from syncpoint.transport.headers import HEAD_BLOCK, OK_BLOCK, RequestHead, plain_block, status_block
 from syncpoint.transport.outbox import BURST
+from syncpoint.transport.stream_state import COPY_BYTES, Message, StreamState
 
 if TYPE_CHECKING:
     from syncpoint.transport.server_connection import ServerConnection

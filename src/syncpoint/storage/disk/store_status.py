@@ -10,7 +10,7 @@ from syncpoint.storage.log import Log
 from syncpoint.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
-    from syncpoint.storage.disks import DiskSet
+    from syncpoint.storage.disk.disk_set import DiskSet
     from syncpoint.storage.store import Store
 
 NAMED_MAX = 3  # damaged places that a reason names
@@ -56,48 +56,48 @@ class StoreStatus:
 
 def disk_status(store: Store, log: Log, disks_of: DiskSet, settings: StorageSettings) -> StoreStatus:
     """Collect the figures; owner's thread."""
-    keepers, room, full = disks_of.keepers, disks_of.room, disks_of.full
+    maintainers, room, full = disks_of.maintainers, disks_of.room, disks_of.full
     segments = list(store.catalog)
-    lacking = [0] * len(keepers)
-    unreadable: list[list[str]] = [[] for _ in keepers]
+    lacking = [0] * len(maintainers)
+    unreadable: list[list[str]] = [[] for _ in maintainers]
     under = 0
-    holds = [keeper.ok for keeper in keepers]
+    holds = [maintainer.ok for maintainer in maintainers]
     for segment in segments:
         for slot, places in segment.unreadable.items():
             if slot in segment.copies:
                 unreadable[slot] += [f"segment {segment.log}/{segment.seq}: {place}" for place in sorted(places)]
         if segment.sealed_by and segment.active is None:
-            missing = [slot for slot in range(len(keepers)) if slot not in segment.copies or not holds[slot]]
+            missing = [slot for slot in range(len(maintainers)) if slot not in segment.copies or not holds[slot]]
             for slot in missing:
                 lacking[slot] += 1
             if missing:
                 under += segment.entries
     open_from = min((s.first_position for s in segments if s.log == log.counter and s.active is not None), default=1)
-    reached = min((k.writer.synced if k.ok and k.writer is not None else 0 for k in keepers), default=0)
+    reached = min((k.writer.synced if k.ok and k.writer is not None else 0 for k in maintainers), default=0)
     under += max(0, log.appended - max(reached, open_from - 1))
     disks = []
-    for keeper in keepers:
-        writer = keeper.writer
+    for maintainer in maintainers:
+        writer = maintainer.writer
         error = None if writer is None else writer.error
-        state = "failed" if not keeper.ok else "away" if not keeper.answers else "ok"
-        if state == "ok" and lacking[keeper.slot]:
+        state = "failed" if not maintainer.ok else "away" if not maintainer.answers else "ok"
+        if state == "ok" and lacking[maintainer.slot]:
             state = "healing"
-        lost = unreadable[keeper.slot]
+        lost = unreadable[maintainer.slot]
         if lost and state in ("ok", "healing"):
             state = "damaged"
-        reason = _in_words(lost) if state == "damaged" else "" if keeper.ok else str(error or "not usable")
+        reason = _in_words(lost) if state == "damaged" else "" if maintainer.ok else str(error or "not usable")
         disks.append(
             DiskStatus(
-                keeper.root,
+                maintainer.root,
                 state,
                 reason,
                 writer.incarnation.hex() if writer is not None else "",
                 writer.synced if writer is not None else 0,
                 writer.lag_bytes if writer is not None else 0,
-                keeper.free,
-                len(keeper.pool),
-                lacking[keeper.slot],
-                tuple(keeper.damaged),
+                maintainer.free,
+                len(maintainer.pool),
+                lacking[maintainer.slot],
+                tuple(maintainer.damaged),
                 len(lost),
             )
         )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.files import waits_for_disk
-from syncpoint.storage.lanes import CallQueue, InlineCalls, ThreadedCalls
+from syncpoint.storage.disk.call_queues import CallQueue, InlineCalls, ThreadedCalls
 
 if TYPE_CHECKING:
     import asyncio
@@ -58,7 +58,7 @@ class Workers(Protocol):
         """`waits`: for a disk that is away, as long as it takes (`runtime.files.waits_for_disk`)."""
         ...
 
-    def lane(self, name: str, clock: Clock) -> CallQueue:
+    def call_queue(self, name: str, clock: Clock) -> CallQueue:
         """The way of reads to one disk."""
         ...
 
@@ -73,7 +73,7 @@ class ThreadWorkers:
     def start(self, name: str, step: Step, *, waits: bool = False) -> Worker:
         return _Thread(name, step, waits)
 
-    def lane(self, name: str, clock: Clock) -> CallQueue:
+    def call_queue(self, name: str, clock: Clock) -> CallQueue:
         return ThreadedCalls(name, clock)
 
     def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:
@@ -149,7 +149,7 @@ class ManualWorkers:
         self.steps[name] = step
         return _Manual(self, name, step)
 
-    def lane(self, name: str, clock: Clock) -> CallQueue:
+    def call_queue(self, name: str, clock: Clock) -> CallQueue:
         return InlineCalls()
 
     def together(self, calls: Sequence[Callable[[], Result]]) -> list[Result | Exception]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from syncpoint.storage.catalog import Segment
+from syncpoint.storage.disk.segment_catalog import Segment
 from syncpoint.storage.index import IndexRecord
 from syncpoint.storage.record import EntryKind
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from syncpoint.runtime.files import Files, OsFiles
-from syncpoint.storage.catalog import Segment, SegmentCopy
-from syncpoint.storage.identity import Marks, merge_marks
+from syncpoint.storage.disk.disk_identity import Marks, merge_marks
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCopy
 from syncpoint.storage.record import MESSAGE_KINDS, EntryKind, decode_frame
 from syncpoint.storage.recovery.find_tail import LogTail, SegmentTail, find_tail
 from syncpoint.storage.recovery.scan import DiskScan, FoundCopy, FrameTable, scan_disk, scan_frames

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from syncpoint.kernel.acks import AckSet
 from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.catalog_replica import record_key
 from syncpoint.metadata.records import Setting, decode_record
-from syncpoint.metadata.shared import SharedStore
-from syncpoint.metadata.shared_catalog import record_key
+from syncpoint.metadata.store_client import SharedStore
 
 NAME = "lost"
 

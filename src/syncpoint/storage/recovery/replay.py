@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from syncpoint.storage.access import CopyReader
-from syncpoint.storage.catalog import Segment, SegmentCatalog
-from syncpoint.storage.checkpoint import find_newest
+from syncpoint.storage.copy_reader import CopyReader
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog
 from syncpoint.storage.index import IndexRecord
 from syncpoint.storage.record import CHECKPOINT_KINDS, MESSAGE_KINDS, Entry, EntryKind
+from syncpoint.storage.recovery.checkpoints import find_newest
 
 _READ_BYTES = 1 << 20
 

@@ -1,7 +1,7 @@
 """What of a failed disk's files its next incarnation takes over.
 
-Place: asked by `keeper` when a failed disk's folder is usable again, after the new incarnation has its name and before
-it writes anything.
+Place: asked by `maintenance` when a failed disk's folder is usable again, after the new incarnation has its name and
+before it writes anything.
 Promise: a copy stays only if the folder is still that of the incarnation that failed and both ends of the file say what
 the catalog says; what no other disk has whole stays in any case; only what has a tombstone is deleted.
 """
@@ -13,8 +13,8 @@ from collections.abc import Collection
 
 from syncpoint.runtime.files import DiskUnreachable, Files, FolderExchanged, read_exactly
 from syncpoint.runtime.random import Random
-from syncpoint.storage.catalog import Segment, SegmentCatalog, SegmentCopy
-from syncpoint.storage.identity import Marks, read_identity
+from syncpoint.storage.disk.disk_identity import Marks, read_identity
+from syncpoint.storage.disk.segment_catalog import Segment, SegmentCatalog, SegmentCopy
 from syncpoint.storage.layout import DISK_FILE, logs_dir, parse_log, parse_segment, quarantine_dir
 from syncpoint.storage.recovery.scrub import whole_copy
 from syncpoint.storage.segment import DATA_START, SegmentHeader, decode_front

@@ -1,0 +1,1 @@
+"""The disks of a store: their writers, their upkeep, which segments lie where, and what the operator is shown."""
