@@ -186,7 +186,7 @@ def check_same(before: Offsets, listing: Listing) -> None:
 
 
 def lost_before(before: Offsets, listing: Listing, *, kept: bool = False) -> list[SourceRange]:
-    """What a stream that stands at `before` can not read any more. `kept`: the server keeps and tells it for a cursor,
+    """What a stream that stands at `before` cannot read any more. `kept`: the server keeps and tells it for a cursor,
     so a source that is not listed was read to its end. Raises DataLossError when the server has less than was read.
     """
     found = {source.number: source for source in listing.sources}

@@ -104,7 +104,7 @@ def refusal(secured, name):
 
 def test_a_process_without_a_valid_certificate_is_refused(secured):
     secured.add_process("stranger", "router")
-    assert "stranger.pem can not be read" in refusal(secured, "stranger")
+    assert "stranger.pem cannot be read" in refusal(secured, "stranger")
     path = secured.local.settings_path
     content = yaml.safe_load(path.read_text())
     try:

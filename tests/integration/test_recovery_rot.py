@@ -214,7 +214,7 @@ def test_flipped_bits_while_the_server_runs_are_healed_from_the_other_disks(case
 
 
 def test_a_single_disk_with_rot_in_the_middle_is_refused_until_the_loss_is_accepted(boot, enter, tmp_path):
-    """One disk, no copies: what is rotten can not be delivered, but nothing else may be lost or changed."""
+    """One disk, no copies: what is rotten cannot be delivered, but nothing else may be lost or changed."""
     server = boot(tmp_path / "data")
     space = enter(server.endpoint)
     topic, subscription = space.pair(ack_deadline_seconds=600)

@@ -22,7 +22,7 @@ from syncpoint.runtime.clock import Clock
 
 FILE_BYTES_MAX: Final = 64 << 20
 PER_S: Final = 500
-WAITING_MAX: Final = 20_000  # lines, while the file can not be written
+WAITING_MAX: Final = 20_000  # lines, while the file cannot be written
 TEXT_MAX: Final = 500
 FIRST: Final = "0" * 64
 _READS = (".get", ".list", ".publish", ".consume", ".read", ".write", ".validate")
@@ -46,7 +46,7 @@ class AuditLog:
     """`data`: also what was allowed of reading, publishing and receiving, once for each decision that is remembered."""
 
     def __init__(self, path: Path, clock: Clock, *, data: bool = False, bytes_max: int = FILE_BYTES_MAX) -> None:
-        """Raises `OSError` for a file that can not be written."""
+        """Raises `OSError` for a file that cannot be written."""
         self.path, self._clock, self._data, self._bytes_max = path, clock, data, bytes_max
         self._waiting: list[bytes] = []
         self._second, self._in_second, self._left_out = 0, 0, 0
@@ -78,7 +78,7 @@ class AuditLog:
         )  # fmt: skip
 
     def flush(self) -> None:
-        """Write out what waits. What can not be written waits on, and is logged."""
+        """Write out what waits. What cannot be written waits on, and is logged."""
         if self._waiting and self._size >= self._bytes_max and self._whole:
             self._rotate()
         while self._waiting:
@@ -86,7 +86,7 @@ class AuditLog:
             try:
                 written = os.write(self._file, data)
             except OSError as error:
-                log.error("the audit log %s can not be written: %s", self.path, error)
+                log.error("the audit log %s cannot be written: %s", self.path, error)
                 return
             self._size += written
             self._whole = written == len(data)

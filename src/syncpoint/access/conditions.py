@@ -2,7 +2,7 @@
 
 Place: compiled by `policy` when a policy is read, evaluated when a grant depends on one.
 Promise: an expression that is accepted ends in bounded time: macros over lists are refused, and its length is bounded.
-What can not be evaluated grants nothing. Without the package `cel-python` (the extra `conditions`) every condition is
+What cannot be evaluated grants nothing. Without the package `cel-python` (the extra `conditions`) every condition is
 refused.
 """
 
@@ -70,7 +70,7 @@ def compiled(expression: str) -> Condition:
         # One evaluation shows what compiling does not: names that nothing has, a value that is not true or false.
         value = program.evaluate(_activation(Context("projects/p/topics/trial", 0.0)))
     except Exception as error:
-        raise InvalidArgument("policy.bindings.condition.expression", f"can not be evaluated: {error}") from None
+        raise InvalidArgument("policy.bindings.condition.expression", f"cannot be evaluated: {error}") from None
     if not isinstance(value, celpy.celtypes.BoolType | bool):
         raise InvalidArgument("policy.bindings.condition.expression", "is neither true nor false")
     return Condition(expression, program)

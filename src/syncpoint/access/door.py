@@ -19,7 +19,7 @@ from syncpoint.runtime.clock import Clock
 
 
 class Access:
-    """The gate of a door, and what keeps it up to date. Raises `InvalidArgument` and `OSError` for a file that can not
+    """The gate of a door, and what keeps it up to date. Raises `InvalidArgument` and `OSError` for a file that cannot
     be used."""
 
     def __init__(self, path: Path, catalog: Catalog, clock: Clock, name: str = "") -> None:

@@ -1,7 +1,7 @@
 """What each method asks of its caller: one table from the paths of methods to permissions on what the request names.
 
 Place: read by `gate` for every call. The names are those in the request itself; headers that repeat them mean nothing.
-Promise: a method that is described and stands in no line of the table can not be served: `rule_of` raises, and a test
+Promise: a method that is described and stands in no line of the table cannot be served: `rule_of` raises, and a test
 compares the table with the descriptors.
 Leaves to `policy`: who has a permission.
 """

@@ -38,7 +38,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def fetch(url: str) -> bytes:
-    """What lies at an address. Raises `OSError` when it can not be had."""
+    """What lies at an address. Raises `OSError` when it cannot be had."""
     opener = urllib.request.build_opener(_NoRedirects)
     with opener.open(urllib.request.Request(url, headers={"accept": "application/json"}), timeout=ANSWER_S) as answer:
         data: bytes = answer.read(SET_BYTES_MAX + 1)

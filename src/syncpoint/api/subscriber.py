@@ -42,7 +42,7 @@ def bad_ack_id(error: BadAckId) -> InvalidArgument:
 
 
 def ended(forwarder: SubscribeForwarder, record: Subscription) -> SyncpointError:
-    """Why a pull of this subscription can not go on: it was deleted, unless it was detached, or is read alone."""
+    """Why a pull of this subscription cannot go on: it was deleted, unless it was detached, or is read alone."""
     known = forwarder.catalog.subscription_by_incarnation(record.incarnation)
     if (known or record).detached:
         return FailedPrecondition(f"The subscription is detached from its topic: (resource={record.name}).")

@@ -21,7 +21,7 @@ SERVER = {
     Code.INVALID_ARGUMENT: _BOUNDS,
     Code.OUT_OF_RANGE: _BOUNDS,
     Code.RESOURCE_EXHAUSTED: "A limit is reached or a disk is full: `syncpoint limits get`, `syncpoint disks list`.",
-    Code.UNAVAILABLE: "The server at {endpoint} can not do this now; try again. `syncpoint doctor` says more.",
+    Code.UNAVAILABLE: "The server at {endpoint} cannot do this now; try again. `syncpoint doctor` says more.",
     Code.DEADLINE_EXCEEDED: "The server at {endpoint} did not answer in time; look at `syncpoint server describe`.",
     Code.PERMISSION_DENIED: "You need a role that allows this; `syncpoint iam roles` lists them.",
     Code.UNAUTHENTICATED: "The server at {endpoint} wants to know who you are: give --credentials FILE.",
@@ -46,7 +46,7 @@ UNAVAILABLE = (
         "which needs --tls-ca, and --tls-cert where it asks for certificates. `syncpoint doctor` finds more.",
     ),
     (
-        r".*(log can not be written|outcome is unknown|disks)",
+        r".*(log cannot be written|outcome is unknown|disks)",
         "The server at {endpoint} runs, and its disks do not take this: `syncpoint disks list` says which and why.",
     ),
     (

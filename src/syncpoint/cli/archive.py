@@ -16,6 +16,7 @@ import click
 from syncpoint.cli.errors import Problem
 from syncpoint.cli.output import print_json, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
+from syncpoint.model.counted import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +56,7 @@ def create(settings: Settings, topic: str, folder: Path, rows_per_part: int, mas
 
     with _spark(master) as spark, _progress("archiving") as tell:
         done = work(spark, _server(settings), settings.name("topics", topic), folder, tell, rows_per_part=rows_per_part)
-    said(f"{done.rows:,} message(s) in {done.parts} part(s) added to {folder}.")
+    said(f"{counted(done.rows, 'message')} in {counted(done.parts, 'part')} added to {folder}.")
 
 
 @archive.command()
@@ -83,7 +84,7 @@ def restore(settings: Settings, folder: Path, topic: str, master: str) -> None:
                 raise
     with _spark(master) as spark, _progress("restoring") as tell:
         done = work(spark, _server(settings), folder, name, tell)
-    said(f"{done.rows:,} message(s) of {done.parts} part(s) are in {name}.")
+    said(f"{name} has {counted(done.rows, 'message')} of {counted(done.parts, 'part')}.")
 
 
 @archive.command()
@@ -105,7 +106,8 @@ def verify(settings: Settings, folder: Path) -> None:
         tell(0, found.rows)
         work(folder, found, one)
     said(
-        f"{sum(len(part.files) for part in found.parts)} file(s), {found.rows:,} message(s): all as they were archived."
+        f"{counted(sum(len(part.files) for part in found.parts), 'file')}, {counted(found.rows, 'message')}: "
+        "all as they were archived."
     )
 
 
@@ -127,7 +129,7 @@ def describe(settings: Settings, folder: Path) -> None:
             }
         )
         return
-    said(f"{found.topic}: {found.rows:,} message(s)")
+    said(f"{found.topic}: {counted(found.rows, 'message')}")
     rows = [
         [
             f"{part.number:06}",

@@ -2,7 +2,7 @@
 
 Place: over `metadata.backup`, `node.cluster.formats` and `node.cluster.importing`; the store is the cluster's own,
 started for the time of the command where it does not run.
-Promise: a command that can not do all of its work says so and leaves what it found, or says how to go on.
+Promise: a command that cannot do all of its work says so and leaves what it found, or says how to go on.
 """
 
 from __future__ import annotations

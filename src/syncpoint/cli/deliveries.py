@@ -203,7 +203,7 @@ def seek(settings: Settings, subscription: str, moment: datetime | None, snapsho
         target = f"snapshot [{request.snapshot}]"
     with settings.client() as client:
         client.call("Subscriber.Seek", request)
-    said(f"Sought subscription [{name}] to {target}.")
+    said(f"Moved subscription [{name}] to {target}.")
 
 
 def _print(received: Any, form: str, with_ack_ids: bool) -> None:

@@ -20,6 +20,7 @@ import click
 from syncpoint.cli.errors import EXIT_CODES, Problem
 from syncpoint.cli.output import print_json, print_table, said
 from syncpoint.cli.settings import Settings, with_settings
+from syncpoint.model.counted import counted
 from syncpoint.model.errors import Code, FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _load(file: Path) -> tuple[Federation, list[FederationLink]]:
 def validate(settings: Settings, file: Path) -> None:
     """Hold a file against the schema and against itself. Asks no server."""
     found, links = _load(file)
-    said(f"{file} is right: {len(found.clusters)} cluster(s), {len(links)} link(s).")
+    said(f"{file} is valid: {counted(len(found.clusters), 'cluster')}, {counted(len(links), 'link')}.")
 
 
 @federation.command()
@@ -148,7 +149,7 @@ def run(settings: Settings, file: Path, once: bool, quiet: bool) -> None:
         supervisor = Supervisor(file.resolve(), found, links, spark, state, metrics=metrics)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: supervisor.stopping.set())
-        said(f"running {len(links)} link(s); `syncpoint federation status {file}` shows them, Ctrl-C ends it")
+        said(f"running {counted(len(links), 'link')}; `syncpoint federation status {file}` shows them, Ctrl-C ends it")
         if quiet or not console.is_terminal:
             unable = supervisor.run(until_done=once)
         else:
@@ -254,7 +255,7 @@ def accept_gap(settings: Settings, flow: str, file: Path) -> None:
             raise Problem(f"There is no flow {flow}.", f"`syncpoint federation plan {file}` lists them.")
         lost = servers.lost(found)
         if lost:
-            # The source can not be read where the flow is: it begins anew behind, and the target records the gap.
+            # The source cannot be read where the flow is: it begins anew behind, and the target records the gap.
             StateFolder(whole.runtime.state).accept(flow, "\n".join(map(str, lost)))
             gaps = lost
         else:
@@ -264,7 +265,7 @@ def accept_gap(settings: Settings, flow: str, file: Path) -> None:
 
 
 def _accept_at_target(servers: Servers, flow: Flow, state: StateFolder) -> list[Any]:
-    """Gaps that the target has skipped now. Where it has refused none, but the flow can not read again what it was
+    """Gaps that the target has skipped now. Where it has refused none, but the flow cannot read again what it was
     about to copy, the flow begins anew where its target is: a gap is found, and recorded, when it does.
     """
     from syncpoint.model.errors import SyncpointError

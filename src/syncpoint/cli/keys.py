@@ -54,7 +54,7 @@ def _with_keys(path: Path, act: Callable[[SharedStore, TopicKeys], Awaitable[_T]
         ring = KeyRing.load(settings.sealing_key_file)
     except OSError as error:
         raise Problem(
-            f"{settings.sealing_key_file} can not be read: {error.strerror}",
+            f"{settings.sealing_key_file} cannot be read: {error.strerror}",
             "Run this where a proxy runs, as a user who may read the key file.",
         ) from None
 
@@ -109,9 +109,9 @@ def list_all(settings: Settings, path: Path) -> None:
         )
     if missing:
         raise Problem(
-            f"{count(sum(one['dataKeys'] for one in missing), 'data key')} can not be opened with this key file: "
+            f"{count(sum(one['dataKeys'] for one in missing), 'data key')} cannot be opened with this key file: "
             f"{', '.join(one['id'] for one in missing)} {'is' if len(missing) == 1 else 'are'} not in it",
-            "Put the line with that key back into the file of every proxy: without it messages can not be read.",
+            "Put the line with that key back into the file of every proxy: without it messages cannot be read.",
         )
 
 

@@ -163,7 +163,7 @@ def recover(settings: Settings, data: Path | None, disks: tuple[Path, ...], acce
     if not accept_loss:
         raise Problem(
             count(len(losses.problems), "problem"),
-            "Bring back every disk that may have it. What can not be brought back is given up with --accept-loss.",
+            "Bring back every disk that may have it. What cannot be brought back is given up with --accept-loss.",
         )
     if not yes:
         click.confirm("\nGive all of this up?", abort=True)

@@ -82,7 +82,7 @@ def _cells(row: SpreadRow) -> list[str]:
 
 def drawn(result: SpreadResult) -> str:
     """The plot."""
-    from syncpoint.testing.route_plot import Axis, Line, Panel, svg, ticks
+    from syncpoint.testing.route_plot import Axis, Panel, PlotLine, svg, ticks
 
     rows = [row for row in result.rows if row.e is not None]
     free = result.rows[-1]
@@ -106,9 +106,11 @@ def drawn(result: SpreadResult) -> str:
             e_axis,
             even,
             [
-                Line("measured", BLUE, [(row.e or 0.0, row.highest) for row in rows]),
-                Line("the bound, 1 + e", GREY, [(e, 1 + e) for row in rows if (e := row.e or 0.0) <= highs[-1]], True),
-                Line("no bound", RED, [(rows[0].e or 0.0, free.highest), (rows[-1].e or 1.0, free.highest)], True),
+                PlotLine("measured", BLUE, [(row.e or 0.0, row.highest) for row in rows]),
+                PlotLine(
+                    "the bound, 1 + e", GREY, [(e, 1 + e) for row in rows if (e := row.e or 0.0) <= highs[-1]], True
+                ),
+                PlotLine("no bound", RED, [(rows[0].e or 0.0, free.highest), (rows[-1].e or 1.0, free.highest)], True),
             ],
         ),
         Panel(
@@ -116,10 +118,10 @@ def drawn(result: SpreadResult) -> str:
             e_axis,
             moved,
             [
-                Line("one forwarder lost, sticky", BLUE, points("gone")),
-                Line("one lost, computed anew", RED, points("gone_anew")),
-                Line("one added, sticky", GREEN, points("come")),
-                Line(f"an equal share ({ideal:.3g} %)", GREY, [(row.e or 0.0, ideal) for row in rows], True),
+                PlotLine("one forwarder lost, sticky", BLUE, points("gone")),
+                PlotLine("one lost, computed anew", RED, points("gone_anew")),
+                PlotLine("one added, sticky", GREEN, points("come")),
+                PlotLine(f"an equal share ({ideal:.3g} %)", GREY, [(row.e or 0.0, ideal) for row in rows], True),
             ],
         ),
         Panel(
@@ -127,7 +129,7 @@ def drawn(result: SpreadResult) -> str:
             even._replace(title="highest load / average"),
             against,
             [
-                Line(
+                PlotLine(
                     "sticky; labels are e",
                     BLUE,
                     [(row.highest, 100 * (row.come + row.churn)) for row in rows],

@@ -38,7 +38,7 @@ class Credentials:
             raise InvalidArgument("", f"{path} holds neither a token nor the key of a service account")
 
     def token(self) -> str:
-        """A token for now. Raises `OSError`, and `InvalidArgument` for a key that can not sign."""
+        """A token for now. Raises `OSError`, and `InvalidArgument` for a key that cannot sign."""
         if self._key is None:
             return self._path.read_text().strip()
         now = time.time()
@@ -64,4 +64,4 @@ def self_signed(key: dict[str, Any], now: float) -> str:
         algorithm = "ES256" if isinstance(private, ec.EllipticCurvePrivateKey) else "RS256"
         return jwt.encode(claims, private, algorithm, {"kid": key["private_key_id"]})
     except (ValueError, TypeError, jwt.PyJWTError) as error:
-        raise InvalidArgument("", f"the private key of {email} can not be used: {error}") from None
+        raise InvalidArgument("", f"the private key of {email} cannot be used: {error}") from None

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from syncpoint.federation.servers import FlowProgress
 from syncpoint.federation.state import FlowState, SupervisorState
+from syncpoint.model.counted import counted
 
 _STYLES = {"running": "green", "waiting": "dim", "idle": "dim", "blocked": "red", "failed": "red", "unknown": "yellow"}
 
@@ -100,9 +101,9 @@ def table(
 def _who(supervisor: SupervisorState | None) -> str:
     if supervisor is None:
         return "Nobody runs it here; `syncpoint federation run` does."
-    spark = f"{supervisor.executors} executor(s)" if supervisor.job else "Spark is asleep"
+    spark = counted(supervisor.executors, "executor") if supervisor.job else "Spark is asleep"
     failures = f", {supervisor.failures} failed" if supervisor.failures else ""
-    return f"Process {supervisor.pid}: {spark}; Spark was started {supervisor.starts} time(s){failures}."
+    return f"Process {supervisor.pid}: {spark}; Spark was started {counted(supervisor.starts, 'time')}{failures}."
 
 
 def _ago(when: float) -> str:

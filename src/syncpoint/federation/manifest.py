@@ -96,7 +96,7 @@ class Manifest:
 
 
 def load(folder: Path) -> Manifest | None:
-    """The manifest of an archive; None where there is none yet. Raises `InvalidArgument` when it can not be used."""
+    """The manifest of an archive; None where there is none yet. Raises `InvalidArgument` when it cannot be used."""
     try:
         found = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except FileNotFoundError:

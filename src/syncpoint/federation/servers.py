@@ -228,7 +228,7 @@ def _named(cluster: FederatedCluster, method: str) -> Iterator[None]:
 
 
 def connect(cluster: FederatedCluster, patience_s: float) -> Client:
-    """A client of a cluster. Raises `InvalidArgument` when a certificate or a secret can not be read."""
+    """A client of a cluster. Raises `InvalidArgument` when a certificate or a secret cannot be read."""
     tls = None
     if cluster.tls is not None:
         try:
@@ -257,4 +257,4 @@ def read_token(cluster: FederatedCluster) -> str:
     try:
         return Path(token["file"]).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise InvalidArgument(place, f"{token['file']} can not be read: {error.strerror}") from None
+        raise InvalidArgument(place, f"{token['file']} cannot be read: {error.strerror}") from None

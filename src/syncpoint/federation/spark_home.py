@@ -26,7 +26,7 @@ def installed_home() -> Path:
 
 def quick_home(cache: Path | None = None) -> Path:
     """A home as described above, made when there is none in `cache` (by default in the user's); the installed one where
-    it can not be made. Raises `FailedPrecondition` when Spark is not installed.
+    it cannot be made. Raises `FailedPrecondition` when Spark is not installed.
     """
     installed = installed_home()
     if os.environ.get("SPARK_HOME", str(installed)) != str(installed):

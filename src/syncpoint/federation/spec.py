@@ -114,7 +114,7 @@ def schema() -> dict[str, Any]:
 
 
 def load(path: Path) -> Federation:
-    """Read a file. Raises `InvalidArgument` naming the key, `OSError` when it can not be read."""
+    """Read a file. Raises `InvalidArgument` naming the key, `OSError` when it cannot be read."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:

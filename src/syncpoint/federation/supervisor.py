@@ -62,7 +62,7 @@ class Supervisor:
         self._unlisted: dict[str, str] = {}  # sources whose topics could not be listed, and why
         self._silent: dict[str, tuple[float, str]] = {}  # servers that do not answer: since when, and why
         self._deaths = 0  # of jobs in a row that have copied nothing
-        self._spark_fails: tuple[float, str] | None = None  # since when Spark can not be started, and why
+        self._spark_fails: tuple[float, str] | None = None  # since when Spark cannot be started, and why
 
     def run(self, *, until_done: bool = False) -> dict[str, str]:
         """Until `stopping` is set (or, `until_done`, until nothing waits any more and every server has said so); then

@@ -57,7 +57,7 @@ def function(reference: str, place: str) -> Callable[[DataFrame], DataFrame]:
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise InvalidArgument(f"{place}.python", f"{reference} can not be imported: {error}") from None
+        raise InvalidArgument(f"{place}.python", f"{reference} cannot be imported: {error}") from None
     if not callable(found):
         raise InvalidArgument(f"{place}.python", f"{reference} is no function")
     made: Callable[[DataFrame], DataFrame] = found

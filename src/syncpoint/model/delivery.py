@@ -30,7 +30,7 @@ class Batch(NamedTuple):
 class SourceView(NamedTuple):
     """One publish message source as a subscription sees it.
 
-    `begin` is the first offset not acknowledged, `sealed` says that it can not grow any more. `epoch` and `chain` give
+    `begin` is the first offset not acknowledged, `sealed` says that it cannot grow any more. `epoch` and `chain` give
     its place in the order of keys: a source comes after every source of a lower epoch, and after every source of the
     same chain with a lower number. `grant` numbers the permission to deliver from it; 0 on one node, where there is
     nobody to share with. `held` False: it exists, but it is not, or not known to be, granted here; it only counts for

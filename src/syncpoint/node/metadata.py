@@ -39,7 +39,7 @@ def open_metadata(path: Path, clock: Clock, random: Random) -> SqliteStore:
     try:
         return SqliteStore(path, clock=clock, random=random, durable=False)
     except StoreUnavailable as error:
-        raise FailedPrecondition(f"the metadata file can not be used: {error}") from error
+        raise FailedPrecondition(f"the metadata file cannot be used: {error}") from error
 
 
 def damage(path: Path) -> str | None:

@@ -83,7 +83,7 @@ class Node:
         self.tls: PublicTls | None = None
 
     async def start(self) -> None:
-        """Recover and open the door. Raises `SyncpointError` with what to do when the folders can not be used."""
+        """Recover and open the door. Raises `SyncpointError` with what to do when the folders cannot be used."""
         settings, doors, loop = self.settings, self.doors, asyncio.get_running_loop()
         doors.keep_memory()
         self.locks.take(settings.data)

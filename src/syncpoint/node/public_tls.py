@@ -23,10 +23,10 @@ class PublicTls:
         try:
             self.files.load(self.context)
         except (ssl.SSLError, OSError) as error:
-            raise InvalidArgument("tls_cert", f"{certificate} and {key} can not be used: {reason_of(error)}") from None
+            raise InvalidArgument("tls_cert", f"{certificate} and {key} cannot be used: {reason_of(error)}") from None
         if client_ca is not None:
             try:
                 self.context.load_verify_locations(client_ca)
             except (ssl.SSLError, OSError) as error:
-                raise InvalidArgument("tls_client_ca", f"{client_ca} can not be used: {reason_of(error)}") from None
+                raise InvalidArgument("tls_client_ca", f"{client_ca} cannot be used: {reason_of(error)}") from None
             self.context.verify_mode = ssl.CERT_OPTIONAL if optional else ssl.CERT_REQUIRED

@@ -32,13 +32,13 @@ def run(settings: ServeSettings, announce: Callable[[str], None] = lambda endpoi
     try:
         uvloop.run(_serve(settings, announce))
     except DisksMissing as error:
-        print(f"syncpoint can not start: {error.message}{ways_out(error, settings)}", file=sys.stderr)
+        print(f"syncpoint cannot start: {error.message}{ways_out(error, settings)}", file=sys.stderr)
         return FAILED
     except SyncpointError as error:
-        print(f"syncpoint can not start: {error.message}", file=sys.stderr)
+        print(f"syncpoint cannot start: {error.message}", file=sys.stderr)
         return FAILED
     except OSError as error:
-        print(f"syncpoint can not start: {_in_words(error, settings)}", file=sys.stderr)
+        print(f"syncpoint cannot start: {_in_words(error, settings)}", file=sys.stderr)
         return PORT_TAKEN if error.errno == errno.EADDRINUSE else FAILED
     return 0
 
@@ -64,7 +64,7 @@ def _in_words(error: OSError, settings: ServeSettings) -> str:
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{settings.host} is no address of this machine"
     if error.filename is not None:
-        return f"{error.filename} can not be used: {error.strerror}"
+        return f"{error.filename} cannot be used: {error.strerror}"
     return str(error)
 
 

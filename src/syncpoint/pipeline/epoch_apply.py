@@ -133,7 +133,7 @@ class EpochApply:
                 self._later(AGAIN_S, self.begin)
                 return False
             log.error(
-                "%d messages of epoch %d of query %s are lost: their staged copy can not be read (%s)",
+                "%d messages of epoch %d of query %s are lost: their staged copy cannot be read (%s)",
                 piece.count - work.skip, self.decision.epoch, self.decision.query, answer,
             )  # fmt: skip
             found[place] = StoredBatch(*place, piece.count, 0, b"")

@@ -176,7 +176,7 @@ class EpochState:
         """Commit an epoch. `exists(incarnation)`: whether a topic is still there. Nothing is changed when it raises.
 
         Raises `NotFound` for a topic that was deleted, `FailedPrecondition` for a stage that is not here, and
-        `InvalidArgument` for a request that can not be right.
+        `InvalidArgument` for a request that cannot be right.
         """
         query, link = self.queries[ask.run.query], self.links.get(ask.link) if ask.link else None
         _check(ask, link)
@@ -376,7 +376,7 @@ def work_of(decision: EpochDecision) -> list[Work]:
 
 
 def check_name(field: str, name: str) -> None:
-    """Raises `InvalidArgument` for what can not be the name of a query, a run or a link."""
+    """Raises `InvalidArgument` for what cannot be the name of a query, a run or a link."""
     if not name or len(name.encode()) > NAME_BYTES_MAX:
         raise InvalidArgument(field, f"must have 1 to {NAME_BYTES_MAX} bytes")
 

@@ -28,7 +28,7 @@ class ExclusiveReaders(Protocol):
     """Who may read a subscription alone, where LogReader is served."""
 
     async def take(self, record: Subscription, reader: str, seconds: float) -> None:
-        """A reader takes the subscription, or goes on having it. Raises `SyncpointError` where it can not."""
+        """A reader takes the subscription, or goes on having it. Raises `SyncpointError` where it cannot."""
 
     async def release(self, record: Subscription, reader: str) -> None:
         """The reader is done. Idempotent; a reader that does not have it changes nothing."""
@@ -100,7 +100,7 @@ class ChainReaders:
 
 
 def others_consume(record: Subscription, consumers: int, messages: int) -> FailedPrecondition:
-    """Why a subscription can not be had alone now."""
+    """Why a subscription cannot be had alone now."""
     return FailedPrecondition(
         f"The subscription {record.name} has other consumers: {consumers} are attached and {messages} messages are"
         " outstanding. A stream reads it alone: stop the others, wait until what they hold is acknowledged or its"
@@ -121,7 +121,7 @@ def check_generation(publish: PublishForwarder, record: Subscription, generation
 
 def acknowledge(publish: PublishForwarder, record: Subscription, ends: dict[int, int]) -> None:
     """Everything before these ends, by source, is processed, in the generation of now. Raises `Unavailable` when that
-    can not be stored.
+    cannot be stored.
     """
     publish.check_writable()
     ledger = publish.ledgers.get(record.incarnation)

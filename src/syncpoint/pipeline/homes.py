@@ -3,7 +3,7 @@
 Place: under a proxy, which chooses a home at first sight, and under the chain that is one.
 Promise: a query and its link have one home, whoever asks first: it is written on the condition that there is none. A
 chain takes nothing of a query that it does not know before the metadata say that it is at home there, so a proxy that
-has looked long ago can not give a query a second home.
+has looked long ago cannot give a query a second home.
 """
 
 from __future__ import annotations

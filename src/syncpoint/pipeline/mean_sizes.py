@@ -43,7 +43,7 @@ class MeanSizes:
         self._store.read(source, end - 1, 1, read)
 
     async def learn(self, topic: int, sources: Sequence[tuple[int, int]]) -> None:
-        """As `begin`; returns when it is known, or can not be."""
+        """As `begin`; returns when it is known, or cannot be."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.begin(topic, sources, lambda: complete(over, None))
         await over

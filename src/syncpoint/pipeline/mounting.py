@@ -79,7 +79,7 @@ class ChainHome:
         except BaseException as error:
             self.unpin(pinned)
             if isinstance(error, SyncpointError):
-                raise Unavailable(f"Chain {self._chain.number} can not take messages now: {error.message}") from error
+                raise Unavailable(f"Chain {self._chain.number} cannot take messages now: {error.message}") from error
             raise
 
     def unpin(self, topics: Collection[int]) -> None:

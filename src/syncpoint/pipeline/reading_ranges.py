@@ -172,7 +172,7 @@ class RangeStream:
         if isinstance(batches, SyncpointError):
             self._fail(batches)
         elif isinstance(batches, Exception):
-            self._fail(Internal(f"source {self.wanted.source} of {self.wanted.topic} can not be read: {batches}"))
+            self._fail(Internal(f"source {self.wanted.source} of {self.wanted.topic} cannot be read: {batches}"))
         else:
             self._batches.extend(batches)
             if not batches and not self._taken:

@@ -251,7 +251,7 @@ class StageStream:
         return self._over
 
     def end(self, error: SyncpointError) -> None:
-        """The log can not be written any more."""
+        """The log cannot be written any more."""
         self._fail(error)
 
     def _persisted(self, error: Exception | None) -> None:

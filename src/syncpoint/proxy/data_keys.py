@@ -77,12 +77,12 @@ class KeyRing:
     @staticmethod
     def load(path: Path) -> KeyRing:
         """Read a file: 32 raw bytes, or lines of 64 hexadecimal digits or of base64. Raises `InvalidArgument`, and
-        `OSError` when it can not be read.
+        `OSError` when it cannot be read.
         """
         return KeyRing(_keys_in(path), path)
 
     def refresh(self) -> None:
-        """Take the file over if it has changed; one that can not be used leaves the keys as they were."""
+        """Take the file over if it has changed; one that cannot be used leaves the keys as they were."""
         if self._path is None or (stamp := _stamp(self._path)) == self._stamp:
             return
         try:
@@ -152,7 +152,7 @@ class TopicKeys:
         return found if found is not None else await asyncio.shield(self._obtain(topic))
 
     async def load(self, numbers: Iterable[int]) -> None:
-        """Fill `ciphers`. Raises `Unavailable` when keys can not be looked up now. For a key that is not there, or that
+        """Fill `ciphers`. Raises `Unavailable` when keys cannot be looked up now. For a key that is not there, or that
         the key file does not open, stands what refuses everything, and for a minute it is not looked for again.
         """
         for number in numbers:
@@ -298,7 +298,7 @@ class TopicKeys:
 
 
 def _refuse(nonce: bytes, data: bytes, header: bytes) -> bytes:
-    """In place of the cipher of a key that can not be had."""
+    """In place of the cipher of a key that cannot be had."""
     raise InvalidTag
 
 

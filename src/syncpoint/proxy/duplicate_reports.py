@@ -69,7 +69,7 @@ class DuplicateReports:
             try:
                 answer = await self._ask(chain, batches)
             except SyncpointError as error:  # an older version, for example: there is no use in asking again
-                log.warning("chain %d can not be told which batches were stored elsewhere: %s", chain, error)
+                log.warning("chain %d cannot be told which batches were stored elsewhere: %s", chain, error)
                 self._not_known(waiting, batches)
                 continue
             if answer is None:

@@ -42,7 +42,7 @@ class ClusterReaders:
     @asynccontextmanager
     async def held(self, record: Subscription, reader: str, seconds: float) -> AsyncIterator[None]:
         """While the chains are asked: they know the hold, and what they say may be told when this ends without an
-        error. Raises `SyncpointError` where the subscription can not be had.
+        error. Raises `SyncpointError` where the subscription cannot be had.
         """
         wanted_s(seconds)
         now_ns = self.clock.time_ns()

@@ -167,7 +167,7 @@ class ClusterWriter:
                 chain = await self._chosen(link or query, topic, deadline)
             if await self.homes.settle(missing, chain):
                 return chain
-        raise Unavailable(f"Query {query} can not get a home now. Try again.")
+        raise Unavailable(f"Query {query} cannot get a home now. Try again.")
 
     async def _chosen(self, name: str, topic: Topic, deadline: float) -> int:
         """A chain that may store the topic: of the nearest of those that are open, the name's first choice."""
@@ -252,6 +252,6 @@ def _check_same(query: str, link: str, found: list[Any]) -> None:
     known = [one for one in found if one is not None]
     if len(set(known)) > 1:
         raise FailedPrecondition(
-            f"Query {query} is at home in chain {known[0]}, and link {link} in chain {known[1]}; an epoch can not be in"
+            f"Query {query} is at home in chain {known[0]}, and link {link} in chain {known[1]}; an epoch cannot be in"
             " both. Begin the query anew, with a new checkpoint, or give the link another name."
         )

@@ -196,4 +196,4 @@ class Proxy:
 
 
 async def _refused(changes: Sequence[CatalogChange]) -> None:
-    raise Unavailable("This proxy can not change the catalog.")
+    raise Unavailable("This proxy cannot change the catalog.")

@@ -67,7 +67,7 @@ class Sealer:
 
     async def open_batch(self, batch: bytes, chosen: Sequence[int]) -> bytes:
         """An Arrow record batch of these columns with its data opened. Raises `SyncpointError`: `DataLoss` where a row
-        can not be, because it was tampered with or because its key is gone.
+        cannot be, because it was tampered with or because its key is gone.
         """
         located = _data_of(batch, chosen)
         if located is None:
@@ -81,7 +81,7 @@ class Sealer:
         if closed:
             self.kept_back += len(closed)
             raise DataLoss(
-                f"{len(closed)} messages can not be opened: their data was changed, or their key is gone. The first one"
+                f"{len(closed)} messages cannot be opened: their data was changed, or their key is gone. The first one"
                 f" is row {closed[0]} of those behind what was sent."
             )
         return with_buffers(batch, {number: offsets, number + 1: values}) if offsets else batch
@@ -98,9 +98,9 @@ class Sealer:
             await self.keys.lend(number, topic)
 
     async def open(self, response: bytes) -> bytes:
-        """A PullResponse or StreamingPullResponse with its data opened. A message that can not be, because it was
+        """A PullResponse or StreamingPullResponse with its data opened. A message that cannot be, because it was
         tampered with or because its key is gone, is left out: one such message must not stop those behind it. Raises
-        `SyncpointError` while the keys can not be looked up.
+        `SyncpointError` while the keys cannot be looked up.
         """
         self.keys.look_again()
         opened, kept_back, missing = kernel.open_response(response, self.keys.ciphers)

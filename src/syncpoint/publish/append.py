@@ -72,7 +72,7 @@ class CommitWaiters:
         return out
 
     def on_failed(self) -> Sequence[PendingEntry | Done]:
-        """Everything leaves: the log can not be written any more."""
+        """Everything leaves: the log cannot be written any more."""
         out = [waiter for _, waiter in self._waiting]
         self._waiting.clear()
         return out

@@ -162,14 +162,14 @@ class Chain:
             self.follower.on_open = self.mounted.opening
 
     def changed(self, change: CatalogChange) -> None:
-        """The catalog has changed. What can not be followed must not be confirmed: the chain ends then, and the next
+        """The catalog has changed. What cannot be followed must not be confirmed: the chain ends then, and the next
         opening follows it.
         """
         try:
             self.follower.changed(change)
         except Exception as error:
             if not isinstance(error, SyncpointError):
-                log.exception("chain %d can not follow the catalog to revision %d", self.number, change.revision)
+                log.exception("chain %d cannot follow the catalog to revision %d", self.number, change.revision)
             if self.forwarder.failed is None:
                 self.forwarder.give_up(error)
             return

@@ -53,7 +53,7 @@ class DuplicateBatches:
         return (sender, batch) in self._known
 
     async def void(self, sender: int, batches: Iterable[int]) -> Duplicates:
-        """Return once all of it is persisted. Raises `Unavailable` when the log can not be written."""
+        """Return once all of it is persisted. Raises `Unavailable` when the log cannot be written."""
         outcomes = self.mark(sender, batches)
         for outcome in outcomes:
             await asyncio.shield(outcome.persisted)

@@ -76,7 +76,7 @@ class PublishForwarder:
         self.admission = admission or Admission(limits)
         self.sources, self.ledgers, self.snapshots = memory.sources, memory.ledgers, memory.ledgers.snapshots
         self.failed: Exception | None = None
-        self.on_failed: Callable[[], None] = lambda: None  # the log can not be written any more
+        self.on_failed: Callable[[], None] = lambda: None  # the log cannot be written any more
         self.published = 0
         self.early: set[int] = set()  # attached subscriptions that take messages before they are persisted
         self.attempts = DeliveryAttempts(
@@ -150,7 +150,7 @@ class PublishForwarder:
 
     def check_writable(self) -> None:
         if self.failed is not None:
-            raise Unavailable(f"the log can not be written: {self.failed}")
+            raise Unavailable(f"the log cannot be written: {self.failed}")
 
     def publish(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
         """`PublishSide.publish`: a message the service itself sends, a dead letter for instance."""
@@ -270,7 +270,7 @@ class PublishForwarder:
 
     def append_batch(self, source: Source, payload: bytes, count: int, done: Done) -> int:
         """Write `count` framed messages behind everything of this turn; returns the offset of the first. They were
-        accepted before: no limit refuses them now. Raises `Unavailable` when the log can not be written.
+        accepted before: no limit refuses them now. Raises `Unavailable` when the log cannot be written.
         """
         self.check_writable()
         self.append_pending()
@@ -341,7 +341,7 @@ class PublishForwarder:
         self.failed = self.failed or cause
         self.batches.clear()
         if first:
-            log.error("the log can not be written, nothing new is taken: %s", cause)
+            log.error("the log cannot be written, nothing new is taken: %s", cause)
         for entry in self._pending.values():
             self._waiting.add(1 << 62, entry)
         self._pending.clear()

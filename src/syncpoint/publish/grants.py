@@ -353,7 +353,7 @@ class Grants:
         leaving = any(held.revoked_at is not None for held in entry.held.values())
         for source, held in entry.held.items():
             must_go = held.holder != owner or owner not in eligible or leaving
-            # Who is not here can not be told; until its grant has run out it may come back with it.
+            # Who is not here cannot be told; until its grant has run out it may come back with it.
             if must_go and held.revoked_at is None and self._is_here(held.holder, now):
                 held.revoked_at = now
                 effects.append(Revoked(entry.subscription, source, held.grant, held.holder))

@@ -115,7 +115,7 @@ class ChainHost:
             await chain.close()
 
     def _ended(self, chain: Chain, error: Exception) -> None:
-        """The chain's log can not be written any more; it stays entered until it is closed."""
+        """The chain's log cannot be written any more; it stays entered until it is closed."""
         if self.chains.get(chain.number) is chain:
             del self.chains[chain.number]
             self._tell_owned()
@@ -128,10 +128,10 @@ class ChainHost:
             try:
                 chain.changed(change)
             except Exception as error:
-                # A seek, for instance, whose place can not be read off the disks now. What is not followed must not be
+                # A seek, for instance, whose place cannot be read off the disks now. What is not followed must not be
                 # confirmed: the chain ends, and follows it when it is opened again.
                 if not isinstance(error, SyncpointError):
-                    log.exception("chain %d can not follow a change of the catalog: it ends", chain.number)
+                    log.exception("chain %d cannot follow a change of the catalog: it ends", chain.number)
                 self.rounds.guard(partial(chain.forwarder.give_up, error))
         if isinstance(change.record, Subscription):
             self.rounds.guard(partial(self._attach_late, change.record.incarnation))

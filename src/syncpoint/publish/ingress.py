@@ -4,7 +4,7 @@ Place: between `service` and the chain's forwarder.
 Promise: before a chain's first message of a topic the chain is registered for it, and the catalog read at or above that
 registration (protocol rule 16). A message with an ordering key is taken only in the topic's current epoch, by a chain
 that has a part in it, after every other chain has sealed its sources of earlier epochs (rule 18); messages without a
-key do not wait for that. What waits keeps its order, and is told UNAVAILABLE when it can not be taken
+key do not wait for that. What waits keeps its order, and is told UNAVAILABLE when it cannot be taken
 (`MetadataSilent` when that is the reason): nothing of it is stored then.
 """
 
@@ -175,7 +175,7 @@ class PublishIngress:
                 found = await self._registrar.registered(self.chain)
                 break
             except SyncpointError as error:
-                log.info("chain %d: what it is registered for can not be read: %s", self.chain, error)
+                log.info("chain %d: what it is registered for cannot be read: %s", self.chain, error)
                 await asyncio.sleep(LEARN_PAUSE_S)
         assert self._left is not None
         self._registered |= set(found) - self._left
@@ -298,12 +298,12 @@ class PublishIngress:
             await work(topic)
         except SyncpointError as error:
             kind = MetadataSilent if isinstance(error, MetadataSilent) else Unavailable
-            refusal = kind(f"Chain {self.chain} can not take messages of the topic now: {error.message}")
+            refusal = kind(f"Chain {self.chain} cannot take messages of the topic now: {error.message}")
         except asyncio.CancelledError:
             refusal = Unavailable(f"Chain {self.chain} is not open here.")
         except Exception:
-            log.exception("chain %d can not be opened for topic %d", self.chain, topic)
-            refusal = Unavailable(f"Chain {self.chain} can not take messages of the topic now.")
+            log.exception("chain %d cannot be opened for topic %d", self.chain, topic)
+            refusal = Unavailable(f"Chain {self.chain} cannot take messages of the topic now.")
         for caller, batch in rooms.pop(topic).batches:
             self._waiting_bytes -= len(batch.request)
             if refusal is not None:

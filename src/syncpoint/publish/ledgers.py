@@ -22,7 +22,7 @@ class AckVerdict(Enum):
 
     COUNTS = "counts"
     OLD = "old"  # of a generation before: a seek has decided otherwise, there is nothing to remember
-    NEWER = "newer"  # of a seek that was not followed here yet: it must not be lost, and can not be recorded now
+    NEWER = "newer"  # of a seek that was not followed here yet: it must not be lost, and cannot be recorded now
     NO_LEDGER = "no ledger"
 
 

@@ -2,7 +2,7 @@
 
 Place: behind `internal.v1.Chains/Describe` and the process's status; `control.cluster_queries` gathers it from all
 processes.
-Promise: numbers of one moment per chain. What can not be read off the disks in time is said to be unreadable.
+Promise: numbers of one moment per chain. What cannot be read off the disks in time is said to be unreadable.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class LogUpkeep:
                     log.warning("%sdisk %s is damaged, the others are read instead: %s", name, disk.path, damage)
                 else:
                     log.error(
-                        "%sdisk %s is damaged, what is lost there can not be delivered: %s", name, disk.path, damage
+                        "%sdisk %s is damaged, what is lost there cannot be delivered: %s", name, disk.path, damage
                     )
             self._damages[disk.path] = set(disk.damaged)
         refused = "the disks are full" if status.full else "too few disks work" if status.too_few else ""

@@ -91,7 +91,7 @@ def limit(batches: list[StoredBatch], max_bytes: int) -> list[StoredBatch]:
 
 
 class _NoIndex(Exception):
-    """A segment's index is on no disk, and can not be built again."""
+    """A segment's index is on no disk, and cannot be built again."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(segment)
@@ -111,7 +111,7 @@ class StoreReader:
         unlisted: Callable[[ReadRequest, Segment], None],
     ) -> None:
         """On the owner's thread: `retry` a request whose segments were removed; `unlisted`: what a segment has of the
-        source can not be told, its index is gone and so are some of its frames.
+        source cannot be told, its index is gone and so are some of its frames.
         """
         self._catalog = catalog
         self._access = access

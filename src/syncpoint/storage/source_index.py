@@ -130,7 +130,7 @@ class SourceIndex:
         return list(state.segments[at : at + limit])
 
     def around(self, source: int, offset: int) -> list[int]:
-        """The segments that hold something of the source both up to and from an offset: others can not hold it."""
+        """The segments that hold something of the source both up to and from an offset: others cannot hold it."""
         state = self._sources.get(source)
         if state is None:
             return []

@@ -36,7 +36,7 @@ class ChainDirectory(Protocol):
         """Chains registered for a topic, as far as it is known here."""
 
     def look(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
-        """Read them anew: whatever was registered before this call is in the answer; None: it can not be read now."""
+        """Read them anew: whatever was registered before this call is in the answer; None: it cannot be read now."""
 
 
 class Gatherer:

@@ -129,7 +129,7 @@ class LeaseManager:
                 self._give_up(record, math.inf)  # whoever waits need not wait longer
 
     def cannot_record(self) -> Unavailable | None:
-        """Why acknowledgements can not be recorded here now, where that is known."""
+        """Why acknowledgements cannot be recorded here now, where that is known."""
         try:
             self.publish.check_writable()
         except Unavailable as error:

@@ -29,7 +29,7 @@ def table_epoch(lender: int, number: int) -> int:
 
 
 def lender_in(ack_id: bytes) -> int | None:
-    """Who lent the message of an ack id; None for a text that can not be one."""
+    """Who lent the message of an ack id; None for a text that cannot be one."""
     if len(ack_id) != 48:
         return None
     try:

@@ -85,7 +85,7 @@ class ServeLink:
             await self._flush(stream)
             raise
         except Exception:
-            log.exception("what the publish forwarder at %s said can not be taken in; connecting anew", self._address)
+            log.exception("what the publish forwarder at %s said cannot be taken in; connecting anew", self._address)
         finally:
             self._stream = None
             writer.cancel()

@@ -22,7 +22,7 @@ class _Passed:
 
 
 class PassedOver:
-    """Runs of offsets, each with its time. Few: one for each entry that can not be read."""
+    """Runs of offsets, each with its time. Few: one for each entry that cannot be read."""
 
     def __init__(self) -> None:
         self._waiting: list[_Passed] = []

@@ -29,7 +29,7 @@ class StoreInMemory:
         self._persisted = len(self.entries)
         self._deleted: set[int] = set()  # positions of messages that were collected
         self.on_disk = True  # what is read is given to who takes it batch by batch
-        self.damaged: set[int] = set()  # positions that can not be read now
+        self.damaged: set[int] = set()  # positions that cannot be read now
         self._before = len(self.entries)  # of earlier logs
         self.state = DiskStatus("memory", "ok", "", "00" * 16, 0, 0, 1 << 40, 0, 0, ())
 

@@ -17,7 +17,7 @@ INK, FAINT, PAPER = "#222222", "#dddddd", "#ffffff"
 _FONT = "font-family='Helvetica, Arial, sans-serif'"
 
 
-class Line(NamedTuple):
+class PlotLine(NamedTuple):
     """Points (x, y), joined; `labels` beside them."""
 
     name: str
@@ -50,7 +50,7 @@ class Panel(NamedTuple):
     title: str
     x: Axis
     y: Axis
-    lines: Sequence[Line]
+    lines: Sequence[PlotLine]
 
 
 def svg(title: str, subtitle: str, panels: Sequence[Panel]) -> str:

@@ -175,7 +175,7 @@ def test_keys_of_an_issuer_are_asked_for_when_they_are_new_and_go_when_withdrawn
     assert world.authenticator.generation == same
     with pytest.raises(InvalidArgument):
         sets.put(ISSUER, b"<html>", world.clock.monotonic())
-    assert sets.find(ISSUER, "key-2") is not None, "what can not be read changes nothing"
+    assert sets.find(ISSUER, "key-2") is not None, "what cannot be read changes nothing"
 
 
 def test_weak_secret_and_foreign_keys_do_not_get_into_a_set() -> None:

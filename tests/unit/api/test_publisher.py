@@ -99,7 +99,7 @@ async def test_failed_disks_leave_the_outcome_unknown_and_then_refuse(world: Ser
     publishing = asyncio.create_task(world.put("x"))
     await asyncio.sleep(0.01)
     world.store.fail(OSError("no disk left"))
-    for waiting, words in ((publishing, "outcome is unknown"), (world.put("y"), "can not be written")):
+    for waiting, words in ((publishing, "outcome is unknown"), (world.put("y"), "cannot be written")):
         with pytest.raises(SyncpointError, match=words) as caught:
             await waiting
         assert caught.value.code is Code.UNAVAILABLE

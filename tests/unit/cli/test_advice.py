@@ -30,7 +30,7 @@ MESSAGES = (
     "Subscription.push_config.push_endpoint is not implemented.",
     "No connection to h:1: refused.",
     "The connection was lost.",
-    "the log can not be written: EIO",
+    "the log cannot be written: EIO",
     "No subscribe forwarder answers now. Try again.",
 )
 _QUOTED = re.compile(r"`syncpoint ([^`]*)`")
@@ -163,7 +163,7 @@ def test_the_advice_follows_the_command(
 @pytest.mark.parametrize(
     ("message", "told"),
     [
-        ("the log can not be written: UNAVAILABLE: 2 of 3 disks failed", "disks list"),
+        ("the log cannot be written: UNAVAILABLE: 2 of 3 disks failed", "disks list"),
         ("the outcome is unknown: 2 of 3 disks failed; retry, which may store the message twice", "disks list"),
         ("No subscribe forwarder answers now. Try again.", "cluster status"),
         ("Chain 3 is not open here.", "cluster status"),

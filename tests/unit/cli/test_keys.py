@@ -97,7 +97,7 @@ def test_the_life_of_keys(world: World, caplog: pytest.LogCaptureFixture) -> Non
     world.run("rotate", "orders")
 
     world.file.write_text(OLD.hex())
-    assert "can not be opened with this key file" in world.run("list", code=1)
+    assert "cannot be opened with this key file" in world.run("list", code=1)
     assert "not in this proxy's key file" in world.run("rewrap", code=1)
 
     told = (world.shown + caplog.text).encode()
@@ -125,6 +125,6 @@ def test_what_can_not_be_done_is_said(world: World) -> None:
     assert "has a line that is no key" in text
     assert "rubbish" not in text
     world.file.unlink()
-    assert "can not be read" in world.run("rewrap", code=1)
+    assert "cannot be read" in world.run("rewrap", code=1)
     world.config.write_text('metadata: {etcd: ["127.0.0.1:1"]}\n')
     assert "is not sealed" in world.run("list", code=1)

@@ -130,7 +130,7 @@ async def test_failed_disks_make_the_outcome_unknown_and_then_refuse(world: Serv
         await creating
     assert caught.value.code is Code.UNAVAILABLE
     before = world.control.catalog.revision
-    with pytest.raises(SyncpointError, match="can not be written"):
+    with pytest.raises(SyncpointError, match="cannot be written"):
         await world.call("CreateTopic", name="projects/p/topics/later")
     assert world.control.catalog.revision == before
 

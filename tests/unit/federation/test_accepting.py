@@ -1,4 +1,4 @@
-"""A loss is accepted where it was found: at the target, or by a flow that can not read again what it was to copy."""
+"""A loss is accepted where it was found: at the target, or by a flow that cannot read again what it was to copy."""
 
 from __future__ import annotations
 

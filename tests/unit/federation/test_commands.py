@@ -34,7 +34,7 @@ def said(*words: str) -> Result:
 def test_a_right_file(file: Path) -> None:
     result = said("federation", "validate", str(file))
     assert result.exit_code == 0
-    assert "2 cluster(s), 2 link(s)" in result.output
+    assert "2 clusters, 2 links" in result.output
 
 
 @pytest.mark.parametrize(

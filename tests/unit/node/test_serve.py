@@ -1,4 +1,4 @@
-"""What a server says that can not start for want of disks."""
+"""What a server says that cannot start for want of disks."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ def test_damage_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
             world.store.state = replace(world.store.state, damaged=damaged)
             await asyncio.sleep(10)
         assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
-        assert "disk memory is damaged, what is lost there can not be delivered: segment 1/1" in caplog.text
+        assert "disk memory is damaged, what is lost there cannot be delivered: segment 1/1" in caplog.text
 
     run()
 

@@ -217,7 +217,7 @@ def test_a_changed_key_file_is_taken_over_when_it_is_needed(tmp_path: Path) -> N
     assert ring.wrap(b"key", bytes(12), b"it")[0] == NEW_ID
     for spoiled in ("", "nothing to see", NEW.hex()[:60]):
         file.write_text(spoiled)
-        assert ring.wrap(b"key", bytes(12), b"it")[0] == NEW_ID, "what can not be used is not used"
+        assert ring.wrap(b"key", bytes(12), b"it")[0] == NEW_ID, "what cannot be used is not used"
     file.unlink()
     assert ring.wrap(b"key", bytes(12), b"it")[0] == NEW_ID
     file.write_text(NEW.hex())

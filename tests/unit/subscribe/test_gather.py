@@ -65,7 +65,7 @@ async def test_a_new_owner_of_a_chain_is_found_and_nothing_is_lost() -> None:
         await world.publish(str(number))
     await asyncio.sleep(1)
     await world.kill("p1")
-    client.ack()  # some of these can not be recorded now
+    client.ack()  # some of these cannot be recorded now
     await asyncio.sleep(3)
     await world.adopt("p2")
     for number in range(30, 60):

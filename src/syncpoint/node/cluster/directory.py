@@ -51,7 +51,7 @@ class Directory:
         return self._topics.get(chain, frozenset())
 
     def look(self, topic: int, reply: Callable[[Collection[int] | None], None]) -> None:
-        """Read them anew; None: it can not be read now."""
+        """Read them anew; None: it cannot be read now."""
 
         async def read() -> None:
             try:

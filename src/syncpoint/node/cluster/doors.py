@@ -58,7 +58,7 @@ class Doors:
 
     @staticmethod
     def of(tls: Tls | None) -> Doors:
-        """The real ones. Raises `InvalidArgument` for certificates that can not be used."""
+        """The real ones. Raises `InvalidArgument` for certificates that cannot be used."""
         unsent = Unsent(TransportLimits().unsent_total_bytes)
         if tls is None:
             return Doors(network=TcpNetwork(unsent=unsent), unsent=unsent)

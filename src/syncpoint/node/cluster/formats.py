@@ -4,9 +4,9 @@ A *format* is one number for everything that processes share: records in the met
 messages between processes. Every build reads the formats `oldest` to `newest` and can write all of them. The cluster
 writes the *finalized* one, so that builds of before and after an upgrade work side by side, and the upgrade can be
 undone until `syncpoint cluster finalize`.
-Place: asked when a process joins, and by whoever is about to write something that older builds can not read.
-Promise: a process never joins a cluster whose finalized format it can not read, and a format is never finalized while a
-member can not read it. To join, a process writes its membership and then reads the format again; to finalize, the
+Place: asked when a process joins, and by whoever is about to write something that older builds cannot read.
+Promise: a process never joins a cluster whose finalized format it cannot read, and a format is never finalized while a
+member cannot read it. To join, a process writes its membership and then reads the format again; to finalize, the
 format is proposed and then the members are read: whoever comes second sees the other.
 """
 
@@ -38,7 +38,7 @@ class Build(NamedTuple):
 
 
 THIS = Build(syncpoint.__version__)
-"""Raise `newest` with a change that older builds can not read, and write it only where `Formats.may_write` says so."""
+"""Raise `newest` with a change that older builds cannot read, and write it only where `Formats.may_write` says so."""
 
 
 class Agreed(NamedTuple):
@@ -69,7 +69,7 @@ class Formats:
         self._view: View[Agreed] = View(store, FORMAT, Agreed.decode)
 
     async def start(self, *, founding: bool) -> None:
-        """Read it, and write it for a cluster that is founded now. Raises `FailedPrecondition` when this build can not
+        """Read it, and write it for a cluster that is founded now. Raises `FailedPrecondition` when this build cannot
         take part, and the store's errors.
         """
         first = Agreed(self.build.newest if founding else FIRST, self.build.version)
@@ -133,7 +133,7 @@ async def finalize(store: SharedStore, build: Build) -> tuple[int, int]:
     if behind:
         await _write(store, revision, before._replace(proposed=0))
         raise FailedPrecondition(
-            f"{len(behind)} members can not read format {target}: {', '.join(behind)}; upgrade and restart them first"
+            f"{len(behind)} members cannot read format {target}: {', '.join(behind)}; upgrade and restart them first"
         )
     await _write(store, revision, Agreed(target, build.version))
     return before.finalized, target

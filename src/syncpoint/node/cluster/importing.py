@@ -82,7 +82,7 @@ class OneNode:
     """The opened folder of a stopped node. `close` it at the end, whatever happened."""
 
     def __init__(self, data: Path, disks: Sequence[Path], clock: Clock, random: Random) -> None:
-        """Raises `SyncpointError` when the folder is in use, is none, or can not be recovered."""
+        """Raises `SyncpointError` when the folder is in use, is none, or cannot be recovered."""
         loop = asyncio.get_running_loop()
         missing = [disk for disk in disks if not (disk / DISK_FILE).exists()]
         if missing or not data.is_dir():
@@ -326,7 +326,7 @@ class _Persisted:
             async with asyncio.timeout(PERSIST_S):
                 while self._reached < position:
                     if self._failed:
-                        raise Unavailable(f"the new chain can not be written: {self._failed}")
+                        raise Unavailable(f"the new chain cannot be written: {self._failed}")
                     self._moved.clear()
                     await self._moved.wait()
         except TimeoutError:

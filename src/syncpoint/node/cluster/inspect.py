@@ -204,7 +204,7 @@ def _problems_of(chain: Found) -> list[str]:
     elif chain["disks"].startswith("?"):
         told.append(f"{name}: {chain['owner']} has it and does not say how it is; it may be recovering it")
     if chain["failed"]:
-        told.append(f"{name} can not be written: {chain['failed']}")
+        told.append(f"{name} cannot be written: {chain['failed']}")
     if chain["full"]:
         told.append(f"{name}: the disks are full, publishing is refused")
     if chain["below_policy"]:

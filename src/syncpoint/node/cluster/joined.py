@@ -2,7 +2,7 @@
 
 Place: made first by `process`, handed to the roles.
 Promise: a process whose cluster-wide settings differ from those the cluster was founded with does not join, and says
-which differ; nor does one that can not read what the cluster writes.
+which differ; nor does one that cannot read what the cluster writes.
 """
 
 from __future__ import annotations

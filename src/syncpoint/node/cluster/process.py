@@ -41,7 +41,7 @@ class Role(Protocol):
     disk_address: str
 
     async def start(self) -> None:
-        """Make the parts; others can not call yet."""
+        """Make the parts; others cannot call yet."""
         ...
 
     def methods(self) -> Methods:

@@ -53,7 +53,7 @@ class ProxyRole:
         self.tls: PublicTls | None = None
 
     async def start(self) -> None:
-        """Make the parts; clients can not call yet."""
+        """Make the parts; clients cannot call yet."""
         joined = self._joined
         self.limits = follow_limits(joined.shared)
         self.distances = Distances(joined.process.region)

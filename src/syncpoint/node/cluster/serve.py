@@ -46,7 +46,7 @@ def run_process(settings: ClusterSettings, process: ProcessSettings, ready_file:
 
 
 def _not_started(process: ProcessSettings, why: str) -> int:
-    print(f"{process.name} can not start: {why}", file=sys.stderr)
+    print(f"{process.name} cannot start: {why}", file=sys.stderr)
     return START_FAILED
 
 

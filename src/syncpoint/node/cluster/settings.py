@@ -144,7 +144,7 @@ class SettingsRefused(InvalidArgument):
 
 
 def load(path: Path) -> ClusterSettings:
-    """Read cluster.yaml. Raises `SettingsRefused` naming the line and the key, `OSError` when it can not be read."""
+    """Read cluster.yaml. Raises `SettingsRefused` naming the line and the key, `OSError` when it cannot be read."""
     text = path.read_text()
     try:
         content = yaml.safe_load(text)

@@ -2,7 +2,7 @@
 
 Place: made by `doors`, asked by `joined` when a process joins.
 Promise: with `tls` in the file nothing between processes goes in the clear, and (unless `client_certificates: false`)
-nobody without a certificate of the cluster's CA is listened to. A process whose own certificate can not do that says so
+nobody without a certificate of the cluster's CA is listened to. A process whose own certificate cannot do that says so
 before it does anything else: see `prove`. One whose certificate the others refuse does not join: see `welcome`.
 """
 
@@ -192,5 +192,5 @@ def _readable(key: str, path: Path) -> str:
         with path.open("rb") as file:
             file.read(1)
     except OSError as error:
-        raise InvalidArgument(key, f"{path} can not be read: {error.strerror}") from None
+        raise InvalidArgument(key, f"{path} cannot be read: {error.strerror}") from None
     return str(path)

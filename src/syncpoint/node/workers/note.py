@@ -17,4 +17,4 @@ def noted_workers(data: Path) -> int:
     except FileNotFoundError:
         return 0
     except (ValueError, KeyError, TypeError) as error:
-        raise FailedPrecondition(f"{data / NOTE} can not be read ({error}): give the number by --workers") from error
+        raise FailedPrecondition(f"{data / NOTE} cannot be read ({error}): give the number by --workers") from error

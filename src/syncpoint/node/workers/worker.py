@@ -53,7 +53,7 @@ def run(number: int, plan: Plan, secret: bytes) -> int:
     try:
         uvloop.run(_serve(number, plan, secret))
     except (SyncpointError, OSError) as error:
-        print(f"{process.name} can not run: {error}", file=sys.stderr)
+        print(f"{process.name} cannot run: {error}", file=sys.stderr)
         return 1
     return 0
 

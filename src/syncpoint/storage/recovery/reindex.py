@@ -93,7 +93,7 @@ class Reindexing:
         except CopiesUnreachable as error:
             log.debug("%s", error)  # it is asked for again
         except Exception:
-            log.exception("the index of %r can not be built anew", segment)
+            log.exception("the index of %r cannot be built anew", segment)
         finally:
             with self._lock:
                 self._asked.discard(segment.id)
@@ -128,7 +128,7 @@ class Reindexing:
             else:
                 segment.lacking = Lacking([*known.copies, *look.copies], left, known.until)
             if left and look.away is not None:
-                raise CopiesUnreachable(f"{segment!r} can not be read through now") from look.away
+                raise CopiesUnreachable(f"{segment!r} cannot be read through now") from look.away
             return None
         with self._lock:
             self._built[segment.id] = body

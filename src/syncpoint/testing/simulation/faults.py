@@ -52,7 +52,7 @@ class Nemesis(StorageFaults):
     """Lets faults happen, a choice of kinds for each seed."""
 
     def __init__(self, world: SimulatedChains, seed: int, kinds: tuple[str, ...] = (), *, beyond: bool = False) -> None:
-        """`beyond`: destroy also what the others can not make good; the best that can come of it is a refusal."""
+        """`beyond`: destroy also what the others cannot make good; the best that can come of it is a refusal."""
         super().__init__(world, SeededRandom(seed * 2), beyond=beyond)
         self.pause_s = 0.7  # between two faults, at most
         self.kinds = list(kinds) or [kind for kind in FAULTS if self.random.random() < 0.4] or ["crash", "takeover"]

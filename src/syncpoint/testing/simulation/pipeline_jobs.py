@@ -244,7 +244,7 @@ class JobsRun(SimRun[W]):
             try:
                 found = await self._visible(PipelineCalls(self.world, 0.0), topic)
             except SyncpointError as error:
-                # A disk that can not be read says so, whatever the reason.
+                # A disk that cannot be read says so, whatever the reason.
                 self.world.coverage.always("looking is answered", error.code in (*AWAY, Code.DATA_LOSS), str(error))
                 continue
             named = {attempt for commit in self.world.pipelines.commits for attempt in commit.attempts}

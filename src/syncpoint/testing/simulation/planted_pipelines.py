@@ -155,5 +155,5 @@ def a_lost_commit_is_told_to_be_repeated() -> AbstractContextManager[None]:
 
 
 def unreadable_means_lost() -> AbstractContextManager[None]:
-    """A staged message that can not be read once is given up."""
+    """A staged message that cannot be read once is given up."""
     return patched(applying_module, DAMAGED_TRIES=1)

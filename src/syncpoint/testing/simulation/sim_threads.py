@@ -176,7 +176,7 @@ class SimLock:
     """A lock, or a condition, between strands; held again and again by the same one."""
 
     def __init__(self, held: Counter[str], what: str) -> None:
-        """`held[what]` counts locks that are held now: whoever can not wait looks there first."""
+        """`held[what]` counts locks that are held now: whoever cannot wait looks there first."""
         self._held, self._what = held, what
         self._holder: object = None
         self._depth = 0
@@ -235,7 +235,7 @@ class SimCondition:
         """Nothing runs between two pauses but the strand itself."""
 
     def wait(self, seconds: float) -> bool:
-        """Look again after so long. The loop's own thread can not let time pass: what it asks for is out of reach."""
+        """Look again after so long. The loop's own thread cannot let time pass: what it asks for is out of reach."""
         if in_sim_thread():
             pause(seconds)
             return True

@@ -60,7 +60,7 @@ class NodeLife:
         self._opened: SimFiles
 
     async def run(self) -> None:
-        """In the process. A node that can not start is started again by whoever watches over it."""
+        """In the process. A node that cannot start is started again by whoever watches over it."""
         world = self.world
         doors = Doors(
             make_locks=NoLocks,

@@ -88,7 +88,7 @@ def test_what_is_wrong_is_said() -> None:
         "etcd is away",
     ):
         assert expected in told
-    for expected in ("can not be written: no quorum", "publishing is refused", "failed: /c1/d1"):
+    for expected in ("cannot be written: no quorum", "publishing is refused", "failed: /c1/d1"):
         assert expected in told
 
 

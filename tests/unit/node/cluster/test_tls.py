@@ -81,13 +81,13 @@ def test_others_say_what_is_wrong(authority: Authority, tmp_path: Path, name: st
 
 
 def test_files_that_are_missing_or_do_not_fit_are_named(authority: Authority, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match=r"nobody\.pem can not be read"):
+    with pytest.raises(InvalidArgument, match=r"nobody\.pem cannot be read"):
         tls(authority, "nobody").server()
     authority.issue("q")
     files = TlsFiles(authority.folder / "p.pem", authority.folder / "q.key", authority.ca)
     with pytest.raises(InvalidArgument, match="do not fit together"):
         Tls(files).client()
-    with pytest.raises(InvalidArgument, match=r"no\.pem can not be read"):
+    with pytest.raises(InvalidArgument, match=r"no\.pem cannot be read"):
         tls(authority, ca=tmp_path / "no.pem").client()
 
 
