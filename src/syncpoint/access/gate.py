@@ -91,6 +91,7 @@ class Gate:
         self.audit = audit
         self.quotas: Quotas | None = None
         self.take_quotas()
+        self._told_at, self._untold = float("-inf"), 0
         self._sessions: dict[bytes, Session] = {}
         self._certificates: dict[object, Session] = {}
         self._streams: set[_Watched] = set()
@@ -288,7 +289,7 @@ class Gate:
         try:
             identity = self._identified(header, certificate)
         except Refused as refused:
-            log.info("a caller at %s is refused: %s", call.peer, refused)
+            self._tell(call, refused)
             self._note(ANONYMOUS, call, call.path.decode("ascii", "replace"), Need("", ""), False, str(refused))
             raise Unauthenticated(INVALID) from None
         left_s = identity.expire_s - self.clock.time_ns() / 1e9
@@ -297,6 +298,16 @@ class Gate:
             sessions.clear()
         sessions[key] = session
         return session
+
+    def _tell(self, call: Caller, refused: Refused) -> None:
+        """Log why a token is not believed; of many, one a second."""
+        now = self.clock.monotonic()
+        if now >= self._told_at + 1.0:
+            more = f"; {self._untold} others since the last time" if self._untold else ""
+            log.info("a caller at %s is refused: %s%s", call.peer, refused, more)
+            self._told_at, self._untold = now, 0
+        else:
+            self._untold += 1
 
     def _identified(self, header: bytes | None, certificate: Any) -> Identity:
         if header is None:

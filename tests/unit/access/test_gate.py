@@ -279,6 +279,19 @@ def test_decisions_are_noted_with_who_what_and_why(world: World) -> None:
     assert STANDS_S <= 30
 
 
+def test_a_flood_of_false_tokens_does_not_fill_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "syncpoint.access")
+    request = pubsub.PublishRequest(topic=TOPIC)
+    for _ in range(50):
+        world.call(PUBLISH, request, b"Bearer x")
+    world.clock.advance(1)
+    world.call(PUBLISH, request, b"Bearer x")
+    assert [record.getMessage().rpartition(";")[2] for record in caplog.records] == [
+        "a caller at memory is refused: the token is no JWT",
+        " 49 others since the last time",
+    ]
+
+
 def test_a_table_with_a_method_that_has_no_rule_is_not_opened(world: World) -> None:
     with pytest.raises(KeyError):
         world.gate.guarded({b"/new.Service/Method": Unary(lambda call, request: None)})
