@@ -299,7 +299,7 @@ class Gate:
         sessions[key] = session
         return session
 
-    def _tell(self, call: Caller, refused: Refused) -> None:
+    def _tell(self, call: CallContext, refused: Refused) -> None:
         """Log why a token is not believed; of many, one a second."""
         now = self.clock.monotonic()
         if now >= self._told_at + 1.0:
