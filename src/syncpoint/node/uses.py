@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, Setting, Subscription
+from syncpoint.publish.records import ExtensionNumber
 from syncpoint.publish.recovery import RecoveredState
 from syncpoint.publish.source import Source
 from syncpoint.runtime.trusted import TrustedClock
 
 USES = "subscription-uses"
-NUMBER = 4  # among the extensions of the log
+NUMBER = ExtensionNumber.USES
 NOTE_S = 3_600.0
 FIRST_S = 300.0  # the first time ever, and what an orderly end does not note again
 _NS = 1_000_000_000

@@ -16,10 +16,11 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.model.errors import InvalidArgument, NotFound, ResourceExhausted
 from syncpoint.pipeline.cursors_facts import decode, encode, encode_deleted
 from syncpoint.pipeline.reading_positions import Extent, comes_before
+from syncpoint.publish.records import ExtensionNumber
 from syncpoint.publish.source import Source, SourceTable
 from syncpoint.runtime.trusted import TrustedClock
 
-NUMBER = 1  # of the extension
+NUMBER = ExtensionNumber.CURSORS
 RETENTION_S = 7 * 24 * 3600
 EXPIRATION_S = 31 * 24 * 3600
 SECONDS_MAX = 10 * 365 * 24 * 3600

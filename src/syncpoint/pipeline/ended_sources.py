@@ -8,9 +8,10 @@ missed something. A fact lost in a crash has the same effect.
 import struct
 from collections.abc import Iterable, Iterator
 
+from syncpoint.publish.records import ExtensionNumber
 from syncpoint.publish.source import STAGING_TOPIC, Source
 
-NUMBER = 4  # of the extension, see `publish.records.encode_extension`
+NUMBER = ExtensionNumber.ENDED_SOURCES
 REMEMBERED_MAX = 1000
 _ENDED = struct.Struct("<QQq")  # source, topic, end
 

@@ -17,6 +17,7 @@ from syncpoint.pipeline.home import Home
 from syncpoint.pipeline.records import EpochDecision, EpochPlace
 from syncpoint.publish import records
 from syncpoint.publish.forwarder import PublishForwarder
+from syncpoint.publish.records import ExtensionNumber
 from syncpoint.storage.errors import StorageDamaged
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import StoredBatch
@@ -28,7 +29,7 @@ TURN_BYTES = 1 << 20
 UNPERSISTED_BYTES_MAX = 8 << 20  # above it the disks come first
 AGAIN_S = 1.0  # until a read that failed is tried again
 DAMAGED_TRIES = 30  # in all, of pieces that no disk gives in good order: a disk that fails for a while says the same
-NUMBER = 2  # of this room's writing side among the extensions of the log
+NUMBER = ExtensionNumber.EPOCHS
 
 Settled = Callable[[Exception | None], None]
 

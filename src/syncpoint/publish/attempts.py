@@ -17,10 +17,11 @@ from syncpoint.kernel.acks import AckSet
 from syncpoint.model.delivery import AttemptRun
 from syncpoint.model.limits import RETRY_BACKOFF_SECONDS_MAX
 from syncpoint.publish.ledger import Ledger
+from syncpoint.publish.records import ExtensionNumber
 from syncpoint.publish.source import Source
 from syncpoint.runtime.clock import Clock
 
-NUMBER = 3  # among the extensions of the log
+NUMBER = ExtensionNumber.ATTEMPTS
 WRITE_S = 0.5
 RUNS_MAX = 100_000  # of one source of one subscription; what comes back beyond that is counted anew after a restart
 REST_MS_MAX = int(1_000 * RETRY_BACKOFF_SECONDS_MAX)

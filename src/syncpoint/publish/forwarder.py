@@ -44,7 +44,7 @@ ACK_LINGER_S = 0.01  # acknowledgements nobody waits for ride with the next comm
 class Extension(Protocol):
     """A room above that keeps facts of its own in the log, and may need messages that nobody else does."""
 
-    number: int  # what its facts are marked with, see `records.encode_extension`
+    number: records.ExtensionNumber  # what its facts are marked with, see `records.encode_extension`
 
     def facts(self) -> Iterator[bytes]:
         """All it has to remember, for a checkpoint; each may be applied twice, and over later ones."""

@@ -7,7 +7,7 @@ The same records make up a checkpoint, so recovery has one reader for both.
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from enum import IntEnum
+from enum import IntEnum, unique
 from typing import NamedTuple
 
 from syncpoint.kernel.acks import AckSet
@@ -30,6 +30,17 @@ _SET = struct.Struct("<QI")
 _ACKS = struct.Struct("<QIQI")  # subscription, generation, source, bytes of runs
 _LENGTH = struct.Struct("<I")
 BUNDLE_BYTES = 32 << 10
+
+
+@unique
+class ExtensionNumber(IntEnum):
+    """Which room above reads a fact of the kind EXTENSION, and nobody else does."""
+
+    CURSORS = 1
+    EPOCHS = 2
+    ATTEMPTS = 3
+    USES = 4
+    ENDED_SOURCES = 5
 
 
 class FactKind(IntEnum):
@@ -163,8 +174,8 @@ def decode_batches(payload: bytes) -> Iterator[BatchFact]:
         yield BatchFact(*_BATCH.unpack_from(payload, at))
 
 
-def encode_extension(number: int, payload: bytes) -> bytes:
-    """A fact of a room above; `number` (below 256) says which one reads it."""
+def encode_extension(number: ExtensionNumber, payload: bytes) -> bytes:
+    """A fact of a room above."""
     return bytes((FactKind.EXTENSION, number)) + payload
 
 

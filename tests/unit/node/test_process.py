@@ -216,3 +216,11 @@ async def test_who_balances_load_is_told_of_a_log_that_failed(world: NodeWorld) 
     await world.crash()
     assert await world.is_serving()
     assert "a" in await world.pull()
+
+
+@simulated
+async def test_no_fact_in_the_log_is_read_by_two(world: NodeWorld) -> None:
+    await world.start()
+    numbers = [one.number for one in world.node.publish.extensions]
+    assert len(numbers) >= 5
+    assert len(set(numbers)) == len(numbers)
