@@ -107,3 +107,9 @@ def test_retired_words_stay_away() -> None:
         for word in words(name) & RETIRED.keys()
     }
     assert sorted(back) == []
+
+
+def test_what_tests_share_is_imported_by_its_name() -> None:
+    tests = Path(__file__).parents[1]
+    paths = re.compile(r"^sys\.path\.", re.MULTILINE)
+    assert [str(path.relative_to(tests)) for path in tests.rglob("*.py") if paths.search(path.read_text())] == []

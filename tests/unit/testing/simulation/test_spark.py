@@ -84,6 +84,7 @@ def test_what_was_processed_before_may_be_gone_also_where_a_checkpoint_has_lost_
 def test_a_batch_that_is_over_is_another_drivers() -> None:
     read = Read(LINK)
     read.plan()
-    read.job.checkpoint.over(0)
+    checkpoint = read.job.checkpoint
+    checkpoint.over(0, checkpoint.offsets[0])
     with pytest.raises(Concurrent):
         read.gap()
