@@ -359,6 +359,8 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
             await chain.mounted.recover()
         await chain.confirm()
         await chain.ingress.begin()
+        if chain.forwarder.failed is not None:
+            raise chain.forwarder.failed  # while it was not served yet, of which nobody is notified
     except BaseException:
         await chain.close()
         raise

@@ -221,6 +221,26 @@ async def test_a_log_that_fails_while_what_recovery_found_is_followed_is_told_an
 
 
 @simulated
+async def test_a_log_that_fails_as_the_last_thing_before_it_is_served_is_told_and_opened_again(
+    world: ChainWorld,
+) -> None:
+    """While the chain waits for what it is registered for, after all that is written in an opening."""
+    process = world.process()
+
+    async def registered(chain: int) -> set[int]:
+        process.host.entered[0].forwarder.give_up(Unavailable("too few disks are left"))
+        return set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "registered", registered)
+        error = await failing(process.open())
+    assert "too few disks are left" in error.message
+    assert (process.ended, process.host.chains, process.host.entered) == ([], {}, []), "it was never served"
+    await process.open()
+    assert await process.publish("b")
+
+
+@simulated
 async def test_a_lower_epoch_is_shut_out_and_says_so(world: ChainWorld) -> None:
     first = world.process("f1")
     await first.open()

@@ -172,7 +172,7 @@ class SimSubscriber:
             asyncio.get_running_loop().call_later(later_s, self._ack, ack_id, message_id, name, operation)
 
         def confirmed(failed: list[bytes], unknown: list[bytes]) -> None:
-            if unknown and world.shape.strict:
+            if unknown and (world.shape.strict or self.patient):
                 again()
                 return
             world.coverage.sometimes("an acknowledgement fails", failed)
@@ -186,7 +186,7 @@ class SimSubscriber:
             leases = self.node.subscribe.delivery(self.record).leases
             leases.acknowledge(request, 2, world.clock.monotonic(), confirmed)
         except SyncpointError as error:
-            if isinstance(error, Unavailable) and world.shape.strict:
+            if isinstance(error, Unavailable) and (world.shape.strict or self.patient):
                 again()
             else:
                 world.history.end(operation, Outcome.UNKNOWN)
