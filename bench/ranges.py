@@ -1,7 +1,7 @@
 """What does a row of 1 KB cost that is read by ranges, on one node and through the proxy of a cluster? Without Spark.
 
     python -m bench ranges                  one node, then a cluster of 3 x 3 on this machine
-    python -m bench ranges --only cluster   one of them
+    python -m bench ranges --cluster-only   one of them, or --node-only
     python -m bench ranges --messages 400000
 
 The reader is the one of Spark's tasks: its windows, frames of 4 MiB, all columns of a batch. It runs in this process,
@@ -35,14 +35,15 @@ TARGETS = {NODE: 0.6, CLUSTER: 1.0}
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = arguments("CPU of servers per row of 1 KB read by ranges, from disk and from memory as it comes")
-    parser.add_argument("--only", choices=(NODE.split()[1], CLUSTER), help="one of the two")
+    parser.add_argument("--node-only", action="store_true", help="no cluster")
+    parser.add_argument("--cluster-only", action="store_true", help="no single node")
     options = parser.parse_args(argv)
     bench = Bench("ranges", parser.description or "", options)
     try:
-        if options.only != CLUSTER:
+        if not options.cluster_only:
             with bench.server() as server:
                 measure(bench, NODE, server.address, server)
-        if options.only in (None, CLUSTER):
+        if not options.node_only:
             with running(bench.data("cluster") / "c", Shape()) as cluster:
                 measure(bench, CLUSTER, cluster.address, cluster)
         bench.finish()
