@@ -31,7 +31,7 @@ TWICE = {
 # How many of them are met by one reader, in rooms of which one imports the other, and how many file names are there
 # twice: these numbers only fall.
 MET_TOGETHER_MAX = 4
-BASENAMES_MAX = 42
+BASENAMES_MAX = 36
 
 
 def room(path: Path) -> str:

@@ -33,23 +33,23 @@ DISKS_ROLE = "storage"
 class OneMessage(SimRun[SimulatedCluster]):
     """A run in which nothing goes wrong."""
 
-    def __init__(self, simulated_cluster: SimulatedCluster) -> None:
-        super().__init__(simulated_cluster, 1, SeededRandom(1))
+    def __init__(self, world: SimulatedCluster) -> None:
+        super().__init__(world, 1, SeededRandom(1))
         self.found: dict[str, Trace] = {}
 
     async def run(self) -> None:
-        simulated_cluster = self.simulated_cluster
-        simulated_cluster.network.delay_s_max = 0.0
-        for name in simulated_cluster.settings.processes:
-            simulated_cluster.begin(name)
+        world = self.world
+        world.network.delay_s_max = 0.0
+        for name in world.settings.processes:
+            world.begin(name)
             await asyncio.sleep(0.01)
-        await self.within([simulated_cluster.create_topic()], 60)
-        await self.within([simulated_cluster.subscribe(NAME, exactly_once=True)], 60)
+        await self.within([world.create_topic()], 60)
+        await self.within([world.subscribe(NAME, exactly_once=True)], 60)
         await self.within([self._follow()], 60)
-        await simulated_cluster.close()
+        await world.close()
 
     async def _follow(self) -> None:
-        proxy = self.simulated_cluster.network.channel("proxy0:443")
+        proxy = self.world.network.channel("proxy0:443")
         note = partial(traced, self.found, kind=self._role)
 
         async def publish(data: bytes) -> None:
@@ -88,7 +88,7 @@ class OneMessage(SimRun[SimulatedCluster]):
         if any(file == DISKS for file, _ in way):
             return DISKS_ROLE
         process = here()
-        found = self.simulated_cluster.settings.processes.get(process.name) if process is not None else None
+        found = self.world.settings.processes.get(process.name) if process is not None else None
         return found.roles[0] if found is not None else "client"
 
 
