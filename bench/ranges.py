@@ -5,7 +5,7 @@
     python -m bench ranges --messages 400000
 
 The reader is the one of Spark's tasks: its windows, frames of 4 MiB, all columns of a batch. It runs in this process,
-and only servers count: of a cluster the process that has the chain open and the proxy, each by itself.
+and only servers count: of a cluster all publish forwarders and proxies, with what they use at rest.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def measure(bench: Bench, case: str, address: str, servers: Server | ClusterUnde
         if turn:
             runs.append({name: seconds * 1e6 / rows for name, seconds in used.items()})
             bench.runs.append({"other_cpu_share": max(0.0, others / wall)})
-    # Everybody else of a cluster goes on with its own work meanwhile, which no row pays for.
+    # Storage processes, routers and the metadata are not counted.
     parts = [name for name in ("server", "proxy", "publish-forwarder") if name in runs[0]]
     whole = [sum(run[name] for name in parts) for run in runs]
     bench.row(case, "CPU per row read", "µs", whole, Target(TARGETS[case]), " + ".join(parts))
