@@ -24,7 +24,7 @@ from syncpoint.model.errors import SyncpointError
 from syncpoint.transport import frames
 from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.client_connection import ClientConnection, ClientStreamState
-from syncpoint.transport.connection import Totals
+from syncpoint.transport.connection import Counters
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.server_connection import ServerConnection
 from tests.unit.transport import conftest as world
@@ -241,7 +241,7 @@ def check_client(chance: random.Random, data: bytes) -> None:
     """Feed one input to a client's connection as the server's side of it."""
     loop = world.ManualLoop()
     loop.create_future = asyncio.Future
-    totals = Totals()
+    totals = Counters()
     conn = ClientConnection(loop, chance.choice((SMALL, WIDE)), totals, lambda _: None)
     socket = world.FakeSocket()
     socket.protocol = conn
@@ -272,9 +272,9 @@ def check_client(chance: random.Random, data: bytes) -> None:
     ended(conn, totals)
 
 
-def ended(conn: Any, totals: Totals) -> None:
+def ended(conn: Any, totals: Counters) -> None:
     """Nothing is left of a connection that is gone."""
-    assert not conn.lanes, "a lane is left"
+    assert not conn.streams, "a stream is left"
     assert totals.held == 0, "bytes still count as held"
     assert conn.unsent_bytes == 0, "bytes still count as waiting"
     assert conn._extra == 0, "window still counts as lent"

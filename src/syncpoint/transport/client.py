@@ -16,7 +16,7 @@ from typing import Any
 
 from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError, Unprocessed
 from syncpoint.transport.client_connection import ClientConnection, ClientStreamState
-from syncpoint.transport.connection import Totals
+from syncpoint.transport.connection import Counters
 from syncpoint.transport.encoding import write_timeout
 from syncpoint.transport.fields import Field
 from syncpoint.transport.headers import request_block
@@ -49,7 +49,7 @@ class Channel:
         self.host = host
         self.port = port
         self.limits = limits or TransportLimits()
-        self.totals = Totals()
+        self.totals = Counters()
         self._always = tuple(always)  # metadata of every call
         self._tls = tls
         if tls is not None:
@@ -74,16 +74,16 @@ class Channel:
             connection = self._current or await self._connected(deadline)
             done: asyncio.Future[bytes] = loop.create_future()
             call = _UnaryCall(done)
-            lane = ClientStreamState(connection, block, message, call.message, call.finished)
-            timer = None if deadline is None else loop.call_at(deadline, call.expire, lane)
-            connection.start(lane)
+            stream_state = ClientStreamState(connection, block, message, call.message, call.finished)
+            timer = None if deadline is None else loop.call_at(deadline, call.expire, stream_state)
+            connection.start(stream_state)
             try:
                 return await done
             except Unprocessed:
                 if attempt == _ATTEMPTS - 1:
                     raise
             except asyncio.CancelledError:
-                connection.abandon(lane)
+                connection.abandon(stream_state)
                 raise
             finally:
                 if timer is not None:
@@ -184,7 +184,7 @@ def _expired() -> SyncpointError:
 
 
 class _UnaryCall:
-    """Turns a lane's events into one result."""
+    """Turns a stream's events into one result."""
 
     __slots__ = ("_answer", "_done")
 
@@ -207,8 +207,8 @@ class _UnaryCall:
         else:
             self._done.set_result(self._answer)
 
-    def expire(self, lane: ClientStreamState) -> None:
-        lane.conn.abandon(lane)
+    def expire(self, stream_state: ClientStreamState) -> None:
+        stream_state.conn.abandon(stream_state)
         self.finished(_expired())
 
 
@@ -230,12 +230,12 @@ class ClientStream:
 
     async def send(self, message: Message) -> None:
         """Send one message; waits while the transport holds bytes back. Raises the stream's error when it is over."""
-        lane = await self._ready()
-        while lane is not None and not self._over and not lane.writable:
+        stream_state = await self._ready()
+        while stream_state is not None and not self._over and not stream_state.writable:
             await self._change()
-        if self._over or lane is None:
+        if self._over or stream_state is None:
             raise self._error or SyncpointError(Code.UNAVAILABLE, "The stream is over.")
-        lane.send_message(message)
+        stream_state.send_message(message)
 
     async def receive(self) -> bytes | None:
         """The next message; None after the last one of a stream that ended with OK. Raises SyncpointError otherwise."""
@@ -246,17 +246,17 @@ class ClientStream:
                 return None
             await self._change()
         payload = self._inbox.popleft()
-        lane = self._lane
-        if lane is not None and not lane.done:
-            lane.unread -= len(payload) + PREFIX_BYTES
-            lane.refill()
+        stream_state = self._lane
+        if stream_state is not None and not stream_state.done:
+            stream_state.unread -= len(payload) + PREFIX_BYTES
+            stream_state.refill()
         return payload
 
     async def end(self) -> None:
         """Close our side; the server may still send."""
-        lane = await self._ready()
-        if lane is not None and not self._over:
-            lane.finish()
+        stream_state = await self._ready()
+        if stream_state is not None and not self._over:
+            stream_state.finish()
 
     def cancel(self) -> None:
         """Give the call up."""
@@ -270,14 +270,14 @@ class ClientStream:
             return
         if self._over:
             return
-        lane = ClientStreamState(connection, self._block, None, self._message, self._finished)
-        lane.on_writable = lane.on_opened = self._wake
-        self._lane = lane
-        connection.start(lane)
+        stream_state = ClientStreamState(connection, self._block, None, self._message, self._finished)
+        stream_state.on_writable = stream_state.on_opened = self._wake
+        self._lane = stream_state
+        connection.start(stream_state)
         self._wake()
 
     async def _ready(self) -> ClientStreamState | None:
-        """The lane, once it is open; None when the stream is over."""
+        """The stream_state, once it is open; None when the stream is over."""
         while not self._over and (self._lane is None or self._lane.sid == 0):
             await self._change()
         return self._lane
@@ -291,9 +291,9 @@ class ClientStream:
         self._changed = self._changed.get_loop().create_future()
 
     def _message(self, payload: bytes) -> None:
-        lane = self._lane
-        if lane is not None:
-            lane.unread += len(payload) + PREFIX_BYTES
+        stream_state = self._lane
+        if stream_state is not None:
+            stream_state.unread += len(payload) + PREFIX_BYTES
         self._inbox.append(payload)
         self._wake()
 
@@ -313,6 +313,6 @@ class ClientStream:
         if self._over:
             return
         self._finished(error)
-        lane = self._lane
-        if lane is not None and not lane.done:
-            lane.conn.abandon(lane)
+        stream_state = self._lane
+        if stream_state is not None and not stream_state.done:
+            stream_state.conn.abandon(stream_state)

@@ -1,4 +1,4 @@
-"""The client's end of a connection: opens lanes for calls and reads their answers.
+"""The client's end of a connection: opens streams for calls and reads their answers.
 
 Place: between `connection` and `client`; made by a `Channel` for every socket it opens.
 Promise: every call ends once, with a message, a status, or `Unprocessed` when the server certainly did not see it.
@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.transport import frames
-from syncpoint.transport.connection import Connection, Totals
+from syncpoint.transport.connection import Connection, Counters
 from syncpoint.transport.frames import ConnectionFault, ErrorCode, StreamFault
 from syncpoint.transport.headers import MalformedHeaders, ResponseHead, error_of, read_response
 from syncpoint.transport.limits import TransportLimits
@@ -67,7 +67,7 @@ class ClientStreamState(StreamState):
         block, request = self.block, self.request
         size = len(block)
         if request is None or size > conn.peer_frame_bytes:
-            conn.say(frames.headers(sid, block, end=False, frame_bytes=conn.peer_frame_bytes))
+            conn.send(frames.headers(sid, block, end=False, frame_bytes=conn.peer_frame_bytes))
             if self.on_opened is not None:
                 self.on_opened()
         else:
@@ -86,14 +86,14 @@ class ClientStreamState(StreamState):
                     conn.send_window -= total
                     self.local_done = True
                     self.request = None
-                    conn.say(
+                    conn.send(
                         head
                         + block
                         + frames.pack_data(total >> 16, total & 0xFFFF, 0, frames.END_STREAM, sid, 0, n)
                         + request
                     )
                     return
-            conn.say(head + block)
+            conn.send(head + block)
         if request is not None:
             self.request = None
             self.send_message(request)
@@ -166,7 +166,7 @@ class ClientConnection(Connection):
         self,
         loop: asyncio.AbstractEventLoop,
         limits: TransportLimits,
-        totals: Totals,
+        totals: Counters,
         on_gone: Callable[[ClientConnection], None],
     ) -> None:
         super().__init__(loop, limits, totals)
@@ -177,51 +177,51 @@ class ClientConnection(Connection):
         self._waiting: deque[ClientStreamState] = deque()
         self._heads: dict[bytes, ResponseHead] = {}
 
-    def start(self, lane: ClientStreamState) -> None:
+    def start(self, stream: ClientStreamState) -> None:
         """Open a call now, or when the server's limit of concurrent streams lets it."""
         if self.closed:
-            lane.done = True
-            lane.lost(Unprocessed("The connection is closed."))
+            stream.done = True
+            stream.lost(Unprocessed("The connection is closed."))
             return
-        if self._waiting or len(self.lanes) >= self._room():
-            self._waiting.append(lane)
+        if self._waiting or len(self.streams) >= self._room():
+            self._waiting.append(stream)
         else:
-            self._open(lane)
+            self._open(stream)
 
     def _room(self) -> int:
         return self.peer_streams if self.greeted else _STREAMS_BEFORE_SETTINGS
 
-    def _open(self, lane: ClientStreamState) -> None:
+    def _open(self, stream: ClientStreamState) -> None:
         sid = self._next_sid
         self._next_sid = sid + 2
         self.last_sid = sid
-        self.lanes[sid] = lane
+        self.streams[sid] = stream
         self.totals.calls += 1
         if sid >= _SID_LAST:
             self.retire()
-        lane.open(sid)
+        stream.open(sid)
 
-    def forget(self, lane: StreamState) -> None:
+    def forget(self, stream: StreamState) -> None:
         """See Connection."""
-        if self.lanes.pop(lane.sid, None) is None:
+        if self.streams.pop(stream.sid, None) is None:
             return
         if self._waiting:
             self._open_waiting()
-        if not self.lanes and not self.usable and not self.closed:
+        if not self.streams and not self.usable and not self.closed:
             self.loop.call_soon(self.shut)
 
     def _open_waiting(self) -> None:
-        while self._waiting and len(self.lanes) < self._room() and not self.closed and self.usable:
-            lane = self._waiting.popleft()
-            if not lane.done:
-                self._open(lane)
+        while self._waiting and len(self.streams) < self._room() and not self.closed and self.usable:
+            stream = self._waiting.popleft()
+            if not stream.done:
+                self._open(stream)
 
-    def abandon(self, lane: ClientStreamState) -> None:
+    def abandon(self, stream: ClientStreamState) -> None:
         """The caller gave up."""
-        if lane.sid == 0:
-            lane.done = True
+        if stream.sid == 0:
+            stream.done = True
         else:
-            self.reset(lane, ErrorCode.CANCEL)
+            self.reset(stream, ErrorCode.CANCEL)
 
     def retire(self) -> None:
         """Take no new calls; close when those that are open are done."""
@@ -230,11 +230,11 @@ class ClientConnection(Connection):
             self._on_gone(self)
             waiting = list(self._waiting)
             self._waiting.clear()
-            for lane in waiting:
-                if not lane.done:
-                    lane.done = True
-                    lane.lost(Unprocessed("The server takes no more calls on this connection."))
-            if not self.lanes and not self.closed:
+            for stream in waiting:
+                if not stream.done:
+                    stream.done = True
+                    stream.lost(Unprocessed("The server takes no more calls on this connection."))
+            if not self.streams and not self.closed:
                 self.loop.call_soon(self.shut)
 
     def shut(self, code: ErrorCode = ErrorCode.NO_ERROR, reason: str = "") -> None:
@@ -259,15 +259,15 @@ class ClientConnection(Connection):
                 if len(self._heads) >= self.limits.header_cache_blocks:
                     del self._heads[next(iter(self._heads))]
                 self._heads[block] = head
-        lane = self.lanes.get(sid)
-        if lane is None:
+        stream = self.streams.get(sid)
+        if stream is None:
             if self.idle(sid):
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "HEADERS on an idle stream")
             if sid not in self.ignored:
                 raise StreamFault(sid, ErrorCode.STREAM_CLOSED, "HEADERS on a closed stream")
             return
-        assert isinstance(lane, ClientStreamState)
-        lane.response(head, end)
+        assert isinstance(stream, ClientStreamState)
+        stream.response(head, end)
 
     def idle(self, sid: int) -> bool:
         """See Connection."""
@@ -288,10 +288,10 @@ class ClientConnection(Connection):
         """See Connection."""
         self.retire()
         text = f"The server is going away: {reason.decode('utf-8', 'replace') or code}."
-        for lane in list(self.lanes.values()):
-            if lane.sid > last_sid:
-                lane.close()
-                lane.lost(Unprocessed(text))
+        for stream in list(self.streams.values()):
+            if stream.sid > last_sid:
+                stream.close()
+                stream.lost(Unprocessed(text))
 
     def connection_lost(self, error: Exception | None) -> None:
         """See Connection."""
@@ -302,6 +302,6 @@ class ClientConnection(Connection):
 
     def sweep(self, now: float) -> None:
         """See Connection. An idle connection is left in peace: servers dislike pings without calls."""
-        if not self.lanes:
+        if not self.streams:
             self.heard = True
         super().sweep(now)

@@ -1,6 +1,6 @@
-"""One HTTP/2 connection, from either end: frames in, rules checked, lanes fed (RFC 9113).
+"""One HTTP/2 connection, from either end: frames in, rules checked, streams fed (RFC 9113).
 
-Place: between the socket and the lanes; `server_connection` and `client_connection` are its two roles.
+Place: between the socket and the streams; `server_connection` and `client_connection` are its two roles.
 Promise: any byte string, cut anywhere, has the same effect as the same bytes in one piece; what breaks a rule ends the
 stream or the connection with the code the RFC names; every loop and every buffer is bounded by `limits`.
 Leaves to the roles: what a head means, which streams may be opened, and draining. To `outbox`: writing.
@@ -30,7 +30,7 @@ _SID = frames.WINDOW_MAX
 _IGNORED_MAX = 1000
 
 
-class Totals:
+class Counters:
     """What the connections of one server or channel share: counters, and the bytes held in unfinished messages."""
 
     __slots__ = ("calls", "faults", "held", "refused")
@@ -43,16 +43,16 @@ class Totals:
 
 
 class Connection(Outbox):
-    """Protocol state of one connection. Roles set `lanes`' contents and answer `on_head`, `on_goaway`, `idle`."""
+    """Protocol state of one connection. Roles set `streams`' contents and answer `on_head`, `on_goaway`, `idle`."""
 
     server_side: ClassVar[bool] = True
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: TransportLimits, totals: Totals) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: TransportLimits, totals: Counters) -> None:
         super().__init__(loop, limits)
         self.totals = totals
         self.fields = FieldReader(limits.header_list_bytes_hard)
         self.guard = guard.AbuseGuard(limits, loop.time)
-        self.lanes: dict[int, StreamState] = {}
+        self.streams: dict[int, StreamState] = {}
         self.last_sid = 0
         """Highest stream the peer (server side) or we (client side) opened."""
         self.ignored: dict[int, None] = {}
@@ -85,15 +85,15 @@ class Connection(Outbox):
     # -- asyncio ---------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the socket and say our SETTINGS."""
+        """Take the socket and send our SETTINGS."""
         transport = cast(asyncio.Transport, transport)  # uvloop's transports are no subclasses of asyncio's.
         self.transport = transport
         self._joins = transport.get_extra_info("sslcontext") is not None
         transport.set_write_buffer_limits(high=self.limits.socket_buffer_bytes)
-        self.greet()
+        self.send_settings()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The socket is gone; every lane is lost."""
+        """The socket is gone; every stream is lost."""
         if self._closer is not None:
             self._closer.cancel()
             self._closer = None
@@ -127,7 +127,7 @@ class Connection(Outbox):
     # -- frames ----------------------------------------------------------------------------------------------------
 
     def _work(self, data: bytes) -> None:
-        lanes = self.lanes
+        streams = self.streams
         n = len(data)
         a = 0
         frame_bytes = self.limits.frame_bytes
@@ -146,15 +146,15 @@ class Connection(Outbox):
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "header block interrupted")
             try:
                 if kind == 0:
-                    lane = lanes.get(sid)
+                    stream = streams.get(sid)
                     self._credit += size
-                    if lane is None or lane.remote_done or flags & 8:
+                    if stream is None or stream.remote_done or flags & 8:
                         self._odd_data(sid & _SID, flags, data, b, end)
                     else:
-                        lane.received += size
-                        if lane.received > lane.granted:
+                        stream.received += size
+                        if stream.received > stream.granted:
                             raise StreamFault(sid, ErrorCode.FLOW_CONTROL_ERROR, "stream window overrun")
-                        self._data(lane, data, b, end, flags & 1)
+                        self._data(stream, data, b, end, flags & 1)
                 elif kind == 1:
                     if flags & 0x28:
                         b, end_of_block = self._strip(flags, sid & _SID, data, b, end)
@@ -187,35 +187,35 @@ class Connection(Outbox):
             self._chunk_bytes = n - a
             self._wanted = wanted
 
-    def _data(self, lane: StreamState, data: bytes, b: int, end: int, last: int) -> None:
-        """DATA without padding for a lane that expects it."""
-        if lane.length_left is not None:
-            lane.length_left -= end - b
-            if lane.length_left < 0 or (last and lane.length_left):
-                raise StreamFault(lane.sid, ErrorCode.PROTOCOL_ERROR, "content-length does not match")
+    def _data(self, stream: StreamState, data: bytes, b: int, end: int, last: int) -> None:
+        """DATA without padding for a stream that expects it."""
+        if stream.length_left is not None:
+            stream.length_left -= end - b
+            if stream.length_left < 0 or (last and stream.length_left):
+                raise StreamFault(stream.sid, ErrorCode.PROTOCOL_ERROR, "content-length does not match")
         try:
             if b < end:
-                lane.feed(data, b, end)
+                stream.feed(data, b, end)
             elif not last:
                 self.guard.count(guard.EMPTIES)
             if last:
-                if not lane.done:
-                    lane.remote_done = True
-                    lane.end()
-            elif lane.granted - lane.received < self.limits.stream_window_bytes >> 1 and not lane.done:
-                lane.refill()
+                if not stream.done:
+                    stream.remote_done = True
+                    stream.end()
+            elif stream.granted - stream.received < self.limits.stream_window_bytes >> 1 and not stream.done:
+                stream.refill()
         except SyncpointError as error:
-            lane.fault(error)
+            stream.fault(error)
 
     def _odd_data(self, sid: int, flags: int, data: bytes, b: int, end: int) -> None:
-        """DATA with padding, or for no lane that expects it."""
+        """DATA with padding, or for no stream that expects it."""
         size = end - b
         if sid == 0 or self.idle(sid):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "DATA on an idle stream")
         if flags & 8:
             b, end = self._strip(flags & 8, sid, data, b, end)
-        lane = self.lanes.get(sid)
-        if lane is None:
+        stream = self.streams.get(sid)
+        if stream is None:
             if sid in self.ignored:
                 if flags & 1:
                     del self.ignored[sid]
@@ -223,12 +223,12 @@ class Connection(Outbox):
                     self.guard.count(guard.EMPTIES)
                 return
             raise StreamFault(sid, ErrorCode.STREAM_CLOSED, "DATA on a closed stream")
-        if lane.remote_done:
+        if stream.remote_done:
             raise StreamFault(sid, ErrorCode.STREAM_CLOSED, "DATA after the end of its stream")
-        lane.received += size
-        if lane.received > lane.granted:
+        stream.received += size
+        if stream.received > stream.granted:
             raise StreamFault(sid, ErrorCode.FLOW_CONTROL_ERROR, "stream window overrun")
-        self._data(lane, data, b, end, flags & 1)
+        self._data(stream, data, b, end, flags & 1)
 
     def _strip(self, flags: int, sid: int, data: bytes, b: int, end: int) -> tuple[int, int]:
         """Where the content lies between priority fields and padding."""
@@ -337,9 +337,9 @@ class Connection(Outbox):
             more = value - self.peer_window
             self.peer_window = value
             if more:
-                for lane in list(self.lanes.values()):
+                for stream in list(self.streams.values()):
                     try:
-                        lane.more_window(more)
+                        stream.more_window(more)
                     except StreamFault as fault:
                         raise ConnectionFault(fault.code, fault.reason) from None
         elif key == SettingId.MAX_FRAME_SIZE:
@@ -369,14 +369,14 @@ class Connection(Outbox):
             if before <= 0:
                 self.window_opened()
             return
-        lane = self.lanes.get(sid)
-        if lane is None:
+        stream = self.streams.get(sid)
+        if stream is None:
             if self.idle(sid):
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE on an idle stream")
             return
         if more == 0:
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "window update by 0")
-        lane.more_window(more)
+        stream.more_window(more)
 
     def _on_reset(self, sid: int, payload: bytes) -> None:
         if len(payload) != 4:
@@ -385,16 +385,16 @@ class Connection(Outbox):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
         self.guard.count(guard.RESETS)
         self.ignored.pop(sid, None)
-        lane = self.lanes.get(sid)
-        if lane is not None:
+        stream = self.streams.get(sid)
+        if stream is not None:
             code = int.from_bytes(payload, "big")
-            lane.close()
-            lane.lost(self.reset_error(code))
+            stream.close()
+            stream.lost(self.reset_error(code))
 
     # -- shared by the roles ---------------------------------------------------------------------------------------
 
-    def greet(self) -> None:
-        """Say our SETTINGS and open the connection's receive window."""
+    def send_settings(self) -> None:
+        """Send our SETTINGS and open the connection's receive window."""
         limits = self.limits
         values: dict[int, int] = {
             SettingId.INITIAL_WINDOW_SIZE: limits.stream_window_bytes,
@@ -405,18 +405,18 @@ class Connection(Outbox):
             values[SettingId.MAX_CONCURRENT_STREAMS] = limits.concurrent_streams
         else:
             values[SettingId.ENABLE_PUSH] = 0
-            self.say(frames.PREFACE)
-        self.say(frames.settings(values))
+            self.send(frames.PREFACE)
+        self.send(frames.settings(values))
         if limits.connection_window_bytes > frames.WINDOW_DEFAULT:
-            self.say(frames.window_update(0, limits.connection_window_bytes - frames.WINDOW_DEFAULT))
+            self.send(frames.window_update(0, limits.connection_window_bytes - frames.WINDOW_DEFAULT))
 
-    def reset(self, lane: StreamState, code: ErrorCode) -> None:
-        """End a lane at once from our side."""
-        if not lane.done:
-            if not lane.remote_done:
-                self.ignore(lane.sid)
-            lane.close()
-            self.say(frames.rst_stream(lane.sid, code))
+    def reset(self, stream: StreamState, code: ErrorCode) -> None:
+        """End a stream at once from our side."""
+        if not stream.done:
+            if not stream.remote_done:
+                self.ignore(stream.sid)
+            stream.close()
+            self.send(frames.rst_stream(stream.sid, code))
 
     def ignore(self, sid: int) -> None:
         """Remember that what still comes for this stream means nothing."""
@@ -428,17 +428,17 @@ class Connection(Outbox):
         self.totals.faults += 1
         self.guard.count(guard.RESETS)
         self.ignored.pop(fault.sid, None)
-        lane = self.lanes.get(fault.sid)
-        if lane is not None:
-            lane.close()
+        stream = self.streams.get(fault.sid)
+        if stream is not None:
+            stream.close()
             self.out.append(frames.rst_stream(fault.sid, fault.code))
-            lane.lost(SyncpointError(Code.INTERNAL, f"Protocol error: {fault.reason}."))
+            stream.lost(SyncpointError(Code.INTERNAL, f"Protocol error: {fault.reason}."))
         else:
             self.out.append(frames.rst_stream(fault.sid, fault.code))
 
-    def forget(self, lane: StreamState) -> None:
-        """A lane closed."""
-        self.lanes.pop(lane.sid, None)
+    def forget(self, stream: StreamState) -> None:
+        """A stream closed."""
+        self.streams.pop(stream.sid, None)
 
     def fail(self, code: ErrorCode, reason: str) -> None:
         """End the connection because the peer broke a rule."""
@@ -482,9 +482,9 @@ class Connection(Outbox):
         self._chunks.clear()
         self._block = None
         error = SyncpointError(Code.UNAVAILABLE, reason)
-        for lane in list(self.lanes.values()):
-            lane.close()
-            lane.lost(error)
+        for stream in list(self.streams.values()):
+            stream.close()
+            stream.lost(error)
         self._extra_queue.clear()
         self.ready.clear()
         self.awaiting.clear()
@@ -499,20 +499,20 @@ class Connection(Outbox):
         if more > 0 and self.totals.held > self.limits.held_bytes:
             raise SyncpointError(Code.RESOURCE_EXHAUSTED, "Too much unfinished data is being received.")
 
-    def ask_extra(self, lane: StreamState, extra: int) -> None:
-        """Give a lane window for a large message, now or when others are done."""
-        more = extra - lane.extra
+    def ask_extra(self, stream: StreamState, extra: int) -> None:
+        """Give a stream window for a large message, now or when others are done."""
+        more = extra - stream.extra
         if not self._extra_queue and (self._extra + more <= self.limits.receive_extra_bytes or not self._extra):
             self._extra += more
-            lane.extra = extra
-            lane.refill()
-        elif all(waiting is not lane for waiting, _ in self._extra_queue):
-            self._extra_queue.append((lane, extra))
+            stream.extra = extra
+            stream.refill()
+        elif all(waiting is not stream for waiting, _ in self._extra_queue):
+            self._extra_queue.append((stream, extra))
 
-    def give_back(self, lane: StreamState) -> None:
-        """The large message is complete, or its lane is closed."""
-        self._extra -= lane.extra
-        lane.extra = 0
+    def give_back(self, stream: StreamState) -> None:
+        """The large message is complete, or its stream is closed."""
+        self._extra -= stream.extra
+        stream.extra = 0
         queue = self._extra_queue
         while queue and not self.closed:
             waiting, extra = queue[0]
@@ -549,18 +549,18 @@ class Connection(Outbox):
             transport.abort()
             return
         while self.finishing:
-            lane, since = next(iter(self.finishing.items()))
+            stream, since = next(iter(self.finishing.items()))
             if now - since <= limits.stall_s:
                 break
-            self.reset(lane, ErrorCode.CANCEL)
-            lane.lost(SyncpointError(Code.CANCELLED, "The peer did not take the answer."))
+            self.reset(stream, ErrorCode.CANCEL)
+            stream.lost(SyncpointError(Code.CANCELLED, "The peer did not take the answer."))
         if self.heard:
             self.heard = self.pinged = False
             self.silent_since = now
         elif limits.keepalive_s and not self.pinged and now - self.silent_since >= limits.keepalive_s:
             self.pinged = True
             self.silent_since = now
-            self.say(frames.frame(frames.PING, 0, 0, b"alive???"))
+            self.send(frames.frame(frames.PING, 0, 0, b"alive???"))
         elif self.pinged and now - self.silent_since >= limits.keepalive_answer_s:
             self.fail(ErrorCode.NO_ERROR, "keep-alive ping not answered")
             transport.abort()

@@ -1,6 +1,6 @@
 """Every bound of the transport, in one place.
 
-Place: handed to `serve` and `Channel`; read by the connection, its lanes and its guard.
+Place: handed to `serve` and `Channel`; read by the connection, its streams and its guard.
 Promise: a peer that goes over a bound is refused, slowed or cut off; memory held for one connection stays below
 `concurrent_streams * stream_window_bytes + receive_extra_bytes + unsent_bytes + socket_buffer_bytes` and the blocks of
 its headers; over all connections of a process what comes in is bounded by `held_bytes`, what goes out by

@@ -1,8 +1,8 @@
 """The sending half of a connection: one write per turn, and the connection's send window.
 
-Place: under `connection`; lanes append bytes to `out` and queue what windows hold back.
+Place: under `connection`; streams append bytes to `out` and queue what windows hold back.
 Promise: bytes leave in the order in which they were appended; everything appended within one turn of the event loop
-leaves in one write (in steps of `BURST` bytes when it is a lot); lanes that wait share a window in turns; waiting
+leaves in one write (in steps of `BURST` bytes when it is a lot); streams that wait share a window in turns; waiting
 bytes are bounded.
 Leaves to `stream_state`: cutting messages into frames. To the socket: what was handed to it.
 """
@@ -60,20 +60,20 @@ class Outbox(asyncio.Protocol):
         """What the socket had not taken when it was last asked: when it was full, and at every sweep."""
         self._moved = False
 
-    def book(self) -> None:
+    def schedule_flush(self) -> None:
         """Flush at the end of this turn. Called after an append outside of `data_received`."""
         if not self._booked:
             self._booked = True
             self.loop.call_soon(self.flush)
 
-    def say(self, piece: bytes) -> None:
+    def send(self, piece: bytes) -> None:
         """Append a small frame."""
         self.out.append(piece)
         if not self.corked:
-            self.book()
+            self.schedule_flush()
 
     def flush(self) -> None:
-        """Write what is gathered, then what waiting lanes may add, until nothing is left or the socket is full."""
+        """Write what is gathered, then what waiting streams may add, until nothing is left or the socket is full."""
         self._booked = False
         while True:
             out = self.out
@@ -108,20 +108,20 @@ class Outbox(asyncio.Protocol):
     def _fill(self) -> None:
         ready = self.ready
         while ready and self.send_window > 0 and not self.paused and self.out_bytes < BURST:
-            lane = next(iter(ready))
-            del ready[lane]
-            lane.push()
-            if lane.queue and lane.send_window > 0:
-                ready[lane] = None
+            stream = next(iter(ready))
+            del ready[stream]
+            stream.push()
+            if stream.queue and stream.send_window > 0:
+                ready[stream] = None
 
     def held_back(self) -> None:
-        """More bytes wait in a lane; they are counted in `unsent_bytes`."""
+        """More bytes wait in a stream; they are counted in `unsent_bytes`."""
         if self.unsent_bytes > self.limits.unsent_bytes:
             self.overflow()
             return
         self._tell()
         if not self.corked:
-            self.book()
+            self.schedule_flush()
 
     def tell_held(self) -> None:
         """See `unsent.UnsentHolder`."""
@@ -148,10 +148,10 @@ class Outbox(asyncio.Protocol):
     def window_opened(self) -> None:
         """The connection's send window or the socket can take bytes again after it could not."""
         if self.ready and not self.corked:
-            self.book()
+            self.schedule_flush()
         if self.awaiting:
-            for lane in list(self.awaiting):
-                lane.notice_writable()
+            for stream in list(self.awaiting):
+                stream.notice_writable()
 
     def pause_writing(self) -> None:
         """The socket is full (asyncio)."""

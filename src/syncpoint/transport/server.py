@@ -16,7 +16,7 @@ from typing import Any
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.calls import Methods
-from syncpoint.transport.connection import Totals
+from syncpoint.transport.connection import Counters
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.server_connection import ServerConnection
 from syncpoint.transport.unsent import Unsent
@@ -47,7 +47,7 @@ class Server:
         self.methods = methods
         self.limits = limits
         self.on_fallback = on_fallback
-        self.totals = Totals()
+        self.totals = Counters()
         self.unsent = unsent or Unsent(limits.unsent_total_bytes)
         self.secret = b""
         self.port = 0

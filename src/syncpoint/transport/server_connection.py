@@ -1,4 +1,4 @@
-"""The server's end of a connection: opens lanes for requests, keeps their deadlines, drains.
+"""The server's end of a connection: opens streams for requests, keeps their deadlines, drains.
 
 Place: between `connection` and `server_streams`; made by `server` for every accepted socket.
 Promise: a stream above the limits is refused in a way the client may retry; a drained connection loses no call it
@@ -88,7 +88,7 @@ class ServerConnection(Connection):
     def _begin(self, start: bytes) -> None:
         if start[: len(PREFACE)] == PREFACE:
             self._preface = None
-            self.greet()
+            self.send_settings()
             if self.draining:
                 self._announce()
             super().data_received(start[len(PREFACE) :])
@@ -100,7 +100,7 @@ class ServerConnection(Connection):
             self.fallback.connection_made(self.transport)
             self.fallback.data_received(start)
         else:
-            self.greet()
+            self.send_settings()
             self.fail(ErrorCode.PROTOCOL_ERROR, "no HTTP/2 preface")
 
     def eof_received(self) -> bool | None:
@@ -159,30 +159,30 @@ class ServerConnection(Connection):
             self.ignore(sid)
             return
         self.last_sid = sid
-        lanes = self.lanes
-        if len(lanes) >= self.limits.concurrent_streams:
+        streams = self.streams
+        if len(streams) >= self.limits.concurrent_streams:
             self.totals.refused += 1
             self.guard.count(guard.RESETS)
             self.ignore(sid)
             self.out.append(frames.rst_stream(sid, ErrorCode.REFUSED_STREAM))
             return
         self.totals.calls += 1
-        lane: ServerStream
+        stream: ServerStream
         if type(method) is Unary:
-            lane = lanes[sid] = UnaryStream(self, sid, head, method)
+            stream = streams[sid] = UnaryStream(self, sid, head, method)
         elif type(method) is Streaming:
-            lane = lanes[sid] = MessageStream(self, sid, head, method)
+            stream = streams[sid] = MessageStream(self, sid, head, method)
         else:
             self._refuse(sid, end, head)
             return
         if head.timeout_s is not None:
-            self._set_deadline(lane, head.timeout_s)
+            self._set_deadline(stream, head.timeout_s)
         if end and head.length:
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "content-length without content")
-        lane.start()
-        if end and not lane.done:
-            lane.remote_done = True
-            lane.end()
+        stream.start()
+        if end and not stream.done:
+            stream.remote_done = True
+            stream.end()
 
     def _learn(self, sid: int, block: bytes) -> tuple[RequestHead, Unary | Streaming | None]:
         fields, size = self.fields.read(block)
@@ -203,32 +203,32 @@ class ServerConnection(Connection):
         return head, method
 
     def _refuse(self, sid: int, end: bool, head: RequestHead) -> None:
-        lane: ServerStream
+        stream: ServerStream
         if head.grpc:
-            lane = self.lanes[sid] = ServerStream(self, sid, head)
-            lane.remote_done = end
-            lane.close_answer(head.problem or Unimplemented(head.path.decode("ascii", "replace")))
+            stream = self.streams[sid] = ServerStream(self, sid, head)
+            stream.remote_done = end
+            stream.close_answer(head.problem or Unimplemented(head.path.decode("ascii", "replace")))
             return
-        lane = self.lanes[sid] = PlainStream(self, sid, head)
+        stream = self.streams[sid] = PlainStream(self, sid, head)
         if end:
             if head.length:
                 raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "content-length without content")
-            lane.remote_done = True
-            lane.end()
+            stream.remote_done = True
+            stream.end()
 
     def _late_head(self, sid: int, end: bool, block: bytes) -> None:
-        lane = self.lanes.get(sid)
+        stream = self.streams.get(sid)
         fields, _ = self.fields.read(block)
         if not self.fields.steady:
             self._heads.clear()
-        if lane is None:
+        if stream is None:
             if sid in self.ignored:
                 return
             code = ErrorCode.STREAM_CLOSED
             if not sid & 1 or any(low <= sid <= high for low, high in self._gaps):
                 code = ErrorCode.PROTOCOL_ERROR
             raise ConnectionFault(code, "HEADERS on a closed stream")
-        if lane.remote_done:
+        if stream.remote_done:
             raise StreamFault(sid, ErrorCode.STREAM_CLOSED, "HEADERS after the end of its stream")
         if not end:
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "second HEADERS does not end the stream")
@@ -236,10 +236,10 @@ class ServerConnection(Connection):
             check_trailers(fields)
         except MalformedHeaders as error:
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, str(error)) from None
-        if lane.length_left:
+        if stream.length_left:
             raise StreamFault(sid, ErrorCode.PROTOCOL_ERROR, "content-length does not match")
-        lane.remote_done = True
-        lane.end()
+        stream.remote_done = True
+        stream.end()
 
     def idle(self, sid: int) -> bool:
         """See Connection."""
@@ -249,16 +249,16 @@ class ServerConnection(Connection):
         """See Connection."""
         return SyncpointError(Code.CANCELLED, "The caller cancelled.")
 
-    def forget(self, lane: StreamState) -> None:
+    def forget(self, stream: StreamState) -> None:
         """See Connection."""
-        del self.lanes[lane.sid]
-        if self._final and not self.lanes:
+        del self.streams[stream.sid]
+        if self._final and not self.streams:
             self._leave()
 
     # -- deadlines -------------------------------------------------------------------------------------------------
 
-    def _set_deadline(self, lane: ServerStream, timeout_s: float) -> None:
-        deadline = lane.deadline = self.loop.time() + timeout_s
+    def _set_deadline(self, stream: ServerStream, timeout_s: float) -> None:
+        deadline = stream.deadline = self.loop.time() + timeout_s
         # One timer per connection, for the earliest deadline seen. It is not moved when calls end, which they mostly
         # do in time.
         if deadline < self._next_deadline:
@@ -274,16 +274,16 @@ class ServerConnection(Connection):
         self._deadline_timer = None
         self._next_deadline = earliest = _NEVER
         now = self.loop.time() + 0.001  # The loop's clock may have a resolution of a millisecond.
-        for lane in list(self.lanes.values()):
-            assert isinstance(lane, ServerStream)
-            if lane.deadline is None:
+        for stream in list(self.streams.values()):
+            assert isinstance(stream, ServerStream)
+            if stream.deadline is None:
                 continue
-            if lane.deadline <= now:
-                lane.expire()
-                if not lane.done:
-                    lane.deadline = None
-            elif lane.deadline < earliest:
-                earliest = lane.deadline
+            if stream.deadline <= now:
+                stream.expire()
+                if not stream.done:
+                    stream.deadline = None
+            elif stream.deadline < earliest:
+                earliest = stream.deadline
         if earliest < self._next_deadline and not self.closed:
             self._book_deadline(earliest)
 
@@ -308,12 +308,12 @@ class ServerConnection(Connection):
             self.transport.close()
 
     def _announce(self) -> None:
-        self.say(frames.goaway(frames.WINDOW_MAX, ErrorCode.NO_ERROR, self._reason))
-        self.say(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
+        self.send(frames.goaway(frames.WINDOW_MAX, ErrorCode.NO_ERROR, self._reason))
+        self.send(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
         self.loop.call_later(self.limits.drain_ping_s, self._name_last)
-        for lane in list(self.lanes.values()):
-            if isinstance(lane, MessageStream) and lane.on_drain is not None and not lane.answered:
-                lane.guarded(lane.on_drain)
+        for stream in list(self.streams.values()):
+            if isinstance(stream, MessageStream) and stream.on_drain is not None and not stream.answered:
+                stream.guarded(stream.on_drain)
 
     def on_pong(self, payload: bytes) -> None:
         """See Connection. Streams the client opened before it read our first GOAWAY came before this."""
@@ -324,8 +324,8 @@ class ServerConnection(Connection):
         if self._final or self.closed:
             return
         self._final = True
-        self.say(frames.goaway(self.last_sid, ErrorCode.NO_ERROR, self._reason))
-        if not self.lanes:
+        self.send(frames.goaway(self.last_sid, ErrorCode.NO_ERROR, self._reason))
+        if not self.streams:
             self._leave()
 
     def _leave(self) -> None:
@@ -334,7 +334,7 @@ class ServerConnection(Connection):
             self.loop.call_soon(self._close_drained)
 
     def _close_drained(self) -> None:
-        if not self.closed and not self.lanes:
+        if not self.closed and not self.streams:
             log.debug("transport: drained connection of %s", self.peer)
             self.shut()
 
@@ -346,6 +346,6 @@ class ServerConnection(Connection):
             if self.transport is not None:
                 self.transport.close()
             return
-        for lane in list(self.lanes.values()):
-            lane.fault(error)
+        for stream in list(self.streams.values()):
+            stream.fault(error)
         self.shut(ErrorCode.NO_ERROR, "server stopped")

@@ -1,8 +1,8 @@
 """The server's streams: a unary call, a streaming call, and the polite answer to what is not gRPC.
 
-Place: between the lanes of HTTP/2 and the handlers of methods; they are the `Call` and `StreamingCall` of `calls`.
+Place: between the streams of HTTP/2 and the handlers of methods; they are the `Call` and `StreamingCall` of `calls`.
 Promise: every call ends with one status; a handler's failure becomes a status and never reaches the connection.
-Leaves to `server_connection`: opening lanes, deadlines, draining.
+Leaves to `server_connection`: opening streams, deadlines, draining.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PLAIN_TEXT = b"This port speaks gRPC.\n"
 
 
 class ServerStream(StreamState):
-    """What the server's lanes share. See `calls.CallContext`."""
+    """What the server's streams share. See `calls.CallContext`."""
 
     __slots__ = ("answered", "cancelled", "deadline", "head", "head_sent", "on_cancel")
     conn: ServerConnection
@@ -218,8 +218,8 @@ class UnaryStream(ServerStream):
                     + _pack_tail(_TAIL_HEAD, sid, OK_BLOCK)
                 )
                 if not conn.corked:
-                    conn.book()
-                # The request was whole, so nothing of this lane is left anywhere but in the connection's table.
+                    conn.schedule_flush()
+                # The request was whole, so nothing of this stream is left anywhere but in the connection's table.
                 self.done = True
                 conn.forget(self)
                 return
@@ -324,6 +324,6 @@ class PlainStream(ServerStream):
 
 
 if TYPE_CHECKING:
-    # The lanes are what the handlers are promised.
+    # The streams are what the handlers are promised.
     _call: type[Call] = UnaryStream
     _stream: type[StreamingCall] = MessageStream

@@ -4,9 +4,9 @@ Place: between the frames of a connection and the calls of server and client, wh
 Promise: messages leave whole and in order, never beyond either window or the peer's frame size, without being copied
 when they are large; messages arrive whole, however their bytes were cut; the peer is given window again as its bytes
 are consumed.
-Leaves to the connection: which lane may send next, and the budget for messages larger than a window.
+Leaves to the connection: which stream may send next, and the budget for messages larger than a window.
 
-Receive window of a lane: the peer may have sent `granted` bytes at most, and
+Receive window of a stream: the peer may have sent `granted` bytes at most, and
     granted <= consumed + window + extra,    consumed = received - have - unread
 where `have` is the unfinished message, `unread` what the application has not taken yet, and `extra` what the
 unfinished message needs beyond the window, given out of a budget of the connection.
@@ -41,7 +41,7 @@ _PADDING_BYTES = 256
 
 
 class Outgoing:
-    """A message waiting in a lane: its buffers from `index` on, `left` bytes in all."""
+    """A message waiting in a stream: its buffers from `index` on, `left` bytes in all."""
 
     __slots__ = ("index", "left", "parts", "size", "token")
 
@@ -109,7 +109,7 @@ class StreamState:
                     conn.out.append(message)
                     conn.out_bytes += n
                 if not conn.corked:
-                    conn.book()
+                    conn.schedule_flush()
                 return
             parts: list[Buffer] = [_pack_prefix(0, n), message]
         else:
@@ -137,7 +137,7 @@ class StreamState:
                 conn.ready[self] = None
             conn.held_back()
         elif not conn.corked:
-            conn.book()
+            conn.schedule_flush()
 
     def push(self) -> None:
         """Append to the outbox what windows and `BURST` allow of the queue, and the trailers behind it."""
@@ -193,7 +193,7 @@ class StreamState:
             return
         conn.out.append(block)
         if not conn.corked:
-            conn.book()
+            conn.schedule_flush()
         self.ended()
 
     @property
@@ -216,7 +216,7 @@ class StreamState:
             self.became_writable()
 
     def more_window(self, more: int) -> None:
-        """The peer changed this lane's send window by `more` (may be negative). Raises StreamFault on overflow."""
+        """The peer changed this stream's send window by `more` (may be negative). Raises StreamFault on overflow."""
         window = self.send_window + more
         if window > 0x7FFFFFFF:
             raise StreamFault(self.sid, ErrorCode.FLOW_CONTROL_ERROR, "stream window overflow")
@@ -314,7 +314,7 @@ class StreamState:
         short = self.have > 0 and room < (self.need or PREFIX_BYTES) - self.have + _PADDING_BYTES
         if more >= window >> 1 or (more > 0 and (short or room <= 0)):
             self.granted += more
-            self.conn.say(window_update(self.sid, more))
+            self.conn.send(window_update(self.sid, more))
 
     @property
     def partial(self) -> bool:
@@ -324,11 +324,11 @@ class StreamState:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def ended(self) -> None:
-        """Our side is closed; when the peer's is too, or must be, the lane is over."""
+        """Our side is closed; when the peer's is too, or must be, the stream is over."""
         self.close()
 
     def close(self) -> None:
-        """Forget everything of this lane in the connection. The queue stays readable for `unsent_tokens`."""
+        """Forget everything of this stream in the connection. The queue stays readable for `unsent_tokens`."""
         if self.done:
             return
         self.done = True
@@ -353,7 +353,7 @@ class StreamState:
         raise NotImplementedError
 
     def lost(self, error: SyncpointError) -> None:
-        """The stream is gone: reset by the peer, or the connection ended. The lane is closed already."""
+        """The stream is gone: reset by the peer, or the connection ended. The stream is closed already."""
         raise NotImplementedError
 
     def fault(self, error: SyncpointError) -> None:

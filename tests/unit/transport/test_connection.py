@@ -39,7 +39,7 @@ def test_unary(world: Any) -> None:
         assert body == world.grpc(message)
         assert fields == {":status": "200", "content-type": "application/grpc", "grpc-status": "0"}
         assert seen.pop() == (b"/t.T/Echo", message, {b"x-a": b"1"})
-    assert not peer.conn.lanes
+    assert not peer.conn.streams
 
 
 operations = st.lists(
@@ -174,7 +174,7 @@ def test_failures_become_statuses(world: Any, caplog: pytest.LogCaptureFixture) 
     _, fields = peer.answer(peer.call(b"", "/t.T/None"))
     assert fields["grpc-status"] == "12"
     assert "/t.T/None" in fields["grpc-message"]
-    assert not peer.conn.lanes
+    assert not peer.conn.streams
 
 
 def test_a_call_is_answered_once(world: Any) -> None:
@@ -241,7 +241,7 @@ def test_a_reset_cancels(world: Any, path: str) -> None:
         watch.calls[0].send(b"late")
         watch.calls[0].finish()
     assert peer.read() == []
-    assert not peer.conn.lanes
+    assert not peer.conn.streams
 
 
 @pytest.mark.parametrize("path", ["/t.T/Echo", "/t.T/Chat"])
@@ -269,7 +269,7 @@ def test_deadlines(world: Any, path: str) -> None:
     peer.loop.advance(3)
     assert watch.told == 2
     assert peer.answer(late)[1]["grpc-status"] == "4"
-    assert not peer.conn.lanes
+    assert not peer.conn.streams
 
 
 def test_a_deadline_after_the_answer_is_nothing(world: Any) -> None:

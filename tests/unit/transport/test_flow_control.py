@@ -99,7 +99,7 @@ def test_sending(world: Any, messages: list, window: int, frame_bytes: int, step
         match step:
             case ("allow", index, more):
                 sid = 0 if index >= len(sids) else sids[index]
-                if sid == 0 or sid in receiver.peer.conn.lanes:
+                if sid == 0 or sid in receiver.peer.conn.streams:
                     receiver.allow(sid, more)
             case ("resize", size):
                 receiver.resize(size)
@@ -113,7 +113,7 @@ def test_sending(world: Any, messages: list, window: int, frame_bytes: int, step
     receiver.check()
     receiver.allow(0, 1 << 24)
     receiver.resize(1 << 20)
-    assert not receiver.peer.conn.lanes
+    assert not receiver.peer.conn.streams
     for sid, wanted in zip(sids, messages, strict=True):
         flat = [bytes(m) if isinstance(m, bytes) else b"".join(bytes(p) for p in m) for m in wanted]
         assert receiver.bodies[sid] == b"".join(world.grpc(message) for message in flat)
@@ -133,7 +133,7 @@ def test_unary_answers_wait_for_windows_too(world: Any) -> None:
     assert len(receiver.bodies[sid]) == 15
     receiver.resize(65_535)
     assert receiver.bodies[sid] == world.grpc(bytes(1000))
-    assert not receiver.peer.conn.lanes
+    assert not receiver.peer.conn.streams
 
 
 def test_writable_and_unsent(world: Any) -> None:

@@ -53,7 +53,7 @@ def test_message_bytes(world: Any) -> None:
     assert fields["grpc-status"] == "8"
     assert "1001 vs. 1000" in fields["grpc-message"]
     assert peer.server.stats["held"] == 0
-    assert not peer.conn.lanes
+    assert not peer.conn.streams
 
 
 def test_message_bytes_is_known_before_the_message(world: Any) -> None:
