@@ -92,7 +92,7 @@ class World:
         self.follower.settle()
         self.upkeep = LogUpkeep(self.store, self.publish, self.follower.checkpoint_parts, 0.0)
         self.writer = EpochWriter(
-            self.publish, self.loop.call_soon, self.publish._later, staged_bytes_max=self.staged_bytes_max
+            self.publish, self.loop.call_soon, self.publish.commit._later, staged_bytes_max=self.staged_bytes_max
         )
         self.channel = MemoryChannel(self.writer.methods())
         self.run(self.writer.recover())
@@ -162,7 +162,7 @@ class World:
     def commit(self, *changes: CatalogChange) -> None:
         catalog = self.publish.catalog
         assigned = catalog.assign(changes)
-        self.publish.append_fact(EntryKind.CATALOG, encode_changes(assigned))
+        self.publish.commit.append_fact(EntryKind.CATALOG, encode_changes(assigned))
         for change in assigned:
             catalog.apply(change)
             self.follower.changed(change)

@@ -55,13 +55,13 @@ class LogCommit:
         for change in assigned:
             if isinstance(change.record, Subscription) and change.op is ChangeOp.PUT:
                 follower.check(change.record)
-        publish.append_fact(EntryKind.CATALOG, encode_changes(assigned))
+        publish.commit.append_fact(EntryKind.CATALOG, encode_changes(assigned))
         try:
             for change in assigned:
                 self.catalog.apply(change)
                 follower.changed(change)
         except Exception as error:  # it is on its way to the log, and not all of it is followed
-            publish.give_up(error)
+            publish.commit.give_up(error)
             raise
         persisted, told = outcome_of("change")
 
@@ -70,7 +70,7 @@ class LogCommit:
                 self.mirror.note(assigned)
             told(error)
 
-        publish.once_persisted(settled)
+        publish.commit.when_acks_persisted(settled)
         await persisted
         return assigned
 

@@ -123,7 +123,7 @@ class PublishSide(Protocol):
     def detach(self, subscription: int) -> None:
         """Stop serving it."""
 
-    def wants(self, subscription: int, wanted: bool) -> None:
+    def set_demand(self, subscription: int, wanted: bool) -> None:
         """Whether somebody here can take messages of it at all; sources go where they are wanted (protocol rule 19)."""
 
     def fetch(self, subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:

@@ -133,7 +133,7 @@ class Node:
         commits = LogCommit(chain.follower, mirror)
         self.control = ControlPlane(commits, clock, self.random)
         self.subscribe = SubscribeForwarder(
-            self.publish,
+            self.publish.server,
             memory.catalog,
             self.clock,
             key=await self._ack_key(),
@@ -160,7 +160,7 @@ class Node:
         await self.upkeep.catch_up()
         self.server = await self._open_door()
         self.host.on_ended = lambda number, error: self._log_failed()
-        if self.publish.failed is not None:
+        if self.publish.commit.failed is not None:
             self._log_failed()
         doors.settle_memory()
 

@@ -67,7 +67,7 @@ class Upkeep:
         in time: a later start counts from an earlier note then.
         """
         await self.expiry.stop()
-        if self.rounds.tasks and self.log.publish.failed is None and self.uses.has_news:
+        if self.rounds.tasks and self.log.publish.commit.failed is None and self.uses.has_news:
             try:
                 async with asyncio.timeout(LAST_S):
                     await self.uses.note()

@@ -149,7 +149,7 @@ class EpochApply:
         self._ahead = {}
         ends: dict[int, int] = {}
         places, payloads = [], []
-        seconds, nanos = self.publish.turn_time()
+        seconds, nanos = self.publish.commit.turn_time()
         for work, staged in gathered:
             if not staged:
                 places.append(EpochPlace(0, 0, 0))
@@ -169,7 +169,7 @@ class EpochApply:
             self._append_fact(self.state.applied(self.decision, gathered[0][0].number, places))
         for source, payload, count in payloads:
             self._unpersisted += len(payload)
-            self.publish.append_batch(source, payload, count, self._persisted(len(payload)))
+            self.publish.commit.append_batch(source, payload, count, self._persisted(len(payload)))
         if self._next == len(self._work):
             self._append_fact(self.state.done(self.decision, self._result()), self._end)
         elif self._unpersisted > UNPERSISTED_BYTES_MAX:
@@ -178,7 +178,7 @@ class EpochApply:
             self._soon(self.begin)
 
     def _append_fact(self, fact: bytes, done: Settled | None = None) -> None:
-        self.publish.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact), done)
+        self.publish.commit.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact), done)
 
     def _persisted(self, size: int) -> Settled:
         def persisted(error: Exception | None) -> None:

@@ -123,13 +123,13 @@ def acknowledge(publish: PublishForwarder, record: Subscription, ends: dict[int,
     """Everything before these ends, by source, is processed, in the generation of now. Raises `Unavailable` when that
     cannot be stored.
     """
-    publish.check_writable()
+    publish.commit.check_writable()
     ledger = publish.ledgers.get(record.incarnation)
     if ledger is None:  # of a chain where nothing of the topic is left
         return
     for source, end in ends.items():
         if end > 0 and not ledger.covers(source, 0, end):
-            publish.acknowledge(
+            publish.server.acknowledge(
                 record.incarnation, ledger.generation, source, encode_runs([(0, end)]), _nobody_waits, urgent=False
             )
 

@@ -136,7 +136,7 @@ class ChainPipelines:
     def tick(self) -> None:
         """See `Mounted`."""
         now = self._clock.monotonic()
-        if self._closed or not self._recovered or self._chain.forwarder.failed is not None:
+        if self._closed or not self._recovered or self._chain.forwarder.commit.failed is not None:
             return
         if now >= self._read_at:
             self._read_at = now + READ_S

@@ -8,9 +8,9 @@ async def persisted(publish: PublishForwarder) -> None:
     """Return once everything that the log was given is persisted: only then may be told what follows from it. Raises
     `Unavailable` where that is unknown, as it is of a log that has failed.
     """
-    publish.check_writable()
+    publish.commit.check_writable()
     if publish.store.persisted >= publish.store.appended:
         return
     waiting, settled = outcome_of("answer to what was asked")
-    publish.once_persisted(settled)
+    publish.commit.when_acks_persisted(settled)
     await waiting

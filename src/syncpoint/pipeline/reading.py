@@ -102,7 +102,7 @@ class LogReader:
         generation = 0
         if asked.subscription:  # in the turn in which `begins` is taken
             record = reading_positions.subscription_named(self.catalog, asked.subscription)
-            generation = self.publish.generation(record.incarnation)
+            generation = self.publish.server.generation(record.incarnation)
         cursor = None
         if asked.HasField("cursor"):
             cursor = await self._moved(asked, topic, found, begins, ends)
@@ -320,7 +320,7 @@ class LogReader:
     async def delete_cursor(self, asked: pipeline.DeleteCursorRequest) -> pipeline.DeleteCursorResponse:
         """DeleteCursor."""
         topic = topic_named(self.catalog, asked.topic, 0)
-        self.publish.check_writable()
+        self.publish.commit.check_writable()
         await self._persist(self.cursors.delete(topic.incarnation, asked.name))
         return pipeline.DeleteCursorResponse()
 
@@ -338,7 +338,7 @@ class LogReader:
 
     def tick(self) -> None:
         """About twice a second: write what has moved, forget what nobody uses, learn sizes that limits need."""
-        if self.publish.failed is not None:
+        if self.publish.commit.failed is not None:
             return
         facts, now = self.cursors.unwritten(), self.clock.monotonic()
         if now >= self._expire_at:
@@ -350,14 +350,14 @@ class LogReader:
         for fact in facts:
             self._append(fact)
         for fact in self.ended.unwritten():
-            self.publish.append_fact(EntryKind.LEDGER, records.encode_extension(EndedSources.number, fact))
+            self.publish.commit.append_fact(EntryKind.LEDGER, records.encode_extension(EndedSources.number, fact))
         for cursor in self.cursors.all():
             if cursor.limits.retention_bytes and not self.means.of(cursor.topic):
                 found = extents(self.publish, cursor.topic)
                 self.means.begin(cursor.topic, _filled(found))
 
     def _append(self, fact: bytes, done: Callable[[Exception | None], None] | None = None) -> None:
-        self.publish.append_fact(EntryKind.LEDGER, records.encode_extension(Cursors.number, fact), done)
+        self.publish.commit.append_fact(EntryKind.LEDGER, records.encode_extension(Cursors.number, fact), done)
 
     async def _persist(self, fact: bytes) -> None:
         """Write a fact; returns when it is persisted. Raises `Unavailable` when that is unknown."""

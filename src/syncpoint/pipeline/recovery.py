@@ -27,7 +27,7 @@ def read_back(publish: PublishForwarder, area: StagingArea) -> EpochState:
     torn = [stage for stage in state.stages.values() if not _whole(publish, stage)]
     decided = {id for decision in state.decisions.values() for id in decision.stage_ids}
     for fact in state.drop([stage for stage in torn if stage.id not in decided]):
-        publish.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact))
+        publish.commit.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact))
     for stage in state.stages.values():
         area.hold(stage)
     for source in {block.source for block in state.copies.blocks()}:

@@ -100,7 +100,7 @@ class StagingArea:
             while self._waiting and not self.busy:
                 self._waiting.popleft()()
 
-        first = self.publish.append_batch(source, payload, count, settled)
+        first = self.publish.commit.append_batch(source, payload, count, settled)
         self.unpersisted += size
         self._enter(source.number, first, size)
         return source.number, first

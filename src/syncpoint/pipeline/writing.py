@@ -235,9 +235,9 @@ class EpochWriter:
             done(error)
 
         for fact in dropped.facts[:-1]:
-            self.publish.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact))
+            self.publish.commit.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact))
         for fact in dropped.facts[-1:]:
-            self.publish.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact), settled)
+            self.publish.commit.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact), settled)
 
     async def _written(self, dropped: Dropped) -> None:
         """The same, and wait for it, and for all that was written before it: what is told rests on that, too."""
@@ -255,7 +255,7 @@ class EpochWriter:
 
     def tidy(self, may_forget: Callable[[str], bool] = lambda query: True) -> None:
         """Every minute: drop stages nobody will commit, forget queries nobody uses."""
-        if self.publish.failed is None:
+        if self.publish.commit.failed is None:
             self._write(self.state.tidy(self.clock.sure_ns(), may_forget), lambda error: None)
 
     # -- the Extension of the forwarder --------------------------------------------------------------------------------

@@ -1,14 +1,15 @@
 """Append: from the requests of one event-loop turn to entries of the log.
 
-Place: between `forwarder` and the store. Each publish is checked and framed by the kernel at the moment it is read from
-its connection; everything that arrived in one turn for one topic becomes one entry, and everything of the turn one
-group commit. The answers wait in log order until storage says their position is persisted; only then does a publisher
-hear its ids. If the disks fail, the outcome of what waits is unknown and said to be so.
+Place: used by `commit`. Each publish is checked and framed by the kernel at the moment it is read from its connection;
+everything that arrived in one turn for one topic becomes one entry, and everything of the turn one group commit. The
+answers wait in log order until storage reports their position as persisted; only then does a publisher receive its ids.
+If the disks fail, the outcome of what waits is unknown and reported as such.
 """
 
+import logging
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from syncpoint.model.delivery import Done
 from syncpoint.model.errors import GivenUp, SyncpointError
@@ -16,18 +17,41 @@ from syncpoint.publish.source import Source
 
 ENTRY_BYTES_MAX = 64 << 10  # requests of this size stay entries of their own: nothing is joined, nothing is copied
 ENTRY_MESSAGES_MAX = 4096
+log = logging.getLogger(__name__)
+_NEVER = 1 << 62  # the position of an entry that did not get one
 
 
 class PublishCaller(Protocol):
-    """Somebody waiting for the answer to a publish: an RPC, or the service itself."""
+    """Receives the answer to a publish: an RPC, or the service itself."""
 
     def reply(self, message: bytes) -> None: ...
 
     def fail(self, error: SyncpointError) -> None: ...
 
 
+class ServiceCaller:
+    """The service itself as the caller of a publish."""
+
+    def __init__(self, done: Callable[[bytes | Exception], None]) -> None:
+        self.reply = done
+        self.fail = done
+
+
+class Completion:
+    """A caller that has to know when its messages are persisted, and not which ids they have."""
+
+    def __init__(self, done: Done) -> None:
+        self._done = done
+
+    def reply(self, message: bytes) -> None:
+        self._done(None)
+
+    def fail(self, error: SyncpointError) -> None:
+        self._done(error)
+
+
 class PendingEntry:
-    """Messages of one source that arrived in this turn, and who waits for them."""
+    """Messages of one source that arrived in this turn, with the callers that wait for them."""
 
     __slots__ = ("bytes", "callers", "count", "first_offset", "payloads", "source", "time_ns")
 
@@ -52,7 +76,7 @@ class PendingEntry:
 
 
 class CommitWaiters:
-    """Who waits for which position of the log, in log order."""
+    """Entries and callbacks that wait for positions of the log, in log order."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, PendingEntry | Done]] = deque()
@@ -61,23 +85,38 @@ class CommitWaiters:
         return len(self._waiting)
 
     def add(self, position: int, waiter: PendingEntry | Done) -> None:
-        """`waiter` is settled once `position` is persisted. Positions come in rising order."""
-        self._waiting.append((position, waiter))
+        """Complete `waiter` once `position` is persisted. Positions never fall."""
+        waiting = self._waiting
+        assert not waiting or waiting[-1][0] <= position, (waiting[-1][0], position)
+        waiting.append((position, waiter))
+
+    def add_unwritten(self, entry: PendingEntry) -> None:
+        """Let an entry that did not get a position wait for the end of the log."""
+        self._waiting.append((_NEVER, entry))
 
     def on_persisted(self, position: int) -> list[PendingEntry | Done]:
-        """Everything waiting for positions up to this one leaves the room."""
+        """Remove and return the waiters whose position is persisted."""
         waiting, out = self._waiting, []
         while waiting and waiting[0][0] <= position:
             out.append(waiting.popleft()[1])
         return out
 
-    def on_failed(self) -> Sequence[PendingEntry | Done]:
-        """Everything leaves: the log cannot be written any more."""
+    def on_failed(self) -> list[PendingEntry | Done]:
+        """Remove and return all waiters: the log cannot be written any more."""
         out = [waiter for _, waiter in self._waiting]
         self._waiting.clear()
         return out
 
 
 def outcome_unknown(cause: Exception) -> GivenUp:
-    """What to tell somebody whose entry was handed to disks that then failed."""
+    """The answer for a caller whose entry was handed to disks that then failed."""
     return GivenUp(f"the outcome is unknown: {cause}; retry, which may store the message twice")
+
+
+def notify_all(waiting: Iterable[Callable[[Any], object]], error: Any) -> None:
+    """Notify all of them, also where one fails."""
+    for done in waiting:
+        try:
+            done(error)
+        except Exception:
+            log.exception("a waiter for the disks fails on its answer; the others are notified")

@@ -54,6 +54,6 @@ async def backlog(forwarder: PublishForwarder, record: Subscription) -> Backlog:
 
 async def _oldest_in(forwarder: PublishForwarder, record: Subscription, source: int) -> Batch | None:
     answer: asyncio.Future[Sequence[Batch]] = asyncio.get_running_loop().create_future()
-    forwarder.fetch(record.incarnation, source, 0, 1, partial(complete, answer))
+    forwarder.server.fetch(record.incarnation, source, 0, 1, partial(complete, answer))
     batches = await answer
     return batches[0] if batches else None

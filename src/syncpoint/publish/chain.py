@@ -124,7 +124,7 @@ class Chain:
         self.forwarder = PublishForwarder(
             store, memory, around.clock, around.limits, loop.call_soon, loop.call_later, around.admission
         )
-        self.forwarder.on_failed = self._failed
+        self.forwarder.commit.on_failed = self._failed
         self.follower = Follower(self.forwarder, whole=whole)
         self.follower.settle()
         now = around.clock.monotonic()
@@ -136,7 +136,7 @@ class Chain:
         self.follower.on_ledger = self.dispatcher.register
         self.recent_batches = RecentBatches(memory.batches, memory.unsure, self.forwarder.sources)
         if self.recent_batches.decided:
-            self.forwarder.append_fact(EntryKind.LEDGER, encode_batches(self.recent_batches.decided))
+            self.forwarder.commit.append_fact(EntryKind.LEDGER, encode_batches(self.recent_batches.decided))
         self.duplicates = DuplicateBatches(self.forwarder, self.recent_batches, self.dispatcher.handed_out)
         self.ingress = PublishIngress(
             self.number,
@@ -170,8 +170,8 @@ class Chain:
         except Exception as error:
             if not isinstance(error, SyncpointError):
                 log.exception("chain %d cannot follow the catalog to revision %d", self.number, change.revision)
-            if self.forwarder.failed is None:
-                self.forwarder.give_up(error)
+            if self.forwarder.commit.failed is None:
+                self.forwarder.commit.give_up(error)
             return
         if isinstance(change.record, Subscription) and change.op is ChangeOp.PUT:
             self.dispatcher.on_subscription_changed(change.record)
@@ -196,7 +196,7 @@ class Chain:
     def tidy(self) -> None:
         """Forget what is empty: sealed sources, idle ones, and with the last one of a topic its registration."""
         forwarder, sources = self.forwarder, self.forwarder.sources
-        if forwarder.failed is not None or self.ingress.closed:
+        if forwarder.commit.failed is not None or self.ingress.closed:
             return
         if self.follower.whole:
             forget_empty_sources(forwarder)
@@ -231,19 +231,19 @@ class Chain:
         """Let what is on its way arrive, write a checkpoint, seal the log, give the disks back."""
         self._unmount()
         await self.ingress.close()
-        if self.forwarder.failed is None:
+        if self.forwarder.commit.failed is None:
             try:
                 async with asyncio.timeout(CLOSE_S):
-                    self.forwarder.flush()
+                    self.forwarder.commit.flush()
                     self.upkeep.last_checkpoint()
                     await self.confirm()
             except (TimeoutError, Unavailable) as error:
                 log.warning("chain %d is closed with entries on their way to the disks", self.number)
-                if self.forwarder.failed is None:
-                    self.forwarder.on_failed = lambda: None
-                    self.forwarder.give_up(Unavailable(f"chain {self.number} was closed: {error}"))
-        if self.forwarder.failed is None:  # timers that are still set find a log that takes nothing
-            self.forwarder.failed = Unavailable(f"chain {self.number} was closed")
+                if self.forwarder.commit.failed is None:
+                    self.forwarder.commit.on_failed = lambda: None
+                    self.forwarder.commit.give_up(Unavailable(f"chain {self.number} was closed: {error}"))
+        if self.forwarder.commit.failed is None:  # timers that are still set find a log that takes nothing
+            self.forwarder.commit.failed = Unavailable(f"chain {self.number} was closed")
         await self._release()
 
     async def _release(self) -> None:
@@ -260,10 +260,10 @@ class Chain:
             "chain": self.number,
             "epoch": self.epoch,
             "log": self.store.log_counter,
-            "failed": str(self.forwarder.failed) if self.forwarder.failed is not None else "",
+            "failed": str(self.forwarder.commit.failed) if self.forwarder.commit.failed is not None else "",
             "sources": len(self.forwarder.sources.by_number),
             "ledgers": len(self.forwarder.ledgers),
-            "published": self.forwarder.published,
+            "published": self.forwarder.commit.published,
             "resent": self.recent_batches.answered,
             "resent_duplicates": self.duplicates.duplicates,
             "resent_duplicates_late": self.duplicates.late,
@@ -288,8 +288,8 @@ class Chain:
         return epoch if source is None else min(epoch, source.epoch)
 
     def _failed(self) -> None:
-        assert self.forwarder.failed is not None
-        self.on_ended(self, self.forwarder.failed)
+        assert self.forwarder.commit.failed is not None
+        self.on_ended(self, self.forwarder.commit.failed)
         self._unmount()
 
     def _unmount(self) -> None:
@@ -359,8 +359,8 @@ async def open_chain(record: ChainRecord, epoch: int, around: Surroundings, ente
             await chain.mounted.recover()
         await chain.confirm()
         await chain.ingress.begin()
-        if chain.forwarder.failed is not None:
-            raise chain.forwarder.failed  # while it was not served yet, of which nobody is notified
+        if chain.forwarder.commit.failed is not None:
+            raise chain.forwarder.commit.failed  # while it was not served yet, of which nobody is notified
     except BaseException:
         await chain.close()
         raise

@@ -123,7 +123,7 @@ class SourceDispatcher:
             self._to_sweep = self.grants.subscriptions()
         now, self._to_sweep = self._to_sweep[:at_most], self._to_sweep[at_most:]
         for subscription in now:
-            if not self.forwarder.is_reset_persisted(subscription):
+            if not self.forwarder.server.is_reset_persisted(subscription):
                 continue
             ledger = self.forwarder.ledgers.get(subscription)
             for number, sealed in list(self.grants.open_sources(subscription).items()):
@@ -148,13 +148,13 @@ class SourceDispatcher:
         known = subscription in self.forwarder.ledgers and self.grants.is_shared(subscription)
         if known and subscription not in self._registered:
             self._registered.add(subscription)
-            self.forwarder.attach(subscription, _ForwarderListener(self, subscription))
+            self.forwarder.server.attach(subscription, _ForwarderListener(self, subscription))
 
     def unregister(self, subscription: int) -> None:
         """Nothing of its topic is left in the chain."""
         if subscription in self._registered:
             self._registered.discard(subscription)
-            self.forwarder.detach(subscription)
+            self.forwarder.server.detach(subscription)
 
     def on_subscription_changed(self, record: Subscription) -> None:
         """The record of a subscription has changed."""
@@ -223,12 +223,12 @@ class SourceDispatcher:
         self._forget_waiting(subscription)
         message = internal.FromChains(
             reset=internal.Reset(
-                subscription=subscription, generation=self.forwarder.generation(subscription), chain=self.chain
+                subscription=subscription, generation=self.forwarder.server.generation(subscription), chain=self.chain
             )
         ).SerializeToString()
         for session in self._attached(subscription):
             session.send(message)
-        self.forwarder.attach(subscription, _ForwarderListener(self, subscription))
+        self.forwarder.server.attach(subscription, _ForwarderListener(self, subscription))
 
     def on_removed(self, subscription: int) -> None:
         """The subscription was deleted or detached."""
@@ -247,7 +247,7 @@ class SourceDispatcher:
         """Hand out messages of a granted source. `request`: internal.Fetch."""
         number, subscription, source = request.id, request.subscription, request.source
         key = (subscription, source)
-        if self.forwarder.generation(subscription) != request.generation:
+        if self.forwarder.server.generation(subscription) != request.generation:
             _refuse_fetch(session, number, FailedPrecondition("The subscription was sought meanwhile."))
             return
         if self.grants.grant_of(subscription, source, session.incarnation) != (request.grant or -1):
@@ -264,7 +264,7 @@ class SourceDispatcher:
             elif self._rests_on_fresh_acks(request, batches):
                 # Who is told now that others have acknowledged something reads on behind it, and would not look back
                 # where that is lost with this log.
-                self.forwarder.once_persisted(partial(answer, batches))
+                self.forwarder.commit.when_acks_persisted(partial(answer, batches))
             else:
                 answer(batches, None)
 
@@ -287,12 +287,12 @@ class SourceDispatcher:
                 self._data_since_fetch.pop(key, None)
                 self._waiting_fetches.add(key)
 
-        self.forwarder.fetch(subscription, source, request.begin, min(request.max_bytes, FETCH_BYTES_MAX), reply)
+        self.forwarder.server.fetch(subscription, source, request.begin, min(request.max_bytes, FETCH_BYTES_MAX), reply)
 
     def _rests_on_fresh_acks(self, request: internal.Fetch, batches: Sequence[Batch]) -> bool:
         """Whether an answer leaves something out because of acknowledgements that are not persisted."""
-        fresh = self.forwarder.unpersisted_acks(request.subscription, request.source)
-        if fresh is None or not self.forwarder.is_reset_persisted(request.subscription):
+        fresh = self.forwarder.commit.acks.unpersisted(request.subscription, request.source)
+        if fresh is None or not self.forwarder.server.is_reset_persisted(request.subscription):
             return False
         source = self.forwarder.sources.by_number.get(request.source)
         end = batches[-1].end if batches else 0 if source is None else source.end
@@ -314,7 +314,9 @@ class SourceDispatcher:
             else:
                 _refuse_acknowledge(session, number, _as_refusal(error))
 
-        self.forwarder.acknowledge(subscription, request.generation, source, request.runs, done, urgent=request.urgent)
+        self.forwarder.server.acknowledge(
+            subscription, request.generation, source, request.runs, done, urgent=request.urgent
+        )
 
     def owned_age_ms(self) -> int:
         """How long ago the disks of the chain were known to obey this owner. A later one waits for GRANT_S from its
@@ -383,7 +385,7 @@ class SourceDispatcher:
             told = (
                 session is not None
                 and effect.holder != named
-                and self.forwarder.is_reset_persisted(effect.subscription)
+                and self.forwarder.server.is_reset_persisted(effect.subscription)
             )
             if source is not None and told:
                 granted.setdefault((effect.holder, effect.subscription), []).append(source)
@@ -394,14 +396,14 @@ class SourceDispatcher:
     def _remember(self, effect: Granted) -> None:
         """A strict grant is in the log before any acknowledgement under it, so that a later owner waits for its end."""
         record = self.catalog.subscription_by_incarnation(effect.subscription)
-        if record is not None and _is_strict(record) and self.forwarder.failed is None:
+        if record is not None and _is_strict(record) and self.forwarder.commit.failed is None:
             fact = records.GrantFact(effect.subscription, effect.source, effect.grant, effect.holder)
             self.forwarder.memory.grants[effect.subscription, effect.source] = fact
-            self.forwarder.append_fact(EntryKind.LEDGER, records.encode_grant(fact))
+            self.forwarder.commit.append_fact(EntryKind.LEDGER, records.encode_grant(fact))
 
     def _name_all(self, session: Session, record: Subscription) -> None:
         subscription = record.incarnation
-        if not self.forwarder.is_reset_persisted(subscription):
+        if not self.forwarder.server.is_reset_persisted(subscription):
             return  # it hears of the seek once that is persisted, and asks again
         alive = self.grants.open_sources(subscription)
         found = [one for one in self.forwarder.sources.of_topic(record.topic_incarnation) if one.number in alive]
@@ -415,12 +417,12 @@ class SourceDispatcher:
 
     def _is_done(self, subscription: int, source: Source, begin: int) -> bool:
         """Whether all of a sealed source is acknowledged, up to `begin`, and that is persisted."""
-        fresh = (subscription, source.number) in self.forwarder.unpersisted
+        fresh = self.forwarder.commit.acks.is_unpersisted(subscription, source.number)
         return begin >= source.visible == source.end and not fresh
 
     def _send_sources(self, subscription: int, sources: Sequence[Source]) -> None:
         """Something has changed about these: their holders are told."""
-        if not self.forwarder.is_reset_persisted(subscription):
+        if not self.forwarder.server.is_reset_persisted(subscription):
             return
         for source in sources:
             holder = self.grants.holder(subscription, source.number)
@@ -446,7 +448,7 @@ class SourceDispatcher:
             message.generation = record.generation if record is not None else 0
         for source in sources:
             begin = ledger.first_gap(source.number, 0) if ledger is not None else 0
-            fresh = self.forwarder.unpersisted_acks(subscription, source.number)
+            fresh = self.forwarder.commit.acks.unpersisted(subscription, source.number)
             message.sources.add(
                 number=source.number,
                 begin=begin if fresh is None else min([begin, *(first for first, _ in fresh.runs())]),

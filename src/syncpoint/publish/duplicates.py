@@ -62,7 +62,7 @@ class DuplicateBatches:
 
     def mark(self, sender: int, batches: Iterable[int]) -> list[_Outcome]:
         """Acknowledge what is here of them, at once; persisted soon. Raises `Unavailable`."""
-        self._forwarder.check_writable()
+        self._forwarder.commit.check_writable()
         waiting = _PendingAcks()
         outcomes = []
         for batch in batches:
@@ -98,7 +98,7 @@ class DuplicateBatches:
             late = max(late, gone - begin)
             if not covered:
                 runs = encode_runs([(begin, end - begin)])
-                forwarder.acknowledge(
+                forwarder.server.acknowledge(
                     record.incarnation, ledger.generation, source.number, runs, waiting.one_more(), urgent=True
                 )
         return late

@@ -93,7 +93,7 @@ class Follower:
     def changed(self, change: CatalogChange) -> None:
         """The catalog has changed."""
         forwarder, record = self.forwarder, change.record
-        if forwarder.failed is not None:
+        if forwarder.commit.failed is not None:
             return
         forwarder.note_needs(change)
         if isinstance(record, Subscription):
@@ -101,7 +101,7 @@ class Follower:
                 forwarder.subscription_removed(record.incarnation)
             elif record.incarnation in forwarder.ledgers or self._holds(record.topic_incarnation):
                 self._catch_up(record)
-                forwarder.set_early_delivery(record)
+                forwarder.server.set_early_delivery(record)
         elif isinstance(record, Snapshot):
             if change.op is ChangeOp.DELETE:
                 forwarder.ledgers.drop_snapshot(record.incarnation)
@@ -118,7 +118,7 @@ class Follower:
 
     def confirm(self, done: Done) -> None:
         """`done` once the facts that follow from the catalog as it is now are persisted."""
-        self.forwarder.append_fact(EntryKind.LEDGER, records.encode_revision(self.catalog.revision), done)
+        self.forwarder.commit.append_fact(EntryKind.LEDGER, records.encode_revision(self.catalog.revision), done)
 
     # -- sources -----------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Follower:
         for grant in list(memory.grants.values()):
             yield records.encode_grant(grant)
         # Named here, a batch counts as persisted: its messages go in front, also those that came since the first part.
-        forwarder.append_pending()
+        forwarder.commit.append_pending()
         batches = list(memory.batches)
         for at in range(0, len(batches), 500):
             yield records.encode_batches(batches[at : at + 500])
@@ -169,7 +169,7 @@ class Follower:
         forwarder = self.forwarder
         if record.detached or record.incarnation in forwarder.ledgers:
             return
-        forwarder.append_pending()
+        forwarder.commit.append_pending()
         sources = forwarder.sources.of_topic(record.topic_incarnation)
         places = {one.number: one.end for one in sources if one.end and one.revision < record.created_revision}
         places |= dict(record.start)
@@ -212,6 +212,6 @@ class Follower:
             if record.incarnation in forwarder.snapshots or not creating or ledger is None:
                 continue
             if record.generation is None or record.generation == ledger.generation:
-                forwarder.append_pending()
+                forwarder.commit.append_pending()
                 state = seek.snapshot_of(forwarder, ledger, record.topic_incarnation, record.incarnation)
                 forwarder.keep_snapshot(state)

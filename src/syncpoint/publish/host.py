@@ -77,7 +77,7 @@ class ChainHost:
         opening = self._opening[number] = asyncio.get_running_loop().create_future()
         try:
             chain = await open_chain(record, epoch, self.around, self._enter)
-            for sender, batches in self._void.get(number, ()) if chain.forwarder.failed is None else ():
+            for sender, batches in self._void.get(number, ()) if chain.forwarder.commit.failed is None else ():
                 chain.duplicates.mark(sender, batches)  # before anybody is handed anything of it
         except Fenced as error:
             self._entered.pop(number, None)
@@ -132,7 +132,7 @@ class ChainHost:
                 # confirmed: the chain ends, and follows it when it is opened again.
                 if not isinstance(error, SyncpointError):
                     log.exception("chain %d cannot follow a change of the catalog: it ends", chain.number)
-                self.rounds.guard(partial(chain.forwarder.give_up, error))
+                self.rounds.guard(partial(chain.forwarder.commit.give_up, error))
         if isinstance(change.record, Subscription):
             self.rounds.guard(partial(self._attach_late, change.record.incarnation))
 

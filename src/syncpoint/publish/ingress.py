@@ -15,13 +15,10 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, Protocol
 
-from syncpoint.kernel import publish as kernel
-from syncpoint.kernel.errors import Malformed
+from syncpoint.metadata.records import Topic
 from syncpoint.model.errors import (
     FailedPrecondition,
-    InvalidArgument,
     MetadataSilent,
-    NotFound,
     OtherTopic,
     ResourceExhausted,
     StaleEpoch,
@@ -30,7 +27,6 @@ from syncpoint.model.errors import (
 )
 from syncpoint.model.identity import id_prefix, log_of
 from syncpoint.model.limits import PUBLISH_SEALED_ROOM_BYTES
-from syncpoint.model.names import parse_topic
 from syncpoint.publish.append import PublishCaller
 from syncpoint.publish.dedup import RecentBatches
 from syncpoint.publish.duplicates import DuplicateBatches
@@ -119,20 +115,14 @@ class PublishIngress:
         """Take a batch; `caller` is answered once it is persisted. Raises `SyncpointError` when it is refused."""
         if self.closed:
             raise Unavailable(f"Chain {self.chain} is not open here.")
-        self.forwarder.check_writable()
+        self.forwarder.commit.check_writable()
         if self.duplicates.refuses(batch.sender, batch.batch):
             raise FailedPrecondition("Another chain has stored this batch.")
-        try:
-            name = kernel.topic_of(batch.request).decode()
-        except (Malformed, UnicodeDecodeError) as bad:
-            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
-        record = self.follower.catalog.topic(name)
-        if record is None:
-            raise NotFound(parse_topic(name))
+        record = self.forwarder.topic_of(batch.request)
         topic = record.incarnation
         if batch.topic not in (0, topic):
             # Sealed, perhaps, under a key of that topic; and whoever publishes to one that is deleted must hear of it.
-            raise OtherTopic(f"{name} is topic {topic} here, not {batch.topic}.")
+            raise OtherTopic(f"{record.name} is topic {topic} here, not {batch.topic}.")
         if batch.resent and self._answered(caller, batch):
             return
         if batch.keyed:
@@ -143,13 +133,13 @@ class PublishIngress:
         elif batch.keyed and (not source.keyed or source.epoch != batch.epoch or topic in self._sealing):
             self._wait(self._sealing, topic, caller, batch, self._seal_others)
         else:
-            self._take(source, caller, batch)
+            self._take(record, source, caller, batch)
 
     def assigned(self, topic: int) -> None:
         """The topic's assignment has changed: what is open of an earlier epoch is sealed."""
         assignment = self._assignments(topic)
         source = self.forwarder.sources.open_of(topic)
-        usable = self.forwarder.failed is None and not self.closed
+        usable = self.forwarder.commit.failed is None and not self.closed
         if usable and assignment is not None and source is not None and source.epoch < assignment.epoch:
             self.forwarder.seal_source(source)
 
@@ -230,16 +220,15 @@ class PublishIngress:
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
-    def _take(self, source: Source, caller: PublishCaller, batch: PublishBatch) -> None:
+    def _take(self, topic: Topic, source: Source, caller: PublishCaller, batch: PublishBatch) -> None:
         first = source.end
-        # The forwarder looks the topic up again, and finds this very source open.
-        self.forwarder.publish_request(caller, batch.request, PUBLISH_SEALED_ROOM_BYTES)
+        self.forwarder.publish(caller, topic, source, batch.request, PUBLISH_SEALED_ROOM_BYTES)
         try:
             fact = BatchFact(batch.sender, batch.batch, source.number, first, source.end - first)
-            self.forwarder.batches.append(fact)
+            self.forwarder.commit.batches.append(fact)
             self.recent_batches.note(fact)
         except Exception as error:  # sent again it would be stored again; this way it never is: the turn is not written
-            self.forwarder.on_inconsistency(error)
+            self.forwarder.commit.on_inconsistency(error)
             return
         self.note_load(source.topic, fact.messages, len(batch.request))
 
@@ -319,7 +308,7 @@ class PublishIngress:
         if topic not in self._registered:
             await self._registrar.register(topic, self.chain)
             self._registered.add(topic)
-        self.forwarder.check_writable()
+        self.forwarder.commit.check_writable()
         assignment = self._assignments(topic)
         self.follower.open_source(topic, 0 if assignment is None else assignment.epoch)
 
@@ -334,7 +323,7 @@ class PublishIngress:
         mine = [one for one in sources.of_topic(topic) if log_of(one.number) == sources.log_counter]
         if not any(one.keyed and one.epoch == epoch for one in mine):
             await self._sealed(topic, epoch, self.chain)
-        self.forwarder.check_writable()
+        self.forwarder.commit.check_writable()
         assignment = self._assignments(topic)
         if assignment is None or assignment.epoch != epoch:
             return  # those who wait are refused for their epoch, or wait for the next one

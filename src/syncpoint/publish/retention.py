@@ -86,7 +86,7 @@ def forget_empty_sources(forwarder: PublishForwarder) -> int:
     ]
     if empty:  # a seek from now on leaves them out, so they must not come back with what is still on the disks
         gone = records.encode_sources_gone([source.number for source in empty])
-        forwarder.append_fact(EntryKind.LEDGER, gone)  # first: if the rest fails, it is done again
+        forwarder.commit.append_fact(EntryKind.LEDGER, gone)  # first: if the rest fails, it is done again
     for source in empty:
         for extension in forwarder.extensions:
             extension.forgotten(source)

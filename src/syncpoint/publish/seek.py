@@ -27,7 +27,7 @@ def seek_to_time(
     """Acknowledge everything published before `time_ns` (exclusive, nanoseconds since 1970), revive what is retained
     from then on. `generation`: that of the record, where it is counted there.
     """
-    forwarder.append_pending()
+    forwarder.commit.append_pending()
     forwarder.replace_acks(record.incarnation, acks_at_time(forwarder, record, time_ns), done, generation)
 
 
@@ -49,7 +49,7 @@ def acks_at_time(forwarder: PublishForwarder, record: Subscription, time_ns: int
             revive = min(revive, forwarder.store.offset_at(number, topic_cut))
         if revive < source.end:
             fresh.remove(revive, source.end)
-        if not source.sealed and time_ns > forwarder.newest_ns:
+        if not source.sealed and time_ns > forwarder.commit.newest_ns:
             boundary = source.end  # also what is on its way to the disks, which storage does not count yet
         else:
             boundary = min(forwarder.store.offset_at(number, time_ns), source.end)

@@ -148,7 +148,7 @@ class _ServeStream:
         chain = self._host.chain_of(asked.source)
         if chain is not None:
             runs = [AttemptRun(one.begin, one.end, one.times, one.rest_ms) for one in asked.runs if one.begin < one.end]
-            chain.forwarder.note_attempts(asked.subscription, asked.generation, asked.source, runs)
+            chain.forwarder.server.note_attempts(asked.subscription, asked.generation, asked.source, runs)
 
     def _on_heartbeat(self, asked: internal.Heartbeat) -> None:
         self._host.session_heard(self)

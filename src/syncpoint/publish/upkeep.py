@@ -61,7 +61,7 @@ class LogUpkeep:
 
     def advance_checkpoint(self, now: float) -> None:
         """Begin a checkpoint when there is enough to forget, or go on with the one being written."""
-        if self.publish.failed is not None:
+        if self.publish.commit.failed is not None:
             return
         if self.checkpoint is None or self.checkpoint.broken:
             news = self.store.appended - self._checkpointed
@@ -76,7 +76,7 @@ class LogUpkeep:
             self.checkpoint = self.store.checkpoint(self._parts())
         if self.checkpoint.step():
             self._checkpoint_ended(now)
-        self.publish.flush_soon()
+        self.publish.commit.flush_soon()
 
     def _checkpoint_ended(self, now: float) -> None:
         self._not_before = now
@@ -86,7 +86,7 @@ class LogUpkeep:
 
     def last_checkpoint(self) -> None:
         """Write a whole checkpoint now: the next start replays nothing else."""
-        if self.publish.failed is None:
+        if self.publish.commit.failed is None:
             begun = self.checkpoint
             checkpoint = self.store.checkpoint(self._parts()) if begun is None or begun.broken else begun
             while not checkpoint.step():
@@ -119,8 +119,9 @@ class LogUpkeep:
     def collect(self) -> None:
         """One step of deletion, of a millisecond or two."""
         self._more_to_collect = False
-        if self.publish.failed is None:
-            self.publish.flush()  # what is judged by has its place in the log: storage waits until that is synced
+        if self.publish.commit.failed is None:
+            # What is judged by has its place in the log: storage waits until that is synced.
+            self.publish.commit.flush()
             publish = self.publish
             report = self.store.collect(partial(is_needed, publish), publish.needs.version, publish.needed_since)
             self._more_to_collect = report.busy or bool(report.removed)

@@ -222,7 +222,7 @@ class Delivery:
     def _want(self, wanted: bool) -> None:
         if wanted != self._wanted:
             self._wanted = wanted
-            self.publish.wants(self.record.incarnation, wanted)
+            self.publish.set_demand(self.record.incarnation, wanted)
 
     @property
     def strict(self) -> bool:

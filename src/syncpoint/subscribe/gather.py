@@ -94,7 +94,7 @@ class Gatherer:
                 peer.attached.discard(subscription)
                 peer.tell(detach=internal.Detach(subscription=subscription))
 
-    def wants(self, subscription: int, wanted: bool) -> None:
+    def set_demand(self, subscription: int, wanted: bool) -> None:
         served = self._served.get(subscription)
         if served is None or served.wanted == wanted:
             return

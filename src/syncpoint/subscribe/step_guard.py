@@ -67,7 +67,7 @@ class GuardedSide:
 
     def __init__(self, inner: PublishSide, guard: StepGuard, subscription: int) -> None:
         self._inner, self._guard, self._about = inner, guard, subscription
-        self.detach, self.wants, self.note_attempts = inner.detach, inner.wants, inner.note_attempts
+        self.detach, self.set_demand, self.note_attempts = inner.detach, inner.set_demand, inner.note_attempts
         self.check_grants, self.check_writable = inner.check_grants, inner.check_writable
         self.generation = inner.generation
 

@@ -126,9 +126,9 @@ class ForwarderHarness:
         )  # fmt: skip
         self.follower = Follower(self.publish, whole=True)
         self.follower.settle()
-        self.link: PublishSide = self.publish
+        self.link: PublishSide = self.publish.server
         if self.loss or self.delay_s:
-            self.link = LossyLink(self.publish, self.clock, self.random, loss=self.loss, delay_s=self.delay_s)
+            self.link = LossyLink(self.publish.server, self.clock, self.random, loss=self.loss, delay_s=self.delay_s)
         self.subscribe = SubscribeForwarder(
             self.link, self.publish.catalog, self.clock, key=bytes(32), random=self.random, soon=self.run_soon
         )
@@ -145,7 +145,7 @@ class ForwarderHarness:
     def commit(self, *changes: CatalogChange) -> None:
         catalog = self.publish.catalog
         assigned = catalog.assign(changes)
-        self.publish.append_fact(EntryKind.CATALOG, encode_changes(assigned))
+        self.publish.commit.append_fact(EntryKind.CATALOG, encode_changes(assigned))
         for change in assigned:
             catalog.apply(change)
             self.follower.changed(change)

@@ -46,8 +46,8 @@ class LossyLink:
     def detach(self, subscription: int) -> None:
         self.inner.detach(subscription)
 
-    def wants(self, subscription: int, wanted: bool) -> None:
-        self.inner.wants(subscription, wanted)
+    def set_demand(self, subscription: int, wanted: bool) -> None:
+        self.inner.set_demand(subscription, wanted)
 
     def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[AttemptRun]) -> None:
         if not self._drops():

@@ -46,7 +46,7 @@ class StoreInMemory:
         data = payload if isinstance(payload, bytes) else b"".join(payload)
         position = len(self.entries) + 1
         self.entries.append(Entry(kind, position, self.log_counter, source, first_offset, count, time_ns, data))
-        return position
+        return self.appended  # the positions of a log begin at 1; those of `entries` go on over all logs
 
     def flush(self) -> None:
         self.flushes += 1
@@ -59,7 +59,7 @@ class StoreInMemory:
         """Everything appended so far is on the disks."""
         if len(self.entries) > self._persisted:
             self._persisted = len(self.entries)
-            self.on_persisted(self._persisted)
+            self.on_persisted(self._persisted - self._before)
 
     def fail(self, error: Exception) -> None:
         """The disks are gone; what was not persisted is lost."""
@@ -95,7 +95,8 @@ class StoreInMemory:
 
     def checkpoint(self, parts: Iterator[bytes]) -> CheckpointWriter:
         def append(kind: int, payload: bytes, source: int, first_offset: int, count: int) -> int:
-            return self.append(EntryKind(kind), payload, source=source, first_offset=first_offset, count=count)
+            self.append(EntryKind(kind), payload, source=source, first_offset=first_offset, count=count)
+            return len(self.entries)
 
         return CheckpointWriter(append, parts)
 

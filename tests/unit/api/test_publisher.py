@@ -47,7 +47,7 @@ def test_bad_messages_are_refused_in_words_that_name_the_field() -> None:
                 await world.call("Publish", topic=TOPIC, messages=messages)
             assert caught.value.code is Code.INVALID_ARGUMENT
             assert words in caught.value.message, words
-        assert world.publish.published == 0
+        assert world.publish.commit.published == 0
         assert not world.publish.admission.system.messages
 
     run()

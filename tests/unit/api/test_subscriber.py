@@ -261,13 +261,13 @@ async def test_a_change_of_the_subscription_holds_for_the_next_call(world: Servi
 
 def out_of_reach(world: ServicerHarness) -> None:
     """Acknowledgements arrive nowhere, until `back`."""
-    world.publish.acknowledge = (  # type: ignore[method-assign]
+    world.publish.server.acknowledge = (  # type: ignore[method-assign]
         lambda subscription, generation, source, runs, done, *, urgent: done(Unavailable("lost"))
     )
 
 
 def back(world: ServicerHarness) -> None:
-    del world.publish.acknowledge  # type: ignore[method-assign]
+    del world.publish.server.acknowledge  # type: ignore[method-assign]
 
 
 @simulated(exactly_once=True)

@@ -208,8 +208,8 @@ async def test_a_log_of_an_earlier_version_begins_and_is_sought_as_before(world:
     changes = catalog.assign(
         [CatalogChange.put(late), CatalogChange.put(Snapshot(31, SNAP, 1, TOPIC, expire_ns=1 << 62, state=state))]
     )
-    publish.append_fact(EntryKind.CATALOG, encode_changes(changes))
-    publish.append_fact(EntryKind.LEDGER, encode_ledger(Ledger(2, 3, {source.number: acked})))
+    publish.commit.append_fact(EntryKind.CATALOG, encode_changes(changes))
+    publish.commit.append_fact(EntryKind.LEDGER, encode_ledger(Ledger(2, 3, {source.number: acked})))
     await asyncio.sleep(0.1)
     for _ in range(2):  # the second time from a checkpoint
         await world.crash()
@@ -241,7 +241,7 @@ async def test_a_seek_that_was_not_followed_before_a_crash_is_followed_after_it(
     )
     kept = Snapshot(31, SNAP, 1, TOPIC, expire_ns=1 << 62, subscription=2, generation=1)
     changes = world.control.catalog.assign([CatalogChange.put(moved), CatalogChange.put(new), CatalogChange.put(kept)])
-    world.publish.append_fact(EntryKind.CATALOG, encode_changes(changes))
+    world.publish.commit.append_fact(EntryKind.CATALOG, encode_changes(changes))
     for change in changes:
         world.control.catalog.apply(change)
     await asyncio.sleep(0.1)

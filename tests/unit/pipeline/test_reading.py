@@ -59,7 +59,7 @@ def test_only_what_is_persisted_is_named_and_read() -> None:
     world = ReadingWorld()
     world.send("a")
     world.send("b", settle=False)
-    world.publish.flush()
+    world.publish.commit.flush()
     (source,) = world.publish.sources.of_topic(1)
     assert (source.visible, source.end) == (1, 2)
     wanted = {"topic": TOPIC, "source": source.number, "begin": 0, "end": 2}
@@ -251,7 +251,7 @@ def test_copies_and_loops() -> None:
         return bytes((tag & 127 | 128, tag >> 7)) + bytes((len(value),)) + value
 
     for body in (b"", field(1001, b"a"), field(1001, b"b") + field(1002, b"a") + field(1002, b"c")):
-        world.publish.append_batch(source, len(body).to_bytes(4, "little") + body, 1, lambda error: None)
+        world.publish.commit.append_batch(source, len(body).to_bytes(4, "little") + body, 1, lambda error: None)
     world.settle()
     numbers = (columns.OFFSET, columns.ORIGIN, columns.VISITED)
     fields = {"numbers": numbers, "source": source.number, "begin": 0, "end": 3}

@@ -321,7 +321,7 @@ def test_admission_is_left_as_it_was_entered(world: World) -> None:
 
 def test_the_disks_fail_under_a_commit(world: World) -> None:
     world.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
-    world.publish.give_up(OSError("gone"))
+    world.publish.commit.give_up(OSError("gone"))
     with pytest.raises(SyncpointError) as failed:
         world.commit_epoch("a", 0, (0, "x"))
     assert failed.value.code is Code.UNAVAILABLE

@@ -260,7 +260,7 @@ class Run:
             if not answer.done():
                 answer.set_result(error)
 
-        forwarder.acknowledge(subscription, generation, one.source, runs, done, urgent=True)
+        forwarder.server.acknowledge(subscription, generation, one.source, runs, done, urgent=True)
         return answer
 
     async def subscribe(self) -> None:
@@ -541,7 +541,7 @@ class Run:
         forwarder, begin, found = process.host.chains[chain].forwarder, 0, []
         while True:
             answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            forwarder.fetch(subscription, source, begin, 1 << 20, answer.set_result)
+            forwarder.server.fetch(subscription, source, begin, 1 << 20, answer.set_result)
             batches = await asyncio.wait_for(answer, 30)
             assert not isinstance(batches, Exception), batches
             if not batches:

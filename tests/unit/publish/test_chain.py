@@ -208,7 +208,7 @@ async def test_a_log_that_fails_while_what_recovery_found_is_followed_is_told_an
     process = world.process("f2")
 
     def fails(follower: Follower) -> None:
-        follower.forwarder.give_up(Unavailable("too few disks are left"))
+        follower.forwarder.commit.give_up(Unavailable("too few disks are left"))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Follower, "settle", fails)
@@ -228,7 +228,7 @@ async def test_a_log_that_fails_as_the_last_thing_before_it_is_served_is_told_an
     process = world.process()
 
     async def registered(chain: int) -> set[int]:
-        process.host.entered[0].forwarder.give_up(Unavailable("too few disks are left"))
+        process.host.entered[0].forwarder.commit.give_up(Unavailable("too few disks are left"))
         return set()
 
     with pytest.MonkeyPatch.context() as patch:
@@ -726,7 +726,7 @@ async def test_a_chain_that_fails_gives_back_what_it_took_of_the_limits(world: C
     waiting = asyncio.ensure_future(process.publish("a", chain=1))
     await asyncio.sleep(0.05)
     assert process.host.around.admission.system.messages == 1
-    process.host.chains[1].forwarder.give_up(OSError("gone"))
+    process.host.chains[1].forwarder.commit.give_up(OSError("gone"))
     assert (await failing(waiting)).code is Code.UNAVAILABLE
     assert process.host.around.admission.system.messages == 0
     process.paused = False

@@ -34,8 +34,10 @@ async def unacknowledged(process: Process, incarnation: int = 11, subscription: 
 async def acknowledge(chain: Any, source: int, *runs: tuple[int, int], subscription: int = SUB_NUMBER) -> None:
     """Persisted on return. Raises what it is refused with."""
     done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-    generation = chain.forwarder.generation(subscription)
-    chain.forwarder.acknowledge(subscription, generation, source, encode_runs(runs), done.set_result, urgent=True)
+    generation = chain.forwarder.server.generation(subscription)
+    chain.forwarder.server.acknowledge(
+        subscription, generation, source, encode_runs(runs), done.set_result, urgent=True
+    )
     if (error := await done) is not None:
         raise error
 
@@ -106,10 +108,10 @@ async def test_a_seek_while_nothing_of_the_topic_is_there_is_followed(world: Cha
     assert SUB_NUMBER in chain.forwarder.ledgers  # until the chain is tidied
     await world.confirm(world.update(generation=1, target=SeekTarget(time_ns=0)))
     await second.publish("c", "d")
-    assert chain.forwarder.generation(SUB_NUMBER) == 1
+    assert chain.forwarder.server.generation(SUB_NUMBER) == 1
     assert await unacknowledged(second) == ["c", "d"]
     third = await hand_over(world, second)
-    assert (await third.open()).forwarder.generation(SUB_NUMBER) == 1
+    assert (await third.open()).forwarder.server.generation(SUB_NUMBER) == 1
     assert await unacknowledged(third, 12) == ["c", "d"]
 
 
@@ -139,12 +141,12 @@ async def test_an_acknowledgement_of_a_seek_that_was_not_followed_is_not_confirm
     process.shared.held = True  # its copy of the catalog is late
     world.update(generation=1, target=SeekTarget(time_ns=0))
     told: list[Any] = []
-    chain.forwarder.acknowledge(SUB_NUMBER, 1, source, encode_runs([(0, 1)]), told.append, urgent=True)
+    chain.forwarder.server.acknowledge(SUB_NUMBER, 1, source, encode_runs([(0, 1)]), told.append, urgent=True)
     assert isinstance(told[0], SyncpointError)
     assert told[0].code is Code.UNAVAILABLE
     process.shared.held = False
     process.shared.catch_up()
-    chain.forwarder.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), told.append, urgent=True)
+    chain.forwarder.server.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), told.append, urgent=True)
     assert isinstance(told[1], FailedPrecondition)  # of before the seek, which may yet be lost with this log
     assert await unacknowledged(process) == ["a"]
     await acknowledge(chain, source, (0, 1))
@@ -207,7 +209,7 @@ async def test_what_can_not_be_followed_ends_the_chain(world: ChainWorld) -> Non
     second = world.process("f2")
     await process.crash()
     await second.open()
-    assert second.host.chains[1].forwarder.generation(SUB_NUMBER) == 1
+    assert second.host.chains[1].forwarder.server.generation(SUB_NUMBER) == 1
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
@@ -339,7 +341,7 @@ async def test_an_acknowledgement_of_a_deleted_subscription_is_refused(world: Ch
     (source,) = chain.forwarder.sources.by_number
     world.commit(CatalogChange.delete(record))
     told: list[Any] = []
-    chain.forwarder.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), told.append, urgent=True)
+    chain.forwarder.server.acknowledge(SUB_NUMBER, 0, source, encode_runs([(0, 1)]), told.append, urgent=True)
     assert isinstance(told[0], FailedPrecondition)
 
 

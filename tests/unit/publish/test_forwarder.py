@@ -60,7 +60,7 @@ def test_a_lost_quorum_leaves_outcomes_unknown_and_refuses_what_is_new() -> None
     world = ForwarderHarness()
     caller = world.send("x", settle=False)
     told: list[bool] = []
-    world.publish.on_failed = lambda: told.append(True)
+    world.publish.commit.on_failed = lambda: told.append(True)
     world.store.fail(OSError("no disk left"))
     assert told == [True]
     assert isinstance(caller.error, Unavailable)
@@ -76,12 +76,12 @@ def test_a_turn_that_is_written_by_half_ends_the_log(failing: EntryKind, monkeyp
     subscriber = Subscriber(world)
     world.send("first")
     ends: list[bool] = []
-    world.publish.on_failed = lambda: ends.append(True)
+    world.publish.commit.on_failed = lambda: ends.append(True)
     source = world.publish.sources.of_topic(1)[0]
     confirmed: list[Exception | None] = []
     caller = world.send("x", settle=False)
-    world.publish.batches.append(records.BatchFact(1, 1, source.number, source.end - 1, 1))
-    world.publish.acknowledge(2, 0, source.number, encode_runs([(0, 1)]), confirmed.append, urgent=True)
+    world.publish.commit.batches.append(records.BatchFact(1, 1, source.number, source.end - 1, 1))
+    world.publish.server.acknowledge(2, 0, source.number, encode_runs([(0, 1)]), confirmed.append, urgent=True)
     append = world.store.append
 
     def out_of_memory(kind: EntryKind, *args: Any, **fields: Any) -> int:
@@ -92,7 +92,7 @@ def test_a_turn_that_is_written_by_half_ends_the_log(failing: EntryKind, monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(world.store, "append", out_of_memory)
         with pytest.raises(MemoryError):
-            world.publish.flush()
+            world.publish.commit.flush()
     assert ends == [True]
     assert caller.ids is None
     assert "outcome is unknown" in str(caller.error)

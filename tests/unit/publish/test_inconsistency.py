@@ -61,7 +61,7 @@ def break_entry(world: ForwarderHarness, patched: pytest.MonkeyPatch) -> None:
 
 
 def break_turn(world: ForwarderHarness, patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(world.publish, "_soon", out_of_memory)
+    patched.setattr(world.publish.commit, "_soon", out_of_memory)
 
 
 @pytest.mark.parametrize("broken", [break_entry, break_turn])
@@ -76,7 +76,7 @@ def test_a_publish_that_is_taken_by_half_is_answered_and_written_by_nobody(
         caller = world.send("x")
     assert caller.ids is None
     assert isinstance(caller.error, Unavailable)
-    assert world.publish.failed is not None
+    assert world.publish.commit.failed is not None
     assert world.publish.admission.system.messages == 0
     with pytest.raises(Unavailable):
         world.send("y")
@@ -114,16 +114,16 @@ def test_a_ledger_the_log_does_not_hear_of_is_not_judged_by(monkeypatch: pytest.
         patched.setattr(records, "encode_ledger", out_of_memory)
         with pytest.raises(MemoryError):
             world.publish.begin_ledger(Ledger(2, 1))
-    assert world.publish.failed is not None
+    assert world.publish.commit.failed is not None
 
 
 def test_a_fact_nobody_can_wait_for_ends_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     world = ForwarderHarness()
     with monkeypatch.context() as patched:
-        patched.setattr(world.publish._waiting, "add", out_of_memory)
+        patched.setattr(world.publish.commit._waiting, "add", out_of_memory)
         with pytest.raises(MemoryError):
-            world.publish.append_fact(EntryKind.LEDGER, records.encode_revision(1), lambda error: None)
-    assert world.publish.failed is not None
+            world.publish.commit.append_fact(EntryKind.LEDGER, records.encode_revision(1), lambda error: None)
+    assert world.publish.commit.failed is not None
 
 
 def test_an_acknowledgement_taken_by_half_is_answered_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_an_acknowledgement_taken_by_half_is_answered_as_unknown(monkeypatch: py
     told: list[Any] = []
     with monkeypatch.context() as patched:
         patched.setattr(records, "Acks", out_of_memory)
-        world.publish.acknowledge(2, 0, source.number, encode_runs([(0, 1)]), told.append, urgent=True)
+        world.publish.server.acknowledge(2, 0, source.number, encode_runs([(0, 1)]), told.append, urgent=True)
     assert [isinstance(one, Unavailable) for one in told] == [True]
     world.restart()
     subscriber = Client(world)
@@ -144,9 +144,9 @@ def test_an_acknowledgement_taken_by_half_is_answered_as_unknown(monkeypatch: py
 def test_a_turn_that_can_not_be_put_off_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     world = ForwarderHarness()
     with monkeypatch.context() as patched:
-        patched.setattr(world.publish, "_soon", out_of_memory)
+        patched.setattr(world.publish.commit, "_soon", out_of_memory)
         with pytest.raises(MemoryError):
-            world.publish.flush_soon()
+            world.publish.commit.flush_soon()
     assert world.send("x").ids
 
 
@@ -159,7 +159,7 @@ def test_whoever_fails_to_hear_keeps_nothing_from_the_others() -> None:
     second = world.send("b", settle=False)
     told: list[Any] = []
     for done in (out_of_memory, told.append):
-        world.publish.append_fact(EntryKind.LEDGER, records.encode_revision(1), done)
+        world.publish.commit.append_fact(EntryKind.LEDGER, records.encode_revision(1), done)
     last = world.send("c", settle=False)
     world.settle()
     assert second.ids
@@ -172,11 +172,11 @@ def test_whoever_fails_to_hear_of_a_deletion_does_not_undo_it(monkeypatch: pytes
     world = ForwarderHarness()
     Client(world)
     world.settle()
-    (listener,) = world.publish._listeners.values()
+    (listener,) = world.publish.server._listeners.values()
     monkeypatch.setattr(listener, "on_removed", out_of_memory)
     world.commit(CatalogChange.delete(world.record))
     assert world.record.incarnation not in world.publish.ledgers
-    assert world.publish.failed is None
+    assert world.publish.commit.failed is None
 
 
 def test_a_change_of_the_catalog_that_is_followed_by_half_ends_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_a_change_of_the_catalog_that_is_followed_by_half_ends_the_log(monkeypat
 def test_whoever_fails_to_hear_of_the_end_keeps_it_from_nobody() -> None:
     world = ForwarderHarness()
     ended: list[bool] = []
-    world.publish.on_failed = lambda: ended.append(True)
+    world.publish.commit.on_failed = lambda: ended.append(True)
     first = world.send("a", settle=False)
     first.fail = out_of_memory  # type: ignore[method-assign]
     second = world.send("b", settle=False)

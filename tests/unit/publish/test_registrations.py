@@ -113,4 +113,4 @@ async def test_a_topic_that_was_never_registered_is_refused_and_nothing_of_it_is
     assert isinstance(error, MetadataSilent)
     world.metadata_down = False
     await asyncio.sleep(WHILE_S)
-    assert chain.forwarder.published == 0
+    assert chain.forwarder.commit.published == 0

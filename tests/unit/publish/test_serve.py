@@ -162,8 +162,10 @@ async def test_acknowledgements_of_a_log_that_has_failed_stay_what_nobody_may_re
     acknowledging = asyncio.get_running_loop().create_task(one.ack(source, (0, 2)))
     await asyncio.sleep(0.1)
     forwarder = first.host.chains[1].forwarder
-    forwarder.give_up(Unavailable("the disks are gone"))  # a fetch that is being read from a disk is answered later
-    fresh = forwarder.unpersisted_acks(SUB_NUMBER, source)
+    forwarder.commit.give_up(
+        Unavailable("the disks are gone")
+    )  # a fetch that is being read from a disk is answered later
+    fresh = forwarder.commit.acks.unpersisted(SUB_NUMBER, source)
     assert fresh is not None
     assert fresh.count(0, 3) == 2
     acknowledging.cancel()

@@ -102,7 +102,7 @@ def nack(subscriber: Subscriber) -> bytes:
 def change(world: ForwarderHarness, **options: Any) -> None:
     """Of the subscription; the disks do not have it yet."""
     (assigned,) = world.publish.catalog.assign([CatalogChange.put(replace(world.record, **options))])
-    world.publish.append_fact(EntryKind.CATALOG, encode_changes([assigned]))
+    world.publish.commit.append_fact(EntryKind.CATALOG, encode_changes([assigned]))
     world.publish.catalog.apply(assigned)
     world.follower.changed(assigned)
 
@@ -400,12 +400,12 @@ def test_a_dead_letter_that_is_not_found_is_not_acknowledged() -> None:
     world.commit(CatalogChange.put(Topic(7, "projects/p/topics/dead")))
     subscriber = Subscriber(world)
     world.send("poison")
-    fetch = world.publish.fetch
+    fetch = world.publish.server.fetch
     for _ in range(5):
         if subscriber.received[-1].delivery_attempt == 5:
-            world.publish.fetch = lambda *asked: asked[-1]([])  # type: ignore[method-assign]
+            world.publish.server.fetch = lambda *asked: asked[-1]([])  # type: ignore[method-assign]
         subscriber.nack(*subscriber.held)
-    world.publish.fetch = fetch  # type: ignore[method-assign]
+    world.publish.server.fetch = fetch  # type: ignore[method-assign]
     world.advance(2)
     (source,) = world.publish.sources.of_topic(world.record.topic_incarnation)
     ledger = world.publish.ledgers[world.record.incarnation]
@@ -676,13 +676,13 @@ def test_a_source_that_cannot_be_read_is_asked_less_and_less_often(monkeypatch: 
     world = ForwarderHarness()
     subscriber = Subscriber(world)
     world.settle()
-    fetch, asked = world.publish.fetch, list[float]()
+    fetch, asked = world.publish.server.fetch, list[float]()
 
     def unreachable(subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
         asked.append(world.clock.monotonic())
         reply(Unavailable("no copy can be reached now"))
 
-    monkeypatch.setattr(world.publish, "fetch", unreachable)
+    monkeypatch.setattr(world.publish.server, "fetch", unreachable)
     world.send("a")
     world.advance(3.0)
     begun = len(asked)
@@ -693,10 +693,10 @@ def test_a_source_that_cannot_be_read_is_asked_less_and_less_often(monkeypatch: 
     assert 2 <= begun <= 8
     assert 8 <= len(asked) - begun <= 12, "every other second"
     assert max(gaps) <= 2.3, "and never more rarely"
-    monkeypatch.setattr(world.publish, "fetch", fetch)
+    monkeypatch.setattr(world.publish.server, "fetch", fetch)
     world.advance(2.5)
     assert subscriber.data == ["a"] + ["more"] * 20
-    monkeypatch.setattr(world.publish, "fetch", unreachable)
+    monkeypatch.setattr(world.publish.server, "fetch", unreachable)
     world.send("b")
     before = len(asked)
     world.advance(0.5)
@@ -707,17 +707,17 @@ def test_a_key_that_cannot_be_read_again_is_asked_for_at_the_next_tick(monkeypat
     world = ForwarderHarness(ordered=True)
     subscriber = Subscriber(world)
     world.send("a", "b", key="k")
-    fetch, asked = world.publish.fetch, list[float]()
+    fetch, asked = world.publish.server.fetch, list[float]()
 
     def unreachable(subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
         asked.append(world.clock.monotonic())
         world.run_soon(lambda: reply(Unavailable("no copy can be reached now")))
         assert len(asked) < 100, "again and again without a pause"
 
-    monkeypatch.setattr(world.publish, "fetch", unreachable)
+    monkeypatch.setattr(world.publish.server, "fetch", unreachable)
     subscriber.nack(*subscriber.held)
     world.advance(1.0)
     assert 4 <= len(asked) <= 40
-    monkeypatch.setattr(world.publish, "fetch", fetch)
+    monkeypatch.setattr(world.publish.server, "fetch", fetch)
     world.advance(0.5)
     assert subscriber.data == ["a", "b", "a", "b"]

@@ -188,13 +188,13 @@ def rule_16() -> AbstractContextManager[None]:
 
     def unwritten(self: Any, record: Any) -> None:
         forwarder = self.forwarder
-        append = forwarder.append_fact
-        forwarder.append_fact = lambda *arguments: None
+        append = forwarder.commit.append_fact
+        forwarder.commit.append_fact = lambda *arguments: None
         try:
             begin(self, record)
         finally:
-            del forwarder.append_fact
-            assert forwarder.append_fact == append
+            del forwarder.commit.append_fact
+            assert forwarder.commit.append_fact == append
 
     return patched(follow.Follower, _begin=unwritten, confirm=lambda self, done: done(None))
 

@@ -65,9 +65,9 @@ def staged_rows_are_seen_early() -> AbstractContextManager[None]:
 
         def put_twice(payload: bytes, count: int, done: Callable[[Exception | None], None]) -> tuple[int, int]:
             assert topic is not None
-            source, (seconds, nanos) = publish.open_source(topic.incarnation), publish.turn_time()
+            source, (seconds, nanos) = publish.open_source(topic.incarnation), publish.commit.turn_time()
             stored, stamped = stamps.stamp(payload, source.prefix, source.end, seconds, nanos, 0)
-            publish.append_batch(source, stamped, stored, lambda error: None)
+            publish.commit.append_batch(source, stamped, stored, lambda error: None)
             found: tuple[int, int] = put(payload, count, done)
             return found
 

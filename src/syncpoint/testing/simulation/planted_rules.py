@@ -15,6 +15,7 @@ from syncpoint.publish import chain as chain_module
 from syncpoint.publish import grants as grants_module
 from syncpoint.publish import records
 from syncpoint.publish import recovery as publish_recovery
+from syncpoint.publish.ack_batch import AckBatch
 from syncpoint.publish.follow import Follower
 from syncpoint.publish.forwarder import PublishForwarder
 from syncpoint.publish.grants import Grants
@@ -74,12 +75,15 @@ def a_seek_is_seen_before_it_is_persisted() -> AbstractContextManager[None]:
 
     def at_once(self: PublishForwarder, subscription: int, *arguments: Any) -> None:
         right(self, subscription, *arguments)
-        del self._resets[subscription]
-        listener = self._listeners.get(subscription)
+        del self.server._resets[subscription]
+        listener = self.server._listeners.get(subscription)
         if listener is not None:
             listener.on_reset()
 
-    return patched(PublishForwarder, replace_acks=at_once, unpersisted_acks=lambda self, subscription, source: None)
+    return together(
+        patched(PublishForwarder, replace_acks=at_once),
+        patched(AckBatch, unpersisted=lambda self, subscription, source: None),
+    )
 
 
 def a_failed_look_deletes() -> AbstractContextManager[None]:

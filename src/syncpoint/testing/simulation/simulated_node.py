@@ -185,16 +185,18 @@ class SimulatedNode(SimulatedJobs):
     def serving(self) -> bool:
         """Whether the node is up and takes what is written."""
         life = self.life
-        return life.process.alive and life.up and life.node.publish.failed is None
+        return life.process.alive and life.up and life.node.publish.commit.failed is None
 
     async def supervise(self) -> None:
         """A node whose log has failed is restarted, as an operator would."""
         while True:
             await asyncio.sleep(0.5)
             life = self.life
-            if life.process.alive and life.up and not life.process.hung and life.node.publish.failed is not None:
+            if life.process.alive and life.up and not life.process.hung and life.node.publish.commit.failed is not None:
                 self.coverage.sometimes("a log fails")
-                self.note(f"the log has failed: {type(life.node.publish.failed).__name__}; the node is restarted")
+                self.note(
+                    f"the log has failed: {type(life.node.publish.commit.failed).__name__}; the node is restarted"
+                )
                 self.crash()
                 self.loop.call_later(0.3 * self.random.random(), self.again)
 

@@ -38,9 +38,9 @@ async def decided_and_killed(folder: Path) -> None:
     try:
         forwarder, state, run = node.forwarder, EpochState(), QueryRun("q", "r")
         changes = forwarder.catalog.assign([CatalogChange.put(Topic(1, "projects/p/topics/one"))])
-        forwarder.append_fact(EntryKind.CATALOG, encode_changes(changes))
+        forwarder.commit.append_fact(EntryKind.CATALOG, encode_changes(changes))
         staging = forwarder.open_source(STAGING_TOPIC)
-        first = forwarder.append_batch(staging, STAGED * 2, 2, lambda error: None)
+        first = forwarder.commit.append_batch(staging, STAGED * 2, 2, lambda error: None)
         facts = state.hear(run, 0).facts
         piece = Piece(1, first, 2, len(STAGED) * 2)
         stage = Stage(state.new_id(), *run, 0, 0, "x", 0, staging.number, {1: "projects/p/topics/one"}, (piece,))
@@ -49,8 +49,8 @@ async def decided_and_killed(folder: Path) -> None:
         assert isinstance(outcome, Decided)
         persisted = asyncio.Event()
         for fact in (*facts, *outcome.facts):
-            forwarder.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact))
-        forwarder.append_fact(EntryKind.LEDGER, records.encode_source(staging), lambda error: persisted.set())
+            forwarder.commit.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact))
+        forwarder.commit.append_fact(EntryKind.LEDGER, records.encode_source(staging), lambda error: persisted.set())
         await asyncio.wait_for(persisted.wait(), 20)
     finally:
         await node.close()
@@ -113,20 +113,20 @@ def test_links_and_cursors_come_along_and_hold_what_they_need(tmp_path: Path, mo
         try:
             forwarder, state, run = node.forwarder, EpochState(), QueryRun("q", "r")
             changes = forwarder.catalog.assign([CatalogChange.put(Topic(1, "projects/p/topics/one"))])
-            forwarder.append_fact(EntryKind.CATALOG, encode_changes(changes))
+            forwarder.commit.append_fact(EntryKind.CATALOG, encode_changes(changes))
             staging = forwarder.open_source(STAGING_TOPIC)
-            first = forwarder.append_batch(staging, STAGED, 1, lambda error: None)
-            forwarder.append_batch(forwarder.open_source(1), STAGED * 3, 3, lambda error: None)
+            first = forwarder.commit.append_batch(staging, STAGED, 1, lambda error: None)
+            forwarder.commit.append_batch(forwarder.open_source(1), STAGED * 3, 3, lambda error: None)
             facts = state.hear(run, 0).facts
             piece = Piece(1, first, 1, len(STAGED))
             stage = Stage(state.new_id(), *run, 0, 0, "x", 0, staging.number, {1: "projects/p/topics/one"}, (piece,))
             facts += [*state.stage(stage).facts, link_fact(LinkState("l", "ab/1", {5: Interval(0, 0, 0, 9)}))]
             for fact in facts:
-                forwarder.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact))
+                forwarder.commit.append_fact(EntryKind.LEDGER, records.encode_extension(NUMBER, fact))
             persisted = asyncio.Event()
             cursor = encode(1, "c", (60, 0, 0), 0, {}, (), ())
             fact = records.encode_extension(Cursors.number, cursor)
-            forwarder.append_fact(EntryKind.LEDGER, fact, lambda error: persisted.set())
+            forwarder.commit.append_fact(EntryKind.LEDGER, fact, lambda error: persisted.set())
             await asyncio.wait_for(persisted.wait(), 20)
         finally:
             await node.close()

@@ -1,0 +1,304 @@
+"""The group commit: everything of one event-loop turn goes to the disks as one write, and is answered when it is there.
+
+Place: between the forwarder, which decides what is written, and the store. Everything runs on the event loop's thread;
+nothing here waits.
+Promise: entries have the order in which they were given. A publisher receives its ids only after its messages are
+persisted, acknowledgements are confirmed only then, and early listeners alone learn of messages before. A log that
+memory may disagree with is given up: nothing more is written, and all that waits is told that its outcome is unknown.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from syncpoint.model.delivery import Done
+from syncpoint.model.errors import SyncpointError, Unavailable
+from syncpoint.publish import records
+from syncpoint.publish.ack_batch import AckBatch
+from syncpoint.publish.admission import Admission
+from syncpoint.publish.append import CommitWaiters, Completion, PendingEntry, PublishCaller, notify_all, outcome_unknown
+from syncpoint.publish.source import Source
+from syncpoint.runtime.trusted import TrustedClock
+from syncpoint.storage.record import EntryKind
+from syncpoint.storage.store import Store
+
+log = logging.getLogger(__name__)
+Soon = Callable[[Callable[[], None]], object]
+Later = Callable[[float, Callable[[], None]], object]
+ACK_LINGER_S = 0.01  # acknowledgements nobody waits for ride with the next commit, or go alone after this long
+
+
+class GroupCommit:
+    """What this turn writes to one log, and what waits for the disks. `soon(fn)` runs fn at the end of the loop's turn,
+    `later(seconds, fn)` after a while. `failed`: why the log cannot be written any more.
+    """
+
+    def __init__(self, store: Store, clock: TrustedClock, admission: Admission, soon: Soon, later: Later) -> None:
+        self.store, self.clock, self.admission = store, clock, admission
+        self.failed: Exception | None = None
+        self.on_failed: Callable[[], None] = lambda: None  # the log cannot be written any more
+        self.on_visible: Callable[[Source], None] = lambda source: None  # messages were persisted
+        self.on_appended: Callable[[Source], None] | None = None  # and before; None: nobody takes messages early
+        self.published = 0
+        self.batches: list[records.BatchFact] = []  # numbered ones of this turn; their fact goes before their messages
+        self.acks = AckBatch()
+        self._soon, self._later = soon, later
+        self._waiting = CommitWaiters()
+        self._pending: dict[int, PendingEntry] = {}  # by source
+        self._flushing = self._lingering = False
+        self._time_ns = 0
+        self._turn_time: tuple[int, int] | None = None
+        store.on_persisted = self._on_persisted
+        store.on_failed = self.give_up
+
+    def check_writable(self) -> None:
+        """Raise `Unavailable` where the log cannot be written any more."""
+        if self.failed is not None:
+            raise Unavailable(f"the log cannot be written: {self.failed}")
+
+    # -- the time of a turn ------------------------------------------------------------------------------------------
+
+    def _begin_turn(self) -> tuple[int, int]:
+        """One publish time for everything of this turn; never earlier than the last one, nor than what is sure,
+        whatever the wall clock does.
+        """
+        self._time_ns = max(self._time_ns, self.clock.time_ns())
+        self._turn_time = divmod(self._time_ns, 1_000_000_000)
+        return self._turn_time
+
+    def turn_time(self) -> tuple[int, int]:
+        """Seconds and nanoseconds of everything that is published in this turn."""
+        return self._turn_time or self._begin_turn()
+
+    @property
+    def newest_ns(self) -> int:
+        """The newest publish time of this process, 0 before the first."""
+        return self._time_ns
+
+    # -- what is given in a turn -------------------------------------------------------------------------------------
+
+    def add(self, source: Source, count: int, payload: bytes, caller: PublishCaller, response: bytes) -> None:
+        """Take `count` framed messages; `caller` gets `response` once they are persisted. What fails with nothing
+        taken is raised; a failure halfway is answered, and ends the log.
+        """
+        entry = self._pending.get(source.number)
+        if entry is None or entry.full:
+            if entry is not None:
+                self.append_pending()
+            entry = PendingEntry(source, source.end, self._time_ns)
+        self.admission.enter(source.topic, count, len(payload))
+        before = entry.count
+        try:
+            entry.add(count, payload, caller, response)
+            source.end += count
+            self._pending[source.number] = entry
+            self.flush_soon()
+        except Exception as error:  # half of it may be taken
+            waits = self._pending.get(source.number) is entry
+            if not waits or entry.count == before:
+                self.admission.leave(source.topic, count, len(payload))
+            if not waits or not entry.callers or entry.callers[-1][0] is not caller:
+                caller.fail(outcome_unknown(error))
+            self.on_inconsistency(error)
+
+    def acknowledge(
+        self, subscription: int, generation: int, source: int, runs: bytes, done: Done, *, urgent: bool
+    ) -> None:
+        """Write an acknowledgement that counts in memory already: at the end of this turn where it is urgent."""
+        try:
+            self.acks.add(records.Acks(subscription, generation, source, runs), done)
+            if urgent:
+                self.flush_soon()
+            elif not self._lingering:
+                self._later(ACK_LINGER_S, self._linger_over)
+                self._lingering = True
+        except Exception as error:
+            if not self.acks.is_last(done):
+                done(outcome_unknown(error))
+            self.on_inconsistency(error)
+
+    def _linger_over(self) -> None:
+        self._lingering = False
+        if self.acks:
+            self.flush_soon()
+
+    def when_acks_persisted(self, done: Done) -> None:
+        """Call `done` when all that was acknowledged up to now is persisted, or unknown."""
+        if self.failed is not None:
+            done(outcome_unknown(self.failed))
+        elif self.acks:
+            self.acks.wait(done)
+            self.flush_soon()
+        else:
+            self._waiting.add(self.store.appended, done)
+
+    def when_appended_persisted(self, done: Done) -> None:
+        """The same for all that the log was given up to now."""
+        self._waiting.add(self.store.appended, done)
+
+    def appended_end(self, source: Source) -> int:
+        """The offset behind what the log has been given of a source."""
+        pending = self._pending.get(source.number)
+        return source.end if pending is None else pending.first_offset
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def flush_soon(self) -> None:
+        """Hand everything appended in this turn to the disks at its end, as one group commit."""
+        if not self._flushing:
+            self._flushing = True
+            try:
+                self._soon(self.flush)
+            except BaseException:
+                self._flushing = False  # or nothing would be flushed any more
+                raise
+
+    def flush(self) -> None:
+        """End the turn."""
+        self._flushing = False
+        self._turn_time = None
+        if self.failed is not None:
+            return
+        try:
+            self.append_pending()
+            if self.acks:
+                position = self.store.append(EntryKind.ACKS, records.encode_acks(self.acks.waiting))
+                acks, done = self.acks.take()
+                self._waiting.add(position, partial(self._on_acks_persisted, acks, done))
+            self.store.flush()
+        except Exception as error:
+            self.give_up(error)
+            raise
+
+    def append_pending(self) -> None:
+        """Give what arrived in this turn its place in the log now, so that a fact appended next comes after it.
+
+        If that fails in the middle, the log is given up: offsets and acknowledgements are taken in memory of which the
+        log may know nothing, and what came later would make them look stored.
+        """
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, {}
+        try:
+            if self.batches:
+                # In front of the messages they became, and nothing in between: recovery knows by the place alone
+                # whether these were persisted, also when they were deleted since.
+                batches, self.batches = self.batches, []
+                self.store.append(EntryKind.LEDGER, records.encode_batches(batches, len(pending)))
+            while pending:
+                number, entry = next(iter(pending.items()))
+                self._append_entry(entry)
+                del pending[number]
+                if self.on_appended is not None:
+                    self.on_appended(entry.source)
+        except Exception as error:
+            for entry in pending.values():
+                self._waiting.add_unwritten(entry)
+            self.give_up(error)
+            raise
+
+    def _append_entry(self, entry: PendingEntry) -> None:
+        position = self.store.append(
+            EntryKind.MESSAGES,
+            entry.payloads,
+            source=entry.source.number,
+            first_offset=entry.first_offset,
+            count=entry.count,
+            time_ns=entry.time_ns,
+        )
+        self._waiting.add(position, entry)
+
+    def append_batch(self, source: Source, payload: bytes, count: int, done: Done) -> int:
+        """Write `count` framed messages behind everything of this turn; returns the offset of the first. They were
+        accepted before: no limit refuses them now. Raises `Unavailable` when the log cannot be written.
+        """
+        self.check_writable()
+        self.append_pending()
+        if self._turn_time is None:
+            self._begin_turn()
+        entry = PendingEntry(source, source.end, self._time_ns)
+        entry.add(count, payload, Completion(done), b"")
+        try:
+            source.end += count
+            self.admission.enter(source.topic, count, len(payload))
+            self._append_entry(entry)
+        except Exception as error:
+            self.on_inconsistency(error)
+            raise
+        if self.on_appended is not None:
+            self.on_appended(source)
+        self.flush_soon()
+        return entry.first_offset
+
+    def append_fact(self, kind: EntryKind, payload: bytes, done: Done | None = None) -> None:
+        """Write a fact of the catalog or the ledger; messages of this turn that came before it stay before it."""
+        self.check_writable()
+        self.append_pending()
+        try:
+            position = self.store.append(kind, payload)
+            if done is not None:
+                self._waiting.add(position, done)
+            self.flush_soon()
+        except Exception as error:
+            self.on_inconsistency(error)
+            raise
+
+    # -- what became of it -------------------------------------------------------------------------------------------
+
+    def _on_persisted(self, position: int) -> None:
+        touched: dict[int, Source] = {}
+        for waiter in self._waiting.on_persisted(position):
+            if isinstance(waiter, PendingEntry):
+                source = waiter.source
+                source.visible = waiter.first_offset + waiter.count
+                touched[source.number] = source
+                self.published += waiter.count
+                self.admission.leave(source.topic, waiter.count, waiter.bytes)
+                for caller, response in waiter.callers:
+                    try:
+                        caller.reply(response)
+                    except Exception:
+                        log.exception("a caller fails on its answer; the others are answered")
+            else:
+                notify_all((waiter,), None)
+        for source in touched.values():
+            try:
+                self.on_visible(source)
+            except Exception:
+                log.exception("a listener fails on new messages; the others are notified")
+
+    def _on_acks_persisted(self, acks: list[records.Acks], done: list[Done], error: Exception | None) -> None:
+        if error is None:  # those of a log that failed stay what others must not rely on
+            self.acks.on_persisted(acks)
+        notify_all(done, error)
+
+    def on_inconsistency(self, error: Exception) -> None:
+        """Give the log up where memory was changed and the log perhaps was not, or the other way round, so that nothing
+        comes of the difference. A log that is not written any more, which is what other errors say, has ended already.
+        """
+        if self.failed is None and not isinstance(error, SyncpointError):
+            log.error("memory and the log may disagree", exc_info=error)
+            self.give_up(error)
+
+    def give_up(self, cause: Exception) -> None:
+        """End the log: the quorum is gone, or the log is not what memory holds. What waits has an unknown outcome;
+        nothing new is taken. Idempotent.
+        """
+        first = self.failed is None
+        self.failed = self.failed or cause
+        self.batches.clear()
+        if first:
+            log.error("the log cannot be written, nothing new is taken: %s", cause)
+        for entry in self._pending.values():
+            self._waiting.add_unwritten(entry)
+        self._pending.clear()
+        error = outcome_unknown(cause)
+        for waiter in self._waiting.on_failed():
+            if isinstance(waiter, PendingEntry):
+                self.admission.leave(waiter.source.topic, waiter.count, waiter.bytes)
+                notify_all([caller.fail for caller, _ in waiter.callers], error)
+            else:
+                notify_all((waiter,), error)
+        notify_all(self.acks.on_failed(), error)
+        if first:
+            self.on_failed()

@@ -1,0 +1,244 @@
+"""Serves the sources of one log to subscribe forwarders: `model.delivery.PublishSide`.
+
+Place: subscribe forwarders of the same process, and `dispatch` for those of other processes, attach a listener per
+subscription, fetch messages and acknowledge them. What is written goes through `commit`.
+Promise: a listener is notified of messages only when they are persisted, unless its subscription asked for early
+delivery. Nothing is served from a seek before that is persisted. An acknowledgement is confirmed when it is persisted.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.delivery import AttemptRun, Done, Fetched, Listener, Reply, SourceView
+from syncpoint.model.errors import FailedPrecondition, NotFound, SyncpointError, Unavailable
+from syncpoint.publish.append import ServiceCaller, outcome_unknown
+from syncpoint.publish.attempts import DeliveryAttempts
+from syncpoint.publish.commit import GroupCommit
+from syncpoint.publish.deliverable import deliverable, expired_before
+from syncpoint.publish.ledger import Ledger
+from syncpoint.publish.ledgers import AckVerdict, Ledgers
+from syncpoint.publish.source import Source, SourceTable
+from syncpoint.storage.errors import StorageDamaged
+from syncpoint.storage.store import StoredBatch
+
+log = logging.getLogger(__name__)
+
+
+class SourceServer:
+    """See the module. `publish_request` takes a message that the service itself sends."""
+
+    def __init__(
+        self,
+        commit: GroupCommit,
+        catalog: Catalog,
+        sources: SourceTable,
+        ledgers: Ledgers,
+        attempts: DeliveryAttempts,
+        publish_request: Callable[[ServiceCaller, bytes], None],
+    ) -> None:
+        self.commit, self.catalog, self.sources, self.ledgers = commit, catalog, sources, ledgers
+        self.attempts, self._publish_request = attempts, publish_request
+        self.early: set[int] = set()  # attached subscriptions that take messages before they are persisted
+        self._listeners: dict[int, Listener] = {}  # by subscription
+        self._audience: dict[int, list[int]] = {}  # topic -> subscriptions with a listener
+        self._resets: dict[int, Ledger] = {}  # sought to this state, which is not persisted: nobody is served yet
+        commit.on_visible = self._notify
+
+    # -- listeners ---------------------------------------------------------------------------------------------------
+
+    def attach(self, subscription: int, listener: Listener) -> None:
+        """See `PublishSide`."""
+        record = self.catalog.subscription_by_incarnation(subscription)
+        ledger = self.ledgers.get(subscription)
+        if record is None or ledger is None:
+            raise NotFound(str(subscription))
+        self._listeners[subscription] = listener
+        audience = self._audience.setdefault(record.topic_incarnation, [])
+        if subscription not in audience:
+            audience.append(subscription)
+        self.set_early_delivery(record)
+        self._name(subscription, self.sources.of_topic(record.topic_incarnation))
+
+    def detach(self, subscription: int) -> None:
+        """See `PublishSide`."""
+        if self._listeners.pop(subscription, None) is None:
+            return
+        self._end_early(subscription)
+        for topic, audience in list(self._audience.items()):
+            if subscription in audience:
+                audience.remove(subscription)
+                if not audience:
+                    del self._audience[topic]
+
+    def name_source(self, source: Source) -> None:
+        """Tell the listeners of its topic that a source was opened, or sealed."""
+        for subscription in tuple(self._audience.get(source.topic, ())):
+            self._name(subscription, (source,))
+
+    def _name(self, subscription: int, sources: Sequence[Source]) -> None:
+        """Name sources to a listener. All there are, are here: nobody else grants any."""
+        if subscription in self._resets:
+            return  # they are named when the listener is notified of the seek
+        ledger = self.ledgers[subscription]
+        views = [SourceView(one.number, ledger.first_gap(one.number, 0), one.sealed, one.epoch) for one in sources]
+        self._listeners[subscription].on_sources(views, complete=True)
+
+    def _notify(self, source: Source) -> None:
+        for subscription in self._audience.get(source.topic, ()):
+            self._listeners[subscription].on_data(source.number)
+
+    def set_demand(self, subscription: int, wanted: bool) -> None:
+        """See `PublishSide`: nobody else here could have the messages instead."""
+
+    def check_grants(self, subscription: int) -> None:
+        """See `PublishSide`: nobody else here could own the log."""
+
+    def on_removed(self, subscription: int) -> None:
+        """The subscription was deleted or detached."""
+        listener = self._listeners.get(subscription)
+        self.detach(subscription)
+        if listener is not None:
+            try:
+                listener.on_removed()
+            except Exception:
+                log.exception("the listener of a subscription fails on its removal")
+
+    # -- early delivery ----------------------------------------------------------------------------------------------
+
+    def set_early_delivery(self, record: Subscription) -> None:
+        """Let an attached subscription have messages before they are persisted, or no longer. What it may have had by
+        now can be asked for again, so it goes on having them until that is persisted.
+        """
+        subscription = record.incarnation
+        if record.early_delivery and subscription in self._listeners:
+            self.early.add(subscription)
+            self.commit.on_appended = self._notify_early
+        elif subscription in self.early and self.commit.failed is None:
+            self.commit.when_appended_persisted(lambda error: self._on_early_persisted(subscription, error))
+
+    def _on_early_persisted(self, subscription: int, error: Exception | None) -> None:
+        record = self.catalog.subscription_by_incarnation(subscription)
+        if error is None and (record is None or not record.early_delivery):
+            self._end_early(subscription)
+
+    def _end_early(self, subscription: int) -> None:
+        self.early.discard(subscription)
+        if not self.early:
+            self.commit.on_appended = None
+
+    def _notify_early(self, source: Source) -> None:
+        for subscription in self._audience.get(source.topic, ()):
+            if subscription in self.early:
+                self._listeners[subscription].on_data(source.number)
+
+    # -- seeks -------------------------------------------------------------------------------------------------------
+
+    def begin_reset(self, state: Ledger) -> None:
+        """A subscription was sought to this state: nobody is served from it before it is persisted."""
+        self._resets[state.subscription] = state
+
+    def on_reset_persisted(self, state: Ledger) -> None:
+        """The state is persisted. Where it is still the newest one, the listener is served from it now."""
+        subscription = state.subscription
+        if self._resets.get(subscription) is state:
+            del self._resets[subscription]
+            listener = self._listeners.get(subscription)
+            if listener is not None:
+                listener.on_reset()
+
+    def is_reset_persisted(self, subscription: int) -> bool:
+        """Whether what the subscription was sought to last is persisted."""
+        return subscription not in self._resets
+
+    def generation(self, subscription: int) -> int:
+        """The seek generation ack ids of the subscription must carry."""
+        ledger = self.ledgers.get(subscription)
+        return ledger.generation if ledger else 0
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def publish(self, topic: str, request: bytes, done: Callable[[bytes | Exception], None]) -> None:
+        """See `PublishSide`: a message the service itself sends, a dead letter for instance."""
+        try:
+            self._publish_request(ServiceCaller(done), request)
+        except SyncpointError as refused:
+            done(refused)
+
+    def fetch(self, subscription: int, source: int, begin: int, max_bytes: int, reply: Reply) -> None:
+        """See `PublishSide`."""
+        ledger, found = self.ledgers.get(subscription), self.sources.by_number.get(source)
+        if ledger is None or found is None or subscription in self._resets:
+            reply([])  # the listener is notified of a seek once it is persisted, and asks again
+            return
+        store, early = self.commit.store, subscription in self.early
+        visible = found.visible
+        end = self.commit.appended_end(found) if early else visible
+        begin = ledger.first_gap(source, begin)
+        if begin >= end:
+            reply([])
+            return
+        generation = ledger.generation
+        passed: list[tuple[int, int]] = []
+
+        def answer(stored: Sequence[StoredBatch] | Exception) -> None:
+            nonlocal begin
+            if isinstance(stored, StorageDamaged) and stored.resume_offset is not None:
+                # Logged as an error, never acknowledged, so never deleted: what lies behind it is delivered all the
+                # same. The subscribe side is told, too: it may be readable again some day.
+                log.error("messages %d to %d of source %d: %s", begin, stored.resume_offset - 1, source, stored)
+                passed.append((begin, max(begin + 1, stored.resume_offset)))
+                begin = passed[-1][1]
+                store.read(source, begin, max_bytes, answer, early=early)
+            elif isinstance(stored, Exception):
+                reply(stored)
+            elif ledger.generation != generation:
+                reply([])  # a seek came between: the listener was notified and asks again
+            elif not stored and not passed and begin >= visible:
+                reply(Unavailable("It is not persisted yet, and not in memory any more."))  # it may have been had early
+            else:
+                expired_ns = expired_before(self.catalog, ledger, self.commit.clock.sure_ns())
+                batches = deliverable(self.ledgers, ledger, begin, end, stored, expired_ns)
+                known = self.attempts.of(subscription, source, batches[0].begin, batches[-1].end) if batches else ()
+                reply(Fetched(batches, passed, known) if passed or known else batches)
+
+        store.read(source, begin, max_bytes, answer, early=early)
+
+    # -- acknowledgements --------------------------------------------------------------------------------------------
+
+    def check_writable(self) -> None:
+        """See `PublishSide`."""
+        self.commit.check_writable()
+
+    def acknowledge(
+        self, subscription: int, generation: int, source: int, runs: bytes, done: Done, *, urgent: bool
+    ) -> None:
+        """See `PublishSide`."""
+        if self.commit.failed is not None:
+            done(outcome_unknown(self.commit.failed))
+            return
+        if source not in self.sources.by_number:
+            done(None)  # nothing of it is left
+            return
+        verdict = self.ledgers.acknowledge(subscription, generation, source, runs)
+        if verdict is AckVerdict.COUNTS:
+            self.commit.acknowledge(subscription, generation, source, runs, done, urgent=urgent)
+        else:
+            done(self._not_counted(subscription, verdict))
+
+    def _not_counted(self, subscription: int, verdict: AckVerdict) -> SyncpointError:
+        """Why an acknowledgement is not recorded. What the end of a generation or of a subscription decides may be lost
+        with this log, and others may not know of it yet: until then they deliver what is not recorded. So a caller that
+        must not take it for acknowledged is told that it has failed.
+        """
+        if verdict is AckVerdict.OLD:
+            return FailedPrecondition("The subscription was reset by a seek while this call ran.")
+        record = self.catalog.subscription_by_incarnation(subscription)
+        if verdict is AckVerdict.NO_LEDGER and (record is None or record.detached):
+            return FailedPrecondition("The subscription was deleted or detached while this call ran.")
+        return Unavailable("What the subscription was sought to is not known here yet.")
+
+    def note_attempts(self, subscription: int, generation: int, source: int, runs: Sequence[AttemptRun]) -> None:
+        """See `PublishSide`."""
+        self.attempts.note(subscription, generation, source, runs)
