@@ -79,7 +79,7 @@ def test_a_lost_message_on_one_of_two_subscriptions_is_caught():
     run.publish(0)
     run.deliver(0)
     assert run.violations(checkers.acknowledged_is_never_lost) == (
-        "other never got Identity(client='p', number=0) (id id-0)",
+        "other never got MessageIdentity(client='p', number=0) (id id-0)",
     )
 
 
