@@ -1,7 +1,7 @@
 """Deleting what has expired: old snapshots, subscriptions nobody uses, creations nobody finished.
 
 Place: on one node, and in any number of processes of a cluster. Changes are made by the control plane, so two processes
-that see the same at once do it once. Who knows when subscriptions were last in use is `Uses`: `usage_reports` of a
+that see the same at once do it once. Who knows when subscriptions were last in use is `LastUses`: `usage_reports` of a
 cluster, `node.uses` of one node.
 Promise: what is too old is judged by a clock that several witnesses agree on, or that one wrong reading does not move
 (`runtime.trusted`), and a subscription as used until surely nobody can have used it for as long as its policy says.
@@ -28,7 +28,7 @@ _NS = 1_000_000_000
 log = logging.getLogger(__name__)
 
 
-class Uses(Protocol):
+class LastUses(Protocol):
     """Who knows when subscriptions were last in use. Both ends of a look raise what their store or log says."""
 
     async def begin(self) -> None:
@@ -47,7 +47,7 @@ class Uses(Protocol):
 class Expiry:
     """Looks once a minute. `trusted`: the clock to delete by."""
 
-    def __init__(self, control: ControlPlane, uses: Uses, trusted: TrustedClock) -> None:
+    def __init__(self, control: ControlPlane, uses: LastUses, trusted: TrustedClock) -> None:
         self._control, self._uses, self._trusted = control, uses, trusted
         self._tasks = Tasks()
 
