@@ -32,14 +32,14 @@ class StreamingPullService:
 
     def __init__(self, forwarder: SubscribeForwarder, limits: FlowLimits) -> None:
         self.forwarder, self.limits = forwarder, limits
-        self.streams: set[PullStream] = set()
+        self.streams: dict[PullStream, None] = {}  # in the order of their coming
         limits.on_change = self.limits_changed
 
     def methods(self) -> Methods:
         return {methods.SUBSCRIBER.StreamingPull.encode(): Streaming(self.open)}
 
     def open(self, stream: StreamingCall) -> None:
-        self.streams.add(PullStream(stream, self))
+        self.streams[PullStream(stream, self)] = None
 
     def limits_changed(self) -> None:
         """Open streams take over limits that were changed."""
@@ -204,7 +204,7 @@ class PullStream:
 
     def _leave(self, unsent: Sequence[int], *, broken: bool = False) -> None:
         """Leave once; what turns out later not to have been sent is given back, too."""
-        self.service.streams.discard(self)
+        self.service.streams.pop(self, None)
         consumer, self.consumer = self.consumer, None
         if self.record is not None:
             self.forwarder.leave(self.record, consumer, unsent, broken=broken)

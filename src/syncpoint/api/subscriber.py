@@ -59,7 +59,7 @@ class SubscriberService:
 
     def __init__(self, forwarder: SubscribeForwarder) -> None:
         self.forwarder = forwarder
-        self._waiting: set[Callable[[], None]] = set()
+        self._waiting: dict[Callable[[], None], None] = {}  # in the order of their coming
 
     def drain(self) -> None:
         """Pulls that wait are answered now, with nothing: the server is about to stop."""
@@ -89,7 +89,7 @@ class SubscriberService:
 
         def over() -> None:
             timer.cancel()
-            self._waiting.discard(empty)
+            self._waiting.pop(empty, None)
 
         def send(parts: Sequence[bytes], serials: Sequence[int]) -> None:
             over()
@@ -108,7 +108,7 @@ class SubscriberService:
             call.fail(ended(self.forwarder, record))
 
         timer = loop.call_later(wait, empty)
-        self._waiting.add(empty)
+        self._waiting[empty] = None
         call.on_cancel = stop
         consumer = self.forwarder.join(
             record,

@@ -61,7 +61,7 @@ class LocalLease:
 
     def stop(self) -> None:
         """Renew it no more."""
-        self._shared.leases.discard(self)
+        self._shared.leases.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -137,7 +137,7 @@ class LocalWatch:
     def abandon(self) -> None:
         """Nobody waits for it any more."""
         self._inner.close()
-        self._shared.watches.discard(self)
+        self._shared.watches.pop(self, None)
 
 
 class LocalShared:
@@ -145,8 +145,8 @@ class LocalShared:
 
     def __init__(self, store: EmbeddedStore, clock: Clock) -> None:
         self.store, self.clock = store, clock
-        self.leases: set[LocalLease] = set()
-        self.watches: set[LocalWatch] = set()
+        self.leases: dict[LocalLease, None] = {}  # in the order of their beginning, as `watches`
+        self.watches: dict[LocalWatch, None] = {}
         self._cut = False
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -198,12 +198,12 @@ class LocalShared:
     async def lease(self, ttl_s: float, *, deadline_s: float = DEADLINE_S) -> LocalLease:
         await self.turn()
         lease = LocalLease(self, self.store.lease(ttl_s))
-        self.leases.add(lease)
+        self.leases[lease] = None
         return lease
 
     def watch(self, prefix: str, *, from_revision: int) -> LocalWatch:
         watch = LocalWatch(self, prefix, from_revision)
-        self.watches.add(watch)
+        self.watches[watch] = None
         self._arm()
         return watch
 

@@ -48,7 +48,7 @@ class UnaryRelay:
     ) -> None:
         self.serving, self.calls, self.sealer, self.spread = serving, calls, sealer, spread
         self.relayed = self.retried = 0
-        self._waiting: set[Callable[[], None]] = set()
+        self._waiting: dict[Callable[[], None], None] = {}  # in the order of their coming
         self._giving_back = Tasks()
 
     def methods(self) -> Methods:
@@ -77,7 +77,7 @@ class UnaryRelay:
                 work.cancel()
                 call.reply(b"")
 
-        self._waiting.add(stop)
+        self._waiting[stop] = None
         try:
             response, member = await work
         except asyncio.CancelledError:
@@ -86,7 +86,7 @@ class UnaryRelay:
                 self.give_back(record, member, [response])  # it came at the very moment when the caller left
             raise
         finally:
-            self._waiting.discard(stop)
+            del self._waiting[stop]
         return response if self.sealer is None else await self.sealer.open(response)
 
     # -- acknowledging -----------------------------------------------------------------------------------------------
