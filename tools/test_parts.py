@@ -21,7 +21,7 @@ PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 BY_FILE = ["-n", "2", "--dist", "loadfile"]
 
 # Rooms whose unit tests take seconds and need neither a compiler nor a socket.
-QUICK_ROOMS = ("model", "runtime", "rules", "wire", "metadata", "cli", "client", "docs", "test_words.py")
+QUICK_ROOMS = ("model", "runtime", "rules", "wire", "metadata", "cli", "client", "docs", "access", "test_words.py")
 
 
 @dataclass(frozen=True)

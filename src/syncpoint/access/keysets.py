@@ -62,7 +62,7 @@ def key_of_pem(pem: str) -> tuple[str, VerifyingKey]:
     except (ValueError, TypeError):
         raise InvalidArgument("key", "is no public key in PEM form") from None
     made = fitting(key)
-    if made is None or isinstance(key, ed25519.Ed25519PublicKey):  # google-auth signs with RSA and P-256
+    if made is None or not {"RS256", "ES256"}.intersection(made.algorithms):  # those that google-auth signs with
         raise InvalidArgument("key", "must be RSA of 2048 to 8192 bits, or P-256")
     return key_id(key), made
 

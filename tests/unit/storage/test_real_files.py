@@ -92,7 +92,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from tests.unit.storage.test_real_files import Loop, payload
-from syncpoint.storage.record import Kind
+from syncpoint.storage.record import EntryKind
 loop = Loop([Path(text) for text in sys.argv[1:]])
 source, number = loop.store.log_counter << 24, 0
 print("source", source, flush=True)
@@ -102,7 +102,9 @@ def note(position):
 loop.store.on_persisted = note
 while True:
     for _ in range(number % 7 + 1):
-        loop.store.append(Kind.MESSAGES, payload(number), source=source, first_offset=number, count=1, time_ns=number)
+        loop.store.append(
+            EntryKind.MESSAGES, payload(number), source=source, first_offset=number, count=1, time_ns=number
+        )
         number += 1
     loop.commit()
 """

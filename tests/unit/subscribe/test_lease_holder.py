@@ -42,8 +42,8 @@ def test_tables_are_numbered_for_each_subscription() -> None:
     """So that numbers come again only after 65,536 tables of one subscription, not of all together."""
     world = ForwarderHarness()
     forwarder = SubscribeForwarder(
-        world.publish, world.publish.catalog, world.clock, key=bytes(32), random=world.random, soon=world.run_soon,
-        lender=7,
+        world.publish.server, world.publish.catalog, world.clock, key=bytes(32), random=world.random,
+        soon=world.run_soon, lender=7,
     )  # fmt: skip
     epochs = {forwarder._next_epoch(subscription) for subscription in range(70_000)}
     assert epochs == {table_epoch(7, 1)}
@@ -54,8 +54,8 @@ def test_of_deleted_subscriptions_nothing_is_remembered(monkeypatch: pytest.Monk
     monkeypatch.setattr("syncpoint.subscribe.subscribe_forwarder.KNOWN_MAX", 10)
     world = ForwarderHarness()
     forwarder = SubscribeForwarder(
-        world.publish, world.publish.catalog, world.clock, key=bytes(32), random=world.random, soon=world.run_soon,
-        lender=7,
+        world.publish.server, world.publish.catalog, world.clock, key=bytes(32), random=world.random,
+        soon=world.run_soon, lender=7,
     )  # fmt: skip
     for number in range(100, 200):
         record = Subscription(number, f"projects/p/subscriptions/s{number}", 1, TOPIC)

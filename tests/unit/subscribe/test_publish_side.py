@@ -72,7 +72,7 @@ class Case:
         """An ear for the subscription, and its only source."""
         ear = Ear()
         self.side.attach(SUB_NUMBER, ear)
-        self.side.wants(SUB_NUMBER, True)
+        self.side.set_demand(SUB_NUMBER, True)
         await self.rest()
         (source,) = [view.source for view in ear.sources.values() if view.held]
         assert ear.complete
