@@ -403,7 +403,7 @@ PLANTED: dict[str, Planted] = {
         pipelines.gaps_are_not_refused,
         pipelines.ONE_LINK,
         ("connections broken", "crash"),
-        seed=121,
+        seed=142,
         run=pipelines.run,
     ),
     "what was read ahead is of any source": Planted(
