@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from syncpoint.metadata.layout import LINK_HOMES, QUERY_HOMES
-from syncpoint.pipeline import mounting
 from syncpoint.pipeline.homes import link_key, query_key
 from syncpoint.pipeline.mounting import ChainPipelines
 from syncpoint.pipeline.writing import EpochWriter
@@ -23,7 +22,6 @@ from syncpoint.testing.simulation.cluster_faults import FAULTS, IN_A_COMMIT, Clu
 from syncpoint.testing.simulation.invariants import leftovers
 from syncpoint.testing.simulation.loop import ProcessLoop
 from syncpoint.testing.simulation.pipeline_jobs import JobsRun, small_steps
-from syncpoint.testing.simulation.scaled import patched
 from syncpoint.testing.simulation.sim_runs import RunResult, simulate
 from syncpoint.testing.simulation.simulated_cluster import SimulatedCluster
 from syncpoint.testing.simulation.simulated_jobs import ALONE, LINK, PLAIN, PipelineShape, SimulatedJobs
@@ -43,7 +41,6 @@ def run_cluster_pipelines(
 
     with ExitStack() as stack:
         stack.enter_context(small_steps(drawn))
-        stack.enter_context(patched(mounting, TIDY_S=3.0))
         return simulate(seed, make, trace)
 
 

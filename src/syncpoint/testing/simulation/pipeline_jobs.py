@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.pipeline import epoch_apply, epochs, staging, writing
+from syncpoint.pipeline import epoch_apply, epochs, mounting, staging
 from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.checkers import CheckResult
@@ -51,7 +51,7 @@ STALE_S = 4.0  # of what is staged, once all is quiet
 def small_steps(shape: PipelineShape) -> Iterator[None]:
     """Sizes and times on which no promise depends, so that a small epoch takes many steps."""
     with ExitStack() as stack:
-        stack.enter_context(patched(writing, TIDY_S=3.0))
+        stack.enter_context(patched(mounting, TIDY_S=3.0))
         if shape.small:
             stack.enter_context(patched(staging, PIECE_BYTES=300))
             stack.enter_context(patched(epoch_apply, TURN_BYTES=700, UNPERSISTED_BYTES_MAX=1_500, AGAIN_S=0.2))
