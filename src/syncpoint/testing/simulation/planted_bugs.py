@@ -452,7 +452,7 @@ PLANTED: dict[str, Planted] = {
         on_clusters.decisions_are_not_pinned, pipelines.ONE_PLAIN, ("crash",), seed=1, run=on_clusters.run
     ),
     "cursors begin late": Planted(
-        on_clusters.cursors_begin_late, pipelines.ONE_PLAIN, ("crash", "restart"), seed=0, run=on_clusters.run
+        on_clusters.cursors_begin_late, pipelines.ONE_PLAIN, ("crash", "restart"), seed=33, run=on_clusters.run
     ),
     "an epoch says what was read": Planted(
         on_clusters.an_epoch_says_what_was_read,
