@@ -95,7 +95,7 @@ class World:
             self.publish, self.loop.call_soon, self.publish.commit._later, staged_bytes_max=self.staged_bytes_max
         )
         self.channel = MemoryChannel(self.writer.methods())
-        self.run(self.writer.recover())
+        self.run(self.writer.finish_decided())
 
     def crash(self, power: bool = True) -> None:
         """The process is gone; nothing is open until `open`."""

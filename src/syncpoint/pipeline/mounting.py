@@ -22,7 +22,7 @@ from syncpoint.pipeline.exclusive_readers import ChainReaders
 from syncpoint.pipeline.home import HomeRecords
 from syncpoint.pipeline.homes import link_key, query_key
 from syncpoint.pipeline.reading import LogReader
-from syncpoint.pipeline.writing import TIDY_S, EpochWriter
+from syncpoint.pipeline.writing import EpochWriter
 from syncpoint.publish.chain import Chain
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.source import Source
@@ -40,6 +40,7 @@ UNARY = (
 )
 STREAMS = (LOG_READER.ReadRange, EPOCH_WRITER.Stage)
 READ_S = 0.5  # between two ticks of a reading side
+TIDY_S = 60.0  # between two looks for stages and queries that nobody uses
 OBEYED_MS = (
     100  # so long after its disks have obeyed it, an owner tells positions: no other one can have told any since
 )

@@ -36,7 +36,6 @@ from syncpoint.wire.serving import served
 
 log = logging.getLogger(__name__)
 
-TIDY_S = 60.0
 MAPPINGS_MAX = 10_000  # ranges in one answer of MapOffsets
 
 
@@ -79,13 +78,10 @@ class EpochWriter:
             methods.EPOCH_WRITER.MapOffsets: self.map_offsets,
         }
 
-    async def recover(self) -> None:
-        """Finish what was decided before a crash. Nothing may be served before this returns."""
-        await self.finish_decided()
-        self._later(TIDY_S, self._tidy)
-
     async def finish_decided(self) -> None:
-        """The same, for who only wants the log as it should be. Raises `Unavailable` when the log fails."""
+        """Finish what was decided before a crash. Nothing may be served before this returns. Raises `Unavailable` when
+        the log fails.
+        """
         await finish(self.state, self.home, self._apply, self._finished)
 
     def forget_staged(self) -> None:
@@ -249,12 +245,8 @@ class EpochWriter:
             for piece in stage.pieces:
                 self.area.release(stage.staging, piece.first_offset)
 
-    def _tidy(self) -> None:
-        self._later(TIDY_S, self._tidy)
-        self.tidy()
-
     def tidy(self, may_forget: Callable[[str], bool] = lambda query: True) -> None:
-        """Every minute: drop stages nobody will commit, forget queries nobody uses."""
+        """Now and then: drop stages nobody will commit, forget queries nobody uses."""
         if self.publish.commit.failed is None:
             self._write(self.state.tidy(self.clock.sure_ns(), may_forget), lambda error: None)
 
