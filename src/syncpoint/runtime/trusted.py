@@ -29,8 +29,8 @@ class TrustedClock:
     __slots__ = ("_anchor", "_at", "_base", "_clock", "_heard", "_high", "_since", "_sure", "host")
 
     def __init__(self, clock: Clock, anchor_ns: int = 0, host: str = "") -> None:
-        wall, now = clock.time_ns(), _mono_ns(clock)
         self._clock, self.host = clock, host
+        wall, now = self._read()
         self._at = now  # of the last look
         self._base = wall - now  # what the wall clock must keep to, not to count as set
         self._since = now  # since when it has
@@ -44,9 +44,10 @@ class TrustedClock:
     def known(self, anchor_ns: int) -> None:
         """This time had been reached when this process began. To be told before anything is deleted."""
         if anchor_ns > self._anchor:
+            wall, now = self._read()
             self._anchor = anchor_ns
-            self._high = max(self._high, anchor_ns)
-            self._sure = min(self._clock.time_ns(), anchor_ns)
+            self._high = max(self._high + now - self._at if self._high else 0, anchor_ns)
+            self._sure, self._at = min(wall, anchor_ns), now
 
     def heard(self, host: str, process: str, wall_ns: int) -> None:
         """The wall clock of another process shows this now. Of all on one host the earliest counts, once."""
@@ -59,19 +60,26 @@ class TrustedClock:
     def time_ns(self) -> int:
         """For stamps: now, and never before what is sure."""
         self._look()
-        return max(self._clock.time_ns(), self._high)
+        wall, now = self._read()
+        return max(wall, self._high + now - self._at) if self._high else wall
 
     def sure_ns(self) -> int:
         """A time that has surely been reached."""
         self._look()
         return self._sure
 
+    def _read(self) -> tuple[int, int]:
+        """The wall clock, then the monotonic one: a process that stands still between the two takes the wall clock for
+        slower than it is, never for faster, which would put later stamps ahead of the time for as long as it runs.
+        """
+        return self._clock.time_ns(), _mono_ns(self._clock)
+
     def _look(self) -> None:
-        now = _mono_ns(self._clock)
+        wall, now = self._read()
         passed = now - self._at
         if passed < LOOK_S * 1e9:
             return
-        hosts = self._hosts(now)
+        hosts = self._hosts(wall, now)
         wall = hosts.pop(self.host)
         self._at = now
         self._sure += passed
@@ -84,9 +92,9 @@ class TrustedClock:
         else:
             self._alone(wall, now)
 
-    def _hosts(self, now: int) -> dict[str, int]:
+    def _hosts(self, wall: int, now: int) -> dict[str, int]:
         """The earliest wall clock of each host, this one's among them."""
-        hosts = {self.host: self._clock.time_ns()}
+        hosts = {self.host: wall}
         for key, (offset, at) in list(self._heard.items()):
             if now - at >= FRESH_S * 1e9:
                 del self._heard[key]

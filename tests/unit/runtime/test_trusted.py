@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -151,3 +152,56 @@ def test_whatever_one_clock_does_nothing_is_ahead(seed: int) -> None:
         others: dict[str, float] = {host: 0 for host in ("h2", "h3", "h4") if chance.random() < 0.7}
         assert world.passes(chance.uniform(1, HOUR), others) <= 3 + 0.001
         assert world.trusted.time_ns() >= world.right - (NS if len(others) > 1 else DAY * NS), "stamps do not go back"
+
+
+class Stopped(ManualClock):
+    """A clock whose process stands still, once, after it was read: as one that is paused or not scheduled."""
+
+    stop_s = 0.0
+
+    def _stand(self) -> None:
+        stop_s, self.stop_s = self.stop_s, 0.0
+        self.advance(stop_s)
+
+    def monotonic(self) -> float:
+        read = super().monotonic()
+        self._stand()
+        return read
+
+    def time_ns(self) -> int:
+        read = super().time_ns()
+        self._stand()
+        return read
+
+
+def test_a_process_that_stands_still_between_two_readings_does_not_stamp_the_future() -> None:
+    clock = Stopped(START)
+    trusted = TrustedClock(clock)
+    for _ in range(200):
+        clock.advance(60.0)
+        clock.stop_s = 5.0
+        trusted.sure_ns()
+        clock.advance(1.0)
+        assert trusted.time_ns() == clock.time_ns()
+        assert trusted.sure_ns() <= clock.time_ns()
+
+
+def test_stamps_go_on_evenly_behind_a_wall_clock_that_went_back() -> None:
+    world = World()
+    world.set_wrong(5)
+    world.passes(HOUR)
+    world.set_wrong(0)
+    stamps = []
+    for _ in range(20):
+        world.clock.advance(0.004)
+        stamps.append(world.trusted.time_ns())
+    assert [after - before for before, after in pairwise(stamps)] == [4_000_000] * 19
+
+
+def test_an_anchor_that_is_told_late_counts_from_then_on() -> None:
+    clock = ManualClock(START)
+    trusted = TrustedClock(clock)
+    clock.advance(30.0)
+    trusted.known(clock.time_ns())
+    clock.advance(1.0)
+    assert trusted.time_ns() == clock.time_ns()
