@@ -7,11 +7,12 @@
 Both need the development environment; a running server reads nothing but the descriptors, a type checker nothing but
 the stubs, of which each package has one. `import` takes names, numbers and types from the descriptors inside the
 official Python package, which is published earlier than any other copy of the interface. Descriptors hold no service
-definitions there, so the methods stand in a table below.
+definitions there, so the methods stand in a table below; how they are called over HTTP is in the package's own clients.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.resources
 import re
 import sys
@@ -131,6 +132,30 @@ def _message_lines(message: Any, indent: str = "") -> Iterator[str]:
     yield f"{indent}}}"
 
 
+def _http_option(service: str, method: str) -> str:
+    """The annotation of a method as the official client calls it over HTTP; empty when it does not."""
+    folder = "schema_service" if service == "SchemaService" else service.lower()
+    module = importlib.import_module(f"google.pubsub_v1.services.{folder}.transports.rest_base")
+    transport = getattr(module, f"_Base{service}RestTransport")
+    options = getattr(getattr(transport, f"_Base{method}"), "_get_http_options", None)
+    if options is None:
+        return ""
+    return http_option(options())
+
+
+def http_option(rules: list[dict[str, str]]) -> str:
+    """Rules (method, uri, body) as the text of an option: the first, and the others as further ways."""
+
+    def text(rule: dict[str, str], indent: str) -> list[str]:
+        body = [f'{indent}body: "{rule["body"]}"'] if "body" in rule else []
+        return [f'{indent}{rule["method"]}: "{rule["uri"]}"', *body]
+
+    lines = text(rules[0], " " * 6)
+    for rule in rules[1:]:
+        lines += ["      additional_bindings {", *text(rule, " " * 8), "      }"]
+    return "\n".join(["    option (google.api.http) = {", *lines, "    };"])
+
+
 def interface_text(stem: str) -> str:
     """The text of google/pubsub/v1/{stem}.proto as the installed official package defines it."""
     from google.pubsub_v1 import types
@@ -144,12 +169,15 @@ def interface_text(stem: str) -> str:
         "",
         f"package {PACKAGE};",
         "",
+        'import "google/api/annotations.proto";',
         *(f'import "google/protobuf/{name}.proto";' for name in IMPORTS[stem]),
         *(['import "google/pubsub/v1/schema.proto";'] if stem == "pubsub" else []),
     ]
     for service, methods in SERVICES[stem].items():
         lines += ["", f"service {service} {{"]
-        lines += [f"  rpc {name}({request}) returns ({response});" for name, request, response in methods]
+        for name, request, response in methods:
+            option = _http_option(service, name)
+            lines += [f"  rpc {name}({request}) returns ({response})" + (f" {{\n{option}\n  }}" if option else ";")]
         lines += ["}"]
     for enum in file.enum_types_by_name.values():
         lines += ["", *_enum_lines(enum, "")]

@@ -1,3 +1,4 @@
+from syncpoint.wire.stubs import google_api
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor

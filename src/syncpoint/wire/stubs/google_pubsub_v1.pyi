@@ -1,4 +1,5 @@
 import datetime
+from syncpoint.wire.stubs import google_api
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import empty_pb2 as _empty_pb2
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
@@ -661,6 +662,7 @@ class PubsubClientTelemetry(_message.Message):
     publish_operation: PubsubClientTelemetry.PublishOperation
     def __init__(self, publish_operation: _Optional[_Union[PubsubClientTelemetry.PublishOperation, _Mapping]] = ...) -> None: ...
 import datetime
+from syncpoint.wire.stubs import google_api
 from google.protobuf import empty_pb2 as _empty_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers

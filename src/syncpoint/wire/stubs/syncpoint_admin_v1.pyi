@@ -1,4 +1,5 @@
 import datetime
+from syncpoint.wire.stubs import google_api
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2

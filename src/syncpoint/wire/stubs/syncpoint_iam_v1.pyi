@@ -1,4 +1,5 @@
 import datetime
+from syncpoint.wire.stubs import google_api
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import empty_pb2 as _empty_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
