@@ -13,7 +13,7 @@ from syncpoint.transport.calls import Methods
 from syncpoint.transport.client import Channel, MetadataItems
 from syncpoint.transport.headers import SECRET
 from syncpoint.transport.limits import MIB, TransportLimits
-from syncpoint.transport.server import serve
+from syncpoint.transport.server import Fallback, serve
 from syncpoint.transport.stream_state import Message
 from syncpoint.transport.unsent import Unsent
 
@@ -57,8 +57,8 @@ class Network(Protocol):
         """A channel to HOST:PORT; it connects when it is first used. The caller closes it."""
         ...
 
-    async def serve(self, methods: Methods, host: str, port: int) -> Listening:
-        """Answer calls. Port 0: any free one."""
+    async def serve(self, methods: Methods, host: str, port: int, on_fallback: Fallback | None = None) -> Listening:
+        """Answer calls. Port 0: any free one. `on_fallback`: see `server.serve`."""
         ...
 
 
@@ -85,8 +85,16 @@ class TcpNetwork:
             host, port, self._client_tls, limits=TransportLimits(stream_window_bytes=WINDOW_BYTES), always=always
         )
 
-    async def serve(self, methods: Methods, host: str, port: int) -> Listening:
-        return await serve(methods, host, port, tls=self._server_tls, unsent=self._unsent, secret=self._secret)
+    async def serve(self, methods: Methods, host: str, port: int, on_fallback: Fallback | None = None) -> Listening:
+        return await serve(
+            methods,
+            host,
+            port,
+            tls=self._server_tls,
+            on_fallback=on_fallback,
+            unsent=self._unsent,
+            secret=self._secret,
+        )
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -23,10 +23,22 @@ from syncpoint.transport.unsent import Unsent
 
 _STOPPED = SyncpointError(Code.UNAVAILABLE, "The server is stopping.")
 
-Fallback = Callable[[], asyncio.Protocol]
-"""Makes a protocol for a connection that does not speak HTTP/2. It gets `connection_made` with the transport, then the
-first bytes by `data_received`, and everything asyncio calls from then on. It must not be a BufferedProtocol and must
-not put another protocol in its place on the transport."""
+
+class FallbackProtocol(asyncio.Protocol):
+    """Another protocol on a connection of a server. It gets `connection_made` with the transport, then the first bytes
+    by `data_received`, and everything asyncio calls from then on. It must not put another protocol in its place on the
+    transport.
+    """
+
+    def sweep(self, now: float) -> None:
+        """Look at the times of the connection: called every `sweep_s`."""
+
+    def drain(self) -> None:
+        """Begin nothing new, finish what was begun, then close the transport. It is closed when the grace is over."""
+
+
+Fallback = Callable[[], FallbackProtocol]
+"""Makes a protocol for a connection that does not speak HTTP/2."""
 
 
 class Server:
@@ -158,6 +170,8 @@ async def serve(
     this process, where it opens several servers. `secret`: what every call must carry, see `heads.SECRET`. Raises
     OSError when the port cannot be had.
     """
+    if secret and on_fallback is not None:
+        raise ValueError("another protocol would not ask for the secret")
     loop = asyncio.get_running_loop()
     server = Server(methods, limits or TransportLimits(), on_fallback, loop, unsent)
     server.secret = secret

@@ -23,7 +23,7 @@ from syncpoint.transport.server_streams import MessageStream, PlainStream, Serve
 from syncpoint.transport.stream_state import StreamState
 
 if TYPE_CHECKING:
-    from syncpoint.transport.server import Server
+    from syncpoint.transport.server import FallbackProtocol, Server
 
 _NEVER = float("inf")
 _GAPS_MAX = 64
@@ -48,7 +48,7 @@ class ServerConnection(Connection):
         self._preface: bytes | None = b""
         self._next_deadline = _NEVER
         self._deadline_timer: asyncio.TimerHandle | None = None
-        self.fallback: asyncio.Protocol | None = None
+        self.fallback: FallbackProtocol | None = None
 
     # -- beginning and end -----------------------------------------------------------------------------------------
 
@@ -122,8 +122,9 @@ class ServerConnection(Connection):
             super().resume_writing()
 
     def sweep(self, now: float) -> None:
-        """See Connection. Another protocol keeps its own times."""
+        """See Connection. Another protocol has its own times."""
         if self.fallback is not None:
+            self.fallback.sweep(now)
             return
         super().sweep(now)
         idle_s = self.limits.first_request_s
@@ -297,8 +298,8 @@ class ServerConnection(Connection):
         self._reason = reason
         if self._preface is None:
             self._announce()
-        elif self.fallback is not None and self.transport is not None:
-            self.transport.close()  # this protocol has no way to be told
+        elif self.fallback is not None:
+            self.fallback.drain()
         elif self.transport is not None:
             # Nothing was read yet. What is on its way is served, or the client hears that it was not seen.
             self.loop.call_later(self.limits.drain_ping_s, self._close_silent)

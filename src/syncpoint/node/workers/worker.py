@@ -24,14 +24,16 @@ from syncpoint.node.workers.local_files import open_local
 from syncpoint.node.workers.plan import Plan
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.network import Listening, Network, TcpNetwork
-from syncpoint.transport.server import serve
+from syncpoint.transport.server import Fallback, serve
 
 
 class SharedPort(TcpNetwork):
     """A door on a port that all workers listen on; the kernel spreads connections over them."""
 
-    async def serve(self, methods: Methods, host: str, port: int) -> Listening:
-        return await serve(methods, host, port, tls=self._server_tls, shared=True, unsent=self._unsent)
+    async def serve(self, methods: Methods, host: str, port: int, on_fallback: Fallback | None = None) -> Listening:
+        return await serve(
+            methods, host, port, tls=self._server_tls, on_fallback=on_fallback, shared=True, unsent=self._unsent
+        )
 
 
 @dataclass(slots=True)

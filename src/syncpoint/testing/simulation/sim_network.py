@@ -21,6 +21,7 @@ from syncpoint.transport.calls import Methods
 from syncpoint.transport.client import MetadataItems
 from syncpoint.transport.memory import MemoryStream
 from syncpoint.transport.network import AnyChannel, Listening, join_address
+from syncpoint.transport.server import Fallback
 from syncpoint.transport.stream_state import Message
 
 BACKOFF_S = 2.0
@@ -45,7 +46,7 @@ class SimNetwork:
     def channel(self, address: str) -> AnyChannel:
         return SimChannel(self, address)
 
-    async def serve(self, methods: Methods, host: str, port: int) -> Listening:
+    async def serve(self, methods: Methods, host: str, port: int, on_fallback: Fallback | None = None) -> Listening:
         if port == 0:
             self._next_port += 1
             port = self._next_port

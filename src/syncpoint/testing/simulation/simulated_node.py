@@ -33,6 +33,7 @@ from syncpoint.testing.simulation.simulated_jobs import PipelineShape, Simulated
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Listening
+from syncpoint.transport.server import Fallback
 
 NODE, DISKS = "node", "disks"
 DOOR = f"{NODE}:443"
@@ -112,7 +113,14 @@ class NodeLife:
         return notify
 
     async def _serve(
-        self, methods: Methods, host: str, port: int, *, tls: ssl.SSLContext | None, limits: TransportLimits
+        self,
+        methods: Methods,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None,
+        limits: TransportLimits,
+        on_fallback: Fallback | None,
     ) -> Listening:
         return await self.world.network.serve(methods, host, port)
 
