@@ -1,0 +1,362 @@
+"""A door over sockets: gRPC and HTTP/1.1 on one port, one gate, and callers that do not behave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from syncpoint.model.errors import NotFound, ResourceExhausted
+from syncpoint.rest.http1 import HttpConnection, HttpDoor, http_door
+from syncpoint.transport.calls import Call, Unary
+from syncpoint.transport.client import Channel
+from syncpoint.transport.limits import TransportLimits
+from syncpoint.transport.server import Server, serve
+from syncpoint.wire import methods
+from syncpoint.wire.messages import pubsub
+from syncpoint.wire.status import retry_info
+
+GET, PUBLISH, PULL = methods.PUBLISHER.GetTopic, methods.PUBLISHER.Publish, methods.SUBSCRIBER.Pull
+TOPIC = "/v1/projects/p/topics/t"
+LIMITS = TransportLimits(message_bytes=20_000)
+
+
+class World:
+    """A served table of three methods. `pulls`: calls that nobody answers."""
+
+    server: Server
+    door: HttpDoor
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.pulls: asyncio.Queue[Call] = asyncio.Queue()
+        self.connections: list[HttpConnection] = []
+        self.callers: list[Caller] = []
+
+    def get(self, call: Call, request: bytes) -> None:
+        self.calls.append(call)
+        name = pubsub.GetTopicRequest.FromString(request).topic
+        if name.endswith("/missing"):
+            raise NotFound(name)
+        if name.endswith("/busy"):
+            raise ResourceExhausted("later", [retry_info(3)])
+        if name.endswith("/broken"):
+            raise KeyError(name)
+        call.reply([b"", pubsub.Topic(name=name, state=pubsub.Topic.ACTIVE).SerializeToString()])
+
+    def publish(self, call: Call, request: bytes) -> None:
+        asked = pubsub.PublishRequest.FromString(request)
+        call.reply(
+            pubsub.PublishResponse(message_ids=[one.data.decode() for one in asked.messages]).SerializeToString()
+        )
+
+    def pull(self, call: Call, request: bytes) -> None:
+        call.on_cancel = lambda: self.calls.append(call)
+        self.pulls.put_nowait(call)
+
+    async def open(self, limits: TransportLimits = LIMITS) -> None:
+        table = {
+            GET.encode(): Unary(self.get),
+            PUBLISH.encode(): Unary(self.publish),
+            PULL.encode(): Unary(self.pull),
+        }
+        page = Route("/metrics", lambda request: PlainTextResponse("up 1"))
+        self.door = http_door(table, limits, [page])
+
+        def connected() -> HttpConnection:
+            self.connections.append(self.door())
+            return self.connections[-1]
+
+        self.server = await serve(table, limits=limits, on_fallback=connected)
+
+    async def connect(self) -> Caller:
+        self.callers.append(Caller(*await asyncio.open_connection("127.0.0.1", self.server.port)))
+        return self.callers[-1]
+
+
+class Caller:
+    """One connection, by hand."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def ask(self, verb: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], Any]:
+        lines = [f"{verb} {path} HTTP/1.1", "host: here", f"content-length: {len(body)}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        return await self.send("\r\n".join([*lines, "", ""]).encode() + body, bare=verb == "HEAD")
+
+    async def send(self, data: bytes, *, bare: bool = False) -> tuple[int, dict[str, str], Any]:
+        self.writer.write(data)
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        body = b"" if bare else await self.reader.readexactly(int(headers.get("content-length", "0")))
+        return (
+            int(head[0].split()[1]),
+            headers,
+            json.loads(body) if "json" in headers.get("content-type", "") and body else body,
+        )
+
+    async def gone(self) -> bool:
+        """Whether the server has closed; what it still sent is left out."""
+        with contextlib.suppress(ConnectionResetError):
+            await self.reader.read()
+        return True
+
+
+def run(test: Callable[[World], Awaitable[None]], limits: TransportLimits = LIMITS) -> None:
+    async def main() -> None:
+        world = World()
+        await world.open(limits)
+        try:
+            await asyncio.wait_for(test(world), 20)
+        finally:
+            for caller in world.callers:
+                caller.writer.close()
+                with contextlib.suppress(ConnectionError):
+                    await caller.writer.wait_closed()
+            await world.server.close()
+        assert world.door.held == 0
+
+    asyncio.run(main())
+
+
+def test_one_port_for_both() -> None:
+    async def test(world: World) -> None:
+        channel = Channel("127.0.0.1", world.server.port)
+        answer = await channel.unary(GET, pubsub.GetTopicRequest(topic="projects/p/topics/t").SerializeToString())
+        assert pubsub.Topic.FromString(answer).name == "projects/p/topics/t"
+        caller = await world.connect()
+        status, headers, body = await caller.ask("GET", TOPIC, authorization="Bearer x", x_goog_user_project="q")
+        assert (status, body) == (200, {"name": "projects/p/topics/t", "state": "ACTIVE"})
+        assert headers["content-type"] == "application/json; charset=utf-8"
+        call = world.calls[-1]
+        assert call.metadata == {b"authorization": b"Bearer x", b"x-goog-user-project": b"q"}
+        assert call.path == GET.encode()
+        assert call.peer == "{}:{}".format(*caller.writer.get_extra_info("sockname"))
+        assert world.server.stats["connections"] == 2
+        await channel.close()
+
+    run(test)
+
+
+def test_a_connection_takes_many_requests_also_ahead() -> None:
+    async def test(world: World) -> None:
+        caller = await world.connect()
+        two = f"GET {TOPIC} HTTP/1.1\r\nhost: x\r\n\r\nGET {TOPIC}2?fields=name HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+        assert (await caller.send(two))[0] == 200
+        assert (await caller.send(b""))[2] == {"name": "projects/p/topics/t2"}
+        assert (await caller.ask("GET", TOPIC, connection="close"))[1]["connection"] == "close"
+        assert await caller.gone()
+
+    run(test)
+
+
+def test_errors_are_answers() -> None:
+    async def test(world: World) -> None:
+        caller = await world.connect()
+        for path, status, name in (
+            (f"{TOPIC}/missing", 404, "NOT_FOUND"),
+            ("/v1/projects/p/topics/missing", 404, "NOT_FOUND"),
+            ("/v1/projects/p/topics/busy", 429, "RESOURCE_EXHAUSTED"),
+            ("/v1/projects/p/topics/broken", 500, "INTERNAL"),
+            (f"{TOPIC}?alt=proto", 400, "INVALID_ARGUMENT"),
+            (f"{TOPIC}?callback=f", 400, "INVALID_ARGUMENT"),
+            (f"{TOPIC}?" + "&".join("a=1" for _ in range(1001)), 400, "INVALID_ARGUMENT"),
+            ("/v1/projects/%ff/topics/t", 400, "INVALID_ARGUMENT"),
+        ):
+            got, headers, body = await caller.ask("GET", path)
+            assert (got, body["error"]["code"], body["error"]["status"]) == (status, status, name), path
+            assert headers.get("retry-after") == ("3" if status == 429 else None)
+        assert "KeyError" not in json.dumps(body)
+        status, _, body = await caller.ask("GET", "/v1/projects/p/topics/missing?$.xgafv=1")
+        assert body["error"]["errors"][0]["reason"] == "notFound"
+
+    run(test)
+
+
+def test_ways_to_ask() -> None:
+    async def test(world: World) -> None:
+        caller = await world.connect()
+        body = json.dumps({"messages": [{"data": "aGk="}]}).encode()
+        expected = {"messageIds": ["hi"]}
+        assert (await caller.ask("POST", f"{TOPIC}:publish", body))[2] == expected
+        assert (await caller.ask("POST", f"{TOPIC}:publish", gzip.compress(body), content_encoding="gzip"))[
+            2
+        ] == expected
+        assert (await caller.ask("GET", f"{TOPIC}?$alt=json;enum-encoding=int"))[2]["state"] == 1
+        _, headers, _ = await caller.ask("GET", f"{TOPIC}?prettyPrint=false")
+        assert int(headers["content-length"]) < int((await caller.ask("GET", TOPIC))[1]["content-length"])
+        form = {"x_http_method_override": "GET", "content_type": "application/x-www-form-urlencoded"}
+        assert (await caller.ask("POST", TOPIC, b"fields=name&alt=json", **form))[2]["name"] == "projects/p/topics/t"
+        assert (await caller.ask("HEAD", "/openapi.json"))[0] == 200
+        assert (await caller.ask("GET", "/openapi.json"))[2]["openapi"].startswith("3.")
+        document = (await caller.ask("GET", "/$discovery/rest?version=v1"))[2]
+        assert document["rootUrl"] == "http://here/"
+        assert (await caller.ask("GET", "/metrics"))[2] == b"up 1"
+        chunked = b"POST %s:publish HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" % TOPIC.encode()
+        assert (await caller.send(chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)))[2] == expected
+        expecting = b"POST %s:publish HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n"
+        assert (await caller.send(expecting % (TOPIC.encode(), len(body))))[0] == 100
+        assert (await caller.send(body))[2] == expected
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "http://here"}, 200),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec_fetch_site": "cross-site"}, 403),
+        ({"sec_fetch_site": "same-origin"}, 200),
+    ],
+)
+def test_pages_of_other_sites_may_not_call(headers: dict[str, str], status: int) -> None:
+    async def test(world: World) -> None:
+        assert (await (await world.connect()).ask("GET", TOPIC, **headers))[0] == status
+        assert len(world.calls) == (status == 200)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"NONSENSE\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 200_000, 431),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 17_000 + b"\r\n\r\n", 431),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n", 413),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 30_000, 400),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n", 400),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n", 400),
+    ],
+)
+def test_what_is_too_much_or_no_http_is_answered_and_cut_off(data: bytes, status: int) -> None:
+    async def test(world: World) -> None:
+        caller = await world.connect()
+        got, _, body = await caller.send(data)
+        # Two heads that disagree end the connection whatever else is read of them.
+        assert got == status
+        assert body["error"]["code"] == status
+
+    run(test)
+
+
+def test_a_body_above_the_limit_of_messages_is_refused() -> None:
+    async def test(world: World) -> None:
+        caller = await world.connect()
+        content = {"messages": [{"orderingKey": "x" * 30_000}]}
+        got, _, body = await caller.ask("POST", f"{TOPIC}:publish", json.dumps(content).encode())
+        assert (got, body["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+        bomb = gzip.compress(b" " * 5_000_000)
+        got, _, body = await caller.ask("POST", f"{TOPIC}:publish", bomb, content_encoding="gzip")
+        assert (got, body["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+
+    run(test)
+
+
+def test_nothing_more_is_taken_while_too_much_is_held() -> None:
+    async def test(world: World) -> None:
+        world.door.held += 101
+        status, _, body = await (await world.connect()).ask("GET", TOPIC)
+        assert (status, body["error"]["status"]) == (503, "RESOURCE_EXHAUSTED")
+        world.door.held -= 101
+
+    run(test, replace(LIMITS, held_bytes=100))
+
+
+def test_who_goes_away_cancels() -> None:
+    async def test(world: World) -> None:
+        caller = await world.connect()
+        caller.writer.write(
+            b"POST /v1/projects/p/subscriptions/s:pull HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+        )
+        call = await world.pulls.get()
+        assert call.deadline is None
+        caller.writer.close()
+        while not world.calls:
+            await asyncio.sleep(0.001)
+        assert world.calls == [call]
+        assert call.cancelled
+        call.reply(b"")  # changes nothing
+
+    run(test)
+
+
+def test_a_deadline_of_the_caller() -> None:
+    async def test(world: World) -> None:
+        caller = await world.connect()
+        status, _, body = await caller.ask(
+            "POST", "/v1/projects/p/subscriptions/s:pull", b"{}", x_server_timeout="0.01"
+        )
+        assert (status, body["error"]["status"]) == (504, "DEADLINE_EXCEEDED")
+        assert world.calls[0].cancelled
+        assert world.calls[0].deadline is not None
+
+    run(test)
+
+
+def test_a_server_that_stops_answers_what_it_has_begun() -> None:
+    async def test(world: World) -> None:
+        idle, busy = await world.connect(), await world.connect()
+        await idle.ask("GET", TOPIC)
+        asking = asyncio.ensure_future(busy.ask("POST", "/v1/projects/p/subscriptions/s:pull"))
+        call = await world.pulls.get()
+        stopping = asyncio.ensure_future(world.server.drain(10.0))
+        assert await idle.gone()
+        call.reply(b"")
+        status, headers, body = await asking
+        assert (status, headers["connection"], body) == (200, "close", {})
+        await stopping
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("sent", "after_s", "status"),
+    [
+        (b"", 11, None),
+        (b"GET / HT", 11, 408),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc", 61, 408),
+        (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", 121, None),
+    ],
+    ids=["silent", "slow head", "slow body", "idle"],
+)
+def test_slow_callers_are_cut_off(sent: bytes, after_s: float, status: int | None) -> None:
+    async def test(world: World) -> None:
+        caller = await world.connect()
+        caller.writer.write(sent or b"G")
+        if sent.endswith(b"\r\n\r\n"):
+            await caller.send(b"")
+        while not world.connections:
+            await asyncio.sleep(0)
+        (connection,) = world.connections
+        if not sent:
+            connection._started = False
+        now = asyncio.get_running_loop().time()
+        connection.sweep(now + after_s - 2)
+        assert not caller.reader.at_eof()
+        connection.sweep(now + after_s)
+        if status is not None:
+            assert (await caller.send(b""))[0] == status
+        assert await caller.gone()
+
+    run(test)
+
+
+def test_a_door_with_a_secret_speaks_nothing_else() -> None:
+    async def test(world: World) -> None:
+        with pytest.raises(ValueError, match="secret"):
+            await serve({}, secret=b"known to few", on_fallback=world.door)
+
+    run(test)
