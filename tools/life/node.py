@@ -172,7 +172,7 @@ async def follow(folder: Path, clock: ManualClock) -> dict[str, Trace]:
     """The life of one message: what ran in each stretch of it, and while nothing could be deleted ("idle")."""
     servers: list[Server] = []
 
-    async def serve(methods: Any, host: str, port: int, *, tls: object, limits: Any) -> Server:
+    async def serve(methods: Any, host: str, port: int, *, tls: object, limits: Any, on_fallback: Any) -> Server:
         servers.append(Server(methods, limits, None, asyncio.get_running_loop()))
         return servers[0]
 

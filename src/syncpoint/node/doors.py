@@ -24,7 +24,7 @@ from syncpoint.storage.disk.step_workers import Notify, ThreadWorkers, Workers, 
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Listening
-from syncpoint.transport.server import serve
+from syncpoint.transport.server import Fallback, serve
 
 
 class Locks(Protocol):
@@ -41,7 +41,14 @@ class Serve(Protocol):
     """Answer calls at an address."""
 
     async def __call__(
-        self, methods: Methods, host: str, port: int, *, tls: ssl.SSLContext | None, limits: TransportLimits
+        self,
+        methods: Methods,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None,
+        limits: TransportLimits,
+        on_fallback: Fallback | None,
     ) -> Listening: ...
 
 

@@ -42,6 +42,7 @@ from syncpoint.pipeline.mounting import ChainPipelines
 from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.recovery import RecoveredState
+from syncpoint.rest.http1 import http_door
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.runtime.trusted import TrustedClock
@@ -209,7 +210,10 @@ class Node:
             )
             self.tls.files.start()
             tls = self.tls.context
-        return await self.doors.serve(methods, settings.host, settings.port, tls=tls, limits=settings.door)
+        http = http_door(methods, settings.door)
+        return await self.doors.serve(
+            methods, settings.host, settings.port, tls=tls, limits=settings.door, on_fallback=http
+        )
 
     def _log_failed(self) -> None:
         """Nothing can be stored until a restart: whoever balances load should know. Reading goes on."""

@@ -32,8 +32,10 @@ from syncpoint.proxy.key_admin import KeyCleaner
 from syncpoint.proxy.pipeline_cursors import CursorCleaner
 from syncpoint.proxy.proxy import Proxy
 from syncpoint.proxy.sealing import Sealer
+from syncpoint.rest.http1 import http_door
 from syncpoint.router.distance import Distances, Prober
 from syncpoint.transport.calls import Methods
+from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.network import Listening, join_address, split_address
 from syncpoint.wire import methods
 
@@ -124,7 +126,7 @@ class ProxyRole:
         if self.tls is not None:
             self.tls.files.start()
         network = joined.doors.public_network(None if self.tls is None else self.tls.context)
-        self._door = await network.serve(methods, host, port)
+        self._door = await network.serve(methods, host, port, http_door(methods, TransportLimits()))
 
     @property
     def public_address(self) -> str:
