@@ -1,0 +1,1 @@
+"""Push subscriptions: messages go to HTTP endpoints, signed, at the pace that each endpoint keeps up with."""
