@@ -68,8 +68,6 @@ def metadata_headers(subscription: str, lent: Lent) -> Headers:
     }
     if message.ordering_key:
         found["ordering-key"] = message.ordering_key
-    if lent.attempt:
-        found["delivery-attempt"] = str(lent.attempt)
     headers = [(f"{_METADATA}{name}".encode(), _value(value)) for name, value in found.items() if _allowed(value)]
     for name, value in sorted(message.attributes.items()):
         lower = name.lower()

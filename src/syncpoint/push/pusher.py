@@ -3,7 +3,7 @@
 Place: between a subscriber of the subscribe forwarder (messages come lent, under ack ids) and an HTTP endpoint. A plain
 machine: events in, effects out in the order in which they are to be done; time is an argument.
 Promise: a message is sent only while it is lent, and acknowledged only after the endpoint took it. Of a key of an ordered
-subscription one message is under way at a time; one that failed takes back what is lent of its key behind it, as the
+subscription one message is under way at a time; one that failed takes what is lent of its key behind it with it, as the
 lease does. While the subscription is paused nothing is sent: what was lent and not sent is given back, uncounted, and
 nothing more is taken. What is under way goes on, and counts when its answer comes.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from syncpoint.push.pace import Pace
 from syncpoint.wire.messages import pubsub
@@ -47,7 +47,7 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Nacked:
     """The endpoint did not take them: each counts as a delivery, and comes again as the retry policy says."""
 
     ack_ids: tuple[str, ...]
@@ -74,7 +74,7 @@ class Room:
     messages: int
 
 
-Effect = Push | Acknowledged | Refused | GivenBack | Extended | Room
+Effect = Push | Acknowledged | Nacked | GivenBack | Extended | Room
 
 
 @dataclass(slots=True)
@@ -136,8 +136,9 @@ class Pusher:
         else:
             self.counts["refused"] += 1
             self.pace.on_failed(latency_s, push.began, now)
-            behind = self._take_back(key) if key else []
-            effects = [*self._give_back(behind), Refused((ack_id,))]
+            if key:
+                self._drop_behind(key)
+            effects = [Nacked((ack_id,))]
         return effects + self._go_on(now)
 
     def tick(self, now: float) -> list[Effect]:
@@ -185,12 +186,10 @@ class Pusher:
         self._waiting = blocked + self._waiting
         return effects + self._set_room(window + min(len(self._waiting), WAITING_MAX))
 
-    def _take_back(self, key: str) -> list[str]:
-        """What waits of a key of which something failed is not lent any more."""
-        behind = [one.lent.ack_id for one in self._waiting if one.lent.message.ordering_key == key]
-        if behind:
+    def _drop_behind(self, key: str) -> None:
+        """What waits of a key of which something failed is not lent any more: the lease takes it back with that."""
+        if any(one.lent.message.ordering_key == key for one in self._waiting):
             self._waiting = deque(one for one in self._waiting if one.lent.message.ordering_key != key)
-        return behind
 
     def _give_back(self, ack_ids: Sequence[str]) -> list[Effect]:
         self.counts["given_back"] += len(ack_ids)
@@ -202,7 +201,3 @@ class Pusher:
         self._room = messages
         return [Room(messages)]
 
-
-def counted(lent: Lent, attempts: bool) -> Lent:
-    """The message with its delivery attempt, which users see of subscriptions with a dead letter policy only."""
-    return lent if attempts else replace(lent, attempt=0)

@@ -1,0 +1,218 @@
+"""POST to an endpoint that a user named, so that nothing but that endpoint is reached.
+
+Place: under the driver; `httpcore` speaks HTTP/1.1 and HTTP/2, with what it connects to handed in. A whole HTTP client
+is not wanted: nothing here follows redirects, reads proxies from the environment, keeps cookies or unpacks answers.
+Promise: a name is resolved once for each connection, every address it stands for is vetted, and the connection goes to
+a vetted address, while certificate, SNI and Host are those of the name. Connections are kept for the same name only, and
+not for longer than `KEPT_S`, so a name that moves is followed. An answer is its status; of its body at most
+`ANSWER_BYTES_MAX` are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpcore
+
+from syncpoint.push.addresses import AddressRefused, Vetting
+from syncpoint.push.payload import Headers
+from syncpoint.push.push_config import Endpoint
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses a name stands for. Raises `OSError`."""
+
+ANSWER_BYTES_MAX = 64 * 1024
+CONNECTIONS_MAX = 1_000
+IDLE_MAX, IDLE_S = 100, 30.0
+KEPT_S = 60.0
+ADDRESSES_MAX = 4  # of one name that are tried
+PROCESSING = 102
+_PROCESSING_LINE = b"HTTP/1.1 102"
+_RESOLVERS = 8
+
+
+class PushFailed(Exception):
+    """No answer came. The text says why, for the owner of the subscription."""
+
+
+class HttpSender:
+    """See the module. `tls`: which certificates are trusted; those of the system without."""
+
+    def __init__(
+        self,
+        vetting: Vetting,
+        *,
+        agent: str,
+        resolve: Resolve | None = None,
+        tls: ssl.SSLContext | None = None,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
+        self._resolver: ThreadPoolExecutor | None = None
+        self._backend = _VettedBackend(vetting, resolve or self._system_resolve)
+        self._agent, self._tls, self._connections_max = agent.encode(), tls or ssl.create_default_context(), connections_max
+        self._pool: httpcore.AsyncConnectionPool | None = None
+        self._pool_until = 0.0
+        self._in_use: dict[httpcore.AsyncConnectionPool, int] = {}
+
+    async def post(self, endpoint: Endpoint, headers: Headers, body: bytes, timeout_s: float) -> int:
+        """The status of the answer. Raises `PushFailed`."""
+        pool = await self._connections()
+        self._in_use[pool] += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._post(pool, endpoint, headers, body)
+        except _Processing:
+            return PROCESSING
+        except AddressRefused as error:
+            raise PushFailed(str(error)) from None
+        except TimeoutError:
+            raise PushFailed(f"no answer within {timeout_s:g} s") from None
+        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, httpcore.UnsupportedProtocol,
+                httpcore.ConnectionNotAvailable, ssl.SSLError, OSError) as error:  # fmt: skip
+            raise PushFailed(str(error)[:500] or type(error).__name__) from error
+        finally:
+            self._in_use[pool] -= 1
+            await self._end_old(pool)
+
+    async def _post(self, pool: httpcore.AsyncConnectionPool, endpoint: Endpoint, headers: Headers, body: bytes) -> int:
+        url = httpcore.URL(
+            scheme=endpoint.scheme.encode(), host=endpoint.host.encode(), port=endpoint.port, target=endpoint.target.encode()
+        )  # fmt: skip
+        ours = [
+            (b"host", _host(endpoint)), (b"user-agent", self._agent), (b"accept", b"*/*"),
+            (b"content-length", b"%d" % len(body)), *headers,
+        ]  # fmt: skip
+        async with pool.stream("POST", url, headers=ours, content=body) as answer:
+            read = 0
+            async for piece in answer.aiter_stream():
+                read += len(piece)
+                if read > ANSWER_BYTES_MAX:
+                    break  # leaving ends the connection
+            return int(answer.status)
+
+    async def _connections(self) -> httpcore.AsyncConnectionPool:
+        """The connections of now. Older ones are ended as their pushes end."""
+        now = asyncio.get_running_loop().time()
+        if self._pool is None or now >= self._pool_until:
+            old, self._pool_until = self._pool, now + KEPT_S
+            self._pool = httpcore.AsyncConnectionPool(
+                ssl_context=self._tls, max_connections=self._connections_max, max_keepalive_connections=IDLE_MAX,
+                keepalive_expiry=IDLE_S, http1=True, http2=True, retries=0, network_backend=self._backend,
+            )  # fmt: skip
+            self._in_use[self._pool] = 0
+            if old is not None:
+                await self._end_old(old)
+        return self._pool
+
+    async def _end_old(self, pool: httpcore.AsyncConnectionPool) -> None:
+        if pool is not self._pool and not self._in_use.get(pool, 1):
+            del self._in_use[pool]
+            await pool.aclose()
+
+    async def close(self) -> None:
+        """End all connections. Pushes under way fail."""
+        pools, self._in_use, self._pool = list(self._in_use), {}, None
+        for pool in pools:
+            await pool.aclose()
+        if self._resolver is not None:
+            self._resolver.shutdown(wait=False, cancel_futures=True)
+            self._resolver = None
+
+    async def _system_resolve(self, host: str, port: int) -> Sequence[str]:
+        """In threads of its own: names that do not resolve must not hold up anything else."""
+        if self._resolver is None:
+            self._resolver = ThreadPoolExecutor(_RESOLVERS, "push-names")
+        call = asyncio.get_running_loop().run_in_executor(self._resolver, _look_up, host, port)
+        return await call
+
+
+def _look_up(host: str, port: int) -> list[str]:
+    return [str(one[4][0]) for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+def _host(endpoint: Endpoint) -> bytes:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    usual = endpoint.port == (443 if endpoint.scheme == "https" else 80)
+    return (host if usual else f"{host}:{endpoint.port}").encode()
+
+
+class _Processing(Exception):
+    """The endpoint answered 102, which says that it has the message; what else it says does not count."""
+
+
+class _VettedBackend(httpcore.AsyncNetworkBackend):
+    """Connects to vetted addresses of a name, and to nothing else."""
+
+    def __init__(self, vetting: Vetting, resolve: Resolve) -> None:
+        self._vetting, self._resolve, self._network = vetting, resolve, httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        try:
+            found = await self._resolve(host, port)
+        except OSError as error:
+            raise httpcore.ConnectError(f"{host}: {error.strerror or error}") from None
+        failed: Exception | None = None
+        for address in self._vetting.vetted(host, found)[:ADDRESSES_MAX]:
+            try:
+                stream = await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
+                return _WatchedStream(stream)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failed = error
+        raise httpcore.ConnectError(f"{host} cannot be connected to") from failed
+
+    async def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
+    ) -> httpcore.AsyncNetworkStream:
+        raise AddressRefused("pushes do not go to sockets of this machine")
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class _WatchedStream(httpcore.AsyncNetworkStream):
+    """A connection on which the answer 102 is noticed. HTTP takes it for the announcement of another answer, which
+    endpoints of push subscriptions need not send.
+    """
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+        self._stream, self._begins = stream, False
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data = await self._stream.read(max_bytes, timeout)
+        if self._begins:
+            while data and len(data) < len(_PROCESSING_LINE) and _PROCESSING_LINE.startswith(data):
+                more = await self._stream.read(max_bytes, timeout)
+                if not more:
+                    break
+                data += more
+            self._begins = False
+            if data.startswith(_PROCESSING_LINE):
+                raise _Processing
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._begins = True
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.AsyncNetworkStream:
+        return _WatchedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
