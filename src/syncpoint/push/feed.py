@@ -1,0 +1,94 @@
+"""Where messages to push come from: a subscriber like any other.
+
+Place: between the driver and a subscribe forwarder in this process. `Feed` is what the driver needs of it; another
+process's forwarder can stand behind one, too.
+Promise: what is given back was never delivered, and counts as no attempt. A feed that is closed still passes on what
+becomes of the messages that are under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from syncpoint.metadata.records import Subscription
+from syncpoint.push.pusher import Lent
+from syncpoint.subscribe.consumer import Consumer
+from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
+from syncpoint.wire.messages import pubsub
+
+OUTSTANDING_BYTES_MAX = 64 << 20  # of one subscription
+_ACK_IDS, _MODIFY_ACK_IDS = 2, 4  # fields of the requests
+
+
+class Feed(Protocol):
+    """Messages of one subscription, lent for pushing. Any of it may raise `SyncpointError`: nothing was done, and the
+    lease's deadline does the rest."""
+
+    def set_room(self, messages: int) -> None: ...
+    def acknowledge(self, ack_ids: Sequence[str]) -> None: ...
+    def refuse(self, ack_ids: Sequence[str]) -> None: ...
+    def give_back(self, ack_ids: Sequence[str]) -> None: ...
+    def extend(self, ack_ids: Sequence[str]) -> None: ...
+    def close(self) -> None: ...
+
+
+Received = Callable[[Sequence[Lent]], None]
+OpenFeed = Callable[[Subscription, int, Received, Callable[[], None]], Feed]
+"""Become a subscriber: (record, seconds that messages are lent for, on messages, on the end). It has no room at first."""
+
+
+def open_feed(
+    forwarder: SubscribeForwarder, record: Subscription, lease_s: int, received: Received, gone: Callable[[], None]
+) -> Feed:
+    """An `OpenFeed` once the forwarder is given. Raises `SyncpointError`."""
+    forwarder.check_free(record)
+    return _ForwarderFeed(forwarder, record, lease_s, received, gone)
+
+
+class _ForwarderFeed:
+    def __init__(
+        self,
+        forwarder: SubscribeForwarder,
+        record: Subscription,
+        lease_s: int,
+        received: Received,
+        gone: Callable[[], None],
+    ) -> None:
+        self._forwarder, self._record, self._lease_s, self._received = forwarder, record, lease_s, received
+        self._consumer: Consumer | None = forwarder.join(
+            record, self._send, max_messages=0, max_bytes=OUTSTANDING_BYTES_MAX, deadline_s=lease_s, gone=gone
+        )
+
+    def _send(self, parts: Sequence[bytes], serials: Sequence[int]) -> None:
+        response = pubsub.StreamingPullResponse.FromString(b"".join(parts))
+        self._received([Lent(one.ack_id, one.message, one.delivery_attempt) for one in response.received_messages])
+
+    def set_room(self, messages: int) -> None:
+        if self._consumer is not None:
+            self._consumer.max_messages = messages
+            self._forwarder.wake(self._record.incarnation)
+
+    def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        request = pubsub.AcknowledgeRequest(ack_ids=ack_ids).SerializeToString()
+        self._forwarder.acknowledge(self._record, request, _ACK_IDS, None)
+
+    def refuse(self, ack_ids: Sequence[str]) -> None:
+        self._modify(ack_ids, 0)
+
+    def give_back(self, ack_ids: Sequence[str]) -> None:
+        self._modify(ack_ids, 0, delivered=False)
+
+    def extend(self, ack_ids: Sequence[str]) -> None:
+        self._modify(ack_ids, self._lease_s)
+
+    def _modify(self, ack_ids: Sequence[str], seconds: int, *, delivered: bool = True) -> None:
+        request = pubsub.ModifyAckDeadlineRequest(ack_ids=ack_ids).SerializeToString()
+        self._forwarder.modify(self._record, request, _MODIFY_ACK_IDS, seconds, delivered=delivered)
+
+    def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            self._forwarder.leave(self._record, consumer)
+
+

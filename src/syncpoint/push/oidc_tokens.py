@@ -1,0 +1,57 @@
+"""Who a push says it comes from: the token (OpenID Connect, JWT) in its header.
+
+Place: under the driver, over `signing_keys`.
+Promise: a token is for one audience, by default the endpoint itself, so an endpoint that gets one cannot use it at
+another. It is used for half of its hour at most, and never after the account it names is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from syncpoint.model.errors import PermissionDenied
+from syncpoint.push.signing_keys import TOKEN_S, SigningKeys
+from syncpoint.runtime.clock import Clock
+from syncpoint.wire.messages import pubsub
+
+CACHED_MAX = 10_000
+
+
+class OidcTokens:
+    """`issuer`: our address as endpoints see it. `known`: whether a service account exists."""
+
+    def __init__(self, keys: SigningKeys, issuer: str, clock: Clock, known: Callable[[str], bool]) -> None:
+        self._keys, self._issuer, self._clock, self._known = keys, issuer, clock, known
+        self._cached: dict[tuple[str, str], tuple[int, str | None, bytes]] = {}  # until when, by which key
+
+    def header(self, config: pubsub.PushConfig) -> tuple[bytes, bytes] | None:
+        """The header that pushes carry; None where none is asked for. Raises `PermissionDenied` for an account that
+        does not exist, `Unavailable` while nothing can be signed.
+        """
+        if not config.HasField("oidc_token"):
+            return None
+        account = config.oidc_token.service_account_email
+        audience = config.oidc_token.audience or config.push_endpoint
+        if not self._known(account):
+            raise PermissionDenied(f"The service account {account} does not exist.")
+        now_s = self._clock.time_ns() // 1_000_000_000
+        until_s, key, value = self._cached.get((account, audience), (0, None, b""))
+        if now_s >= until_s or key != self._keys.current:
+            value = b"Bearer " + self._keys.sign(self._claims(account, audience, now_s)).encode()
+            if len(self._cached) >= CACHED_MAX:
+                self._cached.clear()
+            self._cached[account, audience] = now_s + TOKEN_S // 2, self._keys.current, value
+        return b"authorization", value
+
+    def _claims(self, account: str, audience: str, now_s: int) -> dict[str, object]:
+        subject = subject_of(account)
+        return {
+            "aud": audience, "azp": subject, "email": account, "email_verified": True, "exp": now_s + TOKEN_S,
+            "iat": now_s, "iss": self._issuer, "sub": subject,
+        }  # fmt: skip
+
+
+def subject_of(account: str) -> str:
+    """The number that stands for a service account, as Google's accounts have one: 21 digits."""
+    return f"1{int.from_bytes(hashlib.sha256(account.encode()).digest()[:8], 'big'):020d}"
