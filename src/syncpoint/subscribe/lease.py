@@ -252,15 +252,17 @@ class LeaseManager:
 
     # -- what comes back undone --------------------------------------------------------------------------------------
 
-    def modify(self, request: bytes, field: int, seconds: int | list[int], now: float) -> list[bytes]:
-        """Extend leases, or end them (0 seconds = nack). Returns the ids that failed (exactly-once only). Raises
-        `BadAckId`.
+    def modify(
+        self, request: bytes, field: int, seconds: int | list[int], now: float, *, delivered: bool = True
+    ) -> list[bytes]:
+        """Extend leases, or end them (0 seconds = nack; not `delivered`: nobody saw these messages, so that counts as no
+        attempt). Returns the ids that failed (exactly-once only). Raises `BadAckId`.
         """
         nacked, failed = self.table.modify(
             request, field, seconds, int(now * TICKS_PER_S), self.owner.record.exactly_once
         )
         if nacked:
-            self.came_back(nacked, now, delivered=True)
+            self.came_back(nacked, now, delivered=delivered)
         return failed
 
     def expire(self, now: float) -> None:

@@ -152,10 +152,12 @@ class SubscribeForwarder:
         step = partial(leases.acknowledge, request, field, self.clock.monotonic(), confirmed)
         self.guard.ask(step, record.incarnation)
 
-    def modify(self, record: Subscription, request: bytes, field: int, seconds: int | list[int]) -> list[bytes]:
-        """See `Lending.modify`."""
+    def modify(
+        self, record: Subscription, request: bytes, field: int, seconds: int | list[int], *, delivered: bool = True
+    ) -> list[bytes]:
+        """See `LeaseManager.modify`."""
         leases = self.delivery(record).leases
-        step = partial(leases.modify, request, field, seconds, self.clock.monotonic())
+        step = partial(leases.modify, request, field, seconds, self.clock.monotonic(), delivered=delivered)
         return self.guard.ask(step, record.incarnation)
 
     def leave(
