@@ -16,11 +16,12 @@ Network = IPv4Network | IPv6Network
 LOOPBACK: tuple[Network, ...] = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
 # Beside what the registries call not global: these may carry an address of another kind inside, which nobody vets.
 _CARRIERS = tuple(
-    map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16"))
-)  # fmt: skip
+    IPv6Network(one)
+    for one in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
+)
 _REFUSED: tuple[Network, ...] = (
-    IPv4Network("100.64.0.0/10"), IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"), IPv4Network("198.18.0.0/15"),
-    IPv4Network("240.0.0.0/4"), IPv6Network("fec0::/10"), *_CARRIERS,
+    IPv4Network("100.64.0.0/10"), IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"),
+    IPv4Network("198.18.0.0/15"), IPv4Network("240.0.0.0/4"), IPv6Network("fec0::/10"), *_CARRIERS,
 )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ class Feed(Protocol):
     lease's deadline does the rest."""
 
     def set_room(self, messages: int) -> None: ...
+    def set_lease(self, seconds: int) -> None: ...
     def acknowledge(self, ack_ids: Sequence[str]) -> None: ...
     def refuse(self, ack_ids: Sequence[str]) -> None: ...
     def give_back(self, ack_ids: Sequence[str]) -> None: ...
@@ -35,7 +36,7 @@ class Feed(Protocol):
 
 Received = Callable[[Sequence[Lent]], None]
 OpenFeed = Callable[[Subscription, int, Received, Callable[[], None]], Feed]
-"""Become a subscriber: (record, seconds that messages are lent for, on messages, on the end). It has no room at first."""
+"""Become a subscriber, without room at first: (record, seconds that messages are lent for, on messages, on the end)."""
 
 
 def open_feed(
@@ -69,7 +70,14 @@ class _ForwarderFeed:
             self._consumer.max_messages = messages
             self._forwarder.wake(self._record.incarnation)
 
+    def set_lease(self, seconds: int) -> None:
+        self._lease_s = seconds
+        if self._consumer is not None:
+            self._consumer.deadline_s = seconds
+
     def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        if self._ended():
+            return
         request = pubsub.AcknowledgeRequest(ack_ids=ack_ids).SerializeToString()
         self._forwarder.acknowledge(self._record, request, _ACK_IDS, None)
 
@@ -83,6 +91,8 @@ class _ForwarderFeed:
         self._modify(ack_ids, self._lease_s)
 
     def _modify(self, ack_ids: Sequence[str], seconds: int, *, delivered: bool = True) -> None:
+        if self._ended():
+            return
         request = pubsub.ModifyAckDeadlineRequest(ack_ids=ack_ids).SerializeToString()
         self._forwarder.modify(self._record, request, _MODIFY_ACK_IDS, seconds, delivered=delivered)
 
@@ -91,4 +101,7 @@ class _ForwarderFeed:
         if consumer is not None:
             self._forwarder.leave(self._record, consumer)
 
-
+    def _ended(self) -> bool:
+        """Whether the subscription is gone, and all that was lent with it."""
+        known = self._forwarder.catalog.subscription_by_incarnation(self._record.incarnation)
+        return known is None or known.detached

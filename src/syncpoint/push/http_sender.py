@@ -3,8 +3,8 @@
 Place: under the driver; `httpcore` speaks HTTP/1.1 and HTTP/2, with what it connects to handed in. A whole HTTP client
 is not wanted: nothing here follows redirects, reads proxies from the environment, keeps cookies or unpacks answers.
 Promise: a name is resolved once for each connection, every address it stands for is vetted, and the connection goes to
-a vetted address, while certificate, SNI and Host are those of the name. Connections are kept for the same name only, and
-not for longer than `KEPT_S`, so a name that moves is followed. An answer is its status; of its body at most
+a vetted address, while certificate, SNI and Host are those of the name. Connections are kept for the same name only,
+and no new push uses one after `KEPT_S`, so a name that moves is followed. An answer is its status; of its body at most
 `ANSWER_BYTES_MAX` are read.
 """
 
@@ -54,7 +54,11 @@ class HttpSender:
     ) -> None:
         self._resolver: ThreadPoolExecutor | None = None
         self._backend = _VettedBackend(vetting, resolve or self._system_resolve)
-        self._agent, self._tls, self._connections_max = agent.encode(), tls or ssl.create_default_context(), connections_max
+        self._agent, self._tls, self._connections_max = (
+            agent.encode(),
+            tls or ssl.create_default_context(),
+            connections_max,
+        )
         self._pool: httpcore.AsyncConnectionPool | None = None
         self._pool_until = 0.0
         self._in_use: dict[httpcore.AsyncConnectionPool, int] = {}
@@ -80,9 +84,8 @@ class HttpSender:
             await self._end_old(pool)
 
     async def _post(self, pool: httpcore.AsyncConnectionPool, endpoint: Endpoint, headers: Headers, body: bytes) -> int:
-        url = httpcore.URL(
-            scheme=endpoint.scheme.encode(), host=endpoint.host.encode(), port=endpoint.port, target=endpoint.target.encode()
-        )  # fmt: skip
+        scheme, host, target = endpoint.scheme.encode(), endpoint.host.encode(), endpoint.target.encode()
+        url = httpcore.URL(scheme=scheme, host=host, port=endpoint.port, target=target)
         ours = [
             (b"host", _host(endpoint)), (b"user-agent", self._agent), (b"accept", b"*/*"),
             (b"content-length", b"%d" % len(body)), *headers,

@@ -2,9 +2,9 @@
 
 Place: between a subscriber of the subscribe forwarder (messages come lent, under ack ids) and an HTTP endpoint. A plain
 machine: events in, effects out in the order in which they are to be done; time is an argument.
-Promise: a message is sent only while it is lent, and acknowledged only after the endpoint took it. Of a key of an ordered
-subscription one message is under way at a time; one that failed takes what is lent of its key behind it with it, as the
-lease does. While the subscription is paused nothing is sent: what was lent and not sent is given back, uncounted, and
+Promise: a message is sent only while it is lent, and acknowledged only after the endpoint took it. Of an ordering key
+one message is under way at a time; one that failed takes what is lent of its key behind it with it, as the lease does.
+While the subscription is paused nothing is sent: what was lent and not sent is given back, uncounted, and
 nothing more is taken. What is under way goes on, and counts when its answer comes.
 """
 
@@ -100,7 +100,7 @@ class Pusher:
         self._keys: set[str] = set()  # of what is under way
         self._waiting: deque[_Waiting] = deque()
         self._room: int | None = None
-        self._stopped = False
+        self.stopped = False
 
     def __repr__(self) -> str:
         return f"<Pusher under_way={len(self._under_way)} waiting={len(self._waiting)} {self.pace!r}>"
@@ -112,7 +112,7 @@ class Pusher:
 
     def received(self, lent: Sequence[Lent], now: float) -> list[Effect]:
         """Messages were lent to this subscriber."""
-        if self._stopped:
+        if self.stopped:
             return self._give_back([one.ack_id for one in lent])
         fresh = {one.message.message_id: one for one in lent}
         for waiting in self._waiting:  # lent anew, after a seek or a lost grant: the earlier ack id is void
@@ -153,14 +153,14 @@ class Pusher:
 
     def stop(self) -> list[Effect]:
         """Nothing more is sent from here. What is under way still ends as the endpoint says."""
-        self._stopped = True
+        self.stopped = True
         waiting = [one.lent.ack_id for one in self._waiting]
         self._waiting.clear()
         return [*self._give_back(waiting), *self._set_room(0)]
 
     def _go_on(self, now: float) -> list[Effect]:
         """Send what may be sent; then say how much may come."""
-        if self._stopped:
+        if self.stopped:
             return []
         if self.pace.paused_until(now) is not None:
             waiting = [one.lent.ack_id for one in self._waiting]
@@ -200,4 +200,3 @@ class Pusher:
             return []
         self._room = messages
         return [Room(messages)]
-

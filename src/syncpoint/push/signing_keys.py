@@ -126,14 +126,16 @@ def discovery(issuer: str) -> bytes:
     it, https://HOST.
     """
     base = issuer.rstrip("/")
-    return json.dumps({
-        "issuer": issuer,
-        "jwks_uri": base + JWKS_PATH,
-        "response_types_supported": ["id_token"],
-        "subject_types_supported": ["public"],
-        "id_token_signing_alg_values_supported": [ALGORITHM],
-        "claims_supported": ["aud", "azp", "email", "email_verified", "exp", "iat", "iss", "sub"],
-    }).encode()
+    return json.dumps(
+        {
+            "issuer": issuer,
+            "jwks_uri": base + JWKS_PATH,
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [ALGORITHM],
+            "claims_supported": ["aud", "azp", "email", "email_verified", "exp", "iat", "iss", "sub"],
+        }
+    ).encode()
 
 
 def _until_s(value: bytes | None) -> float:
