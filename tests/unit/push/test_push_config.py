@@ -37,7 +37,8 @@ def test_endpoints(url: str, endpoint: Endpoint) -> None:
         "https://127.0.0.1/", "https://localhost/", "https://[::1]/", "https://0.0.0.0/", "https://169.254.169.254/",
         "https://2130706433/", "https://0x7f000001/", "https://0177.0.0.1/", "https://127.1/", "https://0x7f.1/",
         "https://[::ffff:10.0.0.1]/", "https://[fd00::8]/", "https://[fe80::1%25eth0]/", "https://10.0.0.1/",
-        "https://-e.example/", "https://e..example/", "https://" + "e" * 64 + ".example/", "https://e.example/" + "x" * 2048,
+        "https://-e.example/", "https://e..example/", "https://" + "e" * 64 + ".example/",
+        "https://e.example/" + "x" * 2048,
     ],
 )  # fmt: skip
 def test_what_is_no_endpoint(url: str) -> None:

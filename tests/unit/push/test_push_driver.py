@@ -1,0 +1,341 @@
+"""Push subscriptions over both forwarders, with endpoints that the test plays, in simulated time."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import CatalogChange, DeadLetter, Retry, Subscription
+from syncpoint.push.addresses import Vetting
+from syncpoint.push.feed import open_feed
+from syncpoint.push.http_sender import PushFailed
+from syncpoint.push.pace import PaceLimits
+from syncpoint.push.payload import Headers
+from syncpoint.push.push_config import Endpoint
+from syncpoint.push.push_driver import PushDriver
+from syncpoint.testing.forwarder_harness import ForwarderHarness
+from syncpoint.testing.simulated_loop import run_simulated
+from syncpoint.wire.messages import pubsub
+
+URL = "https://e.example/push"
+Answer = Callable[[str], Awaitable[int]]
+
+
+def config(url: str = URL, **fields: Any) -> bytes:
+    data: bytes = pubsub.Subscription(push_config=pubsub.PushConfig(push_endpoint=url, **fields)).SerializeToString()
+    return data
+
+
+class World:
+    """One push subscription. `answer`: what the endpoint does with a message's data."""
+
+    def __init__(self, answer: Answer | None = None, **options: Any) -> None:
+        options.setdefault("config", config())
+        self.forwarders = ForwarderHarness(**options)
+        self.clock = self.forwarders.clock
+        self.on_change: list[Callable[[CatalogChange], None]] = []
+        self.requests: list[tuple[float, str, str, dict[str, Any]]] = []  # when, host, data, body
+        self.under_way = self.under_way_max = 0
+        self.answer = answer or self.taken
+        self.mine = True
+        self.driver = self.new_driver()
+
+    def new_driver(self) -> PushDriver:
+        return PushDriver(
+            self, partial(open_feed, self.forwarders.subscribe), self, Vetting(), self.clock, self.forwarders.random,
+            mine=lambda incarnation: self.mine, limits=PaceLimits(4, 3_000, 50),
+        )  # fmt: skip
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.forwarders.publish.catalog
+
+    async def at(self, revision: int) -> None:
+        """It is this process's own catalog."""
+
+    async def taken(self, data: str) -> int:
+        await asyncio.sleep(0.01)
+        return 200
+
+    async def post(self, endpoint: Endpoint, headers: Headers, body: bytes, timeout_s: float) -> int:
+        found = json.loads(body)
+        data = base64.b64decode(found["message"]["data"]).decode()
+        self.requests.append((self.clock.monotonic(), endpoint.host, data, found))
+        self.under_way += 1
+        self.under_way_max = max(self.under_way_max, self.under_way)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.answer(data)
+        except TimeoutError:
+            raise PushFailed("no answer") from None
+        finally:
+            self.under_way -= 1
+
+    def change(self, *changes: CatalogChange) -> None:
+        self.forwarders.commit(*changes)
+        for change in changes:
+            for called in list(self.on_change):
+                called(change)
+
+    @property
+    def data(self) -> list[str]:
+        return [data for _, _, data, _ in self.requests]
+
+    def unacknowledged(self) -> int:
+        backlog, _ = self.forwarders.subscribe.outstanding()
+        return backlog
+
+    def run(self, story: Coroutine[Any, Any, None]) -> None:
+        async def told() -> None:
+            ticking = asyncio.get_running_loop().create_task(self._tick())
+            self.driver.start()
+            try:
+                await story
+            finally:
+                await self.driver.close()
+                ticking.cancel()
+
+        run_simulated(self.clock, told())
+
+    async def _tick(self) -> None:
+        while True:
+            self.forwarders.settle()
+            self.forwarders.subscribe.tick()
+            self.forwarders.settle()
+            await asyncio.sleep(0.005)
+
+
+def test_messages_are_pushed_and_acknowledged_once() -> None:
+    world = World()
+
+    async def story() -> None:
+        world.forwarders.send(*map(str, range(300)))
+        await asyncio.sleep(5)
+        assert sorted(world.data, key=int) == [str(number) for number in range(300)]
+        assert 10 < world.under_way_max <= 50  # it began with 4
+        assert world.unacknowledged() == 0
+        await asyncio.sleep(60)
+        assert len(world.data) == 300
+        [state] = world.driver.states()
+        assert (state.acknowledged, state.refused, state.last_error) == (300, 0, "")
+
+    world.run(story())
+
+
+def test_an_endpoint_that_fails_is_asked_ever_more_seldom_and_served_once_it_is_back() -> None:
+    back_at = 0.0
+
+    async def answer(data: str) -> int:
+        return 200 if world.clock.monotonic() >= back_at else 503
+
+    world = World(answer)
+
+    async def story() -> None:
+        nonlocal back_at
+        start = world.clock.monotonic()
+        back_at = start + 300
+        world.forwarders.send(*map(str, range(100)))
+        await asyncio.sleep(300)
+        assert len(world.data) < 100  # of an endpoint that refuses every message at once
+        assert world.driver.states()[0].last_error == "the endpoint answered 503"
+        late = [at for at, *_ in world.requests if at - start > 120]
+        assert len(late) < 20
+        await asyncio.sleep(90)
+        assert set(world.data) == {str(number) for number in range(100)}
+        assert world.unacknowledged() == 0
+
+    world.run(story())
+
+
+def test_silence_until_the_deadline_is_a_failure_and_the_message_comes_again() -> None:
+    async def answer(data: str) -> int:
+        if len(world.requests) == 1:
+            await asyncio.sleep(1_000)
+        return 204
+
+    world = World(answer)
+
+    async def story() -> None:
+        world.forwarders.send("slow")
+        await asyncio.sleep(9)
+        assert world.data == ["slow"]
+        await asyncio.sleep(3)
+        assert world.data == ["slow", "slow"]
+        assert world.requests[1][0] - world.requests[0][0] >= 10
+        await asyncio.sleep(30)
+        assert world.data == ["slow", "slow"]
+
+    world.run(story())
+
+
+def test_a_retry_policy_rests_each_message_for_itself() -> None:
+    async def answer(data: str) -> int:
+        return 500 if data == "bad" else 200
+
+    world = World(answer, retry=Retry(20.0, 60.0))
+
+    async def story() -> None:
+        world.forwarders.send("bad")
+        await asyncio.sleep(2)
+        world.forwarders.send(*map(str, range(50)))
+        await asyncio.sleep(10)
+        assert world.data.count("bad") == 1
+        assert len(world.data) == 51
+        await asyncio.sleep(20)
+        assert world.data.count("bad") == 2
+
+    world.run(story())
+
+
+def test_ordered_messages_are_pushed_one_after_the_other_through_failures() -> None:
+    failed: set[str] = set()
+    taken: list[str] = []
+
+    async def answer(data: str) -> int:
+        await asyncio.sleep(0.01)
+        if int(data) % 3 == 0 and data not in failed:
+            failed.add(data)
+            return 500
+        taken.append(data)
+        return 200
+
+    world = World(answer, ordered=True)
+
+    async def story() -> None:
+        for number in range(12):
+            world.forwarders.send(str(number), key="k")
+        await asyncio.sleep(60)
+        assert world.under_way_max == 1
+        assert taken == [str(number) for number in range(12)]
+
+    world.run(story())
+
+
+def test_delivery_attempts_count_what_was_sent_and_nothing_else() -> None:
+    """One message fails always. Those that waited behind the pauses were not sent, and are no dead letters."""
+
+    async def answer(data: str) -> int:
+        await asyncio.sleep(0.2)
+        return 500 if data == "bad" else 200
+
+    world = World(answer, dead_letter=DeadLetter("projects/p/topics/dead", 5))
+
+    async def story() -> None:
+        world.forwarders.send("bad", *map(str, range(40)))
+        await asyncio.sleep(120)
+        attempts = [body["deliveryAttempt"] for _, _, data, body in world.requests if data == "bad"]
+        assert attempts[:5] == [1, 2, 3, 4, 5]
+        others = [body["deliveryAttempt"] for _, _, data, body in world.requests if data != "bad"]
+        assert set(others) == {1}
+        assert len(others) == 40
+
+    world.run(story())
+
+
+def test_the_endpoint_can_be_changed_and_taken_away() -> None:
+    world = World()
+
+    async def story() -> None:
+        record = world.forwarders.record
+        world.forwarders.send("1")
+        await asyncio.sleep(1)
+        world.change(CatalogChange.put(_with(record, config("https://other.example/"))))
+        await asyncio.sleep(1)
+        world.forwarders.send("2")
+        await asyncio.sleep(1)
+        world.change(CatalogChange.put(_with(record, b"")))
+        await asyncio.sleep(1)
+        world.forwarders.send("3")
+        await asyncio.sleep(60)
+        assert [(host, data) for _, host, data, _ in world.requests] == [("e.example", "1"), ("other.example", "2")]
+        assert world.driver.states() == []
+        world.change(CatalogChange.put(_with(record, config())))
+        await asyncio.sleep(2)
+        assert world.data == ["1", "2", "3"]  # the backlog was kept
+
+    world.run(story())
+
+
+def test_a_push_under_way_counts_although_the_subscription_moves_to_another_process() -> None:
+    async def answer(data: str) -> int:
+        await asyncio.sleep(3)
+        return 200
+
+    world = World(answer)
+
+    async def story() -> None:
+        world.forwarders.send("1")
+        await asyncio.sleep(1)
+        world.mine = False
+        await asyncio.sleep(1.5)
+        assert world.driver.states() == []
+        other = World.new_driver(world)
+        world.mine = True
+        other.start()
+        await asyncio.sleep(60)
+        await other.close()
+        assert world.data == ["1"]
+        assert world.unacknowledged() == 0
+
+    world.run(story())
+
+
+def test_what_an_ended_process_had_under_way_comes_again() -> None:
+    async def answer(data: str) -> int:
+        await asyncio.sleep(0 if len(world.requests) > 1 else 1_000)
+        return 200
+
+    world = World(answer)
+
+    async def story() -> None:
+        world.forwarders.send("1")
+        await asyncio.sleep(1)
+        await world.driver.close()
+        other = world.new_driver()
+        other.start()
+        await asyncio.sleep(2)
+        await other.close()
+        assert world.data == ["1", "1"]
+        assert world.unacknowledged() == 0
+
+    world.run(story())
+
+
+def test_a_deleted_subscription_is_pushed_no_more() -> None:
+    world = World()
+
+    async def story() -> None:
+        world.forwarders.send("1")
+        await asyncio.sleep(1)
+        world.change(CatalogChange.delete(world.forwarders.record))
+        await asyncio.sleep(5)
+        assert world.data == ["1"]
+        assert world.driver.states() == []
+        assert world.forwarders.subscribe.deliveries == {}
+
+    world.run(story())
+
+
+def test_what_may_not_be_pushed_says_so_and_takes_nothing() -> None:
+    token = pubsub.PushConfig.OidcToken(service_account_email="pusher@p.example")
+    for options in ({"config": config("https://10.0.0.1/")}, {"config": config(oidc_token=token)}):
+        world = World(**options)
+
+        async def story(world: World = world) -> None:
+            world.forwarders.send("1")
+            await asyncio.sleep(5)
+            assert world.data == []
+            assert world.unacknowledged() == 0
+            assert world.driver.states()[0].last_error
+
+        world.run(story())
+
+
+def _with(record: Subscription, data: bytes) -> Subscription:
+    return replace(record, config=data)
