@@ -1,6 +1,6 @@
 """What a server does by itself: under an identity of its own, which needs grants like any other.
 
-Place: asked by subscribe forwarders before a message is given up into a dead letter topic.
+Place: asked by subscribe forwarders before a message is given up into a dead letter topic, and by who pushes.
 Promise: without a grant nothing is done in somebody's name; the message is offered again instead, and nothing is lost.
 """
 
@@ -27,6 +27,10 @@ class ServiceIdentity:
         return self._may("pubsub.topics.publish", record.dead_letter.topic) and self._may(
             "pubsub.subscriptions.consume", record.name
         )
+
+    def may_push(self, record: Subscription) -> bool:
+        """Whether messages of a subscription may be pushed: they are read and acknowledged in its owner's stead."""
+        return self._may("pubsub.subscriptions.consume", record.name)
 
     def _may(self, permission: str, resource: str) -> bool:
         return self._policies.verdict(self._members, permission, resource, self._clock.time_ns() / 1e9).allowed

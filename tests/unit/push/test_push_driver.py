@@ -108,7 +108,7 @@ class World:
             self.forwarders.settle()
             self.forwarders.subscribe.tick()
             self.forwarders.settle()
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.02)
 
 
 def test_messages_are_pushed_and_acknowledged_once() -> None:
