@@ -29,6 +29,7 @@ from syncpoint.model.names import (
     project_of,
     resource_name,
 )
+from syncpoint.push.addresses import Vetting
 from syncpoint.transport.calls import Unary
 from syncpoint.wire import methods
 from syncpoint.wire.messages import pubsub, well_known
@@ -42,8 +43,8 @@ _NamesRequest = pubsub.ListTopicSubscriptionsRequest | pubsub.ListTopicSnapshots
 class CatalogService:
     """The methods on messages; `methods()` serves them on bytes."""
 
-    def __init__(self, control: ControlPlane) -> None:
-        self._control = control
+    def __init__(self, control: ControlPlane, vetting: Vetting = subscriptions.PUBLIC) -> None:
+        self._control, self._vetting = control, vetting
         self._catalog = control.catalog
 
     # -- topics ------------------------------------------------------------------------------------------------------
@@ -100,7 +101,7 @@ class CatalogService:
         if not request.name:
             request.name = self._assigned_name(parse_topic(request.topic), "subscriptions", "sub")
         topic = self._catalog.topic(request.topic)
-        record = subscriptions.new_subscription(request, topic, self._control.clock.time_ns())
+        record = subscriptions.new_subscription(request, topic, self._control.clock.time_ns(), self._vetting)
         known = self._catalog.subscription(record.name)
         if known is not None and not subscriptions.resumes(known, record):
             raise AlreadyExists(record.name)
@@ -123,7 +124,7 @@ class CatalogService:
     async def update_subscription(self, request: pubsub.UpdateSubscriptionRequest) -> pubsub.Subscription:
         """UpdateSubscription."""
         known = self._subscription(request.subscription.name)
-        record = subscriptions.changed_subscription(known, request)
+        record = subscriptions.changed_subscription(known, request, self._vetting)
         # A topic deleted since then does not stand in the way of other changes.
         if record.dead_letter and (known.dead_letter is None or record.dead_letter.topic != known.dead_letter.topic):
             self._check_dead_letter(record)
@@ -131,9 +132,11 @@ class CatalogService:
         return self._subscription_message(record)
 
     async def modify_push_config(self, request: pubsub.ModifyPushConfigRequest) -> well_known.Empty:
-        """ModifyPushConfig. An empty one means pull, which every subscription does already."""
-        self._subscription(request.subscription)
-        subscriptions.check_push_config(request.push_config)
+        """ModifyPushConfig. An empty one means pull; what is not acknowledged stays."""
+        known = self._subscription(request.subscription)
+        record = subscriptions.pushed_elsewhere(known, request.push_config, self._vetting)
+        if record != known:
+            await self._control.commit([CatalogChange.put(record)])
         return well_known.Empty()
 
     async def delete_subscription(self, request: pubsub.DeleteSubscriptionRequest) -> well_known.Empty:

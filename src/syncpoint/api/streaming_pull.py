@@ -9,7 +9,7 @@ from each one. The server ends a stream only with an error the official clients 
 from collections.abc import Sequence
 from typing import Any
 
-from syncpoint.api.subscriber import ACK_IDS_FIELD, bad_ack_id, ended, usable
+from syncpoint.api.subscriber import ACK_IDS_FIELD, bad_ack_id, check_pulled, ended, usable
 from syncpoint.kernel.errors import BadAckId
 from syncpoint.metadata.records import Subscription
 from syncpoint.model.errors import InvalidArgument, SyncpointError, Unavailable
@@ -86,6 +86,7 @@ class PullStream:
             raise InvalidArgument("", "first message must set stream_ack_deadline_seconds")
         _check_deadline(asked.stream_ack_deadline_seconds)
         record = usable(self.forwarder, asked.subscription)
+        check_pulled(record, f"Subscription is a push subscription: (resource={record.name}).")
         self.forwarder.check_free(record)
         self.record = record
         self.answers_pings = asked.protocol_version >= 1

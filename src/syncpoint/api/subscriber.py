@@ -16,6 +16,7 @@ from syncpoint.model.limits import (
     PULL_MESSAGES_MAX,
     PULL_WAIT_SECONDS_MAX,
 )
+from syncpoint.push.push_config import is_pushed
 from syncpoint.subscribe.consumer import RESPONSE_BYTES_MAX
 from syncpoint.subscribe.subscribe_forwarder import SubscribeForwarder
 from syncpoint.transport.calls import Call, Methods, Unary
@@ -35,6 +36,12 @@ def usable(forwarder: SubscribeForwarder, name: str) -> Subscription:
     if record.detached:
         raise FailedPrecondition(f"The subscription is detached from its topic: (resource={name}).")
     return record
+
+
+def check_pulled(record: Subscription, text: str) -> None:
+    """Raise `FailedPrecondition` for a push subscription."""
+    if is_pushed(record):
+        raise FailedPrecondition(text)
 
 
 def bad_ack_id(error: BadAckId) -> InvalidArgument:
@@ -76,6 +83,7 @@ class SubscriberService:
     def pull(self, call: Call, request: bytes) -> None:
         asked = parsed(pubsub.PullRequest, request)
         record = usable(self.forwarder, asked.subscription)
+        check_pulled(record, "This method is not supported for this subscription type.")
         self.forwarder.check_free(record)
         if asked.max_messages <= 0:
             raise InvalidArgument("", "No max_messages specified, or not positive.")

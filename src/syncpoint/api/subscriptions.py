@@ -22,11 +22,13 @@ from syncpoint.api.validate import (
 )
 from syncpoint.metadata.records import CREATING, DeadLetter, Retry, Subscription, Topic
 from syncpoint.model import limits
-from syncpoint.model.errors import Unimplemented
 from syncpoint.model.names import DELETED_TOPIC, parse_subscription, parse_topic
+from syncpoint.push.addresses import Vetting
+from syncpoint.push.push_config import VERSION, check_push_config
 from syncpoint.rules import pubsub_filter
 from syncpoint.wire.messages import pubsub
 
+PUBLIC = Vetting()
 _NOT_SERVED = ("bigquery_config", "cloud_storage_config", "bigtable_config", "message_transforms")
 _NOT_KEPT = (
     "name", "topic", "detached", "topic_message_retention_duration", "state", "analytics_hub_subscription_info", "tags",
@@ -37,17 +39,19 @@ _MUTABLE = frozenset({
 })  # fmt: skip
 
 
-def new_subscription(request: pubsub.Subscription, topic: Topic | None, now_ns: int) -> Subscription:
+def new_subscription(
+    request: pubsub.Subscription, topic: Topic | None, now_ns: int, vetting: Vetting = PUBLIC
+) -> Subscription:
     """A legal record from a pubsub.Subscription, with incarnation 0 and no sync point.
 
     `topic`: what the request's topic name leads to; with None the record belongs to incarnation 0, and the caller must
-    refuse it. Raises `InvalidArgument` or `Unimplemented`.
+    refuse it. `vetting`: where pushes may go. Raises `InvalidArgument` or `Unimplemented`.
     """
     parse_subscription(request.name)
     parse_topic(request.topic)
     pubsub_filter.compile(request.filter)
     incarnation = 0 if topic is None else topic.incarnation
-    return _filled(Subscription(0, request.name, incarnation, request.topic, created_ns=now_ns), request)
+    return _filled(Subscription(0, request.name, incarnation, request.topic, created_ns=now_ns), request, vetting)
 
 
 def resumes(known: Subscription, wanted: Subscription) -> bool:
@@ -62,18 +66,24 @@ def resumes(known: Subscription, wanted: Subscription) -> bool:
     return known.state == CREATING and same == wanted
 
 
-def changed_subscription(record: Subscription, request: pubsub.UpdateSubscriptionRequest) -> Subscription:
+def changed_subscription(
+    record: Subscription, request: pubsub.UpdateSubscriptionRequest, vetting: Vetting = PUBLIC
+) -> Subscription:
     """The record as an UpdateSubscriptionRequest wants it. Raises `InvalidArgument` or `Unimplemented`."""
     paths = masks.checked_paths(request, request.subscription, _MUTABLE)
     message = pubsub.Subscription.FromString(record.config)
     masks.merge(message, request.subscription, paths)
-    return _filled(record, message)
+    return _filled(record, message, vetting)
 
 
-def check_push_config(message: pubsub.PushConfig) -> None:
-    """Raise `Unimplemented` unless the config means pull, that is, has no endpoint."""
-    if message.push_endpoint:
-        raise Unimplemented("Subscription.push_config.push_endpoint")
+def pushed_elsewhere(record: Subscription, config: pubsub.PushConfig, vetting: Vetting = PUBLIC) -> Subscription:
+    """The record with another push_config; one without an endpoint means pull. Raises `InvalidArgument`."""
+    message = pubsub.Subscription.FromString(record.config)
+    version = message.push_config.attributes.get(VERSION)
+    message.push_config.CopyFrom(config)
+    if version is not None and VERSION not in config.attributes:
+        message.push_config.attributes[VERSION] = version
+    return _filled(record, message, vetting)
 
 
 def subscription_message(
@@ -95,12 +105,13 @@ def subscription_message(
     return message
 
 
-def _filled(record: Subscription, message: pubsub.Subscription) -> Subscription:
+def _filled(record: Subscription, message: pubsub.Subscription, vetting: Vetting) -> Subscription:
     """Check a message, fill in its defaults, and take its values over into the record."""
     message = pubsub.Subscription.FromString(message.SerializeToString())  # the caller's stays as it is
     check_served(message, _NOT_SERVED, "Subscription")
-    check_push_config(message.push_config)
-    message.ClearField("push_config")
+    check_push_config(message.push_config, vetting)
+    if not message.push_config.push_endpoint:
+        message.ClearField("push_config")
     check_labels(dict(message.labels))
     message.ack_deadline_seconds = message.ack_deadline_seconds or limits.ACK_DEADLINE_SECONDS_DEFAULT
     deadline = message.ack_deadline_seconds

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -76,6 +77,16 @@ def push_config_of(record: Subscription) -> pubsub.PushConfig | None:
         return None
     config: pubsub.PushConfig = pubsub.Subscription.FromString(record.config).push_config
     return config if config.push_endpoint else None
+
+
+@lru_cache(maxsize=4_096)
+def _is_pushed(config: bytes) -> bool:
+    return bool(pubsub.Subscription.FromString(config).push_config.push_endpoint)
+
+
+def is_pushed(record: Subscription) -> bool:
+    """Whether a subscription has an endpoint; cheap enough to be asked at every pull."""
+    return bool(record.config) and _is_pushed(record.config)
 
 
 def _parsed(url: str, vetting: Vetting) -> Endpoint:

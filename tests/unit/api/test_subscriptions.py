@@ -164,7 +164,6 @@ def test_the_server_gives_names(service: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "named"),
     [
-        ("push_config", {"push_endpoint": "https://x"}, "push_config.push_endpoint"),
         ("bigquery_config", {"table": "x"}, "bigquery_config"),
         ("cloud_storage_config", {"bucket": "x"}, "cloud_storage_config"),
         ("bigtable_config", {"table": "x"}, "bigtable_config"),
@@ -180,12 +179,36 @@ def test_what_is_not_served_says_so(service: Any, plane: Any, field: str, value:
             create(service, **({} if isinstance(value, list) else {field: {}}))  # an empty message asks for nothing
 
 
-def test_modify_push_config(service: Any) -> None:
+def test_a_push_config_is_kept_changed_and_taken_away(service: Any) -> None:
+    def modify(**config: Any) -> None:
+        service.modify_push_config(pubsub.ModifyPushConfigRequest(subscription=S, push_config=config))
+
+    pushed = pubsub.PushConfig(push_endpoint="https://e.example/a", attributes={"x-goog-version": "v1beta1"})
+    assert create(service, push_config=pushed).push_config == get(service).push_config == pushed
+    modify(push_endpoint="https://e.example/b")
+    assert get(service).push_config.push_endpoint == "https://e.example/b"
+    assert get(service).push_config.attributes["x-goog-version"] == "v1beta1"  # not named, so not changed
+    update(service, ["push_config"], push_config={"push_endpoint": "https://e.example/c"})
+    assert get(service).push_config.attributes["x-goog-version"] == "v1"
+    update(service, ["push_config.no_wrapper"], push_config={"no_wrapper": {"write_metadata": True}})
+    assert get(service).push_config.no_wrapper.write_metadata
+    modify()
+    assert get(service).push_config == pubsub.PushConfig()
+    update(service, ["ack_deadline_seconds"], ack_deadline_seconds=20)
+    assert get(service).push_config == pubsub.PushConfig()
+
+
+@pytest.mark.parametrize("url", ["http://e.example/", "https://127.0.0.1/", "https://user@e.example/", "x"])
+def test_endpoints_that_are_none_are_refused_and_change_nothing(service: Any, url: str) -> None:
+    config = {"push_endpoint": url}
+    with pytest.raises(InvalidArgument, match="Invalid push endpoint given"):
+        create(service, push_config=config)
     create(service)
-    service.modify_push_config(pubsub.ModifyPushConfigRequest(subscription=S, push_config={}))
-    request = pubsub.ModifyPushConfigRequest(subscription=S, push_config={"push_endpoint": "https://x"})
-    with pytest.raises(SyncpointError, match="push_endpoint"):
-        service.modify_push_config(request)
+    with pytest.raises(InvalidArgument, match="Invalid push endpoint given"):
+        update(service, ["push_config"], push_config=config)
+    with pytest.raises(InvalidArgument, match="Invalid push endpoint given"):
+        service.modify_push_config(pubsub.ModifyPushConfigRequest(subscription=S, push_config=config))
+    assert get(service).push_config == pubsub.PushConfig()
 
 
 def test_output_only_fields_are_ignored_in_requests(service: Any, plane: Any) -> None:
