@@ -43,7 +43,7 @@ _NamesRequest = pubsub.ListTopicSubscriptionsRequest | pubsub.ListTopicSnapshots
 class CatalogService:
     """The methods on messages; `methods()` serves them on bytes."""
 
-    def __init__(self, control: ControlPlane, vetting: Vetting = subscriptions.PUBLIC) -> None:
+    def __init__(self, control: ControlPlane, vetting: Vetting | None = None) -> None:
         self._control, self._vetting = control, vetting
         self._catalog = control.catalog
 

@@ -22,13 +22,13 @@ from syncpoint.api.validate import (
 )
 from syncpoint.metadata.records import CREATING, DeadLetter, Retry, Subscription, Topic
 from syncpoint.model import limits
+from syncpoint.model.errors import Unimplemented
 from syncpoint.model.names import DELETED_TOPIC, parse_subscription, parse_topic
 from syncpoint.push.addresses import Vetting
 from syncpoint.push.push_config import VERSION, check_push_config
 from syncpoint.rules import pubsub_filter
 from syncpoint.wire.messages import pubsub
 
-PUBLIC = Vetting()
 _NOT_SERVED = ("bigquery_config", "cloud_storage_config", "bigtable_config", "message_transforms")
 _NOT_KEPT = (
     "name", "topic", "detached", "topic_message_retention_duration", "state", "analytics_hub_subscription_info", "tags",
@@ -40,12 +40,13 @@ _MUTABLE = frozenset({
 
 
 def new_subscription(
-    request: pubsub.Subscription, topic: Topic | None, now_ns: int, vetting: Vetting = PUBLIC
+    request: pubsub.Subscription, topic: Topic | None, now_ns: int, vetting: Vetting | None = None
 ) -> Subscription:
     """A legal record from a pubsub.Subscription, with incarnation 0 and no sync point.
 
     `topic`: what the request's topic name leads to; with None the record belongs to incarnation 0, and the caller must
-    refuse it. `vetting`: where pushes may go. Raises `InvalidArgument` or `Unimplemented`.
+    refuse it. `vetting`: where pushes may go; None: this
+    server pushes nothing. Raises `InvalidArgument` or `Unimplemented`.
     """
     parse_subscription(request.name)
     parse_topic(request.topic)
@@ -67,7 +68,7 @@ def resumes(known: Subscription, wanted: Subscription) -> bool:
 
 
 def changed_subscription(
-    record: Subscription, request: pubsub.UpdateSubscriptionRequest, vetting: Vetting = PUBLIC
+    record: Subscription, request: pubsub.UpdateSubscriptionRequest, vetting: Vetting | None = None
 ) -> Subscription:
     """The record as an UpdateSubscriptionRequest wants it. Raises `InvalidArgument` or `Unimplemented`."""
     paths = masks.checked_paths(request, request.subscription, _MUTABLE)
@@ -76,7 +77,7 @@ def changed_subscription(
     return _filled(record, message, vetting)
 
 
-def pushed_elsewhere(record: Subscription, config: pubsub.PushConfig, vetting: Vetting = PUBLIC) -> Subscription:
+def pushed_elsewhere(record: Subscription, config: pubsub.PushConfig, vetting: Vetting | None = None) -> Subscription:
     """The record with another push_config; one without an endpoint means pull. Raises `InvalidArgument`."""
     message = pubsub.Subscription.FromString(record.config)
     version = message.push_config.attributes.get(VERSION)
@@ -105,11 +106,13 @@ def subscription_message(
     return message
 
 
-def _filled(record: Subscription, message: pubsub.Subscription, vetting: Vetting) -> Subscription:
+def _filled(record: Subscription, message: pubsub.Subscription, vetting: Vetting | None) -> Subscription:
     """Check a message, fill in its defaults, and take its values over into the record."""
     message = pubsub.Subscription.FromString(message.SerializeToString())  # the caller's stays as it is
     check_served(message, _NOT_SERVED, "Subscription")
-    check_push_config(message.push_config, vetting)
+    if vetting is None and message.push_config.push_endpoint:
+        raise Unimplemented("Subscription.push_config.push_endpoint")
+    check_push_config(message.push_config, vetting or Vetting())
     if not message.push_config.push_endpoint:
         message.ClearField("push_config")
     check_labels(dict(message.labels))

@@ -9,7 +9,7 @@ where a subscription begins, where it was sought to, what a snapshot holds (`pub
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from syncpoint.metadata.mirror import CatalogMirror
@@ -28,7 +28,11 @@ class LogCommit:
 
     staged = False
 
-    def __init__(self, follower: Follower, mirror: CatalogMirror) -> None:
+    def __init__(
+        self, follower: Follower, mirror: CatalogMirror, listeners: Sequence[Callable[[CatalogChange], None]] = ()
+    ) -> None:
+        """`listeners` hear of each change after it was applied, those that join later, too."""
+        self._listeners = listeners
         self._follower, self._publish, self.mirror = follower, follower.forwarder, mirror
         self.catalog = follower.catalog
 
@@ -63,6 +67,9 @@ class LogCommit:
         except Exception as error:  # it is on its way to the log, and not all of it is followed
             publish.commit.give_up(error)
             raise
+        for change in assigned:
+            for listener in list(self._listeners):
+                listener(change)
         persisted, told = outcome_of("change")
 
         def settled(error: Exception | None) -> None:

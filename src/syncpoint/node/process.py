@@ -33,6 +33,7 @@ from syncpoint.model.flow import FlowLimits
 from syncpoint.node.doors import Doors
 from syncpoint.node.metadata import align
 from syncpoint.node.public_tls import PublicTls
+from syncpoint.node.pushes import Pushes
 from syncpoint.node.settings import ServeSettings
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import anchor_ns
@@ -42,6 +43,7 @@ from syncpoint.pipeline.mounting import ChainPipelines
 from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.recovery import RecoveredState
+from syncpoint.push.addresses import Vetting, networks
 from syncpoint.rest.http1 import http_door
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import Random, SystemRandom
@@ -92,6 +94,7 @@ class Node:
         identities = Identities(self.metadata, self.random)
         self.mirror = mirror = CatalogMirror(self.metadata)
         clock, self.limits, copy = TrustedClock(self.clock), FlowLimits(), LogCatalog()
+        self.vetting = Vetting(networks(settings.push_networks))
 
         def own_catalog(memory: RecoveredState) -> Catalog:
             clock.known(anchor_ns(memory))
@@ -131,7 +134,7 @@ class Node:
         identities.adopt_universe(self.store.universe)
         identities.raise_log_counter_floor(self.store.log_counter)
         memory = self.publish.memory
-        commits = LogCommit(chain.follower, mirror)
+        commits = LogCommit(chain.follower, mirror, copy.on_change)
         self.control = ControlPlane(commits, clock, self.random)
         self.subscribe = SubscribeForwarder(
             self.publish.server,
@@ -160,6 +163,11 @@ class Node:
         await commits.start()
         await self.upkeep.catch_up()
         self.server = await self._open_door()
+        self.pushes = Pushes(
+            copy, self.subscribe, self.vetting, self.control.commit, self.clock, self.random, settings.push_issuer,
+            None if self.access is None else self.access.service,
+        )  # fmt: skip
+        self.pushes.start()
         self.host.on_ended = lambda number, error: self._log_failed()
         if self.publish.commit.failed is not None:
             self._log_failed()
@@ -192,7 +200,7 @@ class Node:
             **self.pulls.methods(),
             **self.streams.methods(),
             **seek_methods(self.control),
-            **CatalogService(self.control).methods(),
+            **CatalogService(self.control, self.vetting).methods(),
             **IamService(self.control, Policies(self.control.catalog), gate).methods(),
             **AccountsService(self.control).methods(),
             **self.admin.methods(),
@@ -226,6 +234,7 @@ class Node:
         self.health.stop()
         self.pulls.drain()
         await self.server.drain(self.settings.drain_s)
+        await self.pushes.stop()
         if self.access is not None:
             await self.access.stop()
         if self.tls is not None:

@@ -21,6 +21,8 @@ class ServeSettings:
     tls_client_ca: Path | None = None  # clients must show a certificate that it signed
     auth: Path | None = None  # the file that says who may come in; None: everybody may do everything
     workers: int = 0  # processes behind the port; 0: one that does everything itself
+    push_networks: tuple[str, ...] = ()  # that pushes may go to although they are not public; "loopback": this machine
+    push_issuer: str = ""  # what tokens of pushes name as their issuer: our https address; none: nothing is signed
     drain_s: float = 5.0  # how long open calls may take to finish after SIGTERM
     storage: StorageSettings = field(default_factory=StorageSettings)
     door: TransportLimits = field(default_factory=TransportLimits)  # of the connections of clients; not of workers

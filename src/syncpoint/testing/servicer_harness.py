@@ -26,6 +26,7 @@ from syncpoint.model.errors import SyncpointError
 from syncpoint.node.upkeep import Upkeep
 from syncpoint.node.uses import anchor_ns
 from syncpoint.publish.upkeep import LogUpkeep, Rounds
+from syncpoint.push.addresses import Vetting
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness
@@ -70,7 +71,7 @@ class ServicerHarness(ForwarderHarness):
                 **SubscriberService(self.subscribe).methods(),
                 **self.streams.methods(),
                 **seek_methods(self.control),
-                **CatalogService(self.control).methods(),
+                **CatalogService(self.control, Vetting()).methods(),
                 **self.admin.methods(),
             }
         )
