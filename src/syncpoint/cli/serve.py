@@ -72,6 +72,19 @@ key_file = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="File that says whose tokens and certificates are believed, and who owns the server; nobody else comes in.",
 )
 @click.option(
+    "--push-network",
+    "push_networks",
+    multiple=True,
+    metavar="NETWORK",
+    help="Push subscriptions may go here although it is not public: 10.1.0.0/16, or loopback (http, too).",
+)
+@click.option(
+    "--push-issuer",
+    default="",
+    metavar="URL",
+    help="Sign pushes that ask for it, as this issuer: the https address of this server.",
+)
+@click.option(
     "--insecure",
     is_flag=True,
     help="Listen where others than this machine reach the port without TLS, or without knowing who calls.",
@@ -88,6 +101,8 @@ def serve(
     tls_key: Path | None,
     tls_client_ca: Path | None,
     auth: Path | None,
+    push_networks: tuple[str, ...],
+    push_issuer: str,
     insecure: bool,
 ) -> None:
     """Run a server until it is told to stop (Ctrl-C or SIGTERM: it ends what it is doing first).
@@ -115,6 +130,15 @@ def serve(
             f"cannot serve TLS with {tls_cert} and {tls_key}: {reason}",
             "Both must be in PEM form, and the key, without a password, must be that of the first certificate.",
         )
+    if push_networks:
+        from syncpoint.push.addresses import networks
+
+        try:
+            networks(push_networks)
+        except ValueError as error:
+            raise click.UsageError(f"--push-network: {error}.") from None
+    if push_issuer and not push_issuer.startswith("https://"):
+        raise click.UsageError("--push-issuer must begin with https://.")
     if auth is not None:
         from syncpoint.access.settings import load
 
@@ -146,6 +170,8 @@ def serve(
         tls_client_ca=tls_client_ca,
         auth=auth,
         workers=workers,
+        push_networks=push_networks,
+        push_issuer=push_issuer,
         storage=StorageSettings(require_disks=require_disks),
     )
     new = new_disks(settings.disk_folders, refuse=require_disks)

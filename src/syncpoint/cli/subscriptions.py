@@ -69,7 +69,7 @@ OPTIONS = (
         default=None,
         help="Deliver while the write is under way: faster, but a message may be seen whose publish fails in the end.",
     ),
-    click.option("--push-endpoint", metavar="URL", help="Push messages to this address (not served yet)."),
+    click.option("--push-endpoint", metavar="URL", help="Push messages to this address (https)."),
 )
 FIELDS = {
     "ack_deadline": "ack_deadline_seconds",

@@ -12,6 +12,7 @@ from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.control.plane import ControlPlane
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, Subscription
+from syncpoint.push.addresses import Vetting
 from syncpoint.runtime.clock import ManualClock
 from syncpoint.runtime.random import SeededRandom
 
@@ -67,7 +68,7 @@ class Service:
 
     def __init__(self, plane: FakeControlPlane) -> None:
         self.plane = plane
-        self.asynchronous = CatalogService(plane)
+        self.asynchronous = CatalogService(plane, Vetting())
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.asynchronous, name)
