@@ -44,8 +44,8 @@ class Vetting:
         """Whether a push may go to this address."""
         if any(address.version == net.version and address in net for net in self.allowed):
             return True
-        if isinstance(address, IPv6Address) and (address.scope_id or address.ipv4_mapped is not None):
-            return False
+        if isinstance(address, IPv6Address) and address.scope_id:
+            return False  # of one network of this machine
         if address.is_multicast or address.is_unspecified or not address.is_global:
             return False
         return not any(address.version == net.version and address in net for net in _REFUSED)

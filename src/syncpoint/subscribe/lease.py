@@ -255,8 +255,8 @@ class LeaseManager:
     def modify(
         self, request: bytes, field: int, seconds: int | list[int], now: float, *, delivered: bool = True
     ) -> list[bytes]:
-        """Extend leases, or end them (0 seconds = nack; not `delivered`: nobody saw these messages, so that counts as no
-        attempt). Returns the ids that failed (exactly-once only). Raises `BadAckId`.
+        """Extend leases, or end them (0 seconds = nack; not `delivered`: nobody saw these messages, and no attempt is
+        counted). Returns the ids that failed (exactly-once only). Raises `BadAckId`.
         """
         nacked, failed = self.table.modify(
             request, field, seconds, int(now * TICKS_PER_S), self.owner.record.exactly_once

@@ -238,6 +238,45 @@ def test_delivery_attempts_count_what_was_sent_and_nothing_else() -> None:
     world.run(story())
 
 
+def test_what_waits_for_its_key_through_pauses_is_not_counted() -> None:
+    async def answer(data: str) -> int:
+        if data == "bad":
+            return 500
+        await asyncio.sleep(0.3)
+        return 200
+
+    world = World(answer, ordered=True, dead_letter=DeadLetter("projects/p/topics/dead", 5))
+
+    async def story() -> None:
+        world.forwarders.send(*map(str, range(20)), key="good")
+        world.forwarders.send("bad", key="bad")
+        await asyncio.sleep(120)
+        assert [body["deliveryAttempt"] for _, _, data, body in world.requests if data == "bad"][:5] == [1, 2, 3, 4, 5]
+        others = [(data, body["deliveryAttempt"]) for _, _, data, body in world.requests if data != "bad"]
+        assert others == [(str(number), 1) for number in range(20)]
+
+    world.run(story())
+
+
+def test_another_ack_deadline_holds_for_what_is_pushed_from_then_on() -> None:
+    async def answer(data: str) -> int:
+        await asyncio.sleep(30)
+        return 200
+
+    world = World(answer)
+
+    async def story() -> None:
+        await asyncio.sleep(1)
+        world.change(CatalogChange.put(replace(world.forwarders.record, ack_deadline_s=60)))
+        await asyncio.sleep(1)
+        world.forwarders.send("slow")
+        await asyncio.sleep(90)
+        assert world.data == ["slow"]
+        assert world.driver.states()[0].acknowledged == 1
+
+    world.run(story())
+
+
 def test_the_endpoint_can_be_changed_and_taken_away() -> None:
     world = World()
 
