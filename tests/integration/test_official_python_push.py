@@ -115,7 +115,8 @@ def test_a_push_subscription_is_not_pulled_and_can_be_made_one_that_is(clients: 
     with pytest.raises(exceptions.FailedPrecondition, match="not supported for this subscription type"):
         clients.subscriber.pull(subscription=SUB, max_messages=1)
     with pytest.raises(exceptions.FailedPrecondition, match="is a push subscription"):
-        clients.subscriber.subscribe(SUB, lambda message: None).result(WAIT_S)
+        first = pubsub_v1.types.StreamingPullRequest(subscription=SUB, stream_ack_deadline_seconds=10)
+        next(iter(clients.subscriber.streaming_pull(requests=iter([first]))))
     clients.subscriber.modify_push_config(subscription=SUB, push_config={})
     clients.publish("pulled")
     [received] = clients.subscriber.pull(subscription=SUB, max_messages=1).received_messages

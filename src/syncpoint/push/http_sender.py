@@ -56,7 +56,7 @@ class HttpSender:
         self._backend = _VettedBackend(vetting, resolve or self._system_resolve)
         self._agent, self._tls, self._connections_max = (
             agent.encode(),
-            tls or ssl.create_default_context(),
+            tls,
             connections_max,
         )
         self._pool: httpcore.AsyncConnectionPool | None = None
@@ -101,6 +101,8 @@ class HttpSender:
     async def _connections(self) -> httpcore.AsyncConnectionPool:
         """The connections of now. Older ones are ended as their pushes end."""
         now = asyncio.get_running_loop().time()
+        if self._tls is None:
+            self._tls = ssl.create_default_context()  # reads many files, so not before it is needed
         if self._pool is None or now >= self._pool_until:
             old, self._pool_until = self._pool, now + KEPT_S
             self._pool = httpcore.AsyncConnectionPool(

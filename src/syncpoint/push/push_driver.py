@@ -89,17 +89,19 @@ class PushDriver:
         self._known: dict[int, pubsub.PushConfig] = {}  # all push subscriptions there are
         self._ending: set[PushedSubscription] = set()  # no longer ours, with pushes under way
         self._reviewed = float("-inf")
-        self._ticking: asyncio.Task[None] | None = None
+        self._started = False
+        self._ticking: asyncio.Task[None] | None = None  # only while there is something to push
 
     def start(self) -> None:
         """Begin to push. Needs the event loop."""
+        self._started = True
         for record in self.copy.catalog.subscriptions():
             self._note(record)
         self.copy.on_change.append(self._changed)
-        self._ticking = self.tasks.start(self._run())
 
     async def close(self) -> None:
         """Take nothing more, wait a little for what is under way, and end the rest unanswered."""
+        self._started = False
         if self._changed in self.copy.on_change:
             self.copy.on_change.remove(self._changed)
         if self._ticking is not None:
@@ -143,7 +145,7 @@ class PushDriver:
         self._ending = {one for one in self._ending if one.under_way}
 
     async def _run(self) -> None:
-        while True:
+        while self._known or self.pushed or self._ending:
             try:
                 self.tick()
             except Exception:
@@ -166,6 +168,8 @@ class PushDriver:
             self._forget(record.incarnation)
         else:
             self._known[record.incarnation] = config
+            if self._started and (self._ticking is None or self._ticking.done()):
+                self._ticking = self.tasks.start(self._run())
 
     def _forget(self, incarnation: int) -> None:
         self._known.pop(incarnation, None)
