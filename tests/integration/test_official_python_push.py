@@ -114,8 +114,8 @@ def test_a_push_subscription_is_not_pulled_and_can_be_made_one_that_is(clients: 
     clients.subscriber.create_subscription(name=SUB, topic=TOPIC, push_config={"push_endpoint": receiver.url})
     with pytest.raises(exceptions.FailedPrecondition, match="not supported for this subscription type"):
         clients.subscriber.pull(subscription=SUB, max_messages=1)
+    first = pubsub_v1.types.StreamingPullRequest(subscription=SUB, stream_ack_deadline_seconds=10)
     with pytest.raises(exceptions.FailedPrecondition, match="is a push subscription"):
-        first = pubsub_v1.types.StreamingPullRequest(subscription=SUB, stream_ack_deadline_seconds=10)
         next(iter(clients.subscriber.streaming_pull(requests=iter([first]))))
     clients.subscriber.modify_push_config(subscription=SUB, push_config={})
     clients.publish("pulled")
