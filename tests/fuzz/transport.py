@@ -24,8 +24,8 @@ from syncpoint.model.errors import SyncpointError
 from syncpoint.transport import frames
 from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
 from syncpoint.transport.client_connection import ClientConnection, ClientStreamState
-from syncpoint.transport.connection import Counters
 from syncpoint.transport.limits import TransportLimits
+from syncpoint.transport.receive_budget import Counters
 from syncpoint.transport.server_connection import ServerConnection
 from tests.unit.transport import conftest as world
 
@@ -233,7 +233,7 @@ def check_server(chance: random.Random, data: bytes) -> None:
     peer.lose()
     assert not calls.open, "a call was never told of its end"
     assert calls.twice == 0, "a call was told twice"
-    ended(conn, peer.server.totals)
+    ended(conn, peer.server.counters)
     assert peer.server.stats["connections"] == 0
 
 
@@ -277,7 +277,7 @@ def ended(conn: Any, totals: Counters) -> None:
     assert not conn.streams, "a stream is left"
     assert totals.held == 0, "bytes still count as held"
     assert conn.unsent_bytes == 0, "bytes still count as waiting"
-    assert conn._extra == 0, "window still counts as lent"
+    assert conn.incoming.lent == 0, "window still counts as lent"
 
 
 def run(inputs: int, seed: int) -> int:

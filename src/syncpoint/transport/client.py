@@ -16,11 +16,11 @@ from typing import Any
 
 from syncpoint.model.errors import Code, ConnectionRefused, SyncpointError, Unprocessed
 from syncpoint.transport.client_connection import ClientConnection, ClientStreamState
-from syncpoint.transport.connection import Counters
 from syncpoint.transport.encoding import write_timeout
 from syncpoint.transport.fields import Field
 from syncpoint.transport.headers import request_block
 from syncpoint.transport.limits import TransportLimits
+from syncpoint.transport.receive_budget import Counters
 from syncpoint.transport.stream_state import PREFIX_BYTES, Message
 
 _ATTEMPTS = 3
@@ -49,7 +49,7 @@ class Channel:
         self.host = host
         self.port = port
         self.limits = limits or TransportLimits()
-        self.totals = Counters()
+        self.counters = Counters()
         self._always = tuple(always)  # metadata of every call
         self._tls = tls
         if tls is not None:
@@ -152,7 +152,7 @@ class Channel:
         try:
             async with asyncio.timeout(self.limits.handshake_s):
                 _, connection = await loop.create_connection(
-                    lambda: ClientConnection(loop, self.limits, self.totals, self._retired),
+                    lambda: ClientConnection(loop, self.limits, self.counters, self._retired),
                     self.host,
                     self.port,
                     **options,
@@ -219,7 +219,7 @@ class ClientStream:
         loop = asyncio.get_running_loop()
         self._channel = channel
         self._block = block
-        self._lane: ClientStreamState | None = None
+        self._state: ClientStreamState | None = None
         self._inbox: deque[bytes] = deque()
         self._over = False
         self._error: SyncpointError | None = None
@@ -246,7 +246,7 @@ class ClientStream:
                 return None
             await self._change()
         payload = self._inbox.popleft()
-        stream_state = self._lane
+        stream_state = self._state
         if stream_state is not None and not stream_state.done:
             stream_state.unread -= len(payload) + PREFIX_BYTES
             stream_state.refill()
@@ -272,15 +272,15 @@ class ClientStream:
             return
         stream_state = ClientStreamState(connection, self._block, None, self._message, self._finished)
         stream_state.on_writable = stream_state.on_opened = self._wake
-        self._lane = stream_state
+        self._state = stream_state
         connection.start(stream_state)
         self._wake()
 
     async def _ready(self) -> ClientStreamState | None:
         """The stream_state, once it is open; None when the stream is over."""
-        while not self._over and (self._lane is None or self._lane.sid == 0):
+        while not self._over and (self._state is None or self._state.sid == 0):
             await self._change()
-        return self._lane
+        return self._state
 
     async def _change(self) -> None:
         await asyncio.wait((self._changed,))
@@ -291,7 +291,7 @@ class ClientStream:
         self._changed = self._changed.get_loop().create_future()
 
     def _message(self, payload: bytes) -> None:
-        stream_state = self._lane
+        stream_state = self._state
         if stream_state is not None:
             stream_state.unread += len(payload) + PREFIX_BYTES
         self._inbox.append(payload)
@@ -313,6 +313,6 @@ class ClientStream:
         if self._over:
             return
         self._finished(error)
-        stream_state = self._lane
+        stream_state = self._state
         if stream_state is not None and not stream_state.done:
             stream_state.conn.abandon(stream_state)

@@ -1,6 +1,6 @@
 """The client's end of a connection: opens streams for calls and reads their answers.
 
-Place: between `connection` and `client`; made by a `Channel` for every socket it opens.
+Place: between `frame_loop` and `client`; made by a `Channel` for every socket it opens.
 Promise: every call ends once, with a message, a status, or `Unprocessed` when the server certainly did not see it.
 Leaves to `client`: when to connect, deadlines, retries.
 """
@@ -15,11 +15,12 @@ from typing import ClassVar
 
 from syncpoint.model.errors import Code, SyncpointError, Unprocessed
 from syncpoint.transport import frames
-from syncpoint.transport.connection import Connection, Counters
+from syncpoint.transport.frame_loop import FrameLoop
 from syncpoint.transport.frames import ConnectionFault, ErrorCode, StreamFault
 from syncpoint.transport.headers import MalformedHeaders, ResponseHead, error_of, read_response
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.outbox import BURST
+from syncpoint.transport.receive_budget import Counters
 from syncpoint.transport.stream_state import COPY_BYTES, Message, StreamState
 
 _STREAMS_BEFORE_SETTINGS = 100
@@ -105,7 +106,7 @@ class ClientStreamState(StreamState):
             self.send_trailers(frames.data_head(0, self.sid, frames.END_STREAM))
 
     def ended(self) -> None:
-        """See Lane: our side is closed, the answer is still to come."""
+        """See StreamState: our side is closed, the answer is still to come."""
         self.local_done = True
         self.conn.finishing.pop(self, None)
 
@@ -135,29 +136,29 @@ class ClientStreamState(StreamState):
         self.on_finished(error)
 
     def message(self, payload: bytes) -> None:
-        """See Lane."""
+        """See StreamState."""
         self.on_message(payload)
 
     def end(self) -> None:
-        """See Lane: DATA ended the stream, where trailers should have."""
+        """See StreamState: DATA ended the stream, where trailers should have."""
         self._finished(SyncpointError(Code.INTERNAL, "The answer has no status."))
 
     def fault(self, error: SyncpointError) -> None:
-        """See Lane."""
+        """See StreamState."""
         self.conn.reset(self, ErrorCode.CANCEL)
         self.on_finished(error)
 
     def lost(self, error: SyncpointError) -> None:
-        """See Lane."""
+        """See StreamState."""
         self.on_finished(error)
 
     def became_writable(self) -> None:
-        """See Lane."""
+        """See StreamState."""
         if self.on_writable is not None:
             self.on_writable()
 
 
-class ClientConnection(Connection):
+class ClientConnection(FrameLoop):
     """One connection to a server. `usable`: new calls may be opened on it."""
 
     server_side: ClassVar[bool] = False
@@ -166,10 +167,10 @@ class ClientConnection(Connection):
         self,
         loop: asyncio.AbstractEventLoop,
         limits: TransportLimits,
-        totals: Counters,
+        counters: Counters,
         on_gone: Callable[[ClientConnection], None],
     ) -> None:
-        super().__init__(loop, limits, totals)
+        super().__init__(loop, limits, counters)
         self.usable = True
         self.gone = loop.create_future()
         self._on_gone = on_gone
@@ -189,14 +190,14 @@ class ClientConnection(Connection):
             self._open(stream)
 
     def _room(self) -> int:
-        return self.peer_streams if self.greeted else _STREAMS_BEFORE_SETTINGS
+        return self.peer_streams if self.liveness.greeted else _STREAMS_BEFORE_SETTINGS
 
     def _open(self, stream: ClientStreamState) -> None:
         sid = self._next_sid
         self._next_sid = sid + 2
         self.last_sid = sid
         self.streams[sid] = stream
-        self.totals.calls += 1
+        self.counters.calls += 1
         if sid >= _SID_LAST:
             self.retire()
         stream.open(sid)
@@ -303,5 +304,5 @@ class ClientConnection(Connection):
     def sweep(self, now: float) -> None:
         """See Connection. An idle connection is left in peace: servers dislike pings without calls."""
         if not self.streams:
-            self.heard = True
+            self.received = True
         super().sweep(now)

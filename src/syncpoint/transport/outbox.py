@@ -28,7 +28,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Outbox(asyncio.Protocol):
-    """Everything a connection has to say. `loop` gives time and turns; `transport` takes bytes."""
+    """Everything a connection has to send. `loop` gives time and turns; `transport` takes bytes."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: TransportLimits) -> None:
         self.loop = loop
@@ -47,13 +47,13 @@ class Outbox(asyncio.Protocol):
         self.peer_frame_bytes = FRAME_BYTES_MIN
         self.unsent_bytes = 0
         self.ready: dict[StreamState, None] = {}
-        """Lanes with bytes queued that their own window would let go."""
+        """Streams with bytes queued that their own window would let go."""
         self.awaiting: dict[StreamState, None] = {}
-        """Lanes that were told they are not writable."""
+        """Streams that were found not writable and want to know when they are."""
         self._booked = False
         self._joins = False
         self.budget: Unsent | None = None
-        """Where to tell what waits; None: nowhere."""
+        """Where what waits is counted; None: nowhere."""
         self.held = 0
         self.stuck_since = loop.time()
         self._buffered = 0
@@ -88,7 +88,7 @@ class Outbox(asyncio.Protocol):
             if not self.out:
                 break
         if self.unsent_bytes + self._buffered != self.held:
-            self._tell()
+            self._report()
 
     def _write(self, out: list[Buffer], total: int) -> None:
         transport = self.transport
@@ -119,17 +119,17 @@ class Outbox(asyncio.Protocol):
         if self.unsent_bytes > self.limits.unsent_bytes:
             self.overflow()
             return
-        self._tell()
+        self._report()
         if not self.corked:
             self.schedule_flush()
 
-    def tell_held(self) -> None:
+    def report_held(self) -> None:
         """See `unsent.UnsentHolder`."""
         transport = self.transport
         self._buffered = 0 if transport is None or self.closed else transport.get_write_buffer_size()
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         held = self.unsent_bytes + self._buffered
         if held < self.held:
             self._moved = True
@@ -138,9 +138,9 @@ class Outbox(asyncio.Protocol):
         else:
             self.held = held
 
-    def look_whether_stuck(self, now: float) -> None:
+    def check_progress(self, now: float) -> None:
         """Called every now and then."""
-        self.tell_held()
+        self.report_held()
         if self._moved or not self.held:
             self._moved = False
             self.stuck_since = now
@@ -157,12 +157,12 @@ class Outbox(asyncio.Protocol):
         """The socket is full (asyncio)."""
         self.paused = True
         self.paused_since = self.loop.time()
-        self.tell_held()
+        self.report_held()
 
     def resume_writing(self) -> None:
         """The socket has room again (asyncio)."""
         self.paused = False
-        self.tell_held()
+        self.report_held()
         if not self.closed:
             self.window_opened()
 

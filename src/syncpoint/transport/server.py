@@ -16,8 +16,8 @@ from typing import Any
 
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport.calls import Methods
-from syncpoint.transport.connection import Counters
 from syncpoint.transport.limits import TransportLimits
+from syncpoint.transport.receive_budget import Counters
 from syncpoint.transport.server_connection import ServerConnection
 from syncpoint.transport.unsent import Unsent
 
@@ -59,7 +59,7 @@ class Server:
         self.methods = methods
         self.limits = limits
         self.on_fallback = on_fallback
-        self.totals = Counters()
+        self.counters = Counters()
         self.unsent = unsent or Unsent(limits.unsent_total_bytes)
         self.secret = b""
         self.port = 0
@@ -74,13 +74,13 @@ class Server:
     @property
     def stats(self) -> dict[str, int]:
         """Counters; see the class."""
-        totals = self.totals
+        counters = self.counters
         return {
             "connections": len(self._connections),
-            "calls": totals.calls,
-            "refused": totals.refused,
-            "faults": totals.faults,
-            "held": totals.held,
+            "calls": counters.calls,
+            "refused": counters.refused,
+            "faults": counters.faults,
+            "held": counters.held,
             "unsent": self.unsent.used,
             "shed": self.unsent.shed,
         }
@@ -92,7 +92,7 @@ class Server:
     def admit(self, connection: ServerConnection) -> bool:
         """Whether there is room for one more connection. Counted until `gone`."""
         if self._stopping or len(self._connections) >= self.limits.connections:
-            self.totals.refused += 1
+            self.counters.refused += 1
             return False
         self._connections.add(connection)
         if self._timer is None:

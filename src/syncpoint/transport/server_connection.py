@@ -1,6 +1,6 @@
 """The server's end of a connection: opens streams for requests, keeps their deadlines, drains.
 
-Place: between `connection` and `server_streams`; made by `server` for every accepted socket.
+Place: between `frame_loop` and `server_streams`; made by `server` for every accepted socket.
 Promise: a stream above the limits is refused in a way the client may retry; a drained connection loses no call it
 accepted.
 Leaves to `server`: which methods exist, and when to sweep and drain.
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from syncpoint.model.errors import Code, SyncpointError, Unauthenticated, Unimplemented
 from syncpoint.transport import frames, guard
 from syncpoint.transport.calls import Streaming, Unary
-from syncpoint.transport.connection import Connection, log
+from syncpoint.transport.frame_loop import FrameLoop
 from syncpoint.transport.frames import PREFACE, ConnectionFault, ErrorCode, StreamFault
 from syncpoint.transport.headers import SECRET, MalformedHeaders, RequestHead, check_trailers, read_request
 from syncpoint.transport.server_streams import MessageStream, PlainStream, ServerStream, UnaryStream
@@ -25,17 +26,19 @@ from syncpoint.transport.stream_state import StreamState
 if TYPE_CHECKING:
     from syncpoint.transport.server import FallbackProtocol, Server
 
+log = logging.getLogger("syncpoint.transport")
+
 _NEVER = float("inf")
 _GAPS_MAX = 64
 _CACHED_BLOCK_BYTES = 4096
 _DRAIN_PING = b"draining"
 
 
-class ServerConnection(Connection):
+class ServerConnection(FrameLoop):
     """One accepted connection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, server: Server) -> None:
-        super().__init__(loop, server.limits, server.totals)
+        super().__init__(loop, server.limits, server.counters)
         self.server = server
         self.budget = server.unsent
         self.peer = ""
@@ -62,7 +65,7 @@ class ServerConnection(Connection):
             self.closed = True
             transport.abort()
             return
-        self.started_at = self.loop.time()  # TLS, if there is any, is finished
+        self.liveness.started_at = self.loop.time()  # TLS, if there is any, is finished
         self._joins = transport.get_extra_info("sslcontext") is not None
         transport.set_write_buffer_limits(high=self.limits.socket_buffer_bytes)
 
@@ -95,7 +98,7 @@ class ServerConnection(Connection):
         elif PREFACE.startswith(start):
             self._preface = start
         elif self.server.on_fallback is not None and self.transport is not None:
-            self.greeted = True
+            self.liveness.greeted = True
             self.fallback = self.server.on_fallback()
             self.fallback.connection_made(self.transport)
             self.fallback.data_received(start)
@@ -128,7 +131,8 @@ class ServerConnection(Connection):
             return
         super().sweep(now)
         idle_s = self.limits.first_request_s
-        if idle_s and self.greeted and not (self.last_sid or self.draining) and now - self.started_at > idle_s:
+        times = self.liveness
+        if idle_s and times.greeted and not (self.last_sid or self.draining) and now - times.started_at > idle_s:
             self.drain("nothing was asked for")
 
     @property
@@ -162,12 +166,12 @@ class ServerConnection(Connection):
         self.last_sid = sid
         streams = self.streams
         if len(streams) >= self.limits.concurrent_streams:
-            self.totals.refused += 1
+            self.counters.refused += 1
             self.guard.count(guard.RESETS)
             self.ignore(sid)
             self.out.append(frames.rst_stream(sid, ErrorCode.REFUSED_STREAM))
             return
-        self.totals.calls += 1
+        self.counters.calls += 1
         stream: ServerStream
         if type(method) is Unary:
             stream = streams[sid] = UnaryStream(self, sid, head, method)

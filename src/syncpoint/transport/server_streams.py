@@ -7,6 +7,7 @@ Leaves to `server_connection`: opening streams, deadlines, draining.
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.transport import frames
 from syncpoint.transport.calls import Call, Streaming, StreamingCall, Unary
-from syncpoint.transport.connection import log
 from syncpoint.transport.frames import ErrorCode
 from syncpoint.transport.headers import HEAD_BLOCK, OK_BLOCK, RequestHead, plain_block, status_block
 from syncpoint.transport.outbox import BURST
@@ -22,6 +22,8 @@ from syncpoint.transport.stream_state import COPY_BYTES, Message, StreamState
 
 if TYPE_CHECKING:
     from syncpoint.transport.server_connection import ServerConnection
+
+log = logging.getLogger("syncpoint.transport")
 
 _HEAD_HEAD = frames.frame(frames.HEADERS, frames.END_HEADERS, 0, HEAD_BLOCK)[:5]
 _TAIL_HEAD = frames.frame(frames.HEADERS, frames.END_HEADERS | frames.END_STREAM, 0, OK_BLOCK)[:5]
@@ -149,10 +151,10 @@ class ServerStream(StreamState):
         self.fault(SyncpointError(Code.DEADLINE_EXCEEDED, "Deadline exceeded."))
 
     def became_writable(self) -> None:
-        """See Lane. Only streaming calls ask."""
+        """See StreamState. Only streaming calls ask."""
 
     def lost(self, error: SyncpointError) -> None:
-        """See Lane."""
+        """See StreamState."""
         self.cancel()
 
     def cancel(self) -> None:
@@ -180,13 +182,13 @@ class UnaryStream(ServerStream):
         self.request: bytes | None = None
 
     def message(self, payload: bytes) -> None:
-        """See Lane."""
+        """See StreamState."""
         if self.request is not None:
             raise SyncpointError(Code.INTERNAL, "More than one message in a unary call.")
         self.request = payload
 
     def end(self) -> None:
-        """See Lane: the request is complete, so the method is called."""
+        """See StreamState: the request is complete, so the method is called."""
         request = self.request
         if request is None or self.partial:
             self.fault(SyncpointError(Code.INTERNAL, "The request ended without a whole message."))
@@ -250,18 +252,18 @@ class MessageStream(ServerStream):
         self._dropped: list[object] = []
 
     def start(self) -> None:
-        """See ServerLane. Our head goes out at once: some clients wait for it before they send."""
+        """See ServerStream. Our head goes out at once: some clients wait for it before they send."""
         self.guarded(self.method.handler, self)
         if not self.done and not self.head_sent:
             self.open_answer()
 
     def message(self, payload: bytes) -> None:
-        """See Lane."""
+        """See StreamState."""
         if self.on_message is not None and not self.answered:
             self.guarded(self.on_message, payload)
 
     def end(self) -> None:
-        """See Lane."""
+        """See StreamState."""
         if self.partial:
             self.fault(SyncpointError(Code.INTERNAL, "The stream ended within a message."))
         elif self.on_end is not None and not self.answered:
@@ -291,11 +293,11 @@ class MessageStream(ServerStream):
         return self.unsent_tokens() + self._dropped
 
     def dropped(self, dropped_tokens: list[object]) -> None:
-        """See ServerLane."""
+        """See ServerStream."""
         self._dropped += dropped_tokens
 
     def became_writable(self) -> None:
-        """See Lane."""
+        """See StreamState."""
         if self.on_writable is not None and not self.answered:
             self.guarded(self.on_writable)
 
@@ -306,10 +308,10 @@ class PlainStream(ServerStream):
     __slots__ = ()
 
     def feed(self, data: bytes, a: int, b: int) -> None:
-        """See Lane: the body means nothing."""
+        """See StreamState: the body means nothing."""
 
     def end(self) -> None:
-        """See Lane."""
+        """See StreamState."""
         conn = self.conn
         self.answered = self.head_sent = True
         block = plain_block(415, len(_PLAIN_TEXT))
@@ -318,7 +320,7 @@ class PlainStream(ServerStream):
         self.send_trailers(frames.data_head(0, self.sid, frames.END_STREAM))
 
     def fault(self, error: SyncpointError) -> None:
-        """See Lane."""
+        """See StreamState."""
         self.conn.reset(self, ErrorCode.CANCEL)
         self.cancel()
 

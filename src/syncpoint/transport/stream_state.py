@@ -276,14 +276,14 @@ class StreamState:
         if k:
             parts.append(data[a : a + k])
             self.have += k
-            self.conn.hold(k)
+            self.conn.incoming.hold(k)
             if len(parts) > _PARTS + (self.need >> 10):
                 # So many small pieces would take more memory than their bytes.
                 parts[:] = (b"".join(parts),)
         if self.have < self.need:
             extra = self.need + self.unread - self.conn.limits.stream_window_bytes
             if extra > self.extra:
-                self.conn.ask_extra(self, extra)
+                self.conn.incoming.ask(self, extra)
             return
         payload = b"".join(parts)
         flag = self.prefix[0]
@@ -295,12 +295,12 @@ class StreamState:
     def _drop_partial(self) -> None:
         if self.have:
             if self.need:
-                self.conn.hold(PREFIX_BYTES - self.have)
+                self.conn.incoming.hold(PREFIX_BYTES - self.have)
             self.have = self.need = 0
             self.prefix = b""
             self.parts = []
         if self.extra:
-            self.conn.give_back(self)
+            self.conn.incoming.give_back(self)
 
     def _too_large(self, n: int) -> SyncpointError:
         limit = self.conn.limits.message_bytes

@@ -1,8 +1,9 @@
 """What a process holds for peers that do not take it, over all its connections.
 
-Place: one for each process, handed to the servers it opens; connections tell it what waits in them.
+Place: one for each process, handed to the servers it opens; connections report what waits in them.
 Promise: when more waits than `limit_bytes`, connections are closed in the next turn of the event loop, the largest and
-slowest first, until three quarters of it are left. Who takes what he asked for holds little, and is not among them.
+slowest first, until three quarters of it are left. A connection that takes what it asked for holds little, and is not
+among them.
 Leaves to the connection: closing itself. To whoever makes answers: making few of them in one turn (see `fair`).
 """
 
@@ -16,14 +17,14 @@ log = logging.getLogger("syncpoint.transport")
 
 
 class UnsentHolder(Protocol):
-    """A connection. `held`: bytes it last told of; `stuck_since`: when bytes that wait last moved."""
+    """A connection. `held`: bytes it last reported; `stuck_since`: when bytes that wait last moved."""
 
     loop: asyncio.AbstractEventLoop
     held: int
     stuck_since: float
 
-    def tell_held(self) -> None:
-        """Tell how much waits now."""
+    def report_held(self) -> None:
+        """Report how much waits now."""
         ...
 
     def shed(self) -> None:
@@ -58,7 +59,7 @@ class Unsent:
     def _relieve(self, loop: asyncio.AbstractEventLoop) -> None:
         self._booked = False
         for holder in list(self._holders):
-            holder.tell_held()
+            holder.report_held()
         if self.used <= self.limit_bytes:
             return
         now = loop.time()
