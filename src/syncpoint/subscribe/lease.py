@@ -10,30 +10,18 @@ acknowledgements, too.
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from syncpoint.kernel.acks import decode_runs
-from syncpoint.kernel.leases import LeaseTable
-from syncpoint.metadata.records import Subscription
-from syncpoint.model.delivery import AttemptRun, Batch, PublishSide
+from syncpoint.model.delivery import AttemptRun, Batch
 from syncpoint.model.errors import FailedPrecondition, GivenUp, Unavailable
 from syncpoint.subscribe.confirm import REMEMBER_S, Confirmation, Confirmed, Unsure
 from syncpoint.subscribe.ordering import KeyOrder
 from syncpoint.subscribe.retry import Redelivery, note_run, rest_s
+from syncpoint.subscribe.shared_state import SharedState
 
 TICKS_PER_S = 100
 Fetch = Callable[[int, int, int, Callable[[Sequence[Batch] | Exception], None]], None]
-
-
-class LeaseListener(Protocol):
-    """The delivery this machine belongs to."""
-
-    record: Subscription
-    stalled: bool
-
-    def wake(self) -> None: ...
-
-    def dead_letter(self, source: int, offset: int, attempts: int) -> None: ...
 
 
 class _Record(NamedTuple):
@@ -51,14 +39,12 @@ class _Record(NamedTuple):
 class LeaseManager:
     """Leases, redeliveries and ordering of one subscription."""
 
-    def __init__(
-        self, owner: LeaseListener, table: LeaseTable, publish: PublishSide, unsure: Unsure | None = None
-    ) -> None:
+    def __init__(self, state: SharedState, generation: int, unsure: Unsure | None = None) -> None:
         """`unsure`: what is remembered from before a seek."""
-        self.owner, self.table, self.publish = owner, table, publish
+        self.state, self.table, self.publish = state, state.table, state.publish
         self.redelivery = Redelivery()
-        self.order = KeyOrder() if owner.record.ordered else None
-        self.generation = 0
+        self.order = KeyOrder() if state.record.ordered else None
+        self.generation = generation
         self.voids: dict[int, int] = {}  # source -> how often everything lent of it became void
         self._unknown: list[_Record] = []
         self._doubtful: list[_Record] = []  # exactly-once, of a grant that is over: may have counted before its end
@@ -77,11 +63,11 @@ class LeaseManager:
         Raises, before anything is changed, `BadAckId` when an id is not one of this subscription's, and `Unavailable`
         when nothing can be recorded now.
         """
-        record = self.owner.record
+        record = self.state.record
         self.publish.check_writable()
         count, acked, failed = self.table.acknowledge(request, field, int(now * TICKS_PER_S), record.exactly_once)
         if count:
-            self.owner.wake()
+            self.state.wake()
         if confirmed is None:
             waiting = None
         else:
@@ -104,14 +90,14 @@ class LeaseManager:
                 self._unknown.append(record._replace(maybe=True))  # whoever waits is answered when it is begun anew
                 raise
 
-        subscription = self.owner.record.incarnation
+        subscription = self.state.record.incarnation
         self._under_way += 1
         self.publish.acknowledge(subscription, self.generation, record.source, record.runs, done, urgent=urgent)
 
     def _recorded(self, record: _Record, error: Exception | None) -> None:
         """The publish side says what became of it."""
         source, _, waiting, void, maybe = record
-        refused, once = isinstance(error, FailedPrecondition), self.owner.record.exactly_once
+        refused, once = isinstance(error, FailedPrecondition), self.state.record.exactly_once
         if error is None or (refused and not once and self._heir is None):
             if waiting is not None:  # what a seek or a deletion has decided needs no record
                 waiting.persisted(source)
@@ -124,7 +110,7 @@ class LeaseManager:
             self._doubt(record)
         else:
             self._unknown.append(record._replace(maybe=True))
-            self.owner.stalled = True
+            self.state.stalled = True
             if isinstance(error, GivenUp):
                 self._give_up(record, math.inf)  # whoever waits need not wait longer
 
@@ -139,14 +125,14 @@ class LeaseManager:
     def _give_up(self, record: _Record, now: float) -> None:
         """Tell who waits that the outcome is unknown, if that is due."""
         unsure = record.waiting.give_up(now) if record.waiting is not None else ()
-        if unsure and record.waiting is not None and self.owner.record.exactly_once:
+        if unsure and record.waiting is not None and self.state.record.exactly_once:
             self.unsure.remember(unsure, record.waiting)
 
     def resend(self) -> None:
         """Acknowledgements whose outcome is unknown are sent again; under another grant they would be another's."""
         unknown, self._unknown = self._unknown, []
         for record in unknown:
-            if self.owner.record.exactly_once and self.voids.get(record.source, 0) != record.void:
+            if self.state.record.exactly_once and self.voids.get(record.source, 0) != record.void:
                 self._doubt(record)
             else:
                 self._record(record, urgent=True)
@@ -193,7 +179,7 @@ class LeaseManager:
     def finish(self, source: int) -> None:
         """Everything of a source is acknowledged. Whether by what we sent, an exactly-once sender still has to hear."""
         self._forget(source)
-        if self.owner.record.exactly_once:
+        if self.state.record.exactly_once:
             return
         done = [record for record in self._unknown if record.source == source]
         self._unknown = [record for record in self._unknown if record.source != source]
@@ -221,7 +207,7 @@ class LeaseManager:
         """It is given up. Others who serve the subscription may hear of its seek or deletion later than we did, and
         deliver until then what is not recorded: an exactly-once sender must not take it for acknowledged.
         """
-        once = self.owner.record.exactly_once
+        once = self.state.record.exactly_once
         if self._heir is not None and not once and self._heir.generation == self.generation:
             self._heir.take_over(record)
         elif record.waiting is None:
@@ -237,7 +223,7 @@ class LeaseManager:
             self._leave(record)
         else:
             self._unknown.append(record._replace(void=self.voids.get(record.source, 0), maybe=True))
-            self.owner.stalled = True
+            self.state.stalled = True
 
     def settle(self, source: int, runs: bytes) -> None:
         """These offsets need no delivery any more: forget their counts, let their keys go on."""
@@ -259,7 +245,7 @@ class LeaseManager:
         counted). Returns the ids that failed (exactly-once only). Raises `BadAckId`.
         """
         nacked, failed = self.table.modify(
-            request, field, seconds, int(now * TICKS_PER_S), self.owner.record.exactly_once
+            request, field, seconds, int(now * TICKS_PER_S), self.state.record.exactly_once
         )
         if nacked:
             self.came_back(nacked, now, delivered=delivered)
@@ -272,7 +258,7 @@ class LeaseManager:
             self.came_back(expired, now, delivered=True)
         if self.redelivery.next_time() is not None:
             self.redelivery.wake(now)
-            self.owner.wake()
+            self.state.wake()
         for record in (*self._unknown, *self._doubtful, *self._examining):
             self._give_up(record, now)
         if self.unsure:
@@ -291,7 +277,7 @@ class LeaseManager:
 
     def came_back(self, identities: list[tuple[int, int]], now: float, *, delivered: bool) -> None:
         """Messages whose lease ended undone are offered again: now, after a backoff, or as dead letters."""
-        record, order = self.owner.record, self.order
+        record, order = self.state.record, self.order
         retry, dead = record.retry, record.dead_letter
         counted: dict[int, list[AttemptRun]] = {}
         for source, offset in sorted(identities):
@@ -304,16 +290,16 @@ class LeaseManager:
                 for later in order.take_back((source, offset), block=is_dead or delay > 0):
                     self.table.revoke(*later)
                 if is_dead:
-                    self.owner.dead_letter(source, offset, attempts)
+                    self.state.dead_letter(source, offset, attempts)
                 elif delay:
                     self.redelivery.add(source, offset, at=now + delay)
             elif is_dead:
-                self.owner.dead_letter(source, offset, attempts)
+                self.state.dead_letter(source, offset, attempts)
             else:
                 self.redelivery.add(source, offset, at=now + delay if delay else None)
         for source, runs in counted.items():
             self.publish.note_attempts(record.incarnation, self.generation, source, runs)
-        self.owner.wake()
+        self.state.wake()
 
     @property
     def is_out(self) -> bool:

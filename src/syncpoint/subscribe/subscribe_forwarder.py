@@ -76,13 +76,11 @@ class SubscribeForwarder:
         if found is not None:
             found.record = record
             return found
-        generation = self.publish.generation(record.incarnation)
         key = hmac.digest(self._key, record.incarnation.to_bytes(8, "little"), "sha256")[:16]
         found = Delivery(
             record,
             GuardedSide(self.publish, self.guard, record.incarnation),
-            table=LeaseTable(key, self._next_epoch(record.incarnation), generation),
-            generation=generation,
+            table=LeaseTable(key, self._next_epoch(record.incarnation), self.publish.generation(record.incarnation)),
             program=pubsub_filter.compile(record.filter_text) if record.filter_text else _NOTHING,
             now=self.clock.monotonic,
             soon=partial(self._step_soon, record.incarnation),
@@ -142,12 +140,12 @@ class SubscribeForwarder:
         try:
             self.guard.ask(partial(delivery.add, consumer), record.incarnation)
         except Exception:
-            delivery.remove(consumer)  # nobody will: its caller hears of no consumer
+            delivery.state.remove(consumer)  # nobody will: its caller hears of no consumer
             raise
         return consumer
 
     def acknowledge(self, record: Subscription, request: bytes, field: int, confirmed: Confirmed | None) -> None:
-        """See `Lending.acknowledge`."""
+        """See `LeaseManager.acknowledge`."""
         leases = self.delivery(record).leases
         step = partial(leases.acknowledge, request, field, self.clock.monotonic(), confirmed)
         self.guard.ask(step, record.incarnation)
@@ -175,7 +173,7 @@ class SubscribeForwarder:
 
     def _leave(self, delivery: Delivery, consumer: Consumer | None, unsent: Sequence[int], broken: bool) -> None:
         if consumer is not None:
-            delivery.remove(consumer)
+            delivery.state.remove(consumer)
         now = self.clock.monotonic()
         if unsent:
             delivery.leases.release(list(unsent), now)
@@ -225,11 +223,11 @@ class SubscribeForwarder:
         if delivery.consumers:
             self.used[incarnation] = now
         else:
-            delivery.put_back()
+            delivery.redeliveries.put_back()
         delivery.record = record
         delivery.leases.expire(now)
         delivery.review(now)
-        if delivery.stalled:
+        if delivery.state.stalled:
             delivery.look_again()
         if delivery.at_rest and now - self.used.get(incarnation, now) >= self._linger_s:
             self.removed(incarnation)

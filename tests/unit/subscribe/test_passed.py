@@ -67,7 +67,7 @@ def test_a_new_message_that_could_not_be_read_is_delivered_when_it_can_be(ordere
     subscriber.ack()
     world.advance(30)
     assert subscriber.data == ["a", "c", "b"]
-    assert not world.subscribe.delivery(world.record)._passed
+    assert not world.subscribe.delivery(world.record).reader.passed
 
 
 def test_the_newest_message_that_could_not_be_read_is_delivered_when_it_can_be() -> None:

@@ -13,6 +13,7 @@ from syncpoint.subscribe.confirm import Confirmation
 from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.fetch import FetchCursor
 from syncpoint.subscribe.lease import LeaseManager
+from syncpoint.subscribe.lend import Lender
 from syncpoint.testing.forwarder_harness import SUB, TOPIC, ForwarderHarness, Subscriber
 from syncpoint.wire.messages import pubsub
 from tests.kit.chain import SUB_NUMBER
@@ -43,7 +44,7 @@ def fails_once(
         (FetchCursor, "received"),
         (Delivery, "on_sources"),
         (Delivery, "on_data"),
-        (Delivery, "_lend"),
+        (Lender, "lend"),
         (FetchCursor, "named"),
     ],
 )
@@ -106,7 +107,7 @@ class Two(ForwarderHarness):
             self.others.append(one.message.data.decode())
 
 
-@pytest.mark.parametrize(("owner", "name"), [(FetchCursor, "received"), (Delivery, "on_data"), (Delivery, "_pump")])
+@pytest.mark.parametrize(("owner", "name"), [(FetchCursor, "received"), (Delivery, "on_data"), (Delivery, "_look")])
 def test_what_fails_for_one_subscription_begins_no_other_anew(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +115,7 @@ def test_what_fails_for_one_subscription_begins_no_other_anew(
     subscriber = Subscriber(world)
     world.settle()
     mine = world.subscribe.delivery(world.record)
-    fails_once(monkeypatch, owner, name, lambda it: it is mine or it in mine._sources._cursors.values())
+    fails_once(monkeypatch, owner, name, lambda it: it is mine or it in mine.reader.sources._cursors.values())
     caller = world.send("a")
     assert caller.ids
     assert world.subscribe.guard.doubted == {world.record.incarnation}
@@ -179,7 +180,7 @@ def test_one_that_goes_on_failing_keeps_no_other_waiting(monkeypatch: pytest.Mon
         monkeypatch,
         FetchCursor,
         "received",
-        lambda it: it in world.subscribe.delivery(world.record)._sources._cursors.values(),
+        lambda it: it in world.subscribe.delivery(world.record).reader.sources._cursors.values(),
     )
     world.send("a")
     world.advance(0.3)

@@ -110,7 +110,8 @@ class SubscribeRole:
         }
 
     def load(self, seconds: float) -> dict[str, Any]:
-        before, self._delivered = self._delivered, {n: one.delivered for n, one in self.forwarder.deliveries.items()}
+        before = self._delivered
+        self._delivered = {n: one.state.delivered for n, one in self.forwarder.deliveries.items()}
         rates = {number: (count - before.get(number, 0)) / seconds for number, count in self._delivered.items()}
         return {
             "connections": len(self.streams.streams),

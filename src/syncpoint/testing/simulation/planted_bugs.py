@@ -27,9 +27,9 @@ from syncpoint.storage.disk.disk_set import DiskSet
 from syncpoint.storage.quorum import AckRule
 from syncpoint.storage.recovery import find_tail
 from syncpoint.storage.recovery import recover as recover_module
-from syncpoint.subscribe.delivery import Delivery
 from syncpoint.subscribe.fetch import FetchCursor
 from syncpoint.subscribe.gather import Gatherer
+from syncpoint.subscribe.source_reader import SourceReader
 from syncpoint.subscribe.subscription_view import SubscriptionView
 from syncpoint.testing.simulation import planted_again as again
 from syncpoint.testing.simulation import planted_cluster_pipelines as on_clusters
@@ -221,16 +221,16 @@ def a_source_ends_early() -> AbstractContextManager[None]:
 def nobody_goes_on() -> AbstractContextManager[None]:
     """A source that turns out to have ended wakes nobody: what comes after it waits until something else happens."""
 
-    def read(self: Delivery, cursor: FetchCursor, batches: Sequence[Batch] | Exception) -> None:
+    def read(self: SourceReader, cursor: FetchCursor, batches: Sequence[Batch] | Exception) -> None:
         if isinstance(batches, Exception):
-            cursor.failed(self.now())
-            self.stalled = True
+            cursor.failed(self._state.now())
+            self._state.stalled = True
             return
         cursor.received(batches)
         if batches:
-            self.wake()
+            self._state.wake()
 
-    return patched(Delivery, _read=read)
+    return patched(SourceReader, _read=read)
 
 
 def an_epoch_begins_unknowing() -> AbstractContextManager[None]:

@@ -1,0 +1,57 @@
+"""Shared state: what the parts of one subscription's delivery have in common.
+
+Place: made by `delivery`, given to `lease`, `source_reader`, `redelivery`, `lend`, `key_reader` and `pump`. What is set
+here outlives a seek; the parts do not, they are made anew.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from syncpoint.kernel.leases import LeaseTable
+from syncpoint.metadata.records import Subscription
+from syncpoint.model.delivery import PublishSide
+from syncpoint.subscribe.consumer import Consumer
+
+
+class SharedState:
+    """`wake()`: something changed, look at everything once at the end of this turn. `doubted()`: something failed in
+    its middle, and it is not begun anew yet. `dead_letter(source, offset, attempts)`: a message is given up.
+    """
+
+    __slots__ = ("consumers", "dead_letter", "delivered", "doubted", "now", "program", "publish", "record", "stalled",
+                 "table", "wake")  # fmt: skip
+
+    def __init__(
+        self,
+        record: Subscription,
+        publish: PublishSide,
+        *,
+        table: LeaseTable,
+        program: bytes,
+        now: Callable[[], float],
+        wake: Callable[[], None],
+        doubted: Callable[[], bool],
+        dead_letter: Callable[[int, int, int], None],
+    ) -> None:
+        self.record = record
+        self.publish = publish
+        self.table = table
+        self.program = program  # of the filter
+        self.now = now
+        self.wake = wake
+        self.doubted = doubted
+        self.dead_letter = dead_letter
+        self.consumers: deque[Consumer] = deque()  # in the order of their turns
+        self.delivered = 0
+        self.stalled = False  # something could not be read, or recorded: it is tried again at the next tick
+
+    @property
+    def strict(self) -> bool:
+        """Whether what was lent under one grant means nothing under the next."""
+        return self.record.exactly_once or self.record.ordered
+
+    def remove(self, consumer: Consumer) -> None:
+        """It takes no more."""
+        consumer.closed = True
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
