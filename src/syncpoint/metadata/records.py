@@ -45,6 +45,18 @@ class SeekTarget(NamedTuple):
     snapshot: int | None = None
 
 
+class TopicSchema(NamedTuple):
+    """What the messages of a topic must fit: revisions with numbers from `first` to `last` (0: no bound) of the very
+    schema `uid`, in one of the encodings of google.pubsub.v1.Encoding.
+    """
+
+    name: str
+    uid: int
+    encoding: int
+    first: int = 0
+    last: int = 0
+
+
 ACTIVE = "active"
 CREATING = "creating"
 
@@ -65,6 +77,7 @@ class Topic:
     durability: str = ""
     regions: tuple[str, ...] = ()
     enforce_in_transit: bool = False
+    schema: TopicSchema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +231,9 @@ def _fill(stored: Any, record: Record) -> None:
             stored.topic.SetInParent()
             _copy(stored.topic, record, _TOPIC_FIELDS)
             stored.topic.regions.extend(record.regions)
+            if record.schema is not None:
+                for field, value in record.schema._asdict().items():
+                    setattr(stored.topic.schema, field, value)
         case Subscription():
             _copy(stored.subscription, record, _SUBSCRIPTION_FIELDS)
             if record.dead_letter is not None:
@@ -248,7 +264,9 @@ def _fill(stored: Any, record: Record) -> None:
 def _read(stored: Any) -> Record:
     kind = stored.WhichOneof("kind")
     if kind == "topic":
-        return Topic(**_values(stored.topic, _TOPIC_FIELDS), regions=tuple(stored.topic.regions))
+        found = stored.topic
+        schema = TopicSchema(**_values(found.schema, TopicSchema._fields)) if found.HasField("schema") else None
+        return Topic(**_values(found, _TOPIC_FIELDS), regions=tuple(found.regions), schema=schema)
     if kind == "subscription":
         found = stored.subscription
         return Subscription(

@@ -12,7 +12,15 @@ class Topic(_message.Message):
     durability: str
     regions: _containers.RepeatedScalarFieldContainer[str]
     enforce_in_transit: bool
-    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., config: _Optional[bytes] = ..., retention_s: _Optional[int] = ..., created_ns: _Optional[int] = ..., durability: _Optional[str] = ..., regions: _Optional[_Iterable[str]] = ..., enforce_in_transit: _Optional[bool] = ...) -> None: ...
+    schema: TopicSchema
+    def __init__(self, incarnation: _Optional[int] = ..., name: _Optional[str] = ..., config: _Optional[bytes] = ..., retention_s: _Optional[int] = ..., created_ns: _Optional[int] = ..., durability: _Optional[str] = ..., regions: _Optional[_Iterable[str]] = ..., enforce_in_transit: _Optional[bool] = ..., schema: _Optional[_Union[TopicSchema, _Mapping]] = ...) -> None: ...
+class TopicSchema(_message.Message):
+    name: str
+    uid: int
+    encoding: int
+    first: int
+    last: int
+    def __init__(self, name: _Optional[str] = ..., uid: _Optional[int] = ..., encoding: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 class Start(_message.Message):
     source: int
     offset: int
@@ -65,6 +73,21 @@ class Setting(_message.Message):
     name: str
     value: bytes
     def __init__(self, name: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+class Schema(_message.Message):
+    uid: int
+    type: int
+    revisions: _containers.RepeatedCompositeFieldContainer[SchemaRevision]
+    last_number: int
+    def __init__(self, uid: _Optional[int] = ..., type: _Optional[int] = ..., revisions: _Optional[_Iterable[_Union[SchemaRevision, _Mapping]]] = ..., last_number: _Optional[int] = ...) -> None: ...
+class SchemaRevision(_message.Message):
+    id: str
+    number: int
+    created_ns: int
+    def __init__(self, id: _Optional[str] = ..., number: _Optional[int] = ..., created_ns: _Optional[int] = ...) -> None: ...
+class SchemaDefinition(_message.Message):
+    schema: bytes
+    compiled: bytes
+    def __init__(self, schema: _Optional[bytes] = ..., compiled: _Optional[bytes] = ...) -> None: ...
 class Record(_message.Message):
     topic: Topic
     subscription: Subscription
