@@ -10,7 +10,8 @@ Source: Apache Avro specification 1.12, "Data Serialization and Deserialization"
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import fastavro
@@ -20,6 +21,8 @@ from syncpoint.schemas.limits import NESTING_MAX, STEPS_MAX
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 RECORDS: Final = frozenset({"record", "error"})
+_SHORT_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_NAME: Final = re.compile(rf"{_SHORT_NAME.pattern}(\.{_SHORT_NAME.pattern})*", re.ASCII)
 
 
 class Definition(NamedTuple):
@@ -69,6 +72,22 @@ def name_of(schema: Any) -> str:
     if isinstance(schema, dict):
         return str(schema["name"] if "name" in schema else schema["type"])
     return "union"
+
+
+def _check_names(holder: str, names: Sequence[Any]) -> None:
+    for name in names:
+        if not isinstance(name, str) or _SHORT_NAME.fullmatch(name) is None:
+            raise BadDefinition(f"{holder} has a name that is none: {name!r}")
+    if len(set(names)) != len(names):
+        raise BadDefinition(f"{holder} has the same name twice")
+
+
+def _check_union(branches: Sequence[Any]) -> None:
+    names = [name_of(branch) for branch in branches]
+    if any(isinstance(branch, list) for branch in branches):
+        raise BadDefinition("a union must not be a branch of another")
+    if len(set(names)) != len(names):
+        raise BadDefinition("a union must not have two branches of the same type")
 
 
 class _Cursor:
@@ -144,6 +163,7 @@ class Checker:
 
     def _reader(self, schema: Any) -> Read:
         if isinstance(schema, list):
+            _check_union(schema)
             return self._union_reader([self._reader(branch) for branch in schema])
         kind = schema if isinstance(schema, str) else schema["type"]
         if kind in _PRIMITIVE_READS:
@@ -178,13 +198,18 @@ class Checker:
 
     def _defined_reader(self, schema: Any) -> Read:
         name, kind = schema["name"], schema["type"]
+        if _NAME.fullmatch(name) is None:
+            raise BadDefinition(f"{name!r} is not a name")
         if kind == "fixed":
             size = schema["size"]
+            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+                raise BadDefinition(f"the size of {name} is not a number")
 
             def read(cursor: _Cursor) -> None:
                 cursor.take(size)
 
         elif kind == "enum":
+            _check_names(name, schema["symbols"])
             symbols = len(schema["symbols"])
 
             def read(cursor: _Cursor) -> None:
@@ -192,6 +217,7 @@ class Checker:
                     raise Mismatch(f"the enum {name} has no such symbol")
 
         elif kind in RECORDS:
+            _check_names(name, [field["name"] for field in schema["fields"]])
             fields: list[Read] = []
 
             def read(cursor: _Cursor) -> None:

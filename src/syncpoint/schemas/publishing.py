@@ -1,0 +1,97 @@
+"""Messages on their way into a topic with a schema: each checked, and marked with the revision that it fits.
+
+Place: called with the bytes of a PublishRequest before anything of it is stored or sealed, only where the topic has a
+schema; other topics pay one comparison for a request.
+Promise: a request in which one message fits no revision is refused as a whole. A message stays as it was sent, byte by
+byte; the three attributes follow it, and in protobuf a later entry of a map wins, so nobody can claim another revision.
+Revisions are tried from the newest to the oldest of the topic's range.
+Leaves to the kernel: every rule about messages that has nothing to do with schemas, and requests that break those.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Topic, TopicSchema
+from syncpoint.model.errors import InvalidArgument, NotFound
+from syncpoint.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
+from syncpoint.model.varint import encode_varint
+from syncpoint.schemas.errors import Mismatch
+from syncpoint.schemas.stored import Schema, Validators, find_schema
+from syncpoint.schemas.validators import Encoding
+from syncpoint.wire.messages import pubsub
+
+NAME: Final = "googclient_schemaname"
+REVISION: Final = "googclient_schemarevisionid"
+ENCODING: Final = "googclient_schemaencoding"
+ATTRIBUTES_ADDED: Final = 3
+"""To each message. They do not count among the attributes that a message may have."""
+ROOM_BYTES: Final = PUBLISH_MESSAGES_MAX * 512
+"""What marking adds to a request at most."""
+
+
+class SchemaGate:
+    """Checks requests against the schemas of a catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog, self._validators = catalog, Validators(catalog)
+
+    def marked(self, topic: Topic, request: bytes | memoryview) -> bytes | memoryview:
+        """The request with every message checked and marked; as it came where the topic has no schema, and where the
+        kernel will refuse it anyway. Raises `InvalidArgument`, and `NotFound` when the schema is deleted.
+        """
+        bounds = topic.schema
+        if bounds is None or len(request) > PUBLISH_REQUEST_BYTES_MAX:
+            return request
+        schema = find_schema(self._catalog, bounds.name)
+        if schema is None or schema.uid != bounds.uid:
+            raise NotFound(bounds.name, "Schema associated with topic deleted.")
+        try:
+            parsed = pubsub.PublishRequest.FromString(bytes(request))
+        except DecodeError:
+            return request
+        if not 0 < len(parsed.messages) <= PUBLISH_MESSAGES_MAX:
+            return request
+        return self._marked(bounds, schema, parsed)
+
+    def _marked(self, bounds: TopicSchema, schema: Schema, request: pubsub.PublishRequest) -> bytes:
+        encoding = Encoding(bounds.encoding)
+        choices = [
+            (self._validators.of(schema.name, revision.id), _marks(schema.name, revision.id, encoding))
+            for revision in schema.within(bounds)
+        ]
+        if not choices:
+            raise NotFound(schema.name, "No revision of the schema is in the range of the topic.")
+        pieces = []
+        for index, message in enumerate(request.messages):
+            if len(message.attributes) > MESSAGE_ATTRIBUTES_MAX:
+                raise InvalidArgument(
+                    f"messages[{index}].attributes", f"more than {MESSAGE_ATTRIBUTES_MAX} attributes"
+                )
+            for validator, marks in choices:
+                try:
+                    validator.check(message.data, encoding)
+                except Mismatch:
+                    continue
+                break
+            else:
+                # With one text, as the real service has it: what is wrong differs from revision to revision.
+                error = InvalidArgument("", "Invalid data in message: Message failed schema validation.")
+                error.field = f"messages[{index}].data"
+                raise error
+            body = message.SerializeToString() + marks
+            pieces += (b"\x12", encode_varint(len(body)), body)
+        del request.messages[:]
+        return b"".join((request.SerializeToString(), *pieces))
+
+
+def _marks(name: str, revision: str, encoding: Encoding) -> bytes:
+    """The attributes as entries of the map, field 2 of a PubsubMessage."""
+    entries = []
+    for key, value in ((NAME, name), (REVISION, revision), (ENCODING, encoding.name)):
+        entry = pubsub.PubsubMessage.AttributesEntry(key=key, value=value).SerializeToString()
+        entries += (b"\x12", encode_varint(len(entry)), entry)
+    return b"".join(entries)
