@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import fastavro
 
 from syncpoint.schemas.errors import BadDefinition, Mismatch
-from syncpoint.schemas.limits import NESTING_MAX, STEPS_MAX
+from syncpoint.schemas.limits import NESTING_MAX, STEPS_MAX, STEPS_PER_BYTE_MAX
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 RECORDS: Final = frozenset({"record", "error"})
@@ -96,7 +96,8 @@ class _Cursor:
     __slots__ = ("at", "data", "depth", "steps")
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.at, self.depth, self.steps = data, 0, 0, 0
+        self.data, self.at, self.depth = data, 0, 0
+        self.steps = STEPS_MAX + STEPS_PER_BYTE_MAX * len(data)
 
     def take(self, size: int) -> bytes:
         at = self.at
@@ -124,10 +125,10 @@ class _Cursor:
             raise Mismatch("a number is too large")
         return (found >> 1) ^ -(found & 1)
 
-    def step(self, count: int = 1) -> None:
-        self.steps += count
-        if self.steps > STEPS_MAX:
-            raise Mismatch(f"it has more than {STEPS_MAX} values")
+    def step(self, count: int) -> None:
+        self.steps -= count
+        if self.steps < 0:
+            raise Mismatch("it has more values than its size allows")
 
 
 Read = Callable[[_Cursor], None]
@@ -157,7 +158,7 @@ class Checker:
             value = json.loads(data.decode(), parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             raise Mismatch(f"it is not JSON: {error}") from None
-        self._look(value, _Cursor(b""))
+        self._look(value, _Cursor(data))
 
     # -- binary ------------------------------------------------------------------------------------------------------
 
@@ -219,9 +220,10 @@ class Checker:
         elif kind in RECORDS:
             _check_names(name, [field["name"] for field in schema["fields"]])
             fields: list[Read] = []
+            steps = 1 + len(schema["fields"])
 
             def read(cursor: _Cursor) -> None:
-                cursor.step()
+                cursor.step(steps)
                 if cursor.depth >= NESTING_MAX:
                     raise Mismatch(f"values are nested more than {NESTING_MAX} levels deep")
                 cursor.depth += 1
@@ -302,7 +304,7 @@ class Checker:
             fields: dict[str, Look] = {}
 
             def look(value: Any, cursor: _Cursor) -> None:
-                cursor.step()
+                cursor.step(1 + len(fields))
                 if not isinstance(value, dict):
                     raise Mismatch(f"the record {name} is an object in JSON")
                 if cursor.depth >= NESTING_MAX:

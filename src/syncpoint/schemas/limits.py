@@ -8,7 +8,8 @@ SCHEMAS_PER_PROJECT_MAX = 10_000
 
 NESTING_MAX = 100
 """Levels of types in a definition, of values in a message."""
-STEPS_MAX = 2_000_000
+STEPS_MAX = 10_000
+STEPS_PER_BYTE_MAX = 4
 """Values that checking one message may look at: a few bytes can claim to be an array of any number of empty records."""
 FIELDS_MAX = 10_000
 """Fields of all messages of a Protocol Buffers definition."""

@@ -2,8 +2,9 @@
 
 Place: called with the bytes of a PublishRequest before anything of it is stored or sealed, only where the topic has a
 schema; other topics pay one comparison for a request.
-Promise: a request in which one message fits no revision is refused as a whole. A message stays as it was sent, byte by
-byte; the three attributes follow it, and in protobuf a later entry of a map wins, so nobody can claim another revision.
+Promise: a request in which one message fits no revision is refused as a whole. A message keeps all it was
+sent with, unknown fields included; the three attributes follow it, and in protobuf a later entry of a map wins, so nobody
+can claim another revision.
 Revisions are tried from the newest to the oldest of the topic's range.
 Leaves to the kernel: every rule about messages that has nothing to do with schemas, and requests that break those.
 """
@@ -16,9 +17,9 @@ from google.protobuf.message import DecodeError
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import Topic, TopicSchema
+from syncpoint.model import varint
 from syncpoint.model.errors import InvalidArgument, NotFound
 from syncpoint.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
-from syncpoint.model.varint import encode_varint
 from syncpoint.schemas.errors import Mismatch
 from syncpoint.schemas.stored import Schema, Validators, find_schema
 from syncpoint.schemas.validators import Encoding
@@ -29,7 +30,7 @@ REVISION: Final = "googclient_schemarevisionid"
 ENCODING: Final = "googclient_schemaencoding"
 ATTRIBUTES_ADDED: Final = 3
 """To each message. They do not count among the attributes that a message may have."""
-ROOM_BYTES: Final = PUBLISH_MESSAGES_MAX * 512
+ROOM_BYTES: Final = PUBLISH_MESSAGES_MAX * 1024
 """What marking adds to a request at most."""
 
 
@@ -83,7 +84,7 @@ class SchemaGate:
                 error.field = f"messages[{index}].data"
                 raise error
             body = message.SerializeToString() + marks
-            pieces += (b"\x12", encode_varint(len(body)), body)
+            pieces += (b"\x12", varint.encode(len(body)), body)
         del request.messages[:]
         return b"".join((request.SerializeToString(), *pieces))
 
@@ -93,5 +94,5 @@ def _marks(name: str, revision: str, encoding: Encoding) -> bytes:
     entries = []
     for key, value in ((NAME, name), (REVISION, revision), (ENCODING, encoding.name)):
         entry = pubsub.PubsubMessage.AttributesEntry(key=key, value=value).SerializeToString()
-        entries += (b"\x12", encode_varint(len(entry)), entry)
+        entries += (b"\x12", varint.encode(len(entry)), entry)
     return b"".join(entries)

@@ -20,7 +20,7 @@ from syncpoint.wire.messages import pubsub
 
 PREFIX: Final = "schema:"
 _REVISIONS: Final = "schema-revision:"
-_VALIDATORS_MAX: Final = 1_000
+_VALIDATORS_MAX: Final = 200
 
 
 class Revision(NamedTuple):

@@ -1,0 +1,70 @@
+"""The schema_settings of topics: bound to the very schema they name when they are set.
+
+Place: pure functions under `admin_handlers`, over the catalog.
+Promise: a topic's schema is the one that had the name then: when it is deleted, the topic shows `_deleted-schema_` and
+takes no messages, whatever is created under the name later. Bounds of a range are kept as the numbers of the revisions,
+so deleting a revision moves no bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from syncpoint.metadata.catalog import Catalog
+from syncpoint.metadata.records import Topic, TopicSchema
+from syncpoint.model.errors import InvalidArgument, NotFound
+from syncpoint.model.names import parse_schema
+from syncpoint.schemas.stored import Schema, find_schema
+from syncpoint.schemas.validators import encoding_of
+from syncpoint.wire.messages import pubsub
+
+DELETED_SCHEMA: Final = "_deleted-schema_"
+
+
+def bound(catalog: Catalog, record: Topic, known: Topic | None = None) -> Topic:
+    """The record with the schema that its configuration names. `known`: the topic as it is until now; settings that it
+    has already are not looked up again. Raises `InvalidArgument` and `NotFound`.
+    """
+    message = pubsub.Topic.FromString(record.config)
+    if not message.HasField("schema_settings"):
+        return replace(record, schema=None)
+    settings = message.schema_settings
+    if known is not None and known.schema is not None:
+        before = pubsub.Topic.FromString(known.config).schema_settings
+        if before == settings:
+            return record
+        if settings.schema == before.schema and _of(catalog, known.schema) is None:
+            raise NotFound(settings.schema)  # deleted; another of the same name is taken on by naming it anew
+    schema = find_schema(catalog, parse_schema(settings.schema))
+    if schema is None:
+        raise NotFound(settings.schema)
+    encoding = encoding_of(settings.encoding)
+    first = _number(schema, settings.first_revision_id)
+    last = _number(schema, settings.last_revision_id)
+    if first and last and first > last:
+        raise InvalidArgument(
+            "schema_settings", "The revision of first_revision_id is newer than that of last_revision_id."
+        )
+    return replace(record, schema=TopicSchema(schema.name, schema.uid, int(encoding), first, last))
+
+
+def shown(catalog: Catalog, record: Topic, message: pubsub.Topic) -> pubsub.Topic:
+    """The message of a topic, with the name of a schema that is deleted replaced."""
+    if record.schema is not None and _of(catalog, record.schema) is None:
+        message.schema_settings.schema = DELETED_SCHEMA
+    return message
+
+
+def _of(catalog: Catalog, bounds: TopicSchema) -> Schema | None:
+    schema = find_schema(catalog, bounds.name)
+    return schema if schema is not None and schema.uid == bounds.uid else None
+
+
+def _number(schema: Schema, identifier: str) -> int:
+    if not identifier:
+        return 0
+    revision = schema.revision(identifier)
+    if revision is None:
+        raise NotFound(f"{schema.name}@{identifier}")
+    return revision.number
