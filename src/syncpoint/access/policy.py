@@ -22,6 +22,7 @@ from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.records import CatalogChange, ChangeOp, Setting, Snapshot, Subscription, Topic
 from syncpoint.model.errors import Aborted, InvalidArgument, NotFound
 from syncpoint.model.names import project_of
+from syncpoint.schemas.stored import Schema, find_schema, schema_of_setting
 from syncpoint.wire.messages import iam
 
 PREFIX: Final = "iam-policy:"
@@ -169,6 +170,9 @@ def policy_key(catalog: Catalog, resource: str) -> str | None:
             record = catalog.subscription(resource)
         case "snapshots":
             record = catalog.snapshot(resource)
+        case "schemas":
+            schema = find_schema(catalog, resource)
+            return None if schema is None else _key_of_schema(schema)
     return None if record is None else _key_of(record)
 
 
@@ -176,15 +180,26 @@ def _key_of(record: Topic | Subscription | Snapshot) -> str:
     return f"{PREFIX}{type(record).__name__.lower()}s/{record.incarnation}"
 
 
+def _key_of_schema(schema: Schema) -> str:
+    return f"{PREFIX}schemas/{schema.uid:016x}"
+
+
 def orphaned_policies(catalog: Catalog, changes: Iterable[CatalogChange]) -> Iterator[CatalogChange]:
     """Deletions of the policies of what these changes delete."""
     for change in changes:
         record = change.record
-        if change.op is ChangeOp.DELETE and not isinstance(record, Setting):
+        if change.op is not ChangeOp.DELETE:
+            continue
+        if isinstance(record, Setting):
+            schema = schema_of_setting(record)
+            if schema is None:
+                continue
+            key = _key_of_schema(schema)
+        else:
             key = _key_of(record)
-            value = catalog.setting(key)
-            if value is not None:
-                yield CatalogChange.delete(Setting(key, value))
+        value = catalog.setting(key)
+        if value is not None:
+            yield CatalogChange.delete(Setting(key, value))
 
 
 def check(policy: iam.Policy) -> None:

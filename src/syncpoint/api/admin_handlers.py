@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from syncpoint.api import pages, snapshots, subscriptions, topics
+from syncpoint.api import pages, snapshots, subscriptions, topic_schemas, topics
 from syncpoint.api.catalog_servicers import checked_again
 from syncpoint.api.validate import refused
 from syncpoint.control.plane import ControlPlane, is_creating
@@ -54,19 +54,22 @@ class CatalogService:
         record = topics.new_topic(request, self._control.clock.time_ns())
         if self._catalog.topic(record.name) is not None:
             raise AlreadyExists(record.name)
+        record = topic_schemas.bound(self._catalog, record)
         record = replace(record, incarnation=self._control.next_incarnation())
         await self._control.commit([CatalogChange.put(record)])
-        return topics.topic_message(record)
+        return self._topic_message(record)
 
     async def get_topic(self, request: pubsub.GetTopicRequest) -> pubsub.Topic:
         """GetTopic."""
-        return topics.topic_message(self._topic(request.topic))
+        return self._topic_message(self._topic(request.topic))
 
     async def update_topic(self, request: pubsub.UpdateTopicRequest) -> pubsub.Topic:
         """UpdateTopic."""
-        record = topics.changed_topic(self._topic(request.topic.name), request)
+        known = self._topic(request.topic.name)
+        record = topics.changed_topic(known, request)
+        record = topic_schemas.bound(self._catalog, record, known, request.update_mask.paths)
         await self._control.commit([CatalogChange.put(record)])
-        return topics.topic_message(record)
+        return self._topic_message(record)
 
     async def delete_topic(self, request: pubsub.DeleteTopicRequest) -> well_known.Empty:
         """DeleteTopic. Subscriptions and snapshots stay, with what they have not acknowledged."""
@@ -76,7 +79,7 @@ class CatalogService:
     async def list_topics(self, request: pubsub.ListTopicsRequest) -> pubsub.ListTopicsResponse:
         """ListTopics."""
         found, token = self._listed(request, "topics", self._catalog.topics_in)
-        return pubsub.ListTopicsResponse(topics=map(topics.topic_message, found), next_page_token=token)
+        return pubsub.ListTopicsResponse(topics=map(self._topic_message, found), next_page_token=token)
 
     async def list_topic_subscriptions(
         self, request: pubsub.ListTopicSubscriptionsRequest
@@ -248,6 +251,9 @@ class CatalogService:
                 "dead_letter_policy.dead_letter_topic",
                 f"The dead_letter_topic must not be the topic of the subscription (resource={name}).",
             )
+
+    def _topic_message(self, record: Topic) -> pubsub.Topic:
+        return topic_schemas.shown(self._catalog, record, topics.topic_message(record))
 
     def _subscription_message(self, record: Subscription) -> pubsub.Subscription:
         exists = record.dead_letter is None or self._catalog.topic(record.dead_letter.topic) is not None

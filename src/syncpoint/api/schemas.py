@@ -142,7 +142,7 @@ class SchemaService:
     async def delete_schema(self, request: pubsub.DeleteSchemaRequest) -> well_known.Empty:
         """DeleteSchema. Topics that use it take no messages any more."""
         schema = self._schema(parse_schema(request.name))
-        await self._control.commit(stored.deletion(self._catalog, schema))
+        await self._control.commit(stored.deletion(schema))
         return well_known.Empty()
 
     # -- trying ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ so deleting a revision moves no bound.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -20,32 +21,34 @@ from syncpoint.schemas.validators import encoding_of
 from syncpoint.wire.messages import pubsub
 
 DELETED_SCHEMA: Final = "_deleted-schema_"
+_FIELD: Final = "schema_settings"
 
 
-def bound(catalog: Catalog, record: Topic, known: Topic | None = None) -> Topic:
-    """The record with the schema that its configuration names. `known`: the topic as it is until now; settings that it
-    has already are not looked up again. Raises `InvalidArgument` and `NotFound`.
+def bound(catalog: Catalog, record: Topic, known: Topic | None = None, paths: Iterable[str] = ()) -> Topic:
+    """The record with the schema that its configuration names. `known`: the topic as it is until now, of which an update
+    with these `paths` changes something; what it does not name is not looked up again. Raises `InvalidArgument` and
+    `NotFound`.
     """
+    if known is not None and not any(path.partition(".")[0] == _FIELD for path in paths):
+        return replace(record, schema=known.schema)
     message = pubsub.Topic.FromString(record.config)
-    if not message.HasField("schema_settings"):
+    if not message.HasField(_FIELD):
         return replace(record, schema=None)
     settings = message.schema_settings
-    if known is not None and known.schema is not None:
-        before = pubsub.Topic.FromString(known.config).schema_settings
-        if before == settings:
-            return record
-        if settings.schema == before.schema and _of(catalog, known.schema) is None:
-            raise NotFound(settings.schema)  # deleted; another of the same name is taken on by naming it anew
     schema = find_schema(catalog, parse_schema(settings.schema))
     if schema is None:
         raise NotFound(settings.schema)
     encoding = encoding_of(settings.encoding)
-    first = _number(schema, settings.first_revision_id)
-    last = _number(schema, settings.last_revision_id)
+    before, bounds = pubsub.SchemaSettings(), None
+    if known is not None and known.schema is not None and known.schema.uid == schema.uid:
+        before, bounds = pubsub.Topic.FromString(known.config).schema_settings, known.schema
+    same_first = bounds is not None and before.first_revision_id == settings.first_revision_id
+    same_last = bounds is not None and before.last_revision_id == settings.last_revision_id
+    # A bound that stays may be of a revision that was deleted meanwhile.
+    first = bounds.first if bounds is not None and same_first else _number(schema, settings.first_revision_id)
+    last = bounds.last if bounds is not None and same_last else _number(schema, settings.last_revision_id)
     if first and last and first > last:
-        raise InvalidArgument(
-            "schema_settings", "The revision of first_revision_id is newer than that of last_revision_id."
-        )
+        raise InvalidArgument(_FIELD, "The revision of first_revision_id is newer than that of last_revision_id.")
     return replace(record, schema=TopicSchema(schema.name, schema.uid, int(encoding), first, last))
 
 

@@ -16,9 +16,9 @@ from syncpoint.model.limits import TOPIC_RETENTION_SECONDS_MAX, TOPIC_RETENTION_
 from syncpoint.model.names import parse_topic
 from syncpoint.wire.messages import pubsub
 
-_NOT_SERVED = ("kms_key_name", "schema_settings", "ingestion_data_source_settings", "message_transforms")
+_NOT_SERVED = ("kms_key_name", "ingestion_data_source_settings", "message_transforms")
 _NOT_KEPT = ("name", "satisfies_pzs", "state", "tags")  # known from elsewhere, or for the input only
-_MUTABLE = frozenset({"labels", "message_storage_policy", "message_retention_duration", *_NOT_SERVED})
+_MUTABLE = frozenset({"labels", "message_storage_policy", "message_retention_duration", "schema_settings", *_NOT_SERVED})
 
 
 def new_topic(request: pubsub.Topic, now_ns: int) -> Topic:

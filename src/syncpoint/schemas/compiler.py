@@ -56,11 +56,14 @@ def compile_proto(text: str) -> bytes:
             )
         except subprocess.TimeoutExpired:
             raise Unavailable("The definition could not be compiled in time. Try again.") from None
-        errors = done.stderr.decode(errors="replace").replace(f"{_FILE}:", "line ").strip()
+        errors = done.stderr.decode(errors="replace")
         if "ModuleNotFoundError" in errors:
             raise Internal("protoc (grpcio-tools) is not installed")
         if done.returncode < 0 or "MemoryError" in errors or "bad_alloc" in errors:
             raise BadDefinition("it is too complex to be compiled")
         if done.returncode:
-            raise BadDefinition(errors[:_ERRORS_CHARS_MAX] or "it cannot be compiled")
+            # Of its own lines only those about the definition.
+            lines = [line for line in errors.splitlines() if line.startswith(f"{_FILE}:")]
+            told = "; ".join(lines).replace(f"{_FILE}:", "line ")
+            raise BadDefinition(told[:_ERRORS_CHARS_MAX].rstrip(".") or "it cannot be compiled")
         return (folder / "out").read_bytes()

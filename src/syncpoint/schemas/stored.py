@@ -78,6 +78,13 @@ def find_schema(catalog: Catalog, name: str) -> Schema | None:
     return None if value is None else _read(name, value)
 
 
+def schema_of_setting(setting: Setting) -> Schema | None:
+    """The schema that is stored so; None when it is a setting of something else."""
+    if not setting.name.startswith(PREFIX):
+        return None
+    return _read(setting.name.removeprefix(PREFIX), setting.value)
+
+
 def schemas_in(catalog: Catalog, project: str) -> list[str]:
     """The names of all schemas of projects/P, in order."""
     return [found.removeprefix(PREFIX) for found in catalog.settings_named(f"{PREFIX}{project}/schemas/")]
@@ -100,7 +107,7 @@ def definition(catalog: Catalog, name: str, revision: str) -> tuple[pubsub.Schem
     return pubsub.Schema.FromString(found.schema), found.compiled
 
 
-def deletion(catalog: Catalog, schema: Schema) -> list[CatalogChange]:
+def deletion(schema: Schema) -> list[CatalogChange]:
     """What removes a schema with all its revisions."""
     settings = [schema.setting(), *(Setting(_definition_name(schema.name, one.id)) for one in schema.revisions)]
     return [CatalogChange.delete(setting) for setting in settings]
