@@ -7,6 +7,7 @@ not know: the real service refuses unknown fields, too. Nesting is bounded by th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -101,9 +102,12 @@ class Checker:
         """Raises `Mismatch` unless the text is a root message in ProtoJSON."""
         message = self._definition.message()
         try:
-            json_format.Parse(
-                data.decode(), message, descriptor_pool=self._definition.pool, max_recursion_depth=NESTING_MAX
-            )
+            text = data.decode()
+            if not isinstance(json.loads(text), dict):  # protobuf takes an empty list for an empty message
+                raise Mismatch("it is not an object in JSON")
+            json_format.Parse(text, message, descriptor_pool=self._definition.pool, max_recursion_depth=NESTING_MAX)
+        except Mismatch:
+            raise
         except (json_format.ParseError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise Mismatch(str(error)) from None
         self._check(message)

@@ -68,7 +68,7 @@ def _types(draw: st.DrawFn, names: _Names, depth: int) -> tuple[Any, st.SearchSt
             return {"type": "array", "items": kind}, st.lists(values, max_size=3)
         case "map":
             kind, values = draw(_types(names, depth - 1))
-            return {"type": "map", "values": kind}, st.dictionaries(st.text(max_size=5), values, max_size=3)
+            return {"type": "map", "values": kind}, st.dictionaries(st.text(min_size=1, max_size=5), values, max_size=3)
         case "union":
             kind, values = draw(_types(names, 0))
             if kind == "null":
@@ -96,7 +96,7 @@ def in_json(kind: Any, value: Any) -> bytes:
     return out.getvalue().encode()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(definitions_with_values())
 def test_what_fastavro_writes_fits(case: tuple[Any, Any]) -> None:
     kind, value = case
@@ -111,7 +111,7 @@ def test_what_fastavro_writes_fits(case: tuple[Any, Any]) -> None:
             made.check_binary(data[:-1])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(definitions_with_values(), st.binary(max_size=40))
 def test_what_fits_is_read_by_fastavro(case: tuple[Any, Any], data: bytes) -> None:
     kind, _ = case
@@ -124,7 +124,7 @@ def test_what_fits_is_read_by_fastavro(case: tuple[Any, Any], data: bytes) -> No
     assert stream.tell() == len(data)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(definitions_with_values(), st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
 def test_any_bytes_fit_or_do_not(case: tuple[Any, Any], data: bytes) -> None:
     made = checker(case[0])
@@ -147,7 +147,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(_JSON)
 def test_any_definition_is_legal_or_is_not(definition: Any) -> None:
     try:
@@ -345,7 +345,7 @@ def test_enums_need_a_default_for_symbols_that_others_have() -> None:
     avro_compatibility.check(enum("A", "B", default="A"), enum("A", default="A"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(definitions_with_values())
 def test_a_definition_is_compatible_with_itself(case: tuple[Any, Any]) -> None:
     made = avro.parse(json.dumps(case[0]))

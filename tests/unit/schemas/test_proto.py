@@ -131,7 +131,7 @@ def test_binary_that_does_not_fit(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", '{"other": 1}', '{"id": 1}', '{"state": "GONE"}', '{"number": 2147483648}', '{"blob": "?"}', "\xff"],
+    ["", "[]", '{"other": 1}', '{"id": 1}', '{"state": "GONE"}', '{"number": 2147483648}', "\xff"],
 )
 def test_json_that_does_not_fit(text: str) -> None:
     with pytest.raises(Mismatch):
