@@ -32,7 +32,7 @@ def bound(catalog: Catalog, record: Topic, known: Topic | None = None, paths: It
     if known is not None and not any(path.partition(".")[0] == _FIELD for path in paths):
         return replace(record, schema=known.schema)
     message = pubsub.Topic.FromString(record.config)
-    if not message.HasField(_FIELD):
+    if not message.HasField(_FIELD) or not message.schema_settings.ByteSize():
         return replace(record, schema=None)
     settings = message.schema_settings
     schema = find_schema(catalog, parse_schema(settings.schema))

@@ -11,6 +11,7 @@ from google.protobuf import descriptor_pb2
 
 from syncpoint.access.policy import Policies
 from syncpoint.api.schemas import SchemaService
+from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -21,7 +22,8 @@ from syncpoint.model.errors import (
 )
 from syncpoint.schemas.errors import BadDefinition
 from syncpoint.wire.messages import iam, pubsub
-from tests.unit.api.conftest import FakeControlPlane, Service, run
+
+from .conftest import FakeControlPlane, Service, run
 
 PARENT, NAME, TOPIC = "projects/p", "projects/p/schemas/orders", "projects/p/topics/orders"
 BASIC, FULL = 1, 2
@@ -231,8 +233,6 @@ def test_a_deleted_schema_leaves_nothing(plane: FakeControlPlane, schemas: Schem
     setting, _ = Policies(plane.catalog).changed(
         NAME, iam.Policy(bindings=[iam.Binding(role="roles/pubsub.viewer", members=["user:a@b.c"])])
     )
-    from syncpoint.metadata.records import CatalogChange
-
     run(plane.commit([CatalogChange.put(setting)]))
     schemas.delete_schema(pubsub.DeleteSchemaRequest(name=NAME))
     assert plane.catalog.settings_named("") == []
@@ -357,7 +357,7 @@ def test_a_topic_can_be_without_a_schema_again(plane: FakeControlPlane, schemas:
         (settings(schema="orders"), InvalidArgument),
         (settings(encoding=0), InvalidArgument),
         (settings(first_revision_id="00000000"), NotFound),
-        (pubsub.SchemaSettings(), InvalidArgument),
+        (settings(schema=""), InvalidArgument),
     ],
 )
 def test_settings_that_are_refused(

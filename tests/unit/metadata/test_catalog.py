@@ -24,6 +24,7 @@ from syncpoint.metadata.records import (
     Start,
     Subscription,
     Topic,
+    TopicSchema,
     decode_changes,
     decode_record,
     encode_changes,
@@ -170,7 +171,7 @@ def test_every_field_is_stored() -> None:
         if field.default is not dataclasses.MISSING:
             assert getattr(full, field.name) != field.default, field.name
     others = [
-        Topic(7, "n", b"c", 20, 1, "bulk", ("eu", "us"), True),
+        Topic(7, "n", b"c", 20, 1, "bulk", ("eu", "us"), True, TopicSchema("s", 2**64 - 1, 2, 3, 4)),
         Snapshot(7, "n", 8, "t", b"c", 1, 2, b"s", CREATING, 9, 0),
     ]
     for record in others:
