@@ -90,14 +90,16 @@ def topic_of(request: object) -> bytes:
 
 
 def scan(
-    request: object, prefix: bytes, first_offset: int, seconds: int, nanos: int, room: cython.Py_ssize_t = 0
+    request: object, prefix: bytes, first_offset: int, seconds: int, nanos: int, room: cython.Py_ssize_t = 0,
+    added: cython.int = 0,
 ) -> tuple:
     """Check a PublishRequest, number its messages, and write what is stored and what is answered.
 
     Message ids are `prefix` and the offset in 12 digits, counted from `first_offset`; `seconds` and `nanos` since the
     epoch are the publish time of all. Returns (count, payload, response, data bytes, ordering key): data bytes is
     the size of the messages as sent, the ordering key (b"" = none) is the one all of them carry. `room`: bytes that the
-    request may have beyond the limit, because they were added on the way.
+    request may have beyond the limit, because they were added on the way; `added`: attributes that every message may have
+    beyond it, for the same reason.
     Raises Malformed, or Invalid for a broken rule; ValueError for a prefix, offset or time out of range.
     """
     data: bytes = as_bytes(request)
@@ -147,7 +149,7 @@ def scan(
         if index == 0:
             key_start = _ordering_key(p, field.start, field.stop)
             key_stop = key_start + _ordering_key_size(p, field.start, field.stop)
-        problem = _problem(p, field.start, field.stop, key_start, key_stop)
+        problem = _problem(p, field.start, field.stop, key_start, key_stop, _ATTRIBUTES_MAX + added)
         if problem != 0:
             raise _refusal(problem, index)
         size = field.stop - field.start
@@ -228,6 +230,7 @@ def _problem(
     stop: cython.Py_ssize_t,
     key_start: cython.Py_ssize_t,
     key_stop: cython.Py_ssize_t,
+    attributes_max: cython.int,
 ) -> cython.int:
     """What is wrong with a message whose ordering key must equal p[key_start:key_stop]; 0 if nothing."""
     field: Field
@@ -262,7 +265,7 @@ def _problem(
                 return 12
         elif field.number == 4 and not _is_message(p, field.start, field.stop):
             return 1
-    if attributes > _ATTRIBUTES_MAX:
+    if attributes > attributes_max:
         return 3
     if data_size == 0 and attributes == 0:
         return 2

@@ -4,5 +4,5 @@ from typing_extensions import Buffer
 
 def topic_of(request: Buffer) -> bytes: ...
 def scan(
-    request: Buffer, prefix: bytes, first_offset: int, seconds: int, nanos: int, room: int = 0
+    request: Buffer, prefix: bytes, first_offset: int, seconds: int, nanos: int, room: int = 0, added: int = 0
 ) -> tuple[int, bytes, bytes, int, bytes]: ...

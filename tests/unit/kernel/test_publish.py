@@ -263,3 +263,11 @@ def test_numbers_out_of_range() -> None:
             scan(raw, PREFIX, *arguments)
     with pytest.raises(TypeError):
         scan("text", PREFIX, 0, 1, 1)
+
+
+def test_attributes_that_were_added_on_the_way_do_not_count() -> None:
+    message = Message(attributes={str(number): "" for number in range(103)})
+    request = Request(messages=[message]).SerializeToString()
+    assert scan(request, PREFIX, 0, 1, 1, 0, 3)[0] == 1
+    with pytest.raises(Invalid, match="more than 100 attributes"):
+        scan(request, PREFIX, 0, 1, 1, 0, 2)
