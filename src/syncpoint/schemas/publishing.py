@@ -6,7 +6,7 @@ Promise: a request in which one message fits no revision is refused as a whole. 
 sent with, unknown fields included; the three attributes follow it, and in protobuf a later entry of a map wins, so nobody
 can claim another revision.
 Revisions are tried from the newest to the oldest of the topic's range.
-Leaves to the kernel: every rule about messages that has nothing to do with schemas, and requests that break those.
+Leaves to the kernel: every rule about messages that marking does not touch.
 """
 
 from __future__ import annotations
@@ -41,21 +41,28 @@ class SchemaGate:
         self._catalog, self._validators = catalog, Validators(catalog)
 
     def marked(self, topic: Topic, request: bytes | memoryview) -> bytes | memoryview:
-        """The request with every message checked and marked; as it came where the topic has no schema, and where the
-        kernel will refuse it anyway. Raises `InvalidArgument`, and `NotFound` when the schema is deleted.
+        """The request with every message checked and marked; as it came where the topic has no schema. Raises
+        `InvalidArgument`, and `NotFound` when the schema is deleted.
+
+        Marked, a request may be larger than others, and its messages may have more attributes and are never empty: what
+        the kernel could not tell any more is refused here, in its words.
         """
         bounds = topic.schema
-        if bounds is None or len(request) > PUBLISH_REQUEST_BYTES_MAX:
+        if bounds is None:
             return request
+        if len(request) > PUBLISH_REQUEST_BYTES_MAX:
+            raise InvalidArgument("request", "request_size is too large")
         schema = find_schema(self._catalog, bounds.name)
         if schema is None or schema.uid != bounds.uid:
             raise NotFound(bounds.name, "Schema associated with topic deleted.")
         try:
             parsed = pubsub.PublishRequest.FromString(bytes(request))
-        except DecodeError:
-            return request
-        if not 0 < len(parsed.messages) <= PUBLISH_MESSAGES_MAX:
-            return request
+        except DecodeError as bad:
+            raise InvalidArgument("", f"the request is not a PublishRequest: {bad}") from None
+        if not parsed.messages:
+            raise InvalidArgument("messages", "No messages to publish")
+        if len(parsed.messages) > PUBLISH_MESSAGES_MAX:
+            raise InvalidArgument("messages", "Too many messages to publish")
         return self._marked(bounds, schema, parsed)
 
     def _marked(self, bounds: TopicSchema, schema: Schema, request: pubsub.PublishRequest) -> bytes:
@@ -68,6 +75,8 @@ class SchemaGate:
             raise NotFound(schema.name, "No revision of the schema is in the range of the topic.")
         pieces = []
         for index, message in enumerate(request.messages):
+            if not message.data and not message.attributes:
+                raise InvalidArgument(f"messages[{index}]", "Some messages are empty")
             if len(message.attributes) > MESSAGE_ATTRIBUTES_MAX:
                 raise InvalidArgument(
                     f"messages[{index}].attributes", f"more than {MESSAGE_ATTRIBUTES_MAX} attributes"

@@ -128,10 +128,17 @@ def test_binary() -> None:
         gate.marked(topic(encoding=2), request(X))
 
 
-def test_what_the_kernel_refuses_is_left_to_it() -> None:
+def test_what_marking_would_hide_is_refused_before() -> None:
     gate = SchemaGate(catalog_with(definition("x")))
-    for data in (b"\xff", request(), request(*[b"?"] * 1001)):
-        assert gate.marked(topic(), data) is data
+    for data, says in (
+        (b"\xff", "not a PublishRequest"),
+        (request(), "No messages to publish"),
+        (request(b""), "Some messages are empty"),
+        (request(*[X] * 1001), "Too many messages to publish"),
+        (request(b" " * 10_000_000), "request_size is too large"),
+    ):
+        with pytest.raises(InvalidArgument, match=says):
+            gate.marked(topic(), data)
 
 
 def test_the_attributes_of_a_message_are_counted_before_it_is_marked() -> None:
