@@ -13,6 +13,6 @@ def publisher_methods(forwarder: PublishForwarder) -> Methods:
     """The data-plane method of google.pubsub.v1.Publisher."""
 
     def publish(call: Call, request: bytes) -> None:
-        forwarder.publish_request(call, request)
+        forwarder.client_request(call, request)
 
     return {methods.PUBLISHER.Publish.encode(): Unary(publish)}

@@ -46,6 +46,7 @@ from syncpoint.proxy.sealing import Sealer
 from syncpoint.publish.envelope import PublishBatch, write_publish
 from syncpoint.router.location import may_pass
 from syncpoint.runtime.tasks import Tasks
+from syncpoint.schemas.publishing import SchemaGate
 from syncpoint.transport.calls import Call, Methods, Unary
 from syncpoint.transport.stream_state import Message
 from syncpoint.wire import methods
@@ -108,6 +109,7 @@ class ClusterPublisher:
     ) -> None:
         self.catalog, self.routes, self.route_client, self.calls = catalog, routes, route_client, calls
         self.sealer, self.refresh = sealer, refresh
+        self.schemas = SchemaGate(catalog)
         self.rate_limiter = RateLimiter(limits)
         self.order = PublishOrder()
         self.duplicate_reports = DuplicateReports(routes.view, calls.peers, sender)
@@ -198,11 +200,16 @@ class ClusterPublisher:
                 self.order.leave(topic.incarnation, batch.key, batch.place)
 
     async def _seal(self, batch: PublishAttempt) -> None:
-        """Make the request one for the topic as it is known now."""
+        """Make the request one for the topic as it is known now: checked against its schema, if it has one, and sealed."""
+        request = batch.plain
+        if batch.topic.schema is not None and not batch.sealed:
+            request = bytes(self.schemas.marked(batch.topic, request))
         if self.sealer is not None and not batch.sealed:
-            batch.request = await self.sealer.seal(batch.topic.incarnation, batch.plain)
+            batch.request = await self.sealer.seal(batch.topic.incarnation, request)
         elif self.sealer is not None:
             await self.sealer.lend(batch.topic.incarnation, batch.request)
+        else:
+            batch.request = request
 
     async def _renew_topic(self, batch: PublishAttempt) -> None:
         """The forwarder knows another topic by this name. If that is the newer one, the batch is meant for it now."""

@@ -28,6 +28,7 @@ from syncpoint.publish.source import Source
 from syncpoint.publish.source_server import SourceServer
 from syncpoint.runtime.clock import Clock
 from syncpoint.runtime.trusted import TrustedClock
+from syncpoint.schemas.publishing import ATTRIBUTES_ADDED, ROOM_BYTES, SchemaGate
 from syncpoint.storage.record import EntryKind
 from syncpoint.storage.store import Store
 
@@ -65,6 +66,7 @@ class PublishForwarder:
         self.store, self.memory, self.catalog = store, memory, memory.catalog
         self.clock = clock if isinstance(clock, TrustedClock) else TrustedClock(clock)
         self.admission = admission or Admission(limits)
+        self.schemas = SchemaGate(self.catalog)
         self.sources, self.ledgers, self.snapshots = memory.sources, memory.ledgers, memory.ledgers.snapshots
         self.commit = GroupCommit(store, self.clock, self.admission, soon, later)
         self.attempts = DeliveryAttempts(
@@ -82,6 +84,14 @@ class PublishForwarder:
         self.needs = Needs()
 
     # -- publishing --------------------------------------------------------------------------------------------------
+
+    def client_request(self, caller: PublishCaller, request: bytes | memoryview) -> None:
+        """As `publish_request`, with the messages checked against the schema of their topic, if it has one."""
+        self.commit.check_writable()
+        topic = self.topic_of(request)
+        if topic.schema is not None:
+            request = self.schemas.marked(topic, request)
+        self.publish(caller, topic, None, request)
 
     def publish_request(self, caller: PublishCaller, request: bytes | memoryview) -> None:
         """Take a serialised PublishRequest, see `publish`, into the source of its topic, which is opened when there is
@@ -110,11 +120,16 @@ class PublishForwarder:
         """
         self.admission.check(topic, len(request))
         self.store.admit(len(request))
+        added = 0
+        if topic.schema is not None:  # its messages were marked with the revision that they fit
+            room, added = room + ROOM_BYTES, ATTRIBUTES_ADDED
         if source is None:
             source = self.open_source(topic.incarnation)
         seconds, nanos = self.commit.turn_time()
         try:
-            count, payload, response, _, _ = kernel.scan(request, source.prefix, source.end, seconds, nanos, room)
+            count, payload, response, _, _ = kernel.scan(
+                request, source.prefix, source.end, seconds, nanos, room, added
+            )
         except Invalid as bad:
             raise InvalidArgument(bad.field, bad.problem) from None
         except (Malformed, UnicodeDecodeError) as bad:

@@ -15,6 +15,7 @@ from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.node_admin import NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import publisher_methods
+from syncpoint.api.schemas import SchemaService
 from syncpoint.api.seek_request import seek_methods
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService
@@ -72,6 +73,7 @@ class ServicerHarness(ForwarderHarness):
                 **self.streams.methods(),
                 **seek_methods(self.control),
                 **CatalogService(self.control, Vetting()).methods(),
+                **SchemaService(self.control).methods(),
                 **self.admin.methods(),
             }
         )
@@ -101,7 +103,7 @@ class ServicerHarness(ForwarderHarness):
 
     async def call(self, method: str, *, timeout: float | None = None, **fields: Any) -> Any:
         """Call a method by its short name with the fields of its request. Raises `SyncpointError`."""
-        path = next(one for one in (methods.ADMIN, methods.PUBLISHER, methods.SUBSCRIBER) if method in one)[method]
+        path = next(one for one in (methods.ADMIN, methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS) if method in one)[method]
         answer = await self.channel.unary(path, path.request(**fields).SerializeToString(), timeout=timeout)
         return path.response.FromString(answer)
 

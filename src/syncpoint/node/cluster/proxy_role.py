@@ -12,6 +12,7 @@ from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.cluster_admin import ClusterAdmin
 from syncpoint.api.iam import IamService
 from syncpoint.api.options_admin import follow_limits
+from syncpoint.api.schemas import SchemaService
 from syncpoint.api.seek_request import seek_methods
 from syncpoint.api.server_admin import DEFAULT, ServerIdentity
 from syncpoint.control.barrier import Barrier
@@ -95,6 +96,7 @@ class ProxyRole:
         gate = self.access.gate if self.access is not None else None
         self._methods = self.proxy.methods(
             CatalogService(self.control).methods(),
+            SchemaService(self.control).methods(),
             IamService(self.control, Policies(joined.catalog), gate).methods(),
             AccountsService(self.control).methods(),
             seek_methods(self.control),
