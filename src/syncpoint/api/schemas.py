@@ -45,7 +45,7 @@ Blocking = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 
 
 class SchemaService:
-    """The methods on messages; `methods()` serves them on bytes. `blocking`: runs what takes a while beside the loop."""
+    """The methods on messages; `methods()` serves them on bytes. `blocking` runs what takes a while beside the loop."""
 
     def __init__(
         self,
@@ -87,7 +87,9 @@ class SchemaService:
         """ListSchemas: the newest revision of each. With no view: names and types."""
         listing = f"schemas of {parse_project(request.parent)}"
         page = pages.asked(request.page_size, request.page_token, listing)
-        names = [one for one in stored.schemas_in(self._catalog, request.parent) if page.after is None or one > page.after]
+        names = [
+            one for one in stored.schemas_in(self._catalog, request.parent) if page.after is None or one > page.after
+        ]
         found = [self._listed(self._schema(name), request.view) for name in names[: page.size + 1]]
         shown, token = pages.cut(found, page, listing, lambda one: one.name, lambda one: one.ByteSize())
         return pubsub.ListSchemasResponse(schemas=shown, next_page_token=token)
@@ -256,9 +258,9 @@ class SchemaService:
         if view not in (_BASIC, _FULL):
             raise InvalidArgument("view", "is not known")
         if view == _BASIC:
-            return pubsub.Schema(name=name, type=schema.type)
+            return pubsub.Schema(name=name, type=pubsub.Schema.Type.Name(schema.type))
         made, _ = stored.definition(self._catalog, schema.name, revision.id)
-        made.name, made.type, made.revision_id = name, schema.type, revision.id
+        made.name, made.revision_id = name, revision.id
         made.revision_create_time.FromNanoseconds(revision.created_ns)
         return made
 

@@ -18,7 +18,9 @@ from syncpoint.wire.messages import pubsub
 
 _NOT_SERVED = ("kms_key_name", "ingestion_data_source_settings", "message_transforms")
 _NOT_KEPT = ("name", "satisfies_pzs", "state", "tags")  # known from elsewhere, or for the input only
-_MUTABLE = frozenset({"labels", "message_storage_policy", "message_retention_duration", "schema_settings", *_NOT_SERVED})
+_MUTABLE = frozenset(
+    {"labels", "message_storage_policy", "message_retention_duration", "schema_settings", *_NOT_SERVED}
+)
 
 
 def new_topic(request: pubsub.Topic, now_ns: int) -> Topic:

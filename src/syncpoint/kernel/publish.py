@@ -90,7 +90,12 @@ def topic_of(request: object) -> bytes:
 
 
 def scan(
-    request: object, prefix: bytes, first_offset: int, seconds: int, nanos: int, room: cython.Py_ssize_t = 0,
+    request: object,
+    prefix: bytes,
+    first_offset: int,
+    seconds: int,
+    nanos: int,
+    room: cython.Py_ssize_t = 0,
     added: cython.int = 0,
 ) -> tuple:
     """Check a PublishRequest, number its messages, and write what is stored and what is answered.
@@ -98,8 +103,8 @@ def scan(
     Message ids are `prefix` and the offset in 12 digits, counted from `first_offset`; `seconds` and `nanos` since the
     epoch are the publish time of all. Returns (count, payload, response, data bytes, ordering key): data bytes is
     the size of the messages as sent, the ordering key (b"" = none) is the one all of them carry. `room`: bytes that the
-    request may have beyond the limit, because they were added on the way; `added`: attributes that every message may have
-    beyond it, for the same reason.
+    request may have beyond the limit, because they were added on the way; `added`: attributes that every message may
+    have beyond it, for the same reason.
     Raises Malformed, or Invalid for a broken rule; ValueError for a prefix, offset or time out of range.
     """
     data: bytes = as_bytes(request)

@@ -200,7 +200,7 @@ class ClusterPublisher:
                 self.order.leave(topic.incarnation, batch.key, batch.place)
 
     async def _seal(self, batch: PublishAttempt) -> None:
-        """Make the request one for the topic as it is known now: checked against its schema, if it has one, and sealed."""
+        """Make the request one for the topic as it is known now: checked against its schema, if it has one, sealed."""
         request = batch.plain
         if batch.topic.schema is not None and not batch.sealed:
             request = bytes(self.schemas.marked(batch.topic, request))

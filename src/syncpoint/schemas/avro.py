@@ -361,6 +361,20 @@ def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is no number in JSON")
 
 
+def _read_number(bits: int) -> Read:
+    def read(cursor: _Cursor) -> None:
+        cursor.number(bits)
+
+    return read
+
+
+def _read_size(size: int) -> Read:
+    def read(cursor: _Cursor) -> None:
+        cursor.take(size)
+
+    return read
+
+
 def _read_boolean(cursor: _Cursor) -> None:
     if cursor.take(1) not in (b"\0", b"\1"):
         raise Mismatch("a boolean is 0 or 1")
@@ -380,10 +394,10 @@ def _read_string(cursor: _Cursor) -> None:
 _PRIMITIVE_READS: Final[dict[str, Read]] = {
     "null": lambda cursor: None,
     "boolean": _read_boolean,
-    "int": lambda cursor: cursor.number(32) and None,
-    "long": lambda cursor: cursor.number(64) and None,
-    "float": lambda cursor: cursor.take(4) and None,
-    "double": lambda cursor: cursor.take(8) and None,
+    "int": _read_number(32),
+    "long": _read_number(64),
+    "float": _read_size(4),
+    "double": _read_size(8),
     "bytes": _read_bytes,
     "string": _read_string,
 }

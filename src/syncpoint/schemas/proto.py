@@ -155,8 +155,7 @@ def _check_message(name: str, new: _Message, old: _Message) -> list[_Field]:
     for number in sorted({*fresh, *known}):
         one, other = fresh.get(number), known.get(number)
         if one is None or other is None:
-            field = one or other
-            assert field is not None
+            field = known[number] if one is None else one
             if field.label == _REQUIRED:
                 change = "added" if other is None else "removed"
                 raise Incompatible(f"{name}.{field.name}: a required field must not be {change}")

@@ -3,14 +3,15 @@
 Place: called with the bytes of a PublishRequest before anything of it is stored or sealed, only where the topic has a
 schema; other topics pay one comparison for a request.
 Promise: a request in which one message fits no revision is refused as a whole. A message keeps all it was
-sent with, unknown fields included; the three attributes follow it, and in protobuf a later entry of a map wins, so nobody
-can claim another revision.
+sent with, unknown fields included; the three attributes follow it, and in protobuf a later entry of a map wins, so
+nobody can claim another revision.
 Revisions are tried from the newest to the oldest of the topic's range.
 Leaves to the kernel: every rule about messages that marking does not touch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -22,7 +23,7 @@ from syncpoint.model.errors import InvalidArgument, NotFound
 from syncpoint.model.limits import MESSAGE_ATTRIBUTES_MAX, PUBLISH_MESSAGES_MAX, PUBLISH_REQUEST_BYTES_MAX
 from syncpoint.schemas.errors import Mismatch
 from syncpoint.schemas.stored import Schema, Validators, find_schema
-from syncpoint.schemas.validators import Encoding
+from syncpoint.schemas.validators import Encoding, Validator
 from syncpoint.wire.messages import pubsub
 
 NAME: Final = "googclient_schemaname"
@@ -73,21 +74,14 @@ class SchemaGate:
         ]
         if not choices:
             raise NotFound(schema.name, "No revision of the schema is in the range of the topic.")
-        pieces = []
+        pieces: list[bytes] = []
         for index, message in enumerate(request.messages):
             if not message.data and not message.attributes:
                 raise InvalidArgument(f"messages[{index}]", "Some messages are empty")
             if len(message.attributes) > MESSAGE_ATTRIBUTES_MAX:
-                raise InvalidArgument(
-                    f"messages[{index}].attributes", f"more than {MESSAGE_ATTRIBUTES_MAX} attributes"
-                )
-            for validator, marks in choices:
-                try:
-                    validator.check(message.data, encoding)
-                except Mismatch:
-                    continue
-                break
-            else:
+                raise InvalidArgument(f"messages[{index}].attributes", f"more than {MESSAGE_ATTRIBUTES_MAX} attributes")
+            marks = _fitting(choices, message.data, encoding)
+            if marks is None:
                 # With one text, as the real service has it: what is wrong differs from revision to revision.
                 error = InvalidArgument("", "Invalid data in message: Message failed schema validation.")
                 error.field = f"messages[{index}].data"
@@ -98,9 +92,20 @@ class SchemaGate:
         return b"".join((request.SerializeToString(), *pieces))
 
 
+def _fitting(choices: Sequence[tuple[Validator, bytes]], data: bytes, encoding: Encoding) -> bytes | None:
+    """The marks of the first choice that data fits."""
+    for validator, marks in choices:
+        try:
+            validator.check(data, encoding)
+        except Mismatch:
+            continue
+        return marks
+    return None
+
+
 def _marks(name: str, revision: str, encoding: Encoding) -> bytes:
     """The attributes as entries of the map, field 2 of a PubsubMessage."""
-    entries = []
+    entries: list[bytes] = []
     for key, value in ((NAME, name), (REVISION, revision), (ENCODING, encoding.name)):
         entry = pubsub.PubsubMessage.AttributesEntry(key=key, value=value).SerializeToString()
         entries += (b"\x12", varint.encode(len(entry)), entry)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.schemas import avro, avro_compatibility, proto
-from syncpoint.schemas.errors import BadDefinition, Incompatible, Mismatch
+from syncpoint.schemas.errors import BadDefinition, Incompatible
 from syncpoint.schemas.limits import DEFINITION_BYTES_MAX
 from syncpoint.wire.messages import pubsub
 
@@ -23,7 +23,7 @@ class Encoding(enum.IntEnum):
 
 
 class Checker(Protocol):
-    """Both raise `Mismatch` for a message that does not fit."""
+    """Both raise `errors.Mismatch` for a message that does not fit."""
 
     def check_binary(self, data: bytes) -> None: ...
     def check_json(self, data: bytes) -> None: ...
@@ -54,7 +54,7 @@ class Validator:
             raise invalid_definition(error) from None
 
     def check(self, data: bytes, encoding: Encoding) -> None:
-        """Raises `Mismatch` for a message that does not fit."""
+        """Raises `errors.Mismatch` for a message that does not fit."""
         if encoding is Encoding.JSON:
             self._checker.check_json(data)
         else:
@@ -110,8 +110,3 @@ def encoding_of(value: Any) -> Encoding:
         return Encoding(value)
     except ValueError:
         raise InvalidArgument("", "Invalid schema encoding provided.") from None
-
-
-__all__ = [
-    "Checker", "Encoding", "Mismatch", "Validator", "check_shape", "encoding_of", "invalid_definition", "needs_compiler",
-]  # fmt: skip

@@ -103,7 +103,9 @@ class ServicerHarness(ForwarderHarness):
 
     async def call(self, method: str, *, timeout: float | None = None, **fields: Any) -> Any:
         """Call a method by its short name with the fields of its request. Raises `SyncpointError`."""
-        path = next(one for one in (methods.ADMIN, methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS) if method in one)[method]
+        path = next(
+            one for one in (methods.ADMIN, methods.PUBLISHER, methods.SUBSCRIBER, methods.SCHEMAS) if method in one
+        )[method]
         answer = await self.channel.unary(path, path.request(**fields).SerializeToString(), timeout=timeout)
         return path.response.FromString(answer)
 

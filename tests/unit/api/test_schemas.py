@@ -73,9 +73,7 @@ class Schemas:
         return call
 
     def create(self, schema: pubsub.Schema | None = None, name: str = "orders") -> pubsub.Schema:
-        return self.create_schema(
-            pubsub.CreateSchemaRequest(parent=PARENT, schema_id=name, schema=schema or avro("x"))
-        )
+        return self.create_schema(pubsub.CreateSchemaRequest(parent=PARENT, schema_id=name, schema=schema or avro("x")))
 
     def commit(self, schema: pubsub.Schema) -> pubsub.Schema:
         return self.commit_schema(pubsub.CommitSchemaRequest(name=NAME, schema=schema))
@@ -217,9 +215,7 @@ def test_revisions_are_deleted_up_to_the_last(schemas: Schemas) -> None:
     first, second = schemas.create(), schemas.commit(avro("x", "y"))
     with pytest.raises(InvalidArgument):
         schemas.delete_schema_revision(pubsub.DeleteSchemaRevisionRequest(name=NAME))
-    left = schemas.delete_schema_revision(
-        pubsub.DeleteSchemaRevisionRequest(name=f"{NAME}@{second.revision_id}")
-    )
+    left = schemas.delete_schema_revision(pubsub.DeleteSchemaRevisionRequest(name=f"{NAME}@{second.revision_id}"))
     assert left == first
     with pytest.raises(NotFound):
         schemas.get(f"{NAME}@{second.revision_id}")

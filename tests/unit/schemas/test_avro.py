@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from typing import Any
@@ -137,11 +138,13 @@ def test_any_bytes_fit_or_do_not(case: tuple[Any, Any], data: bytes) -> None:
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["record", "R", "int", "array", "", "type"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(["type", "name", "fields", "items", "values", "symbols", "size", "default", "aliases"]),
-        inner,
-        max_size=4,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["type", "name", "fields", "items", "values", "symbols", "size", "default", "aliases"]),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=12,
 )
@@ -150,10 +153,8 @@ _JSON = st.recursive(
 @settings(max_examples=150, deadline=None)
 @given(_JSON)
 def test_any_definition_is_legal_or_is_not(definition: Any) -> None:
-    try:
+    with contextlib.suppress(BadDefinition):
         avro.Checker(avro.parse(json.dumps(definition)))
-    except BadDefinition:
-        pass
 
 
 # -- definitions -------------------------------------------------------------------------------------------------------
