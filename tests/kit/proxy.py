@@ -13,7 +13,7 @@ from syncpoint.metadata.contract import Delete, Put
 from syncpoint.metadata.layout import ASSIGNED_SUBSCRIPTIONS, ASSIGNED_TOPICS, CHAINS, MEMBERS, OWNERS
 from syncpoint.metadata.local import LocalShared
 from syncpoint.metadata.memory import MemoryStore
-from syncpoint.metadata.records import CatalogChange, Subscription, Topic
+from syncpoint.metadata.records import CatalogChange, Setting, Subscription, Topic
 from syncpoint.metadata.view import ClusterView
 from syncpoint.model.cluster import PROXY, PUBLISH, ROUTER, SUBSCRIBE, ChainOwner, ChainRecord, Member
 from syncpoint.model.errors import NotFound, OtherTopic, StaleEpoch, SyncpointError, Unavailable
@@ -379,6 +379,10 @@ class ProxyWorld:
         for change in self.catalog.assign([CatalogChange.put(record)]):
             self.catalog.apply(change)
         return record
+
+    def put_setting(self, setting: Setting) -> None:
+        for change in self.catalog.assign([CatalogChange.put(setting)]):
+            self.catalog.apply(change)
 
     def delete(self, record: Topic | Subscription) -> None:
         for change in self.catalog.assign([CatalogChange.delete(record)]):

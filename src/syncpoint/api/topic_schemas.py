@@ -25,9 +25,10 @@ _FIELD: Final = "schema_settings"
 
 
 def bound(catalog: Catalog, record: Topic, known: Topic | None = None, paths: Iterable[str] = ()) -> Topic:
-    """The record with the schema that its configuration names. `known`: the topic as it is until now, of which an
-    update with these `paths` changes something; what it does not name is not looked up again. Raises `InvalidArgument` and
-    `NotFound`.
+    """The record with the schema that its configuration names. Raises `InvalidArgument` and `NotFound`.
+
+    `known`: the topic as it is until now, of which an update with these `paths` changes something; what the update does
+    not name is not looked up again.
     """
     if known is not None and not any(path.partition(".")[0] == _FIELD for path in paths):
         return replace(record, schema=known.schema)

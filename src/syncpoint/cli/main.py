@@ -31,6 +31,7 @@ COMMANDS = {
     "topics": ("topics", "topics", "Create, change and list topics; publish to them."),
     "subscriptions": ("subscriptions", "subscriptions", "Create, change and list subscriptions; pull, ack and seek."),
     "snapshots": ("snapshots", "snapshots", "Keep what a subscription has not acknowledged, to seek back to it."),
+    "schemas": ("schemas", "schemas", "Say what the messages of topics must fit."),
     "cursors": ("cursors", "cursors", "List and delete named readers of topics, such as data pipelines."),
     "server": ("server", "server", "What the running server is and how it is."),
     "disks": ("disks", "disks", "How the server's disks are."),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from syncpoint.metadata.catalog import Catalog
 from syncpoint.metadata.layout import ASSIGNED_TOPICS
-from syncpoint.metadata.records import CatalogChange
+from syncpoint.metadata.records import CatalogChange, TopicSchema
 from syncpoint.model.errors import Code, InvalidArgument, MetadataSilent, ResourceExhausted, SyncpointError, Unavailable
 from syncpoint.router.assignment import TopicAssignment
 from syncpoint.router.rendezvous import pick_chain
+from syncpoint.schemas import stored
 from syncpoint.wire.messages import internal, pubsub
 from tests.kit.proxy import (
     PUBLISHER,
@@ -564,6 +566,32 @@ async def test_what_comes_from_within_the_cluster_is_sealed_already(world: Proxy
     world.network._listening["proxy:1"][1].update(proxy.internal_methods())  # type: ignore[attr-defined]
     assert await world.publish(b"a dead letter, as it was stored")
     assert world.found(1) == [b"a dead letter, as it was stored"]
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_messages_of_a_topic_with_a_schema_are_checked_before_they_are_sealed(sealed: bool) -> None:
+    @in_world()
+    async def run(world: ProxyWorld) -> None:
+        await cluster(world, sealed=sealed)
+        schema = stored.Schema("projects/p/schemas/s", 7, pubsub.Schema.AVRO, (), 0).with_revision("0000000a", 1)
+        given = pubsub.Schema(type=pubsub.Schema.AVRO, definition='"string"')
+        world.put_setting(schema.setting())
+        world.put_setting(stored.definition_setting(schema.name, "0000000a", given, b""))
+        world.topic = replace(world.topic, schema=TopicSchema(schema.name, 7, 1))
+        world.put(world.topic)
+        world.assign([1])
+        assert await world.publish(b'"fits"')
+        ((request, _),) = world.stored[1].values()
+        (message,) = pubsub.PublishRequest.FromString(request).messages
+        assert message.attributes["googclient_schemarevisionid"] == "0000000a"
+        assert (message.data == b'"fits"') is not sealed
+        error = await failing(world.publish(b"5"))
+        assert (error.code, error.message) == (
+            Code.INVALID_ARGUMENT,
+            "Invalid data in message: Message failed schema validation.",
+        )
+
+    run()
 
 
 @in_world()
