@@ -52,6 +52,15 @@ def topics() -> None:
     metavar="REGION,...",
     help="Kept and given back; with one node there is nothing to choose.",
 )
+@click.option("--schema", help="What its messages must fit.")
+@click.option(
+    "--message-encoding",
+    "encoding",
+    type=click.Choice(["json", "binary"], case_sensitive=False),
+    help="How messages that fit the schema are written.",
+)
+@click.option("--first-revision-id", "first_revision", metavar="ID", help="The oldest revision that may be used.")
+@click.option("--last-revision-id", "last_revision", metavar="ID", help="The newest revision that may be used.")
 @durability_class_option
 @labels_option
 @with_settings
@@ -60,6 +69,10 @@ def create(
     topic: tuple[str, ...],
     retention: tuple[int, int] | None,
     regions: tuple[str, ...],
+    schema: str | None,
+    encoding: str | None,
+    first_revision: str | None,
+    last_revision: str | None,
     durability_class: str | None,
     labels: tuple[str, ...],
 ) -> None:
@@ -72,6 +85,8 @@ def create(
     """
     from syncpoint.wire.messages import pubsub
 
+    if (schema is None) != (encoding is None) or (schema is None and (first_revision or last_revision)):
+        raise click.UsageError("--schema and --message-encoding go together.")
     made = []
     with settings.client() as client:
         for given in topic if durability_class else ():
@@ -83,6 +98,11 @@ def create(
             request.message_storage_policy.allowed_persistence_regions.extend(parse_list(regions))
             if not regions:
                 request.ClearField("message_storage_policy")
+            if schema is not None and encoding is not None:
+                request.schema_settings.schema = settings.name("schemas", schema)
+                request.schema_settings.encoding = pubsub.Encoding.Value(encoding.upper())
+                request.schema_settings.first_revision_id = first_revision or ""
+                request.schema_settings.last_revision_id = last_revision or ""
             made.append(client.call("Publisher.CreateTopic", request))
             said(f"Created topic [{made[-1].name}].")
             if durability_class:
