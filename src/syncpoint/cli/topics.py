@@ -100,7 +100,7 @@ def create(
                 request.ClearField("message_storage_policy")
             if schema is not None and encoding is not None:
                 request.schema_settings.schema = settings.name("schemas", schema)
-                request.schema_settings.encoding = pubsub.Encoding.Value(encoding.upper())
+                request.schema_settings.encoding = pubsub.SchemaSettings(encoding=encoding.upper()).encoding
                 request.schema_settings.first_revision_id = first_revision or ""
                 request.schema_settings.last_revision_id = last_revision or ""
             made.append(client.call("Publisher.CreateTopic", request))
