@@ -18,7 +18,7 @@ from syncpoint.api.node_admin import NodeAdmin
 from syncpoint.api.options_admin import LIMITS, take_limits
 from syncpoint.api.publisher import publisher_methods
 from syncpoint.api.reflection import PIPELINES, SERVICES, reflection_methods
-from syncpoint.api.schemas import SchemaService
+from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.api.seek_request import seek_methods
 from syncpoint.api.streaming_pull import StreamingPullService
 from syncpoint.api.subscriber import SubscriberService

@@ -25,14 +25,14 @@ _SHORT_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NAME: Final = re.compile(rf"{_SHORT_NAME.pattern}(\.{_SHORT_NAME.pattern})*", re.ASCII)
 
 
-class Definition(NamedTuple):
+class AvroDefinition(NamedTuple):
     """A parsed definition: names are full ones, references are names, of which `named` has the types."""
 
     root: Any
     named: Mapping[str, Any]
 
 
-def parse(text: str) -> Definition:
+def parse(text: str) -> AvroDefinition:
     """Raises `BadDefinition`."""
     try:
         raw = json.loads(text)
@@ -46,8 +46,8 @@ def parse(text: str) -> Definition:
         raise BadDefinition(str(error)) from None
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise BadDefinition(f"it does not follow the Avro specification: {error!r}") from None
-    definition = Definition(root, named)
-    Checker(definition)  # what fastavro lets pass and nothing can be checked against is refused here
+    definition = AvroDefinition(root, named)
+    AvroChecker(definition)  # what fastavro lets pass and nothing can be checked against is refused here
     return definition
 
 
@@ -135,10 +135,10 @@ Read = Callable[[_Cursor], None]
 Look = Callable[[Any, _Cursor], None]
 
 
-class Checker:
+class AvroChecker:
     """Checks messages against a definition. Raises `BadDefinition` for one with a type that is none of Avro's."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: AvroDefinition) -> None:
         self._named = definition.named
         self._reads: dict[str, Read] = {}
         self._looks: dict[str, Look] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from syncpoint.schemas.avro import RECORDS, Definition, name_of
+from syncpoint.schemas.avro import RECORDS, AvroDefinition, name_of
 from syncpoint.schemas.errors import Incompatible
 
 _PROMOTIONS: Final = {
@@ -21,7 +21,7 @@ _PROMOTIONS: Final = {
 }
 
 
-def check(new: Definition, old: Definition) -> None:
+def check(new: AvroDefinition, old: AvroDefinition) -> None:
     """Raise `Incompatible` unless each can read what the other writes."""
     _Resolution(new, old).check(new.root, old.root, "")
     _Resolution(old, new).check(old.root, new.root, "")
@@ -30,7 +30,7 @@ def check(new: Definition, old: Definition) -> None:
 class _Resolution:
     """Of one reader and one writer. A pair of named types is looked at once, so that recursive ones end."""
 
-    def __init__(self, reader: Definition, writer: Definition) -> None:
+    def __init__(self, reader: AvroDefinition, writer: AvroDefinition) -> None:
         self._reader, self._writer = reader, writer
         self._seen: dict[tuple[str, str], Incompatible | None] = {}
 

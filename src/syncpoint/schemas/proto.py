@@ -22,7 +22,7 @@ _Message = descriptor_pb2.DescriptorProto
 _REQUIRED: Final = _Field.LABEL_REQUIRED
 
 
-class Definition:
+class ProtoDefinition:
     """A compiled definition and its root message."""
 
     def __init__(self, compiled: bytes, root: str = "") -> None:
@@ -84,10 +84,10 @@ def _enums(holder: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         yield from _enums(message, f"{prefix}{message.name}.")
 
 
-class Checker:
+class ProtoChecker:
     """Checks messages against a definition."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: ProtoDefinition) -> None:
         self._definition = definition
 
     def check_binary(self, data: bytes) -> None:
@@ -124,7 +124,7 @@ class Checker:
             raise Mismatch(str(error)) from None
 
 
-def check_compatible(new: Definition, old: Definition) -> None:
+def check_compatible(new: ProtoDefinition, old: ProtoDefinition) -> None:
     """Raise `Incompatible` unless only fields that are not required were added or removed."""
     if new.root != old.root:
         raise Incompatible(f"the root message was {old.root} and is {new.root}")
@@ -166,7 +166,7 @@ def _check_message(name: str, new: _Message, old: _Message) -> list[_Field]:
     return kept
 
 
-def _check_enum(name: str, new: Definition, old: Definition) -> None:
+def _check_enum(name: str, new: ProtoDefinition, old: ProtoDefinition) -> None:
     fresh, known = new.enums.get(name), old.enums.get(name)
     if fresh is None or known is None:
         return

@@ -1,6 +1,6 @@
 """Schemas and their revisions as they stand in the catalog.
 
-Place: settings of the catalog, changed by `api.schemas`, read by `publishing` for every request to a topic with a
+Place: settings of the catalog, changed by `api.schema_handlers`, read by `publishing` for every request to a topic with a
 schema. A schema is one setting, each of its revisions another: 20 definitions of the largest size would be too much for
 one value of a metadata store.
 Promise: revisions are numbered in the order in which they came, and numbers are never used twice, so a range stays what

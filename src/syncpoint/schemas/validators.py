@@ -22,7 +22,7 @@ class Encoding(enum.IntEnum):
     BINARY = 2
 
 
-class Checker(Protocol):
+class MessageChecker(Protocol):
     """Both raise `errors.Mismatch` for a message that does not fit."""
 
     def check_binary(self, data: bytes) -> None: ...
@@ -34,22 +34,22 @@ class Validator:
 
     def __init__(self, schema: pubsub.Schema, compiled: bytes = b"") -> None:
         """`compiled`: of a Protocol Buffers definition that is text. Raises `InvalidArgument`."""
-        self._avro: avro.Definition | None = None
-        self._proto: proto.Definition | None = None
-        self._checker: Checker
+        self._avro: avro.AvroDefinition | None = None
+        self._proto: proto.ProtoDefinition | None = None
+        self._checker: MessageChecker
         try:
             if schema.type == pubsub.Schema.AVRO:
                 self._avro = avro.parse(schema.definition)
-                self._checker = avro.Checker(self._avro)
+                self._checker = avro.AvroChecker(self._avro)
             elif schema.HasField("compiled_proto_schema"):
                 given = schema.compiled_proto_schema
                 if not given.root_message:
                     raise BadDefinition("the root message is not named")
-                self._proto = proto.Definition(given.compiled_bytes, given.root_message)
-                self._checker = proto.Checker(self._proto)
+                self._proto = proto.ProtoDefinition(given.compiled_bytes, given.root_message)
+                self._checker = proto.ProtoChecker(self._proto)
             else:
-                self._proto = proto.Definition(compiled)
-                self._checker = proto.Checker(self._proto)
+                self._proto = proto.ProtoDefinition(compiled)
+                self._checker = proto.ProtoChecker(self._proto)
         except BadDefinition as error:
             raise invalid_definition(error) from None
 

@@ -16,8 +16,8 @@ from syncpoint.schemas import avro, avro_compatibility
 from syncpoint.schemas.errors import BadDefinition, Incompatible, Mismatch
 
 
-def checker(definition: Any) -> avro.Checker:
-    return avro.Checker(avro.parse(json.dumps(definition)))
+def checker(definition: Any) -> avro.AvroChecker:
+    return avro.AvroChecker(avro.parse(json.dumps(definition)))
 
 
 def record(*fields: Any, name: str = "R", **more: Any) -> Any:
@@ -154,7 +154,7 @@ _JSON = st.recursive(
 @given(_JSON)
 def test_any_definition_is_legal_or_is_not(definition: Any) -> None:
     with contextlib.suppress(BadDefinition):
-        avro.Checker(avro.parse(json.dumps(definition)))
+        avro.AvroChecker(avro.parse(json.dumps(definition)))
 
 
 # -- definitions -------------------------------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ def test_not_compatible(newer: Any, says: str) -> None:
 
 
 def test_enums_need_a_default_for_symbols_that_others_have() -> None:
-    def enum(*symbols: str, **more: str) -> avro.Definition:
+    def enum(*symbols: str, **more: str) -> avro.AvroDefinition:
         return avro.parse(json.dumps({"type": "enum", "name": "E", "symbols": symbols, **more}))
 
     with pytest.raises(Incompatible, match="no symbol B"):

@@ -17,12 +17,12 @@ from syncpoint.schemas.errors import BadDefinition, Incompatible, Mismatch
 compiled = cache(compiler.compile_proto)
 
 
-def definition(text: str) -> proto.Definition:
-    return proto.Definition(compiled(text))
+def definition(text: str) -> proto.ProtoDefinition:
+    return proto.ProtoDefinition(compiled(text))
 
 
-def checker(text: str) -> proto.Checker:
-    return proto.Checker(definition(text))
+def checker(text: str) -> proto.ProtoChecker:
+    return proto.ProtoChecker(definition(text))
 
 
 ORDER = """
@@ -61,8 +61,8 @@ _ORDERS = st.fixed_dictionaries(
 def test_what_protobuf_writes_fits(values: dict[str, Any]) -> None:
     made = definition(ORDER)
     message = made.message(**values)
-    proto.Checker(made).check_binary(message.SerializeToString())
-    proto.Checker(made).check_json(json_format.MessageToJson(message).encode())
+    proto.ProtoChecker(made).check_binary(message.SerializeToString())
+    proto.ProtoChecker(made).check_json(json_format.MessageToJson(message).encode())
 
 
 @settings(max_examples=100, deadline=None)
@@ -80,7 +80,7 @@ def test_any_bytes_fit_or_do_not(data: bytes) -> None:
 @given(st.binary(max_size=60))
 def test_any_compiled_bytes_are_a_definition_or_are_not(data: bytes) -> None:
     with contextlib.suppress(BadDefinition):
-        proto.Definition(data, "M")
+        proto.ProtoDefinition(data, "M")
 
 
 @pytest.mark.parametrize(
@@ -107,15 +107,15 @@ def test_a_compiled_definition_with_what_it_imports() -> None:
     base.message_type.add(name="Base").field.add(name="x", number=1, type=5, label=1)
     file = files.file.add(name="main.proto", package="m", syntax="proto3", dependency=["base.proto"])
     file.message_type.add(name="Main").field.add(name="base", number=1, type=11, label=1, type_name=".b.Base")
-    made = proto.Checker(proto.Definition(files.SerializeToString(), "m.Main"))
+    made = proto.ProtoChecker(proto.ProtoDefinition(files.SerializeToString(), "m.Main"))
     made.check_json(b'{"base": {"x": 1}}')
     with pytest.raises(Mismatch):
         made.check_json(b'{"x": 1}')
     with pytest.raises(BadDefinition, match=r"no message m\.Other"):
-        proto.Definition(files.SerializeToString(), "m.Other")
+        proto.ProtoDefinition(files.SerializeToString(), "m.Other")
     del files.file[0]
     with pytest.raises(BadDefinition):
-        proto.Definition(files.SerializeToString(), "m.Main")
+        proto.ProtoDefinition(files.SerializeToString(), "m.Main")
 
 
 @pytest.mark.parametrize(

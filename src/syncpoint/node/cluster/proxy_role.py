@@ -12,7 +12,7 @@ from syncpoint.api.admin_handlers import CatalogService
 from syncpoint.api.cluster_admin import ClusterAdmin
 from syncpoint.api.iam import IamService
 from syncpoint.api.options_admin import follow_limits
-from syncpoint.api.schemas import SchemaService
+from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.api.seek_request import seek_methods
 from syncpoint.api.server_admin import DEFAULT, ServerIdentity
 from syncpoint.control.barrier import Barrier

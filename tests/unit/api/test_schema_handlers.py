@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from syncpoint.access.policy import Policies
-from syncpoint.api.schemas import SchemaService
+from syncpoint.api.schema_handlers import SchemaService
 from syncpoint.metadata.records import CatalogChange
 from syncpoint.model.errors import (
     AlreadyExists,
