@@ -213,6 +213,8 @@ class StageStream:
             raise NotFound(parse_topic(frame.topic))
         if frame.topic_incarnation not in (0, topic.incarnation):
             raise FailedPrecondition(f"{frame.topic} was deleted and created again. Stage again.")
+        if topic.schema is not None:  # nothing here looks into the messages
+            raise FailedPrecondition(f"{frame.topic} has a schema: messages of pipelines are not checked against it.")
         numbers = columns.named(frame.columns)
         names = {column.name for column in numbers}
         for name in ("data", *(("offset",) if frame.source else ())):

@@ -1,8 +1,8 @@
 """Schemas and their revisions as they stand in the catalog.
 
-Place: settings of the catalog, changed by `api.schema_handlers`, read by `publishing` for every request to a topic with a
-schema. A schema is one setting, each of its revisions another: 20 definitions of the largest size would be too much for
-one value of a metadata store.
+Place: settings of the catalog, changed by `api.schema_handlers`, read by `publishing` for every request to a topic with
+a schema. A schema is one setting, each of its revisions another: 20 definitions of the largest size would be too much
+for one value of a metadata store.
 Promise: revisions are numbered in the order in which they came, and numbers are never used twice, so a range stays what
 it was when one of its ends is deleted. A schema that is created under the name of a deleted one has another `uid`.
 """

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from syncpoint.metadata.records import CatalogChange
+from syncpoint.metadata.records import CatalogChange, TopicSchema
 from syncpoint.model.errors import Code, SyncpointError
 from syncpoint.pipeline import epoch_apply, staging, writing
 from syncpoint.runtime.memory_files import FailOn
@@ -55,6 +56,15 @@ def test_messages_without_identity_get_one(world: World) -> None:
     assert one.ordering_key == "k"
     assert two.message_id == f"{source.prefix.decode()}{1:012d}"
     assert one.publish_time.ToNanoseconds() == world.clock.time_ns() == two.publish_time.ToNanoseconds()
+
+
+def test_a_topic_with_a_schema_takes_no_frames(world: World) -> None:
+    topic = world.publish.catalog.topic(ONE)
+    assert topic is not None
+    world.commit(CatalogChange.put(replace(topic, schema=TopicSchema("projects/p/schemas/s", 7, 1))))
+    with pytest.raises(SyncpointError, match="has a schema") as refused:
+        world.stage("a", 0, 0, "x", frame(ONE, data=[b"1"]))
+    assert refused.value.code is Code.FAILED_PRECONDITION
 
 
 def test_the_topic_of_a_frame_must_exist_when_it_comes_and_when_it_is_committed(world: World) -> None:
