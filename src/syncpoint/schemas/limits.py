@@ -2,6 +2,8 @@
 
 DEFINITION_BYTES_MAX = 300 * 1024
 """UTF-8 bytes of a definition, and bytes of a compiled one."""
+COMPILED_BYTES_MAX = 600 * 1024
+"""Of what a text of Protocol Buffers is compiled to; with the text it must fit one transaction of a metadata store."""
 REVISIONS_MAX = 20
 """Of one schema."""
 SCHEMAS_PER_PROJECT_MAX = 10_000

@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, messag
 from google.protobuf.message import DecodeError, EncodeError
 
 from syncpoint.schemas.errors import BadDefinition, Incompatible, Mismatch
-from syncpoint.schemas.limits import DEFINITION_BYTES_MAX, FIELDS_MAX, NESTING_MAX
+from syncpoint.schemas.limits import COMPILED_BYTES_MAX, FIELDS_MAX, NESTING_MAX
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _Message = descriptor_pb2.DescriptorProto
@@ -29,8 +29,8 @@ class ProtoDefinition:
         """`compiled`: a FileDescriptorSet in which every file follows what it imports. `root`: full name of the root
         message; "": the only one of the only file. Raises `BadDefinition`.
         """
-        if len(compiled) > 4 * DEFINITION_BYTES_MAX:
-            raise BadDefinition(f"it is larger than {4 * DEFINITION_BYTES_MAX} bytes when compiled")
+        if len(compiled) > COMPILED_BYTES_MAX:
+            raise BadDefinition(f"it has more than {COMPILED_BYTES_MAX} bytes when compiled")
         try:
             self.files = descriptor_pb2.FileDescriptorSet.FromString(compiled)
         except DecodeError:

@@ -11,8 +11,11 @@ from google.protobuf import descriptor_pb2, json_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncpoint.schemas import compiler, proto
+from syncpoint.metadata.contract import TXN_BYTES_MAX
+from syncpoint.schemas import compiler, proto, stored
 from syncpoint.schemas.errors import BadDefinition, Incompatible, Mismatch
+from syncpoint.schemas.limits import COMPILED_BYTES_MAX, DEFINITION_BYTES_MAX
+from syncpoint.wire.messages import pubsub
 
 compiled = cache(compiler.compile_proto)
 
@@ -99,6 +102,20 @@ def test_any_compiled_bytes_are_a_definition_or_are_not(data: bytes) -> None:
 def test_a_text_that_is_no_definition(text: str, says: str) -> None:
     with pytest.raises(BadDefinition, match=says):
         definition(text)
+
+
+def test_a_text_that_becomes_too_large_when_compiled() -> None:
+    fields = " ".join(f"E f{number}={number};" for number in range(1, 5_000))
+    text = f'syntax = "proto3"; package {"p" * 200}; message M {{ enum E {{ A = 0; }} {fields} }}'
+    assert len(text) < DEFINITION_BYTES_MAX
+    with pytest.raises(BadDefinition, match="when compiled"):
+        definition(text)
+
+
+def test_the_largest_definition_fits_a_transaction_of_the_metadata() -> None:
+    schema = pubsub.Schema(definition="x" * DEFINITION_BYTES_MAX)
+    setting = stored.definition_setting("projects/p/schemas/s", "0" * 8, schema, b"x" * COMPILED_BYTES_MAX)
+    assert len(setting.value) < TXN_BYTES_MAX - 64 * 1024
 
 
 def test_a_compiled_definition_with_what_it_imports() -> None:
