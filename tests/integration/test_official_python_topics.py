@@ -205,7 +205,6 @@ def test_a_storage_policy_is_read_back(space):
     ("field", "value"),
     [
         ("kms_key_name", "projects/p/locations/l/keyRings/r/cryptoKeys/k"),
-        ("schema_settings", {"schema": "projects/p/schemas/some-schema", "encoding": "JSON"}),
         ("message_transforms", [{"javascript_udf": {"function_name": "f", "code": "function f(m) { return m }"}}]),
         ("ingestion_data_source_settings", {"cloud_storage": {"bucket": "some-bucket"}}),
     ],
