@@ -105,7 +105,7 @@ class ChainPipelines:
         self._chain, self._homes = chain, homes
         self._clock = chain.around.clock
         self.home = ChainHome(chain, homes)
-        alone = ChainReaders(chain.forwarder, chain.dispatcher.grants.attached)
+        alone = ChainReaders(chain.forwarder, chain.holders.grants.attached)
         self.reader = LogReader(chain.forwarder, alone, loop.call_soon)
         self.writer = EpochWriter(chain.forwarder, loop.call_soon, loop.call_later, home=self.home)
         self.home.queries, self.home.links = self.writer.state.queries, self.writer.state.links
@@ -195,7 +195,7 @@ class Pipelines:
         await self._caught_up(call)
         chain, mounted = _asked(host, call)
         answer = await mounted.unary[path](parsed(path.request, request))
-        if path == LOG_READER.GetPositions and chain.dispatcher.owned_age_ms() > OBEYED_MS:
+        if path == LOG_READER.GetPositions and chain.holders.owned_age_ms() > OBEYED_MS:
             await chain.confirm()  # a later owner may have more: only who can still write the log knows all of it
         encoded: bytes = answer.SerializeToString()
         return encoded

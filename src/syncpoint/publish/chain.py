@@ -133,11 +133,12 @@ class Chain:
         self.dispatcher = SourceDispatcher(
             self.number, self.forwarder, grants, self._rank, self._epoch_of, store.answered_at
         )
-        self.follower.on_ledger = self.dispatcher.register
+        self.holders = self.dispatcher.holders
+        self.follower.on_ledger = self.holders.register
         self.recent_batches = RecentBatches(memory.batches, memory.unsure, self.forwarder.sources)
         if self.recent_batches.decided:
             self.forwarder.commit.append_fact(EntryKind.LEDGER, encode_batches(self.recent_batches.decided))
-        self.duplicates = DuplicateBatches(self.forwarder, self.recent_batches, self.dispatcher.handed_out)
+        self.duplicates = DuplicateBatches(self.forwarder, self.recent_batches, self.dispatcher.progress.handed_out)
         self.ingress = PublishIngress(
             self.number,
             self.follower,
@@ -174,12 +175,12 @@ class Chain:
                 self.forwarder.commit.give_up(error)
             return
         if isinstance(change.record, Subscription) and change.op is ChangeOp.PUT:
-            self.dispatcher.on_subscription_changed(change.record)
+            self.holders.on_subscription_changed(change.record)
 
     def assigned(self, topic: int) -> None:
         """The assignment of a topic has changed."""
         self.ingress.assigned(topic)
-        self.dispatcher.on_ranks_changed(topic)
+        self.holders.on_ranks_changed(topic)
 
     async def confirm(self) -> int:
         """Return the catalog's revision once everything that follows from it is persisted. Raises `Unavailable`."""
@@ -214,11 +215,11 @@ class Chain:
                     idle[source.number] = source.end
         self._idle = idle
         forget_empty_sources(forwarder)
-        self.dispatcher.forget_gone()
+        self.holders.forget_gone()
         topics = set(sources.topics()) - {STAGING_TOPIC}
         for topic in self._topics - topics:
             for record in self.follower.catalog.subscriptions_of(topic):
-                self.dispatcher.unregister(record.incarnation)
+                self.holders.unregister(record.incarnation)
             self.follower.forget_topic(topic)
             self.ingress.forget(topic, self.epoch)
         for topic in self.around.registrations(self.number):

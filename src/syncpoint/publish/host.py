@@ -92,7 +92,7 @@ class ChainHost:
         self.chains[number] = chain
         for known in self._sessions:
             if known.session is not None:
-                chain.dispatcher.on_connected(known.session)
+                chain.holders.on_connected(known.session)
                 for subscription, attached in known.attached.items():
                     self._attach(chain, known.session, subscription, attached)
         self._tell_owned()
@@ -142,11 +142,11 @@ class ChainHost:
             attached = known.attached.get(subscription)
             if attached is not None and known.session is not None:
                 for chain in self.chains.values():
-                    if known.incarnation not in chain.dispatcher.grants.attached(subscription):
+                    if known.incarnation not in chain.holders.grants.attached(subscription):
                         self._attach(chain, known.session, subscription, attached)
 
     def _attach(self, chain: Chain, session: Session, subscription: int, attached: Attached) -> None:
-        if not chain.dispatcher.attach(session, subscription, attached.wanted, attached.claims):
+        if not chain.holders.attach(session, subscription, attached.wanted, attached.claims):
             self._refused.add(subscription)
 
     def _attach_refused(self) -> None:
@@ -217,9 +217,7 @@ class ChainHost:
                     "member": known.member,
                     "connected": known.session is not None,
                     "subscriptions": len(known.attached),
-                    "sources": sum(
-                        chain.dispatcher.grants.held_by(known.incarnation) for chain in self.chains.values()
-                    ),
+                    "sources": sum(chain.holders.grants.held_by(known.incarnation) for chain in self.chains.values()),
                 }
                 for known in self._sessions
             },
@@ -247,8 +245,8 @@ class ChainHost:
             began.displaced.send(DISPLACED)
         for chain in self.chains.values():
             if began.over is not None:
-                chain.dispatcher.on_ended(began.over)
-            chain.dispatcher.on_connected(session)
+                chain.holders.on_ended(began.over)
+            chain.holders.on_connected(session)
         session.send(self._owned())
 
     def heeds(self, session: Session) -> bool:
@@ -264,13 +262,13 @@ class ChainHost:
         if known is not None:
             known.heard = self.around.clock.monotonic()
             for chain in self.chains.values():
-                chain.dispatcher.on_heartbeat(session)
+                chain.holders.on_heartbeat(session)
 
     def session_lost(self, session: Session) -> None:
         """Its stream broke, or ended."""
         if self._sessions.lost(session, self.around.clock.monotonic()):
             for chain in self.chains.values():
-                chain.dispatcher.on_disconnected(session)
+                chain.holders.on_disconnected(session)
 
     def attach(self, session: Session, subscription: int, wanted: bool, claims: Mapping[int, int]) -> None:
         """It serves a subscription."""
@@ -296,7 +294,7 @@ class ChainHost:
     def _detach(self, known: KnownForwarder, subscription: int) -> None:
         known.attached.pop(subscription, None)
         for chain in self.chains.values():
-            chain.dispatcher.detach(known.incarnation, subscription)
+            chain.holders.detach(known.incarnation, subscription)
 
     def wants(self, session: Session, subscription: int, wanted: bool) -> None:
         """Whether it can take messages."""
@@ -304,11 +302,11 @@ class ChainHost:
         if known is not None and subscription in known.attached:
             known.attached[subscription] = known.attached[subscription]._replace(wanted=wanted)
             for chain in self.chains.values():
-                chain.dispatcher.set_demand(session.incarnation, subscription, wanted)
+                chain.holders.set_demand(session.incarnation, subscription, wanted)
 
     def owned_ages_ms(self) -> list[tuple[int, int]]:
         """Of every chain, how long ago its disks were known to obey this owner."""
-        return [(number, chain.dispatcher.owned_age_ms()) for number, chain in self.chains.items()]
+        return [(number, chain.holders.owned_age_ms()) for number, chain in self.chains.items()]
 
     def chain_of(self, source: int) -> Chain | None:
         """Which chain here has a source."""
@@ -336,13 +334,13 @@ class ChainHost:
     def _tick(self) -> None:
         self.rounds.guard(self._attach_refused)
         for chain in list(self._entered.values()):
-            self.rounds.guard(chain.dispatcher.tick)
-            self.rounds.guard(chain.dispatcher.sweep)
+            self.rounds.guard(chain.holders.tick)
+            self.rounds.guard(chain.holders.sweep)
             if chain.mounted is not None:
                 self.rounds.guard(chain.mounted.tick)
         for incarnation in self._sessions.forget_lost(self.around.clock.monotonic()):
             for chain in self.chains.values():
-                self.rounds.guard(partial(chain.dispatcher.on_ended, incarnation))
+                self.rounds.guard(partial(chain.holders.on_ended, incarnation))
 
     def _tidy(self) -> None:
         for chain in list(self._entered.values()):

@@ -8,6 +8,8 @@ Promise: what is asked of a chain that is not open here is refused as UNAVAILABL
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -72,6 +74,17 @@ class _ServeStream:
         self._host, self._stream = host, stream
         self.incarnation = self.registered = self.stream = 0
         self._over = False
+        self._takes: dict[str, Callable[[Any], None]] = {
+            "attach": self._on_attach,
+            "detach": self._on_detach,
+            "serves": self._on_serves,
+            "wants": self._on_wants,
+            "fetch": self._on_fetch,
+            "acknowledge": self._on_acknowledge,
+            "note_attempts": self._on_note_attempts,
+            "heartbeat": self._on_heartbeat,
+            "released": self._on_released,
+        }
 
     def begin(self) -> None:
         stream = self._stream
@@ -101,7 +114,7 @@ class _ServeStream:
         elif not self.incarnation:
             self._refuse(FailedPrecondition("The first message of a stream is its Hello."))
         elif self._host.heeds(self):
-            getattr(self, f"_on_{kind}")(getattr(message, kind))
+            self._takes[kind](getattr(message, kind))
 
     def _hello(self, hello: internal.Hello) -> None:
         if self.incarnation or not hello.incarnation:
@@ -156,7 +169,7 @@ class _ServeStream:
 
     def _on_released(self, asked: internal.Released) -> None:
         for chain in self._host.chains.values():
-            chain.dispatcher.on_released(asked.subscription, asked.source, asked.grant)
+            chain.holders.on_released(asked.subscription, asked.source, asked.grant)
 
     def _refuse(self, error: SyncpointError) -> None:
         self._lost()

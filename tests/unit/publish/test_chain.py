@@ -662,7 +662,7 @@ async def test_who_held_a_source_is_forgotten_with_it(world: ChainWorld) -> None
     await asyncio.sleep(100)
     assert source not in chain.forwarder.sources.by_number
     assert chain.forwarder.memory.grants == {}, "every checkpoint names them all"
-    assert chain.dispatcher.grants._known == {}
+    assert chain.holders.grants._known == {}
     assert not (await subscriber.ack(source, (0, 1), grant=1 << 32 | 1)).error, "the last holder may say so again"
 
 

@@ -200,7 +200,7 @@ def test_whatever_happens_nothing_else_is_void_and_what_is_void_in_time_is_not_d
                     found += sum(len(stored[one]) for one in fresh)
                     void |= batches
                 case 5 | 6:
-                    alive = process.host.chains[1].dispatcher.grants.open_sources(SUB_NUMBER)
+                    alive = process.host.chains[1].holders.grants.open_sources(SUB_NUMBER)
                     got = [one for source in subscriber.granted.keys() & alive for one in await subscriber.read(source)]
                     read |= set(got)
                     handed |= set(got)

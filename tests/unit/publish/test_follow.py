@@ -390,7 +390,7 @@ async def test_what_a_seek_came_to_is_served_once_it_is_persisted(world: ChainWo
         assert (await one.fetch(source, grant=subscriber.granted[source])).batches == []
         one.generation = 0
     chain.forwarder.seal_source(chain.forwarder.sources.by_number[source])
-    chain.dispatcher.sweep()
+    chain.holders.sweep()
     await asyncio.sleep(1)
     assert [what for one in (subscriber, other) for _, what in one.heard if getattr(what, "generation", 0)] == []
     assert not acknowledging.done()

@@ -134,12 +134,12 @@ async def test_what_comes_while_nobody_is_there_to_be_told_is_told_later(world: 
     await holder.attach()
     (source,) = holder.granted
     await holder.read(source)
-    session = chain.dispatcher._sessions.pop(11)  # as between two streams
+    session = chain.holders._sessions.pop(11)  # as between two streams
     holder.data.clear()
     await process.publish("b")
     await asyncio.sleep(0.1)
     assert holder.data == []
-    chain.dispatcher.on_connected(session)
+    chain.holders.on_connected(session)
     await process.publish("c")
     await asyncio.sleep(0.1)
     assert holder.data == [source]

@@ -14,6 +14,7 @@ from syncpoint.diskserver.remote_disk import RemoteDisk
 from syncpoint.metadata.contract import Compare
 from syncpoint.publish import sessions
 from syncpoint.publish.dispatch import SourceDispatcher
+from syncpoint.publish.holders import SourceHolders
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.sessions import Sessions
 from syncpoint.runtime.trusted import TrustedClock
@@ -71,20 +72,22 @@ def late_words_count() -> AbstractContextManager[None]:
     def anybody(self: Sessions, session: Any) -> Any:
         return self._known.get(session.incarnation)
 
-    right = SourceDispatcher.attach
+    right = SourceHolders.attach
 
-    def attach(self: SourceDispatcher, session: Any, *arguments: Any) -> None:
+    def attach(self: SourceHolders, session: Any, *arguments: Any) -> None:
         self._sessions[session.incarnation] = session
         right(self, session, *arguments)
 
     def on_data(self: SourceDispatcher, subscription: int, source: int) -> None:
         key = (subscription, source)
-        if key in self._waiting_fetches and self._sessions.get(self.grants.holder(subscription, source) or 0) is None:
-            self._waiting_fetches.discard(key)
+        if self.progress.is_waiting(key) and self.holders.session_of(subscription, source) is None:
+            self.progress.notified(key)
         news(self, subscription, source)
 
     news = SourceDispatcher.on_data
-    return together(patched(Sessions, of=anybody), patched(SourceDispatcher, attach=attach, on_data=on_data))
+    return together(
+        patched(Sessions, of=anybody), patched(SourceHolders, attach=attach), patched(SourceDispatcher, on_data=on_data)
+    )
 
 
 def a_late_hello_ends_the_living() -> AbstractContextManager[None]:
@@ -161,7 +164,7 @@ def strict_delivery_goes_on_without_ownership() -> AbstractContextManager[None]:
     """
     return together(
         patched(Gatherer, _doubt_unowned=lambda self, served, now: None),
-        patched(SourceDispatcher, owned_age_ms=lambda self: 0),
+        patched(SourceHolders, owned_age_ms=lambda self: 0),
     )
 
 

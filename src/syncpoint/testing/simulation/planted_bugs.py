@@ -17,8 +17,9 @@ from syncpoint.model.delivery import Batch
 from syncpoint.publish import chain as chain_module
 from syncpoint.publish import dispatch as dispatch_module
 from syncpoint.publish import follow
+from syncpoint.publish import holders as holders_module
 from syncpoint.publish import recovery as publish_recovery
-from syncpoint.publish.dispatch import SourceDispatcher
+from syncpoint.publish.holders import SourceHolders
 from syncpoint.publish.ingress import PublishIngress
 from syncpoint.publish.ledger import Ledger
 from syncpoint.storage import record as record_module
@@ -215,7 +216,8 @@ def rule_18() -> AbstractContextManager[None]:
 
 def a_source_ends_early() -> AbstractContextManager[None]:
     """A sealed source is told to have ended while messages of it wait for the disks."""
-    return patched(dispatch_module, _is_whole=lambda source: source.sealed)
+    whole = {"is_whole": lambda source: source.sealed}
+    return again.together(patched(dispatch_module, **whole), patched(holders_module, **whole))
 
 
 def nobody_goes_on() -> AbstractContextManager[None]:
@@ -244,7 +246,7 @@ def an_epoch_begins_unknowing() -> AbstractContextManager[None]:
     def both() -> Iterator[None]:
         with (
             patched(Gatherer, _lacking=once_is_enough),
-            patched(SourceDispatcher, on_ranks_changed=lambda self, topic: None),
+            patched(SourceHolders, on_ranks_changed=lambda self, topic: None),
         ):
             yield
 
