@@ -117,6 +117,14 @@ class Gate:
                 found[path] = Streaming(partial(self._stream, name, rule, method.handler))
         return found
 
+    def admit(self, call: CallContext) -> None:
+        """Refuse whom nothing is granted, whatever he asks for: asked before a request is read, where that costs much.
+
+        Raises `Unauthenticated`; and `Unavailable` while keys are being fetched.
+        """
+        if self._session(call).identity is ANONYMOUS and not self.policies.grant_to_everybody():
+            self._refuse(ANONYMOUS, call, call.path.decode("ascii", "replace"), Need("", ""))
+
     def holds(self, call: Call, permission: str, resource: str) -> bool:
         """See `api.iam.Callers`."""
         return self._allows(self._session(call), permission, resource)

@@ -62,6 +62,7 @@ class Policies:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._known: dict[str, _Compiled] = {}
+        self._everybody = -1, False  # as of which revision
 
     def verdict(self, members: frozenset[str], permission: str, resource: str, now_s: float) -> Verdict:
         """Whether any of these members holds the permission on the resource, or on what it lies in."""
@@ -118,6 +119,14 @@ class Policies:
         made.version = max(made.version, 1)
         made.etag = hashlib.sha256(key.encode() + known.etag + made.SerializeToString(deterministic=True)).digest()[:8]
         return Setting(key, made.SerializeToString(deterministic=True)), made
+
+    def grant_to_everybody(self) -> bool:
+        """Whether any policy may grant something to callers who do not say who they are."""
+        if self._everybody[0] != self._catalog.revision:
+            name = ALL_USERS.encode()
+            found = any(name in (self._catalog.setting(key) or b"") for key in self._catalog.settings_named(PREFIX))
+            self._everybody = self._catalog.revision, found
+        return self._everybody[1]
 
     def exists(self, name: str) -> bool:
         """Whether there is such a resource."""

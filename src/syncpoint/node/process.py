@@ -31,6 +31,7 @@ from syncpoint.metadata.mirror import CatalogMirror, Identities
 from syncpoint.metadata.records import CatalogChange, Setting
 from syncpoint.model.cluster import ChainRecord
 from syncpoint.model.flow import FlowLimits
+from syncpoint.node.client_http import client_http
 from syncpoint.node.doors import Doors
 from syncpoint.node.metadata import align
 from syncpoint.node.public_tls import PublicTls
@@ -45,7 +46,6 @@ from syncpoint.publish.chain import Surroundings
 from syncpoint.publish.host import ChainHost
 from syncpoint.publish.recovery import RecoveredState
 from syncpoint.push.addresses import Vetting, networks
-from syncpoint.rest.http1 import http_door
 from syncpoint.runtime.clock import Clock, SystemClock
 from syncpoint.runtime.random import Random, SystemRandom
 from syncpoint.runtime.trusted import TrustedClock
@@ -220,7 +220,7 @@ class Node:
             )
             self.tls.files.start()
             tls = self.tls.context
-        http = http_door(methods, settings.door)
+        http = client_http(methods, settings.door, self.access)
         return await self.doors.serve(
             methods, settings.host, settings.port, tls=tls, limits=settings.door, on_fallback=http
         )

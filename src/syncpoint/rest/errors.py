@@ -75,7 +75,7 @@ def error_json(error: SyncpointError, *, status: int | None = None, legacy: bool
     return {"error": body}
 
 
-def headers_of(error: SyncpointError) -> dict[str, str]:
+def headers_for(error: SyncpointError) -> dict[str, str]:
     """Header fields that go with an error: how to show oneself, when to come back."""
     if error.code is Code.UNAUTHENTICATED:
         return {"www-authenticate": 'Bearer realm="syncpoint"'}

@@ -9,12 +9,8 @@ caller who goes away cancels its request. A server that stops answers what it ha
 from __future__ import annotations
 
 import asyncio
-import http.client
-import json
 import logging
-import time
 from collections.abc import Mapping, Sequence
-from email.utils import formatdate
 from typing import Any, Final, cast
 
 import h11
@@ -22,8 +18,10 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from syncpoint.model.errors import Code, SyncpointError
-from syncpoint.rest.app import CERTIFICATE, application
+from syncpoint.rest.app import CERTIFICATE, Admit, application
 from syncpoint.rest.errors import error_json
+from syncpoint.rest.http_answer import HttpAnswer, dated, response
+from syncpoint.rest.rendering import JSON, json_text
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.server import FallbackProtocol
@@ -39,11 +37,13 @@ PIECE_BYTES_MIN: Final = 64
 RATE_BYTES_PER_S: Final = 16 * 1024
 """A body may take `frame_s`, and longer only at this rate."""
 
+_FULL: Final = "The server holds as many requests as it can."
+
 log = logging.getLogger(__name__)
 
 
-class HttpDoor:
-    """What the connections of a door share. Called by the transport for each of them."""
+class HttpFallback:
+    """What the connections of a port share. Called by the transport for each of them."""
 
     def __init__(self, app: ASGIApp, limits: TransportLimits) -> None:
         self.app, self.limits = app, limits
@@ -55,18 +55,20 @@ class HttpDoor:
         return HttpConnection(self)
 
 
-def http_door(methods: Methods, limits: TransportLimits, mounts: Sequence[BaseRoute] = ()) -> HttpDoor:
-    """What a server gives connections to that are not HTTP/2. `methods`: behind their gate; `mounts`: other pages."""
-    return HttpDoor(application(methods, message_bytes=limits.message_bytes, mounts=mounts), limits)
+def http_fallback(
+    methods: Methods, limits: TransportLimits, *, admit: Admit | None = None, pages: Sequence[BaseRoute] = ()
+) -> HttpFallback:
+    """What a server gives connections to that are not HTTP/2. See `application`."""
+    return HttpFallback(application(methods, message_bytes=limits.message_bytes, admit=admit, pages=pages), limits)
 
 
 class HttpConnection(FallbackProtocol):
     """One connection."""
 
-    def __init__(self, door: HttpDoor) -> None:
-        self._door, self._limits = door, door.limits
+    def __init__(self, fallback: HttpFallback) -> None:
+        self._shared, self._limits = fallback, fallback.limits
         self._loop = asyncio.get_running_loop()
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=door.limits.header_list_bytes)
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=fallback.limits.header_list_bytes)
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._request: h11.Request | None = None
         self._body = bytearray()
@@ -134,14 +136,11 @@ class HttpConnection(FallbackProtocol):
     def sweep(self, now: float) -> None:
         """See FallbackProtocol."""
         limits, took = self._limits, now - self._since
-        if self._closing_at is not None:
-            if now - self._closing_at > limits.close_s:
-                self._transport.abort()
-        elif self._drained is not None:
+        if self._closing_at is not None or self._drained is not None:
             left = self._transport.get_write_buffer_size()
             if left < self._written:
                 self._since, self._written = now, left
-            elif took > limits.stall_s:
+            elif took > (limits.stall_s if self._closing_at is None else limits.close_s):
                 self._transport.abort()
         elif self._task is not None:
             return
@@ -195,27 +194,28 @@ class HttpConnection(FallbackProtocol):
         elif b"content-length" in headers and b"transfer-encoding" in headers:
             # A proxy before us may have believed the other one.
             self._refuse(400, SyncpointError(Code.INVALID_ARGUMENT, "This is not HTTP: the body has two lengths."))
-        elif int(length) > self._door.body_bytes:
+        elif int(length) > self._shared.body_bytes:
             self._too_large()
-        elif self._door.held > self._limits.held_bytes:
-            error = SyncpointError(Code.RESOURCE_EXHAUSTED, "The server holds as many requests as it can.")
-            self._refuse(503, error)
+        elif self._shared.held > self._limits.held_bytes:
+            self._refuse(429, SyncpointError(Code.RESOURCE_EXHAUSTED, _FULL))
 
     def _add(self, data: bytes | bytearray) -> None:
         self._body += data
         self._pieces += 1
-        self._door.held += len(data)
-        if len(self._body) > self._door.body_bytes:
+        self._shared.held += len(data)
+        if len(self._body) > self._shared.body_bytes:
             self._too_large()
+        elif self._shared.held > self._limits.held_bytes:
+            self._refuse(429, SyncpointError(Code.RESOURCE_EXHAUSTED, _FULL))
         elif self._pieces > PIECES_MAX + len(self._body) // PIECE_BYTES_MIN:
             self._refuse(400, SyncpointError(Code.INVALID_ARGUMENT, "The body comes in too many pieces."))
 
     def _too_large(self) -> None:
-        text = f"Request payload size exceeds the limit: {self._door.body_bytes} bytes."
-        self._refuse(413, SyncpointError(Code.INVALID_ARGUMENT, text))
+        text = f"Request payload size exceeds the limit: {self._shared.body_bytes} bytes."
+        self._refuse(400, SyncpointError(Code.INVALID_ARGUMENT, text))
 
     def _let_go(self) -> None:
-        self._door.held -= len(self._body)
+        self._shared.held -= len(self._body)
         self._body, self._pieces, self._request = bytearray(), 0, None
 
     def _run(self) -> None:
@@ -246,7 +246,7 @@ class HttpConnection(FallbackProtocol):
         }
 
     async def _serve(self, scope: dict[str, Any]) -> None:
-        answer = _HttpAnswer(self)
+        answer = HttpAnswer(self.write, lambda: self._draining, bare=scope["method"] == "HEAD")
         given = False
 
         async def receive() -> dict[str, Any]:
@@ -257,7 +257,7 @@ class HttpConnection(FallbackProtocol):
             return {"type": "http.request", "body": bytes(self._body), "more_body": False}
 
         try:
-            await self._door.app(scope, receive, answer.send)
+            await self._shared.app(scope, receive, answer.send)
         except Exception:
             log.exception("the answer to %s %s failed", scope["method"], scope["path"])
         finally:
@@ -266,7 +266,7 @@ class HttpConnection(FallbackProtocol):
             if self._closing_at is None:
                 self._after(answer)
 
-    def _after(self, answer: _HttpAnswer) -> None:
+    def _after(self, answer: HttpAnswer) -> None:
         if not answer.begun:
             self._refuse(500, SyncpointError(Code.INTERNAL, "Internal error."))
         elif self._http.our_state is h11.DONE and self._http.their_state is h11.DONE and not self._draining:
@@ -292,23 +292,13 @@ class HttpConnection(FallbackProtocol):
         if self._drained is not None:
             await self._drained.wait()
 
-    @property
-    def asks_for_head(self) -> bool:
-        """Whether the answer to the request has no body."""
-        return self._request is not None and self._request.method == b"HEAD"
-
-    @property
-    def leaving(self) -> bool:
-        """No further request is taken."""
-        return self._draining
-
     def _refuse(self, status: int, error: SyncpointError) -> None:
         """Answer a request that no application sees, and close."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = json.dumps(error_json(error, status=status), indent=2).encode() + b"\n"
+            body = json_text(error_json(error, status=status))
             headers = [
                 *dated(),
-                (b"content-type", b"application/json; charset=UTF-8"),
+                (b"content-type", JSON),
                 (b"content-length", b"%d" % len(body)),
                 (b"connection", b"close"),
             ]
@@ -318,50 +308,10 @@ class HttpConnection(FallbackProtocol):
 
     def _close(self) -> None:
         if self._closing_at is None:
-            self._closing_at = self._loop.time()
+            self._closing_at = self._since = self._loop.time()
+            self._written = self._transport.get_write_buffer_size()
             self._let_go()
             self._transport.close()
-
-
-class _HttpAnswer:
-    """The answer to one request: what the application sends becomes what h11 writes."""
-
-    def __init__(self, connection: HttpConnection) -> None:
-        self.begun = False
-        self._connection, self._bare = connection, connection.asks_for_head
-        self._head: h11.Response | None = None
-
-    async def send(self, message: Any) -> None:
-        """ASGI."""
-        if message["type"] == "http.response.start":
-            closing = [(b"connection", b"close")] if self._connection.leaving else []
-            headers = [*dated(), *message.get("headers", ()), *closing]
-            self._head = response(message["status"], headers)
-        elif message["type"] == "http.response.body":
-            events: list[h11.Event] = [] if self._head is None else [self._head]
-            self.begun, self._head = True, None
-            if (body := message.get("body", b"")) and not self._bare:
-                events.append(h11.Data(data=body))
-            if not message.get("more_body", False):
-                events.append(h11.EndOfMessage())
-            await self._connection.write(*events)
-
-
-def response(status: int, headers: list[tuple[bytes, bytes]]) -> h11.Response:
-    """The head of an answer, with the usual words."""
-    return h11.Response(status_code=status, headers=headers, reason=http.client.responses.get(status, "").encode())
-
-
-_date: tuple[int, bytes] = (0, b"")
-
-
-def dated() -> list[tuple[bytes, bytes]]:
-    """The header field `date`, made once a second."""
-    global _date
-    now = int(time.time())
-    if now != _date[0]:
-        _date = now, formatdate(now, usegmt=True).encode()
-    return [(b"date", _date[1])]
 
 
 def _address(name: Any) -> tuple[str, int] | None:

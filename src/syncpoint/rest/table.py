@@ -51,7 +51,7 @@ class Table:
     """All routes. `find` looks among those of the same verb, number of segments and action."""
 
     def __init__(self, served: Container[bytes] | None = None, services: Iterable[Service] = SERVICES) -> None:
-        """`served`: the methods of this door, by path; None: all."""
+        """`served`: the methods there are, by path; None: all."""
         self.routes = [
             route
             for service in services
@@ -74,6 +74,10 @@ class Table:
                 names = (name for name, _ in route.variables)
                 return route, {name: _decoded(value) for name, value in zip(names, match.groups(), strict=True)}
         return None
+
+    def verbs(self, path: str) -> list[str]:
+        """With which verbs there is something at a path."""
+        return sorted(verb for verb in {route.verb for route in self.routes} if self.find(verb, path) is not None)
 
 
 def routes_of(method: Method) -> list[Route]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError
 
 from syncpoint.model.errors import InvalidArgument
 from syncpoint.rest.errors import bad_request
@@ -44,11 +45,15 @@ _NOT_JSON: Final = "Invalid JSON payload received."
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 
-def request_of(route: Route, variables: Mapping[str, str], query: Iterable[tuple[str, str]], body: bytes) -> bytes:
-    """The request of a call, serialised: body first, then what the query says, then what the path says. Raises
-    `InvalidArgument`."""
+def request_of(
+    route: Route, variables: Mapping[str, str], query: Iterable[tuple[str, str]], body: bytes, binary: bool = False
+) -> bytes:
+    """The request of a call, serialised: body first, then what the query says, then what the path says. `binary`: the
+    body is protobuf. Raises `InvalidArgument`."""
     message = route.method.request()
-    if body.strip():
+    if binary:
+        _read_binary(route, message, body)
+    elif body.strip():
         content = read_json(body)
         if route.body == "*":
             _merge(message, content, "")
@@ -63,6 +68,17 @@ def request_of(route: Route, variables: Mapping[str, str], query: Iterable[tuple
         _put(message, name.split("."), value)
     serialised: bytes = message.SerializeToString()
     return serialised
+
+
+def _read_binary(route: Route, message: Any, body: bytes) -> None:
+    if not route.body:
+        if body:
+            raise bad_request("", f"A {route.verb} of this path has no body.")
+        return
+    try:
+        (message if route.body == "*" else getattr(message, route.body)).MergeFromString(body)
+    except DecodeError:
+        raise bad_request("", "Invalid PROTO payload received.") from None
 
 
 def read_json(body: bytes) -> Any:
@@ -222,6 +238,15 @@ def response_json(route: Route, data: bytes, numbers: bool = False) -> Any:
     if route.response_body:
         return found.get(_fields(message.DESCRIPTOR)[route.response_body].json_name, {})
     return found
+
+
+def response_message(route: Route, data: bytes) -> bytes:
+    """A serialised response as protobuf."""
+    if not route.response_body:
+        return data
+    message = message_class(route.method.descriptor.output_type.full_name).FromString(data)
+    part: bytes = getattr(message, route.response_body).SerializeToString()
+    return part
 
 
 # -- partial responses -------------------------------------------------------------------------------------------------

@@ -112,21 +112,27 @@ class ServerConnection(FrameLoop):
 
     def pause_writing(self) -> None:
         """See Outbox."""
+        super().pause_writing()
         if self.fallback is not None:
             self.fallback.pause_writing()
-        else:
-            super().pause_writing()
 
     def resume_writing(self) -> None:
         """See Outbox."""
+        super().resume_writing()
         if self.fallback is not None:
             self.fallback.resume_writing()
-        else:
-            super().resume_writing()
+
+    def shed(self) -> None:
+        """See Connection."""
+        if self.fallback is None:
+            super().shed()
+        elif self.transport is not None:
+            self.transport.abort()
 
     def sweep(self, now: float) -> None:
         """See Connection. Another protocol has its own times."""
         if self.fallback is not None:
+            self.check_progress(now)
             self.fallback.sweep(now)
             return
         super().sweep(now)

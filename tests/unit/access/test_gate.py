@@ -295,3 +295,12 @@ def test_a_flood_of_false_tokens_does_not_fill_the_log(world: World, caplog: pyt
 def test_a_table_with_a_method_that_has_no_rule_is_not_opened(world: World) -> None:
     with pytest.raises(KeyError):
         world.gate.guarded({b"/new.Service/Method": Unary(lambda call, request: None)})
+
+
+def test_nothing_is_read_of_callers_to_whom_nothing_is_granted(world: World) -> None:
+    for header, text in ((None, MISSING), (b"Bearer nonsense", INVALID)):
+        with pytest.raises(Unauthenticated, match=text[:40]):
+            world.gate.admit(world.opened(PUBLISH, header, []))
+    world.gate.admit(world.opened(PUBLISH, world.token(), []))
+    world.grant("projects/a", "roles/pubsub.viewer", "allUsers")
+    world.gate.admit(world.opened(PUBLISH, None, []))

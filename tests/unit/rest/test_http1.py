@@ -14,9 +14,9 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from syncpoint.model.errors import NotFound, ResourceExhausted
-from syncpoint.rest.http1 import HttpConnection, HttpDoor, http_door
-from syncpoint.transport.calls import Call, Unary
+from syncpoint.model.errors import NotFound, ResourceExhausted, Unauthenticated
+from syncpoint.rest.http1 import HttpConnection, HttpFallback, http_fallback
+from syncpoint.transport.calls import Call, CallContext, Unary
 from syncpoint.transport.client import Channel
 from syncpoint.transport.limits import TransportLimits
 from syncpoint.transport.server import Server, serve
@@ -29,11 +29,11 @@ TOPIC = "/v1/projects/p/topics/t"
 LIMITS = TransportLimits(message_bytes=20_000)
 
 
-class World:
+class Served:
     """A served table of three methods. `pulls`: calls that nobody answers."""
 
     server: Server
-    door: HttpDoor
+    fallback: HttpFallback
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -62,17 +62,21 @@ class World:
         call.on_cancel = lambda: self.calls.append(call)
         self.pulls.put_nowait(call)
 
+    def admit(self, call: CallContext) -> None:
+        if call.metadata.get(b"authorization") == b"Bearer bad":
+            raise Unauthenticated("Who are you?")
+
     async def open(self, limits: TransportLimits = LIMITS) -> None:
         table = {
             GET.encode(): Unary(self.get),
             PUBLISH.encode(): Unary(self.publish),
             PULL.encode(): Unary(self.pull),
         }
-        page = Route("/metrics", lambda request: PlainTextResponse("up 1"))
-        self.door = http_door(table, limits, [page])
+        page = Route("/metrics", lambda request: PlainTextResponse("up 1" * (4_000_000 if request.url.query else 1)))
+        self.fallback = http_fallback(table, limits, admit=self.admit, pages=[page])
 
         def connected() -> HttpConnection:
-            self.connections.append(self.door())
+            self.connections.append(self.fallback())
             return self.connections[-1]
 
         self.server = await serve(table, limits=limits, on_fallback=connected)
@@ -98,6 +102,8 @@ class Caller:
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
         body = b"" if bare else await self.reader.readexactly(int(headers.get("content-length", "0")))
+        if headers.get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
         return (
             int(head[0].split()[1]),
             headers,
@@ -111,45 +117,45 @@ class Caller:
         return True
 
 
-def run(test: Callable[[World], Awaitable[None]], limits: TransportLimits = LIMITS) -> None:
+def run(test: Callable[[Served], Awaitable[None]], limits: TransportLimits = LIMITS) -> None:
     async def main() -> None:
-        world = World()
-        await world.open(limits)
+        served = Served()
+        await served.open(limits)
         try:
-            await asyncio.wait_for(test(world), 20)
+            await asyncio.wait_for(test(served), 20)
         finally:
-            for caller in world.callers:
+            for caller in served.callers:
                 caller.writer.close()
                 with contextlib.suppress(ConnectionError):
                     await caller.writer.wait_closed()
-            await world.server.close()
-        assert world.door.held == 0
+            await served.server.close()
+        assert served.fallback.held == 0
 
     asyncio.run(main())
 
 
 def test_one_port_for_both() -> None:
-    async def test(world: World) -> None:
-        channel = Channel("127.0.0.1", world.server.port)
+    async def test(served: Served) -> None:
+        channel = Channel("127.0.0.1", served.server.port)
         answer = await channel.unary(GET, pubsub.GetTopicRequest(topic="projects/p/topics/t").SerializeToString())
         assert pubsub.Topic.FromString(answer).name == "projects/p/topics/t"
-        caller = await world.connect()
+        caller = await served.connect()
         status, headers, body = await caller.ask("GET", TOPIC, authorization="Bearer x", x_goog_user_project="q")
         assert (status, body) == (200, {"name": "projects/p/topics/t", "state": "ACTIVE"})
         assert headers["content-type"] == "application/json; charset=utf-8"
-        call = world.calls[-1]
+        call = served.calls[-1]
         assert call.metadata == {b"authorization": b"Bearer x", b"x-goog-user-project": b"q"}
         assert call.path == GET.encode()
         assert call.peer == "{}:{}".format(*caller.writer.get_extra_info("sockname"))
-        assert world.server.stats["connections"] == 2
+        assert served.server.stats["connections"] == 2
         await channel.close()
 
     run(test)
 
 
 def test_a_connection_takes_many_requests_also_ahead() -> None:
-    async def test(world: World) -> None:
-        caller = await world.connect()
+    async def test(served: Served) -> None:
+        caller = await served.connect()
         two = f"GET {TOPIC} HTTP/1.1\r\nhost: x\r\n\r\nGET {TOPIC}2?fields=name HTTP/1.1\r\nhost: x\r\n\r\n".encode()
         assert (await caller.send(two))[0] == 200
         assert (await caller.send(b""))[2] == {"name": "projects/p/topics/t2"}
@@ -160,14 +166,16 @@ def test_a_connection_takes_many_requests_also_ahead() -> None:
 
 
 def test_errors_are_answers() -> None:
-    async def test(world: World) -> None:
-        caller = await world.connect()
+    async def test(served: Served) -> None:
+        caller = await served.connect()
         for path, status, name in (
             (f"{TOPIC}/missing", 404, "NOT_FOUND"),
             ("/v1/projects/p/topics/missing", 404, "NOT_FOUND"),
             ("/v1/projects/p/topics/busy", 429, "RESOURCE_EXHAUSTED"),
             ("/v1/projects/p/topics/broken", 500, "INTERNAL"),
-            (f"{TOPIC}?alt=proto", 400, "INVALID_ARGUMENT"),
+            (f"{TOPIC}?alt=media", 400, "INVALID_ARGUMENT"),
+            (f"{TOPIC}?alt=xml", 400, "INVALID_ARGUMENT"),
+            (f"{TOPIC}:publish", 405, "UNIMPLEMENTED"),
             (f"{TOPIC}?callback=f", 400, "INVALID_ARGUMENT"),
             (f"{TOPIC}?" + "&".join("a=1" for _ in range(1001)), 400, "INVALID_ARGUMENT"),
             ("/v1/projects/%ff/topics/t", 400, "INVALID_ARGUMENT"),
@@ -183,8 +191,8 @@ def test_errors_are_answers() -> None:
 
 
 def test_ways_to_ask() -> None:
-    async def test(world: World) -> None:
-        caller = await world.connect()
+    async def test(served: Served) -> None:
+        caller = await served.connect()
         body = json.dumps({"messages": [{"data": "aGk="}]}).encode()
         expected = {"messageIds": ["hi"]}
         assert (await caller.ask("POST", f"{TOPIC}:publish", body))[2] == expected
@@ -210,6 +218,88 @@ def test_ways_to_ask() -> None:
     run(test)
 
 
+def test_answers_are_compressed_for_who_takes_that() -> None:
+    async def test(served: Served) -> None:
+        caller = await served.connect()
+        path = TOPIC + "x" * 3000
+        for accepted, used in (("gzip, deflate", True), ("br, *", False), ("gzip;q=0.0", False), ("gzip;q=0.5", True)):
+            _, headers, body = await caller.ask("GET", path, accept_encoding=accepted)
+            assert headers.get("content-encoding") == ("gzip" if used else None), accepted
+            if used:
+                assert int(headers["content-length"]) < 500
+            assert body["name"] == path.removeprefix("/v1/")
+        assert "content-encoding" not in (await caller.ask("GET", TOPIC, accept_encoding="gzip"))[1]
+
+    run(test)
+
+
+def test_protobuf_both_ways() -> None:
+    async def test(served: Served) -> None:
+        caller = await served.connect()
+        asked = pubsub.PublishRequest(messages=[{"data": b"hi"}]).SerializeToString()
+        _, headers, body = await caller.ask(
+            "POST", f"{TOPIC}:publish?alt=proto", asked, content_type="application/x-protobuf"
+        )
+        assert headers["content-type"] == "application/x-protobuf"
+        assert pubsub.PublishResponse.FromString(body).message_ids == ["hi"]
+        status, _, body = await caller.ask("GET", f"{TOPIC}/missing?$alt=proto")
+        assert (status, body[:2]) == (404, b"\x08\x05")
+        status, _, body = await caller.ask(
+            "POST", f"{TOPIC}:publish", b"\xff", content_type="application/protobuf; x=y"
+        )
+        assert (status, body["error"]["message"]) == (400, "Invalid PROTO payload received.")
+
+    run(test)
+
+
+def test_what_may_be_done_at_a_path() -> None:
+    async def test(served: Served) -> None:
+        caller = await served.connect()
+        for verb, path, status, allow in (
+            ("POST", TOPIC, 405, "GET, HEAD, OPTIONS"),
+            ("GET", f"{TOPIC}:publish", 405, "POST, OPTIONS"),
+            ("OPTIONS", TOPIC, 200, "GET, HEAD, OPTIONS"),
+            ("OPTIONS", "*", 404, None),
+        ):
+            got, headers, body = await caller.ask(verb, path)
+            assert (got, headers.get("allow")) == (status, allow and allow.lower()), path
+            assert status == 200 or body["error"]["code"] == status
+        length = (await caller.ask("GET", TOPIC))[1]["content-length"]
+        status, headers, _ = await caller.ask("HEAD", TOPIC)
+        assert (status, headers["content-length"]) == (200, length)
+
+    run(test)
+
+
+def test_nothing_is_read_of_who_is_not_admitted() -> None:
+    async def test(served: Served) -> None:
+        caller = await served.connect()
+        for headers in ({}, {"content_encoding": "gzip"}, {"content_type": "application/protobuf"}):
+            status, got, body = await caller.ask(
+                "POST", f"{TOPIC}:publish?alt=media", b"{no json", authorization="Bearer bad", **headers
+            )
+            assert (status, body["error"]["status"]) == (401, "UNAUTHENTICATED")
+            assert got["www-authenticate"].startswith("bearer")
+
+    run(test)
+
+
+def test_answers_that_are_not_read_are_counted_with_those_of_grpc() -> None:
+    async def test(served: Served) -> None:
+        caller = await served.connect()
+        caller.writer.transport.pause_reading()
+        caller.writer.write(b"GET /metrics?many HTTP/1.1\r\nhost: x\r\n\r\n")
+        while not served.server.stats["shed"]:
+            await asyncio.sleep(0.001)
+        caller.writer.transport.resume_reading()
+        assert await caller.gone()
+        while served.server.stats["connections"]:
+            await asyncio.sleep(0.001)
+        assert served.server.stats["unsent"] == 0
+
+    run(test, replace(LIMITS, unsent_total_bytes=10_000))
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -221,9 +311,9 @@ def test_ways_to_ask() -> None:
     ],
 )
 def test_pages_of_other_sites_may_not_call(headers: dict[str, str], status: int) -> None:
-    async def test(world: World) -> None:
-        assert (await (await world.connect()).ask("GET", TOPIC, **headers))[0] == status
-        assert len(world.calls) == (status == 200)
+    async def test(served: Served) -> None:
+        assert (await (await served.connect()).ask("GET", TOPIC, **headers))[0] == status
+        assert len(served.calls) == (status == 200)
 
     run(test)
 
@@ -234,7 +324,7 @@ def test_pages_of_other_sites_may_not_call(headers: dict[str, str], status: int)
         (b"NONSENSE\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 200_000, 431),
         (b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 17_000 + b"\r\n\r\n", 431),
-        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n", 413),
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 30_000, 400),
         (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\n", 400),
@@ -242,8 +332,8 @@ def test_pages_of_other_sites_may_not_call(headers: dict[str, str], status: int)
     ],
 )
 def test_what_is_too_much_or_no_http_is_answered_and_cut_off(data: bytes, status: int) -> None:
-    async def test(world: World) -> None:
-        caller = await world.connect()
+    async def test(served: Served) -> None:
+        caller = await served.connect()
         got, _, body = await caller.send(data)
         # Two heads that disagree end the connection whatever else is read of them.
         assert got == status
@@ -253,8 +343,8 @@ def test_what_is_too_much_or_no_http_is_answered_and_cut_off(data: bytes, status
 
 
 def test_a_body_above_the_limit_of_messages_is_refused() -> None:
-    async def test(world: World) -> None:
-        caller = await world.connect()
+    async def test(served: Served) -> None:
+        caller = await served.connect()
         content = {"messages": [{"orderingKey": "x" * 30_000}]}
         got, _, body = await caller.ask("POST", f"{TOPIC}:publish", json.dumps(content).encode())
         assert (got, body["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
@@ -266,27 +356,36 @@ def test_a_body_above_the_limit_of_messages_is_refused() -> None:
 
 
 def test_nothing_more_is_taken_while_too_much_is_held() -> None:
-    async def test(world: World) -> None:
-        world.door.held += 101
-        status, _, body = await (await world.connect()).ask("GET", TOPIC)
-        assert (status, body["error"]["status"]) == (503, "RESOURCE_EXHAUSTED")
-        world.door.held -= 101
+    async def test(served: Served) -> None:
+        served.fallback.held += 101
+        status, _, body = await (await served.connect()).ask("GET", TOPIC)
+        assert (status, body["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
+        served.fallback.held -= 101
+
+    run(test, replace(LIMITS, held_bytes=100))
+
+
+def test_a_body_does_not_grow_while_too_much_is_held() -> None:
+    async def test(served: Served) -> None:
+        head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 200\r\n\r\n"
+        status, _, body = await (await served.connect()).send(head + bytes(150))
+        assert (status, body["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
 
     run(test, replace(LIMITS, held_bytes=100))
 
 
 def test_who_goes_away_cancels() -> None:
-    async def test(world: World) -> None:
-        caller = await world.connect()
+    async def test(served: Served) -> None:
+        caller = await served.connect()
         caller.writer.write(
             b"POST /v1/projects/p/subscriptions/s:pull HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
         )
-        call = await world.pulls.get()
+        call = await served.pulls.get()
         assert call.deadline is None
         caller.writer.close()
-        while not world.calls:
+        while not served.calls:
             await asyncio.sleep(0.001)
-        assert world.calls == [call]
+        assert served.calls == [call]
         assert call.cancelled
         call.reply(b"")  # changes nothing
 
@@ -294,25 +393,25 @@ def test_who_goes_away_cancels() -> None:
 
 
 def test_a_deadline_of_the_caller() -> None:
-    async def test(world: World) -> None:
-        caller = await world.connect()
+    async def test(served: Served) -> None:
+        caller = await served.connect()
         status, _, body = await caller.ask(
             "POST", "/v1/projects/p/subscriptions/s:pull", b"{}", x_server_timeout="0.01"
         )
         assert (status, body["error"]["status"]) == (504, "DEADLINE_EXCEEDED")
-        assert world.calls[0].cancelled
-        assert world.calls[0].deadline is not None
+        assert served.calls[0].cancelled
+        assert served.calls[0].deadline is not None
 
     run(test)
 
 
 def test_a_server_that_stops_answers_what_it_has_begun() -> None:
-    async def test(world: World) -> None:
-        idle, busy = await world.connect(), await world.connect()
+    async def test(served: Served) -> None:
+        idle, busy = await served.connect(), await served.connect()
         await idle.ask("GET", TOPIC)
         asking = asyncio.ensure_future(busy.ask("POST", "/v1/projects/p/subscriptions/s:pull"))
-        call = await world.pulls.get()
-        stopping = asyncio.ensure_future(world.server.drain(10.0))
+        call = await served.pulls.get()
+        stopping = asyncio.ensure_future(served.server.drain(10.0))
         assert await idle.gone()
         call.reply(b"")
         status, headers, body = await asking
@@ -333,14 +432,14 @@ def test_a_server_that_stops_answers_what_it_has_begun() -> None:
     ids=["silent", "slow head", "slow body", "idle"],
 )
 def test_slow_callers_are_cut_off(sent: bytes, after_s: float, status: int | None) -> None:
-    async def test(world: World) -> None:
-        caller = await world.connect()
+    async def test(served: Served) -> None:
+        caller = await served.connect()
         caller.writer.write(sent or b"G")
         if sent.endswith(b"\r\n\r\n"):
             await caller.send(b"")
-        while not world.connections:
+        while not served.connections:
             await asyncio.sleep(0)
-        (connection,) = world.connections
+        (connection,) = served.connections
         if not sent:
             connection._started = False
         now = asyncio.get_running_loop().time()
@@ -355,8 +454,8 @@ def test_slow_callers_are_cut_off(sent: bytes, after_s: float, status: int | Non
 
 
 def test_a_door_with_a_secret_speaks_nothing_else() -> None:
-    async def test(world: World) -> None:
+    async def test(served: Served) -> None:
         with pytest.raises(ValueError, match="secret"):
-            await serve({}, secret=b"known to few", on_fallback=world.door)
+            await serve({}, secret=b"known to few", on_fallback=served.fallback)
 
     run(test)

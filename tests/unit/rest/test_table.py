@@ -112,6 +112,12 @@ def test_what_no_rule_says_is_nowhere(verb: str, path: str) -> None:
     assert Table().find(verb, path) is None
 
 
+def test_what_may_be_done_at_a_path() -> None:
+    assert Table().verbs("/v1/projects/p/topics/t") == ["DELETE", "GET", "PATCH", "PUT"]
+    assert Table().verbs("/v1/projects/p/topics/t:publish") == ["POST"]
+    assert Table().verbs("/v1/projects/p/things/t") == []
+
+
 def test_a_path_must_be_text() -> None:
     with pytest.raises(InvalidArgument, match="not valid UTF-8"):
         Table().find("GET", "/v1/projects/%ff/topics/t")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncpoint.model.errors import Code, InvalidArgument, SyncpointError
-from syncpoint.rest.errors import HTTP_STATUS, bad_request, error_json, headers_of
+from syncpoint.rest.errors import HTTP_STATUS, bad_request, error_json, headers_for
 from syncpoint.rest.table import Table
 from syncpoint.rest.transcode import VALUES_MAX, request_of, response_json, selected, selection
 from syncpoint.wire.messages import POOL, admin, iam, pubsub
@@ -220,9 +220,9 @@ def test_errors_have_their_status_and_their_details() -> None:
     assert error_json(error, legacy=True)["error"]["errors"] == [
         {"message": "gone", "domain": "global", "reason": "notFound"}
     ]
-    assert headers_of(SyncpointError(Code.RESOURCE_EXHAUSTED, "", [retry_info(1.2)])) == {"retry-after": "2"}
-    assert "www-authenticate" in headers_of(SyncpointError(Code.UNAUTHENTICATED, ""))
-    assert headers_of(bad_request("f", "x")) == {}
+    assert headers_for(SyncpointError(Code.RESOURCE_EXHAUSTED, "", [retry_info(1.2)])) == {"retry-after": "2"}
+    assert "www-authenticate" in headers_for(SyncpointError(Code.UNAUTHENTICATED, ""))
+    assert headers_for(bad_request("f", "x")) == {}
 
 
 def test_what_google_writes_is_read_back() -> None:

@@ -24,6 +24,7 @@ from syncpoint.control.peer_channels import Reach
 from syncpoint.control.plane import ControlPlane
 from syncpoint.control.usage_reports import ReportedUses
 from syncpoint.model.cluster import PROXY
+from syncpoint.node.client_http import client_http
 from syncpoint.node.cluster.joined import Joined
 from syncpoint.node.cluster.router_role import in_milliseconds
 from syncpoint.node.cluster.tls import public_tls
@@ -33,7 +34,6 @@ from syncpoint.proxy.key_admin import KeyCleaner
 from syncpoint.proxy.pipeline_cursors import CursorCleaner
 from syncpoint.proxy.proxy import Proxy
 from syncpoint.proxy.sealing import Sealer
-from syncpoint.rest.http1 import http_door
 from syncpoint.router.distance import Distances, Prober
 from syncpoint.transport.calls import Methods
 from syncpoint.transport.limits import TransportLimits
@@ -128,7 +128,7 @@ class ProxyRole:
         if self.tls is not None:
             self.tls.files.start()
         network = joined.doors.public_network(None if self.tls is None else self.tls.context)
-        self._door = await network.serve(methods, host, port, http_door(methods, TransportLimits()))
+        self._door = await network.serve(methods, host, port, client_http(methods, TransportLimits(), self.access))
 
     @property
     def public_address(self) -> str:
